@@ -1,0 +1,83 @@
+"""tools/check_includes.py: what it lets pass and what it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def run(root: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(REPOSITORY / "tools/check_includes.py"), str(root)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def check(tmp_path: Path, file: str, include: str) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#pragma once\n#include {include}\n")
+    return run(tmp_path)
+
+
+def test_the_repository_is_clean():
+    done = run(REPOSITORY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("file", "include"),
+    [
+        ("src/base/log.cpp", '"base/status.h"'),
+        ("src/base/log.cpp", "<vector>"),
+        ("src/launch/spawn.cpp", '"runtime/topology.h"'),
+        ("src/launch/spawn.cpp", "<CLI/CLI.hpp>"),
+        ("src/transport/shm/shm.cpp", '"runtime/rendezvous.h"'),
+        ("src/transport/shm/shm.cpp", '"transport/link.h"'),
+        ("src/collective/allreduce.cpp", '"transport/link.h"'),
+        ("src/engine/engine.cpp", '"collective/allreduce.h"'),
+        ("src/capi/context.cpp", '"transport/shm/shm.h"'),
+        ("src/capi/context.cpp", '"tarantella/tarantella.h"'),
+        ("bindings/tensorflow/op.cpp", '"tarantella/tarantella.h"'),
+        ("bindings/tensorflow/op.cpp", '"tensorflow/c/ops.h"'),
+    ],
+)
+def test_includes_that_point_up(tmp_path, file, include):
+    done = check(tmp_path, file, include)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "include"),
+    [
+        ("src/base/log.cpp", '"runtime/topology.h"'),
+        ("src/runtime/topology.cpp", '"transport/link.h"'),
+        ("src/transport/shm/shm.cpp", '"collective/allreduce.h"'),
+        ("src/collective/allreduce.cpp", '"transport/shm/shm.h"'),
+        ("src/collective/allreduce.cpp", '"runtime/topology.h"'),
+        ("src/collective/allreduce.cpp", "<transport/shm/shm.h>"),
+        ("src/engine/engine.cpp", '"transport/shm/shm.h"'),
+        ("src/engine/engine.cpp", '"capi/context.h"'),
+        ("src/launch/spawn.cpp", '"engine/engine.h"'),
+        ("src/launch/spawn.cpp", '"tarantella/tarantella.h"'),
+        ("include/tarantella/tarantella.h", '"base/status.h"'),
+        ("bindings/python/module.cpp", '"engine/engine.h"'),
+        ("src/base/log.cpp", '"../runtime/topology.h"'),
+        ("src/base/log.cpp", '"status.h"'),
+        ("src/cellar/wine.cpp", "<vector>"),
+    ],
+)
+def test_includes_that_point_down(tmp_path, file, include):
+    done = check(tmp_path, file, include)
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stdout.startswith(f"{file}:")
+
+
+def test_every_violation_has_its_line(tmp_path):
+    path = tmp_path / "src/base/log.cpp"
+    path.parent.mkdir(parents=True)
+    path.write_text('#include "engine/a.h"\n\n  #  include "engine/b.h"\n// #include "engine/c.h"\n')
+    lines = run(tmp_path).stdout.splitlines()
+    assert [line.split(":")[1] for line in lines] == ["1", "3"]
