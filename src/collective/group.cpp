@@ -1,0 +1,212 @@
+#include "collective/group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/log.h"
+
+namespace tarantella::collective {
+namespace {
+
+constexpr int kSpins = 2000;
+constexpr int kYields = 50;
+constexpr Duration kSlice = 50ms;
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+bool reached(const Word& word, uint32_t target) {
+  return static_cast<int32_t>(word.load(std::memory_order_acquire) - target) >= 0;
+}
+
+size_t index_of(Wait kind) { return kind == Wait::kCall ? 0 : 1; }
+
+const char* name_of(Wait kind) { return kind == Wait::kCall ? "a blocking call" : "gradients"; }
+
+}  // namespace
+
+Result<std::unique_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options) {
+  const size_t bytes = sizeof(Failure) + sizeof(Seat) * static_cast<size_t>(link->size());
+  auto control = link->map(bytes);
+  if (!control.ok()) return control.status();
+  std::unique_ptr<Group> group(new Group(std::move(link), options, std::move(control).value()));
+  TNT_RETURN_IF_ERROR(group->sync("start"));
+  group->own_cores_ = group->link_->own_cores();
+  return group;
+}
+
+Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control)
+    : link_(std::move(link)),
+      options_(options),
+      control_(std::move(control)),
+      failure_(reinterpret_cast<Failure*>(control_.bytes.data())),
+      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Failure))) {
+  static_assert(sizeof(Failure) % alignof(Seat) == 0);
+}
+
+Status Group::sync(const std::string& what) {
+  TNT_RETURN_IF_ERROR(failure());
+  const uint32_t target = ++step_;
+  Seat& own = seat(rank());
+  own.step.store(target, std::memory_order_seq_cst);
+  if (own.step_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(own.step);
+  for (int other = 0; other < size(); ++other) {
+    if (!reached(seat(other).step, target)) TNT_RETURN_IF_ERROR(await_step(other, target, what));
+  }
+  return {};
+}
+
+Status Group::await_step(int other, uint32_t target, const std::string& what) {
+  Seat& awaited = seat(other);
+  for (int i = 0; own_cores_ && i < kSpins; ++i) {
+    if (reached(awaited.step, target)) return {};
+    pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (reached(awaited.step, target)) return {};
+    std::this_thread::yield();
+  }
+  Watch watch(*this, Wait::kCall, what);
+  awaited.step_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  Status status;
+  while (status.ok()) {
+    const uint32_t seen = awaited.step.load(std::memory_order_seq_cst);
+    if (static_cast<int32_t>(seen - target) >= 0) break;
+    link_->sleep(awaited.step, seen, kSlice);
+    if (!reached(awaited.step, target)) status = watch.check(other);
+  }
+  awaited.step_sleepers.fetch_sub(1, std::memory_order_relaxed);
+  return status;
+}
+
+Result<std::vector<uint64_t>> Group::gather(uint64_t value, const std::string& what) {
+  // two places taken in turn: a rank writes one again only after all have passed the sync in between
+  const size_t place = (step_ + 1) % 2;
+  seat(rank()).value[place].store(value, std::memory_order_relaxed);
+  TNT_RETURN_IF_ERROR(sync(what));
+  std::vector<uint64_t> values;
+  for (int other = 0; other < size(); ++other) {
+    values.push_back(seat(other).value[place].load(std::memory_order_relaxed));
+  }
+  return values;
+}
+
+Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
+  const uint64_t room = link_->room();
+  auto rooms = gather(bytes <= room ? UINT64_MAX : room, what);
+  if (!rooms.ok()) return rooms.status();
+  const uint64_t least = *std::min_element(rooms.value().begin(), rooms.value().end());
+  if (least != UINT64_MAX) {
+    constexpr uint64_t kMiB = 1024 * 1024;
+    return Status(Code::kOutOfMemory,
+                  text(what, " needs ", bytes / kMiB + 1, " MiB of shared memory for ", size(), " ranks, but only ",
+                       least / kMiB, " MiB are left on this machine; use fewer ranks on it or a smaller model"));
+  }
+  auto region = link_->map(bytes);
+  return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
+}
+
+Status Group::fail(const Status& status) {
+  uint32_t none = 0;
+  if (failure_->state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
+    failure_->code.store(static_cast<int32_t>(status.code()), std::memory_order_relaxed);
+    const size_t length = std::min(status.message().size(), failure_->message.size() - 1);
+    std::memcpy(failure_->message.data(), status.message().data(), length);
+    failure_->state.store(2, std::memory_order_release);
+    ring();
+    return status;
+  }
+  for (int i = 0; i < 1000 && failure_->state.load(std::memory_order_acquire) == 1; ++i) {
+    std::this_thread::sleep_for(1ms);  // the writer may have died between its two stores
+  }
+  const Status first = failure();
+  return first.ok() ? status : first;
+}
+
+Status Group::failure() const {
+  if (failure_->state.load(std::memory_order_acquire) != 2) return {};
+  return {static_cast<Code>(failure_->code.load(std::memory_order_relaxed)), failure_->message.data()};
+}
+
+void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
+
+void Group::ring() {
+  for (int other = 0; other < size(); ++other) {
+    Seat& rung = seat(other);
+    rung.bell.fetch_add(1, std::memory_order_seq_cst);
+    if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(rung.bell);
+  }
+}
+
+uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_seq_cst); }
+
+void Group::sleep_until_rung(uint32_t seen, Duration at_most) {
+  Seat& own = seat(rank());
+  own.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  link_->sleep(own.bell, seen, at_most);
+  own.bell_sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
+Watch::Watch(Group& group, Wait kind, std::string what)
+    : group_(group), kind_(kind), what_(std::move(what)), next_warning_(since_ + group.options().warn_every) {
+  group_.seat(group_.rank()).waiting[index_of(kind_)].fetch_add(1, std::memory_order_relaxed);
+}
+
+Watch::~Watch() {
+  group_.seat(group_.rank()).waiting[index_of(kind_)].fetch_sub(1, std::memory_order_relaxed);
+}
+
+Status Watch::check(int rank) {
+  TNT_RETURN_IF_ERROR(group_.failure());
+  const auto now = Clock::now();
+  Group::Seat& other = group_.seat(rank);
+  const uint32_t heartbeat = other.heartbeat.load(std::memory_order_relaxed);
+  if (rank != rank_ || heartbeat != heartbeat_) {
+    if (rank != rank_) suspect_since_ = Clock::time_point::max();
+    rank_ = rank;
+    heartbeat_ = heartbeat;
+    last_sign_ = now;
+  }
+  switch (group_.link().presence(rank)) {
+    case transport::Presence::kGone: return suspect(text("rank ", rank, " has died"), Code::kPeerLost);
+    case transport::Presence::kLeft:
+      return suspect(text("rank ", rank, " has ended; were there calls or batches that it did not have?"),
+                     Code::kPeerLost);
+    case transport::Presence::kHere: break;
+  }
+  const Wait elsewhere = kind_ == Wait::kCall ? Wait::kGradients : Wait::kCall;
+  if (other.waiting[index_of(elsewhere)].load(std::memory_order_relaxed) != 0 &&
+      other.waiting[index_of(kind_)].load(std::memory_order_relaxed) == 0) {
+    return suspect(
+                   text("rank ", rank, " waits for ", name_of(elsewhere), " of rank ", group_.rank(),
+                        "; give every rank the same number of batches and the same calls"),
+                   Code::kMismatch);
+  }
+  suspect_since_ = Clock::time_point::max();
+  if (now - last_sign_ > group_.options().timeout) {
+    return group_.fail({Code::kTimeout,
+                        text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank, " is stopped or stuck, no sign of life for ",
+                             static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
+  }
+  if (now >= next_warning_) {
+    next_warning_ += group_.options().warn_every;
+    log_warning(text("rank ", group_.rank(), " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ", what_,
+                     " for rank ", rank, ", which lives and is busy elsewhere"));
+  }
+  return {};
+}
+
+Status Watch::suspect(const std::string& reason, Code code) {
+  const auto now = Clock::now();
+  suspect_since_ = std::min(suspect_since_, now);
+  if (now - suspect_since_ < group_.options().grace) return {};
+  return group_.fail({code, text("rank ", group_.rank(), " waits in ", what_, ": ", reason)});
+}
+
+}  // namespace tarantella::collective

@@ -1,0 +1,127 @@
+#pragma once
+// The ranks of a job as the collectives see them: who is there, how to wait for one another without ever waiting
+// for the dead, and the one first cause when something fails.
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/link.h"
+
+namespace tarantella::collective {
+
+using transport::Word;
+
+struct GroupOptions {
+  /// A rank that lives but has shown no sign of life (beat()) for so long is stopped or stuck: the job fails.
+  Duration timeout = 300s;
+  /// A rank that is dead, has left or waits for something else is given so long before the job fails: its
+  /// launcher may be about to end us all with a better word.
+  Duration grace = 3s;
+  /// How often a long wait for a living rank is said.
+  Duration warn_every = 60s;
+};
+
+/// What a rank is doing when others find it waiting.
+enum class Wait : uint32_t { kCall = 1, kGradients = 2 };
+
+class Group {
+ public:
+  /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
+  /// found by the link's presence or by options.timeout).
+  static Result<std::unique_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);
+
+  int rank() const { return link_->rank(); }
+  int size() const { return link_->size(); }
+  transport::Link& link() { return *link_; }
+  const GroupOptions& options() const { return options_; }
+
+  /// Collective, one thread at a time. Posts that this rank is here and waits until all ranks are. What a rank
+  /// wrote to shared memory before is visible to all after. `what` names the caller's operation in errors.
+  Status sync(const std::string& what);
+
+  /// Collective, one thread at a time: sync() that carries one number a rank.
+  Result<std::vector<uint64_t>> gather(uint64_t value, const std::string& what);
+
+  /// Collective, one thread at a time: zeroed memory that all ranks see, or kOutOfMemory on all of them.
+  Result<transport::Region> map(size_t bytes, const std::string& what);
+
+  /// Ends the job's communication with `status` unless it has failed before; returns the first cause.
+  /// Thread-safe, does not block; every wait of every rank returns that status within its next slice.
+  Status fail(const Status& status);
+  /// The first cause, or ok. Thread-safe, cheap.
+  Status failure() const;
+
+  /// Says that this process runs; called now and then by the progress thread.
+  void beat();
+
+  /// Rings the bell of every rank (this one's, too): something changed that its progress thread should see.
+  void ring();
+  uint32_t bell() const;
+  /// Sleeps until the bell differs from `seen` or `at_most` has passed.
+  void sleep_until_rung(uint32_t seen, Duration at_most);
+
+  /// True when spinning takes no time from another rank (settled at creation).
+  bool own_cores() const { return own_cores_; }
+
+ private:
+  friend class Watch;
+
+  struct alignas(64) Seat {
+    Word step;
+    Word step_sleepers;
+    std::array<std::atomic<uint64_t>, 2> value;
+    alignas(64) Word bell;
+    Word bell_sleepers;
+    alignas(64) std::array<Word, 2> waiting;  ///< by Wait kind: how many waits of that kind
+    Word heartbeat;
+  };
+  struct Failure {
+    Word state;  ///< 0 none, 1 being written, 2 there
+    std::atomic<int32_t> code;
+    std::array<char, 1016> message;
+  };
+
+  Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control);
+  Seat& seat(int rank) const { return seats_[rank]; }
+  Status await_step(int rank, uint32_t target, const std::string& what);
+
+  const std::unique_ptr<transport::Link> link_;
+  const GroupOptions options_;
+  const transport::Region control_;
+  Failure* const failure_;
+  Seat* const seats_;
+  uint32_t step_ = 0;
+  bool own_cores_ = false;
+};
+
+/// The slow path of one wait: looks at the awaited rank between two sleeps. One thread.
+class Watch {
+ public:
+  Watch(Group& group, Wait kind, std::string what);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Ok while `rank` may still come; else fails the group and returns its first cause.
+  Status check(int rank);
+
+ private:
+  Status suspect(const std::string& reason, Code code);
+
+  Group& group_;
+  const Wait kind_;
+  const std::string what_;
+  const Clock::time_point since_ = Clock::now();
+  Clock::time_point next_warning_;
+  int rank_ = -1;
+  uint32_t heartbeat_ = 0;
+  Clock::time_point last_sign_;
+  Clock::time_point suspect_since_ = Clock::time_point::max();
+};
+
+}  // namespace tarantella::collective

@@ -1,0 +1,232 @@
+#include "runtime/rendezvous.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace tarantella::runtime {
+namespace {
+
+constexpr Duration kHelloTimeout = 5s;
+constexpr size_t kMaxJobName = 64;
+
+/// What a rank says of itself. Fixed size, so that a foreign peer cannot make us read on.
+struct Hello {
+  char version[32];
+  int32_t rank;
+  int32_t size;
+};
+
+/// The answer: ok with the memory file attached, or why not.
+struct Answer {
+  int32_t code;
+  char message[508];
+};
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
+
+Address address_of(const std::string& job) {
+  Address address;
+  address.name.sun_family = AF_UNIX;
+  const std::string path = text("tarantella-", ::getuid(), "-", job);
+  std::memcpy(address.name.sun_path + 1, path.data(), path.size());  // leading NUL: abstract, no file
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  return address;
+}
+
+template <typename T>
+void copy_string(T& target, const std::string& source) {
+  std::strncpy(target, source.c_str(), sizeof(target) - 1);
+}
+
+Hello hello_of(int rank, int size) {
+  Hello hello{};
+  copy_string(hello.version, TARANTELLA_VERSION);
+  hello.rank = rank;
+  hello.size = size;
+  return hello;
+}
+
+/// True when the process at the other end belongs to this user.
+bool is_same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  return peer.uid == ::getuid();
+}
+
+bool wait_readable(int socket, Deadline deadline) {
+  pollfd entry{socket, POLLIN, 0};
+  while (true) {
+    const int ready = ::poll(&entry, 1, deadline.left_ms());
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+/// The socket keeps message boundaries, so one recv is one Hello.
+Result<Hello> read_hello(int socket, Deadline deadline) {
+  Hello hello{};
+  if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "a peer connected and said nothing");
+  const ssize_t got = ::recv(socket, &hello, sizeof(hello), 0);
+  if (got != static_cast<ssize_t>(sizeof(hello))) return Status(Code::kMismatch, "a peer spoke another protocol");
+  hello.version[sizeof(hello.version) - 1] = '\0';
+  return hello;
+}
+
+void send_answer(int socket, const Status& status, int memory) {
+  Answer answer{};
+  answer.code = static_cast<int32_t>(status.code());
+  copy_string(answer.message, status.message());
+  iovec part{&answer, sizeof(answer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (status.ok()) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
+  }
+  ::sendmsg(socket, &message, MSG_NOSIGNAL);  // a peer that is gone is noticed by its own absence
+}
+
+Result<Fd> receive_answer(int socket, Deadline deadline) {
+  if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "rank 0 did not answer");
+  Answer answer{};
+  iovec part{&answer, sizeof(answer)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (got < 0) return Status::system("recvmsg from rank 0", errno);
+  if (got != static_cast<ssize_t>(sizeof(answer))) {
+    return Status(Code::kPeerLost, "rank 0 ended before all ranks had met; see its own message");
+  }
+  answer.message[sizeof(answer.message) - 1] = '\0';
+  if (answer.code != 0) return Status(static_cast<Code>(answer.code), answer.message);
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+    return Status(Code::kSystem, "rank 0 sent no memory file; is the limit of open files reached?");
+  }
+  int memory = -1;
+  std::memcpy(&memory, CMSG_DATA(header), sizeof(int));
+  return Fd(memory);
+}
+
+std::string missing_ranks(const std::vector<Fd>& peers) {
+  std::string list;
+  for (size_t rank = 1; rank < peers.size(); ++rank) {
+    if (!peers[rank].valid()) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+  }
+  return list;
+}
+
+/// Accepts ranks until all are there. The first thing that is wrong ends it for all.
+Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline) {
+  int present = 1;
+  while (present < size) {
+    if (!wait_readable(listener, deadline)) {
+      return {Code::kTimeout, text("of ", size, " ranks these did not come in time: ", missing_ranks(peers),
+                                   "; did they start, and with the same TNT_JOB_ID?")};
+    }
+    Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer.valid() || !is_same_user(peer.get())) continue;
+    const Result<Hello> hello = read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, deadline.left())));
+    if (!hello.ok()) continue;  // a foreign peer; ours are awaited until the deadline
+    const Hello& said = hello.value();
+    Status status;
+    if (std::strcmp(said.version, TARANTELLA_VERSION) != 0) {
+      status = {Code::kMismatch, text("rank ", said.rank, " runs tarantella ", said.version, ", rank 0 ",
+                                      TARANTELLA_VERSION, "; install one version everywhere")};
+    } else if (said.size != size || said.rank < 1 || said.rank >= size) {
+      status = {Code::kMismatch, text("a process says that it is rank ", said.rank, " of ", said.size,
+                                      ", but this node has ", size, " ranks; are two jobs using one TNT_JOB_ID?")};
+    } else if (peers[static_cast<size_t>(said.rank)].valid()) {
+      status = {Code::kMismatch, text("two processes say that they are rank ", said.rank,
+                                      "; TNT_RANK must be different for each")};
+    }
+    if (!status.ok()) {
+      send_answer(peer.get(), status, -1);
+      return status;
+    }
+    peers[static_cast<size_t>(said.rank)] = std::move(peer);
+    ++present;
+  }
+  return {};
+}
+
+Result<Fd> host(const std::string& job, int size, Deadline deadline) {
+  Fd memory(::memfd_create("tarantella", MFD_CLOEXEC));
+  if (!memory.valid()) return Status::system("memfd_create", errno);
+  if (size == 1) return memory;
+  Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!listener.valid()) return Status::system("socket", errno);
+  const Address address = address_of(job);
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) {
+    if (errno != EADDRINUSE) return Status::system("bind of the node's rendezvous", errno);
+    return Status(Code::kMismatch, text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?"));
+  }
+  if (::listen(listener.get(), size) != 0) return Status::system("listen", errno);
+  std::vector<Fd> peers(static_cast<size_t>(size));
+  const Status status = gather(listener.get(), size, peers, deadline);
+  for (const Fd& peer : peers) {
+    if (peer.valid()) send_answer(peer.get(), status, memory.get());
+  }
+  if (!status.ok()) return status;
+  return memory;
+}
+
+Result<Fd> join(const std::string& job, int rank, int size, Deadline deadline) {
+  const Address address = address_of(job);
+  while (true) {
+    Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!socket.valid()) return Status::system("socket", errno);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0) {
+      if (!is_same_user(socket.get())) {
+        return Status(Code::kSystem, text("the rendezvous of job ", job, " belongs to another user; choose another TNT_JOB_ID"));
+      }
+      const Hello hello = hello_of(rank, size);
+      if (::send(socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello))) {
+        return receive_answer(socket.get(), Deadline::after(deadline.left() + kHelloTimeout));
+      }
+    } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
+      return Status::system("connect to the node's rendezvous", errno);
+    }
+    if (deadline.passed()) {
+      return Status(Code::kTimeout, text("rank ", rank, " found no rank 0 of job ", job,
+                                         " on this node in time; did it start, and with the same TNT_JOB_ID?"));
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+}  // namespace
+
+Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    return Status(Code::kInvalidArgument, text("there is no rank ", rank, " in a node of ", size, " ranks"));
+  }
+  if (job.empty() || job.size() > kMaxJobName) {
+    return Status(Code::kInvalidArgument, text("TNT_JOB_ID must have 1 to ", kMaxJobName, " characters"));
+  }
+  return rank == 0 ? host(job, size, deadline) : join(job, rank, size, deadline);
+}
+
+}  // namespace tarantella::runtime

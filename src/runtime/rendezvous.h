@@ -1,0 +1,20 @@
+#pragma once
+// The ranks of a node meet and get one memory file: local rank 0 makes a memfd and hands it to the others over
+// an abstract unix socket that is named after the job, so no name is ever left in /dev/shm or /tmp.
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tarantella::runtime {
+
+/// Blocks until all `size` ranks of `job` on this node have met, then returns the memory file that they share
+/// (empty; the caller owns it). Every rank calls it once, with the same `job` and `size` and a `rank` of its own.
+/// Ranks may be processes of one user or threads of one process.
+/// Errors: kTimeout at the deadline, naming the ranks that did not come; kMismatch for another version or size,
+/// or a rank that came twice; kInvalidArgument; kSystem. Every rank that has come gets the error.
+Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline);
+
+}  // namespace tarantella::runtime

@@ -1,0 +1,76 @@
+#include "transport/fake/fake_link.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace tarantella::transport {
+namespace {
+
+constexpr size_t kAlignment = 4096;
+
+std::shared_ptr<std::byte> zeroed(size_t bytes) {
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  std::memset(memory, 0, rounded);
+  return {memory, std::free};
+}
+
+}  // namespace
+
+class FakeLink final : public Link {
+ public:
+  FakeLink(FakeNode& node, int rank) : node_(node), rank_(rank) {}
+  ~FakeLink() override { node_.set_presence(rank_, Presence::kLeft); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(node_.presence_.size()); }
+
+  uint64_t room() const override {
+    const std::lock_guard lock(node_.mutex_);
+    return node_.room_;
+  }
+
+  Result<Region> map(size_t bytes) override {
+    const std::lock_guard lock(node_.mutex_);
+    if (mapped_ == node_.regions_.size()) node_.regions_.push_back(zeroed(bytes));
+    auto memory = node_.regions_[mapped_++];
+    return Region{{memory.get(), bytes}, memory};
+  }
+
+  void sleep(Word& word, uint32_t seen, Duration at_most) override {
+    std::unique_lock lock(node_.mutex_);
+    if (word.load(std::memory_order_acquire) == seen) node_.changed_.wait_for(lock, at_most);
+  }
+
+  void wake(Word&) override {
+    const std::lock_guard lock(node_.mutex_);
+    node_.changed_.notify_all();
+  }
+
+  Presence presence(int rank) const override {
+    const std::lock_guard lock(node_.mutex_);
+    return node_.presence_[static_cast<size_t>(rank)];
+  }
+
+  bool own_cores() const override { return false; }
+
+ private:
+  FakeNode& node_;
+  const int rank_;
+  size_t mapped_ = 0;
+};
+
+std::unique_ptr<Link> FakeNode::link(int rank) { return std::make_unique<FakeLink>(*this, rank); }
+
+void FakeNode::set_presence(int rank, Presence presence) {
+  const std::lock_guard lock(mutex_);
+  presence_[static_cast<size_t>(rank)] = presence;
+  changed_.notify_all();
+}
+
+void FakeNode::set_room(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  room_ = bytes;
+}
+
+}  // namespace tarantella::transport

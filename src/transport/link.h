@@ -1,0 +1,59 @@
+#pragma once
+// The seam below the collectives: what the ranks of one node need from whatever joins them. Algorithms see
+// shared bytes and words to sleep on; they never see sockets or files, and a link never sees an element type.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tarantella::transport {
+
+/// A word of shared memory that ranks can sleep on.
+using Word = std::atomic<uint32_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "a Word must work between processes");
+
+/// Zeroed memory that all ranks of the link see. It stays mapped while a copy of `owner` lives.
+struct Region {
+  std::span<std::byte> bytes;
+  std::shared_ptr<void> owner;
+};
+
+enum class Presence {
+  kHere,  ///< runs, or has not come yet
+  kLeft,  ///< has closed its link: its program went on or ended without the others
+  kGone,  ///< its process has died
+};
+
+/// One rank's end of a link. Thread-safe, but for map() (see there).
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Bytes that a region may have before the node would run out of memory.
+  virtual uint64_t room() const = 0;
+
+  /// Maps the next region: the k-th call of every rank, with the same `bytes`, gives the same memory. One thread
+  /// at a time; does not wait for the other ranks. Errors: kSystem.
+  virtual Result<Region> map(size_t bytes) = 0;
+
+  /// Sleeps until `word` differs from `seen`, wake(word) is called, or `at_most` has passed; may return early.
+  virtual void sleep(Word& word, uint32_t seen, Duration at_most) = 0;
+  virtual void wake(Word& word) = 0;
+
+  /// What has become of `rank`, found without its help. A rank stopped by a signal is kHere.
+  virtual Presence presence(int rank) const = 0;
+
+  /// True when no two ranks may run on the same core, so that spinning takes no time from a peer.
+  /// Settled once every rank has made its link.
+  virtual bool own_cores() const = 0;
+};
+
+}  // namespace tarantella::transport
