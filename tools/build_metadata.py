@@ -1,7 +1,7 @@
 """Build-time metadata of the package: what the extra `tensorflow` asks for, and a word where no build works.
 
-scikit-build-core calls this while it computes the metadata on the user's machine ([[tool.dynamic-metadata]] in
-pyproject.toml). Requirements have no "or", so the extra is empty where some TensorFlow is installed already.
+scikit-build-core calls this while it computes the metadata on the user's machine ([[tool.dynamic-metadata]]
+in pyproject.toml). Requirements have no "or", so the extra is empty where some TensorFlow is installed.
 """
 
 from __future__ import annotations

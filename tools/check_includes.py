@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that the rooms of the C++ core include only what the list below allows.
 
-Prints one line a violation, then exits with 1. An include is judged by the folder it names first, in quotes or
-in <...>; other people's headers are free.
+Prints one line a violation, then exits with 1. An include is judged by the folder it names first, in quotes
+or in <...>; other people's headers are free.
 """
 
 from __future__ import annotations

@@ -1,0 +1,32 @@
+# Thin targets; the work is in tools/.
+.PHONY: help setup demo test lint format clean
+
+help:
+	@echo "make setup    system packages, .venv, the built package: what is missing of them"
+	@echo "make demo     LeNet-5 on two ranks and on one process, and a table of both"
+	@echo "make test     set up, then lint and every test"
+	@echo "make lint     formatters, linters, type checker, include directions"
+	@echo "make format   rewrite the sources as the formatters want them"
+	@echo "make clean    remove everything that was built, .venv included"
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	@.venv/bin/python tools/demo.py
+
+test:
+	@tools/setup.sh --dev
+	@tools/test.sh
+
+lint:
+	@tools/setup.sh --dev
+	@tools/lint.sh
+
+format:
+	@tools/setup.sh --dev
+	@tools/lint.sh --fix
+
+clean:
+	rm -rf build dist .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

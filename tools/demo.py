@@ -1,0 +1,62 @@
+"""`make demo`: trains the example on two ranks and on one process, then prints both beside each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = "examples/lenet5_mnist.py"
+GOAL = 0.97
+
+
+def train(title: str, command: list[str]) -> dict[str, Any]:
+    """Runs the example by `command`, shows what it prints, and returns what it measured."""
+    print(f"\n=== {title}: {' '.join(command)}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "result.json"
+        # TensorFlow's greetings would push the progress bars off the screen.
+        env = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0", **os.environ}
+        done = subprocess.run([*command, f"--json={report}"], cwd=ROOT, env=env, check=False)
+        if done.returncode:
+            sys.exit(f"{title} failed with exit code {done.returncode}")
+        if not report.exists():
+            sys.exit(f"{title} ended without writing its result")
+        return json.loads(report.read_text(encoding="utf-8"))
+
+
+def table(results: dict[str, dict[str, Any]]) -> str:
+    lines = [f"{'':<14}{'ranks':>6}{'test accuracy':>16}{'samples/s':>12}"]
+    lines += [
+        f"{title:<14}{r['ranks']:>6}{r['accuracy']:>16.4f}{r['samples_per_second']:>12,.0f}"
+        for title, r in results.items()
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    programs = Path(sys.executable).parent
+    results = {
+        "two ranks": train("two ranks", [f"{programs}/tarantella", "-n", "2", "--", EXAMPLE]),
+        "one process": train("one process", [sys.executable, EXAMPLE]),
+    }
+    first = results["two ranks"]
+    print(
+        f"\nLeNet-5 on {first['data']}, {first['epochs']} epochs, global batch {first['batch_size']}; "
+        "samples/s without the first epoch\n"
+    )
+    print(table(results))
+    if first["ranks"] != 2:
+        sys.exit(f"The run on two ranks had {first['ranks']}")
+    bad = [title for title, r in results.items() if r["accuracy"] < GOAL]
+    if bad:
+        sys.exit(f"Test accuracy below {GOAL} on {' and on '.join(bad)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Formatters, linters, type checker, include directions; all of them run, and any complaint fails.
+# Usage: tools/lint.sh [--fix]     (--fix rewrites what the formatters would have otherwise)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH="$PWD/.venv/bin:$PATH"
+
+failed=()
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@"; then printf '[lint] %s: ok (%d s)\n' "$name" $((SECONDS - start)); else failed+=("$name"); fi
+}
+
+readonly PYTHON=(python tools examples tests/python bench)
+mapfile -t cpp < <(find include src bindings tests -name '*.h' -o -name '*.cpp' | LC_ALL=C sort)
+
+if [ "${1:-}" = --fix ]; then
+  ruff check --fix "${PYTHON[@]}"
+  ruff format "${PYTHON[@]}"
+  clang-format -i "${cpp[@]}"
+  exit
+fi
+
+# clang-tidy reads the compile commands of the release preset.
+tidy() {
+  cmake --preset release >build/log/tidy-configure.log || { cat build/log/tidy-configure.log; return 1; }
+  python tools/tidy.py build/release
+}
+
+mkdir -p build/log
+check "include directions" python tools/check_includes.py
+check "ruff" ruff check --quiet "${PYTHON[@]}"
+check "ruff format" ruff format --quiet --diff "${PYTHON[@]}"
+check "mypy" mypy --no-error-summary
+check "clang-format" clang-format --dry-run -Werror "${cpp[@]}"
+check "clang-tidy" tidy
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf '[lint] FAILED: %s\n' "${failed[@]}" >&2
+  exit 1
+fi

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Sets up what is missing, and is quick where nothing is: system packages, .venv, the built package in it.
+# Usage: tools/setup.sh [--dev]     (--dev adds the linters)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly VENV="$PWD/.venv"
+readonly LOGS="$PWD/build/log"
+readonly SUMS="$VENV/.setup" # one file a stage: the checksum of what the stage was made from
+extras="tensorflow,test"
+[ "${1:-}" = --dev ] && extras="$extras,dev"
+
+say() { printf '[setup] %s\n' "$*"; }
+fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
+
+# stage NAME TEXT COMMAND...: one line of progress; the output goes to a log, whose end is shown on failure.
+stage() {
+  local name=$1 text=$2 start=$SECONDS
+  shift 2
+  mkdir -p "$LOGS"
+  printf '[setup] %s ... ' "$text"
+  if "$@" >"$LOGS/$name.log" 2>&1 </dev/null; then
+    printf 'done (%d s)\n' $((SECONDS - start))
+  else
+    printf 'FAILED\n'
+    tail -n 30 "$LOGS/$name.log" >&2
+    fail "$text failed; all of its output is in build/log/$name.log"
+  fi
+}
+
+find_python() {
+  local name
+  for name in python3 python3.13 python3.12 python3.11 python3.10; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+      command -v "$name"
+      return
+    fi
+  done
+  return 1
+}
+
+cmake_is_new_enough() {
+  cmake --version 2>/dev/null | awk 'NR == 1 {split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25))}'
+}
+
+has_header() { printf '#include <%s>\n' "$1" | g++ -E -x c++ - >/dev/null 2>&1; }
+
+# Prints the Debian packages that are missing: judged by what they bring, since it may come from elsewhere.
+missing_packages() {
+  local python=$1 version
+  version=$(basename "$python")
+  command -v g++ >/dev/null || echo g++
+  command -v make >/dev/null || echo make
+  cmake_is_new_enough || echo cmake
+  command -v ninja >/dev/null || echo ninja-build
+  command -v ip >/dev/null || [ -x /sbin/ip ] || echo iproute2
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$version-venv"
+  "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || echo "$version-dev"
+  if command -v g++ >/dev/null; then
+    has_header hwloc.h || echo libhwloc-dev
+    has_header gtest/gtest.h || echo libgtest-dev
+  else
+    echo libhwloc-dev libgtest-dev
+  fi
+}
+
+install_packages() {
+  local -a root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || fail "Missing system packages: $*" "Install them, then try again:" \
+      "    sudo apt-get update && sudo apt-get install -y $*"
+    root=(sudo -n)
+  fi
+  command -v apt-get >/dev/null ||
+    fail "Missing: what Debian's packages $* bring. There is no apt-get here: install them by this system's means."
+  stage apt-update "list of system packages" "${root[@]}" apt-get update
+  stage apt-install "system packages: $*" \
+    "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+# checksum PATH...: of the content of all files below, so that a touched or freshly cloned file changes nothing.
+checksum() {
+  find "$@" -type f -not -path '*/__pycache__/*' -print0 2>/dev/null | LC_ALL=C sort -z |
+    xargs -0 sha256sum | sha256sum | cut -c1-64
+}
+
+is_current() { [ "$(cat "$SUMS/$1" 2>/dev/null)" = "$2" ]; }
+mark() { printf '%s\n' "$2" >"$SUMS/$1"; }
+
+main() {
+  local start=$SECONDS python packages
+  python=$(find_python) || fail "No Python 3.10 or newer in PATH. Debian and Ubuntu: apt-get install python3 python3-venv"
+  packages=$(missing_packages "$python" | xargs)
+  if [ -n "$packages" ]; then
+    # shellcheck disable=SC2086 # one word a package
+    install_packages $packages
+    packages=$(missing_packages "$python" | xargs)
+    [ -z "$packages" ] || fail "Still missing after installing: $packages"
+  fi
+
+  # A checkout that was moved or copied has a .venv that points elsewhere.
+  if [ "$("$VENV/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" != "$VENV" ]; then
+    rm -rf "$VENV"
+    stage venv "virtual environment .venv with $("$python" --version)" "$python" -m venv "$VENV"
+  fi
+  mkdir -p "$SUMS"
+
+  local requirements sources
+  requirements="$extras $(checksum pyproject.toml tools/build_metadata.py)"
+  sources=$(checksum CMakeLists.txt src include bindings cmake python pyproject.toml tools/build_metadata.py README.md)
+  if is_current "requirements$extras" "$requirements" && is_current package "$sources"; then
+    say "nothing to do"
+    return
+  fi
+
+  local -a pip=("$VENV/bin/python" -m pip install --disable-pip-version-check)
+  if ! is_current "requirements$extras" "$requirements"; then
+    # shellcheck disable=SC2046 # one word a requirement
+    # The build tools live in .venv, so that a second build is an incremental one.
+    stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",')
+    stage requirements "Tarantella and what it needs: [$extras], TensorFlow being the largest" \
+      "${pip[@]}" --no-build-isolation ".[$extras]"
+    mark "requirements$extras" "$requirements"
+  else
+    stage package "build of Tarantella" "${pip[@]}" --no-build-isolation --no-deps .
+  fi
+  mark package "$sources"
+  say "ready after $((SECONDS - start)) s"
+}
+
+mkdir -p build
+exec 9>build/.setup.lock
+flock 9 # `make demo` beside `make test` would build twice in one folder
+main

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Lint, the C++ tests (release and under each sanitizer), the Python tests. All of them run; any failure fails.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH="$PWD/.venv/bin:$PATH"
+
+failed=()
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  printf '\n=== %s\n' "$name"
+  if "$@"; then
+    printf '=== %s: ok (%d s)\n' "$name" $((SECONDS - start))
+  else
+    printf '=== %s: FAILED (%d s)\n' "$name" $((SECONDS - start))
+    failed+=("$name")
+  fi
+}
+
+# What a build prints is shown only when it fails.
+build() {
+  local log=build/log/build-$1.log
+  mkdir -p build/log
+  { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
+}
+
+cpp() {
+  local -a run=()
+  # ThreadSanitizer needs its addresses where kernels with much address randomisation do not leave them.
+  if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
+  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300
+}
+
+step "lint" tools/lint.sh
+for preset in release asan ubsan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+
+printf '\n=== Python tests\n'
+python -m pytest tests/python || failed+=("Python tests")
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'FAILED: %s\n' "${failed[@]}" >&2
+  exit 1
+fi
