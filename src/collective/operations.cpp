@@ -29,7 +29,7 @@ Status for_each_chunk(size_t bytes, Step step) {
 const std::byte* at(const void* data, size_t offset) { return static_cast<const std::byte*>(data) + offset; }
 std::byte* at(void* data, size_t offset) { return static_cast<std::byte*>(data) + offset; }
 
-void copy(std::byte* to, const std::byte* from, size_t bytes) {
+void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
@@ -41,7 +41,7 @@ Status allreduce(Exchange& exchange, const void* input, void* output, size_t cou
   const Call call{Operation::kAllreduce, dtype, count, 0, name};
   std::vector<const std::byte*> inputs(static_cast<size_t>(exchange.group().size()));
   return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
-    copy(exchange.own().data(), at(input, offset), bytes);
+    copy_bytes(exchange.own().data(), at(input, offset), bytes);
     TNT_RETURN_IF_ERROR(exchange.advance(call));
     for (size_t rank = 0; rank < inputs.size(); ++rank) inputs[rank] = exchange.of(static_cast<int>(rank)).data();
     sum(dtype, inputs.data(), inputs.size(), at(output, offset), bytes / size_of(dtype));
@@ -57,9 +57,9 @@ Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int 
   }
   const Call call{Operation::kBroadcast, dtype, count, root, name};
   return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
-    if (group.rank() == root) copy(exchange.own().data(), at(data, offset), bytes);
+    if (group.rank() == root) copy_bytes(exchange.own().data(), at(data, offset), bytes);
     TNT_RETURN_IF_ERROR(exchange.advance(call));
-    if (group.rank() != root) copy(at(data, offset), exchange.of(root).data(), bytes);
+    if (group.rank() != root) copy_bytes(at(data, offset), exchange.of(root).data(), bytes);
     return {};
   });
 }
@@ -70,10 +70,10 @@ Status allgather(Exchange& exchange, const void* input, void* output, size_t cou
   const Call call{Operation::kAllgather, dtype, count, 0, name};
   const size_t total = count * size_of(dtype);
   return for_each_chunk(total, [&](size_t offset, size_t bytes) -> Status {
-    copy(exchange.own().data(), at(input, offset), bytes);
+    copy_bytes(exchange.own().data(), at(input, offset), bytes);
     TNT_RETURN_IF_ERROR(exchange.advance(call));
     for (int rank = 0; rank < exchange.group().size(); ++rank) {
-      copy(at(output, static_cast<size_t>(rank) * total + offset), exchange.of(rank).data(), bytes);
+      copy_bytes(at(output, static_cast<size_t>(rank) * total + offset), exchange.of(rank).data(), bytes);
     }
     return {};
   });

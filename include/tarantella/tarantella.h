@@ -1,0 +1,117 @@
+/* The C interface of the Tarantella core: collectives between the ranks of a job.
+ *
+ * Every function that can fail returns a tnt_code; tnt_last_error() then gives one line for a person: what
+ * happened, to which rank or tensor, and what to do. No C++ exception crosses this interface.
+ * Functions are thread-safe unless they say otherwise. "Collective" means: every rank of the context calls it, with
+ * the same arguments but for the data, in the same order as other collective calls.
+ * A context may be used by the process that made it only, not by a forked child (TNT_INVALID_ARGUMENT there). */
+#ifndef TARANTELLA_H
+#define TARANTELLA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TNT_API __attribute__((visibility("default")))
+#else
+#define TNT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tnt_code {
+  TNT_OK = 0,
+  TNT_INVALID_ARGUMENT = 1, /* the caller's mistake; nothing was done */
+  TNT_TIMEOUT = 2,          /* a wait reached its deadline */
+  TNT_PEER_LOST = 3,        /* another rank died, left or aborted */
+  TNT_MISMATCH = 4,         /* ranks called different operations, or with different arguments */
+  TNT_OUT_OF_MEMORY = 5,    /* too little memory on the node for a shared region */
+  TNT_SYSTEM = 6            /* a system call failed */
+} tnt_code;
+
+typedef enum tnt_dtype { TNT_FLOAT32 = 1, TNT_FLOAT64 = 2, TNT_INT32 = 3, TNT_INT64 = 4 } tnt_dtype;
+
+/* One rank's membership in a job. */
+typedef struct tnt_context tnt_context;
+
+/* A plan's number: valid in this process from tnt_plan_create() to tnt_plan_release(); never used twice. */
+typedef uint64_t tnt_plan;
+
+typedef struct tnt_options {
+  int rank;               /* 0 … size-1, different for each */
+  int size;               /* ranks of the job, all on this node */
+  const char* job;        /* 1 to 64 characters, the same for all ranks, different for each job of a user */
+  double meet_timeout;    /* seconds that all ranks have to come */
+  double stuck_timeout;   /* seconds without a sign of life after which a rank counts as stuck; at least 2 */
+  double grace;           /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
+} tnt_options;
+
+typedef struct tnt_tensor {
+  const char* name; /* for error messages and for the comparison over ranks */
+  tnt_dtype dtype;
+  const int64_t* shape;
+  size_t dimensions;
+} tnt_tensor;
+
+/* The message of the last failed call of this thread; valid until the thread's next call. Never NULL. */
+TNT_API const char* tnt_last_error(void);
+/* For example "1.0.0". */
+TNT_API const char* tnt_version(void);
+
+/* Collective. Blocks until all ranks have come, at most options->meet_timeout. The caller owns *context. */
+TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
+/* Leaves the job: releases the context's plans, whose tensors under way end with TNT_PEER_LOST. Does not wait for
+ * other ranks. No other thread may be inside a call on this context. NULL is ignored. */
+TNT_API void tnt_context_destroy(tnt_context* context);
+/* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
+TNT_API tnt_code tnt_failure(tnt_context* context);
+
+/* Collective, blocking, one at a time in a process. `count` is in elements; `name` (may be "") is compared over
+ * ranks and named in errors. Sums are taken in rank order, so all ranks and all runs get the same bits. */
+/* output[i] = sum over ranks of input[i]; output may be input. */
+TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
+                               const char* name);
+/* The root's data replaces that of the others. */
+TNT_API tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
+                               const char* name);
+/* output gets the `count` elements of each rank in rank order: size * count elements. */
+TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
+                               const char* name);
+TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
+
+/* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of at least
+ * `fusion_threshold` bytes (0: each tensor alone), filled from the last tensor to the first. The tensors are compared
+ * over ranks: TNT_MISMATCH names the first that differs. */
+TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
+                                 size_t fusion_threshold, tnt_plan* plan);
+/* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT. */
+TNT_API tnt_code tnt_plan_release(tnt_plan plan);
+
+/* Called once for each submitted tensor, from a thread of the core. With TNT_OK, `result` holds the sums and may be
+ * read until this rank submits the tensor again; otherwise it is NULL and `message` says why (valid during the
+ * call). It must not block nor call tnt_context_destroy(). */
+typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
+
+/* Hands in this step's value of tensor `index`, which is copied before the call returns. Any thread, any order; does
+ * not wait for other ranks. Each tensor is submitted once a step; the next step may begin as soon as its `done` was
+ * called. On an error `done` is not called. */
+TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
+                                 tnt_done done, void* user);
+
+typedef enum tnt_event { TNT_EVENT_SUBMIT = 1, TNT_EVENT_REDUCED = 2, TNT_EVENT_DONE = 3 } tnt_event;
+typedef struct tnt_record {
+  int64_t nanoseconds; /* of the monotonic clock */
+  uint32_t event;      /* a tnt_event */
+  uint32_t index;      /* of the tensor (submit) or of the bucket (reduced, done) */
+} tnt_record;
+
+/* Copies the newest events of the plan, oldest first, to `records` (room for `capacity`); *count gets their number. */
+TNT_API tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

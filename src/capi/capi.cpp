@@ -1,0 +1,200 @@
+// tarantella.h over the engine: handles, error codes, and the last barrier for exceptions.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "capi/plans.h"
+#include "collective/operations.h"
+#include "engine/engine.h"
+#include "tarantella/tarantella.h"
+#include "transport/shm/shm_link.h"
+
+using tarantella::Code;
+using tarantella::Deadline;
+using tarantella::DType;
+using tarantella::Status;
+
+struct tnt_context {
+  std::unique_ptr<tarantella::engine::Engine> engine;
+  std::vector<tnt_plan> plans;
+  std::mutex mutex;
+  pid_t owner = ::getpid();
+};
+
+namespace {
+
+thread_local std::string last_error;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+
+tnt_code report(const Status& status) {
+  last_error = status.message();
+  return static_cast<tnt_code>(status.code());
+}
+
+/// Runs `body`, which returns a Status, and turns whatever comes of it into a code.
+template <typename Body>
+tnt_code guarded(Body body) noexcept {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report({Code::kOutOfMemory, "out of memory"});
+  } catch (const std::exception& error) {
+    return report({Code::kSystem, tarantella::text("unexpected error in the core: ", error.what())});
+  }
+}
+
+Status invalid(const std::string& message) { return {Code::kInvalidArgument, message}; }
+
+/// As guarded(), for calls on a context.
+template <typename Body>
+tnt_code on_context(tnt_context* context, Body body) noexcept {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("the context is NULL");
+    if (context->owner != ::getpid()) {
+      return invalid("a forked child must not use its parent's context; start workers with the spawn method");
+    }
+    return body(*context->engine);
+  });
+}
+
+std::string name_of(const char* name) { return name == nullptr ? "" : name; }
+
+tarantella::engine::TensorSpec spec_of(const tnt_tensor& tensor) {
+  return {name_of(tensor.name), static_cast<DType>(tensor.dtype), {tensor.shape, tensor.shape + tensor.dimensions}};
+}
+
+Status check_options(const tnt_options* options) {
+  if (options == nullptr || options->job == nullptr) return invalid("options and job must not be NULL");
+  if (!(options->meet_timeout > 0) || !(options->stuck_timeout >= 2) || !(options->grace >= 0)) {
+    return invalid("timeouts must be positive; that for a stuck rank (TNT_TIMEOUT) at least 2 seconds");
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* tnt_last_error(void) { return last_error.c_str(); }
+
+const char* tnt_version(void) { return TARANTELLA_VERSION; }
+
+tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_options(options));
+    auto link = tarantella::transport::make_shm_link(options->job, options->rank, options->size,
+                                                     Deadline::after(tarantella::from_seconds(options->meet_timeout)));
+    if (!link.ok()) return link.status();
+    tarantella::collective::GroupOptions group_options;
+    group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
+    group_options.grace = tarantella::from_seconds(options->grace);
+    auto engine = tarantella::engine::Engine::create(std::move(link).value(), group_options);
+    if (!engine.ok()) return engine.status();
+    *context = new tnt_context{std::move(engine).value(), {}, {}};
+    return {};
+  });
+}
+
+void tnt_context_destroy(tnt_context* context) {
+  if (context == nullptr) return;
+  if (context->owner != ::getpid()) return;  // the parent's threads do not exist here: nothing can be joined
+  for (const tnt_plan plan : context->plans) (void)tnt_plan_release(plan);
+  delete context;
+}
+
+tnt_code tnt_failure(tnt_context* context) {
+  return on_context(context, [](auto& engine) { return engine.group().failure(); });
+}
+
+tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
+                       const char* name) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto& exchange) {
+      return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype), name_of(name));
+    });
+  });
+}
+
+tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root, const char* name) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto& exchange) {
+      return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root, name_of(name));
+    });
+  });
+}
+
+tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
+                       const char* name) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto& exchange) {
+      return tarantella::collective::allgather(exchange, input, output, count, static_cast<DType>(dtype), name_of(name));
+    });
+  });
+}
+
+tnt_code tnt_barrier(tnt_context* context, const char* name) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto& exchange) { return tarantella::collective::barrier(exchange, name_of(name)); });
+  });
+}
+
+tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
+                         size_t fusion_threshold, tnt_plan* plan) {
+  return on_context(context, [&](auto& engine) -> Status {
+    std::vector<tarantella::engine::TensorSpec> specs;
+    for (size_t i = 0; i < count; ++i) {
+      specs.push_back(spec_of(tensors[i]));
+      if (!is_valid(specs.back().dtype)) return invalid(tarantella::text("tensor ", specs.back().name, " has an unknown dtype"));
+    }
+    auto created = engine.add_plan(name_of(name), specs, fusion_threshold);
+    if (!created.ok()) return created.status();
+    *plan = tarantella::capi::plans().add(&engine, created.value());
+    const std::lock_guard lock(context->mutex);
+    context->plans.push_back(*plan);
+    return {};
+  });
+}
+
+tnt_code tnt_plan_release(tnt_plan plan) {
+  return guarded([&]() -> Status {
+    auto entry = tarantella::capi::plans().take(plan);
+    if (entry.plan == nullptr) return invalid(tarantella::text("there is no plan ", plan, "; was it released?"));
+    entry.engine->remove_plan(entry.plan);
+    return {};
+  });
+}
+
+tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype, tnt_done done,
+                         void* user) {
+  return guarded([&]() -> Status {
+    const auto found = tarantella::capi::plans().find(plan);
+    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan, "; was its context closed?"));
+    return found->submit(index, data, count, static_cast<DType>(dtype), [done, user](const Status& status, const void* result) {
+      done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
+    });
+  });
+}
+
+tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count) {
+  return guarded([&]() -> Status {
+    const auto found = tarantella::capi::plans().find(plan);
+    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan));
+    const auto events = found->trace().snapshot();
+    *count = std::min(capacity, events.size());
+    const size_t first = events.size() - *count;
+    for (size_t i = 0; i < *count; ++i) {
+      const auto& event = events[first + i];
+      records[i] = {event.nanoseconds, static_cast<uint32_t>(event.event), event.index};
+    }
+    return {};
+  });
+}
+
+}  // extern "C"

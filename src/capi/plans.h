@@ -1,0 +1,53 @@
+#pragma once
+// Plan numbers of this process. A framework's graph can carry a number, but not a pointer that stays valid.
+
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "engine/engine.h"
+#include "tarantella/tarantella.h"
+
+namespace tarantella::capi {
+
+/// Thread-safe.
+class Plans {
+ public:
+  struct Entry {
+    engine::Engine* engine = nullptr;
+    std::shared_ptr<engine::Plan> plan;
+  };
+
+  tnt_plan add(engine::Engine* engine, std::shared_ptr<engine::Plan> plan) {
+    const std::unique_lock lock(mutex_);
+    entries_[++last_] = {engine, std::move(plan)};
+    return last_;
+  }
+
+  /// nullptr if there is none.
+  std::shared_ptr<engine::Plan> find(tnt_plan number) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = entries_.find(number);
+    return found == entries_.end() ? nullptr : found->second.plan;
+  }
+
+  /// Removes it; an empty entry if there is none.
+  Entry take(tnt_plan number) {
+    const std::unique_lock lock(mutex_);
+    auto node = entries_.extract(number);
+    return node.empty() ? Entry{} : std::move(node.mapped());
+  }
+
+ private:
+  mutable std::shared_mutex mutex_;
+  std::unordered_map<tnt_plan, Entry> entries_;
+  tnt_plan last_ = 0;
+};
+
+/// Never destroyed: a framework's threads may still ask when the process ends.
+inline Plans& plans() {
+  static auto* all = new Plans;
+  return *all;
+}
+
+}  // namespace tarantella::capi

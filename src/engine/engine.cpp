@@ -1,0 +1,104 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace tarantella::engine {
+namespace {
+
+constexpr Duration kIdle = 1s;      // also how often a resting rank shows that it lives
+constexpr Duration kSlice = 50ms;   // how long a wait goes on before the awaited rank is looked at
+constexpr Duration kSpin = 50us;
+
+void spin_until_rung(const collective::Group& group, uint32_t seen) {
+  const Deadline deadline = Deadline::after(kSpin);
+  while (group.bell() == seen && !deadline.passed()) {
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> link,
+                                               collective::GroupOptions options) {
+  auto group = collective::Group::create(std::move(link), options);
+  if (!group.ok()) return group.status();
+  auto exchange = collective::Exchange::create(*group.value());
+  if (!exchange.ok()) return exchange.status();
+  return std::unique_ptr<Engine>(new Engine(std::move(group).value(), std::move(exchange).value()));
+}
+
+Engine::Engine(std::unique_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange)
+    : group_(std::move(group)), exchange_(std::move(exchange)), progress_([this] { run(); }) {}
+
+Engine::~Engine() {
+  stopping_.store(true);
+  group_->ring();
+  progress_.join();
+  for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
+}
+
+Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
+                                               size_t threshold) {
+  std::shared_ptr<Plan> plan;
+  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
+    auto created = Plan::create(exchange, name, tensors, threshold);
+    if (!created.ok()) return created.status();
+    plan = std::move(created).value();
+    return {};
+  }));
+  const std::lock_guard lock(plans_mutex_);
+  plans_.push_back(plan);
+  return plan;
+}
+
+void Engine::remove_plan(const std::shared_ptr<Plan>& plan) {
+  {
+    const std::lock_guard lock(plans_mutex_);
+    std::erase(plans_, plan);
+  }
+  plan->fail({Code::kInvalidArgument, "this plan was released"});
+}
+
+std::vector<std::shared_ptr<Plan>> Engine::plans() {
+  const std::lock_guard lock(plans_mutex_);
+  return plans_;
+}
+
+void Engine::run() {
+  std::optional<collective::Watch> watch;
+  while (!stopping_.load()) {
+    const uint32_t seen = group_->bell();
+    group_->beat();
+    bool moved = false;
+    int awaited = -1;
+    bool only_waiting = false;
+    std::string what;
+    const Status failure = group_->failure();
+    for (const auto& plan : plans()) {
+      if (!failure.ok()) {
+        plan->fail(failure);
+        continue;
+      }
+      moved |= plan->advance();
+      const int rank = plan->awaited_rank();
+      if (rank < 0) continue;
+      awaited = rank;
+      only_waiting = plan->all_submitted();
+      if (!watch) what = plan->describe();
+    }
+    if (moved) {
+      watch.reset();
+    } else if (awaited < 0 || !failure.ok()) {
+      watch.reset();
+      group_->sleep_until_rung(seen, kIdle);
+    } else {
+      if (only_waiting && group_->own_cores()) spin_until_rung(*group_, seen);
+      group_->sleep_until_rung(seen, kSlice);
+      if (group_->bell() != seen) continue;
+      if (!watch) watch.emplace(*group_, collective::Wait::kGradients, what);
+      (void)watch->check(awaited);  // a failure is seen at the top
+    }
+  }
+}
+
+}  // namespace tarantella::engine

@@ -1,0 +1,58 @@
+#pragma once
+// One job's communication in one process: the group, the blocking collectives, the plans and the thread that
+// drives them.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/exchange.h"
+#include "collective/group.h"
+#include "engine/plan.h"
+
+namespace tarantella::engine {
+
+/// Several may live in one process. Thread-safe. Destruction does not wait for other ranks: it stops the thread,
+/// ends what is under way with kPeerLost and leaves the job.
+class Engine {
+ public:
+  /// Collective, blocks: takes the link of this rank.
+  static Result<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Link> link,
+                                                collective::GroupOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  collective::Group& group() { return *group_; }
+
+  /// Runs `operation(exchange)` as the only blocking collective of this process; see collective/operations.h.
+  template <typename F>
+  Status call(F operation) {
+    const std::lock_guard lock(call_mutex_);
+    TNT_RETURN_IF_ERROR(group_->failure());
+    return operation(*exchange_);
+  }
+
+  /// Collective, blocks; see Plan::create(). The plan runs until it is removed and its last owner lets go.
+  Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
+                                         size_t threshold);
+  /// Ends what is under way in `plan` on this rank. Not collective.
+  void remove_plan(const std::shared_ptr<Plan>& plan);
+
+ private:
+  explicit Engine(std::unique_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange);
+  void run();
+  std::vector<std::shared_ptr<Plan>> plans();
+
+  std::unique_ptr<collective::Group> group_;
+  std::unique_ptr<collective::Exchange> exchange_;
+  std::mutex call_mutex_;
+  std::mutex plans_mutex_;
+  std::vector<std::shared_ptr<Plan>> plans_;
+  std::atomic<bool> stopping_{false};
+  std::thread progress_;
+};
+
+}  // namespace tarantella::engine

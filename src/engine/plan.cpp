@@ -1,0 +1,206 @@
+#include "engine/plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/kernels.h"
+#include "engine/compare.h"
+
+namespace tarantella::engine {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+/// Words of one rank and stage, in whole cache lines: only that rank writes there.
+size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
+
+size_t area_bytes(const Layout& layout) { return round_up(layout.bytes, kPage); }
+
+size_t posts_bytes(const Layout& layout, int size) {
+  return 2 * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const std::string& name,
+                                           const std::vector<TensorSpec>& tensors, size_t threshold) {
+  if (tensors.empty()) return Status(Code::kInvalidArgument, text(name, " has no tensors to reduce"));
+  TNT_RETURN_IF_ERROR(compare_tensors(exchange, name, tensors));
+  collective::Group& group = exchange.group();
+  auto thresholds = group.gather(threshold, text("the fusion threshold of ", name));
+  if (!thresholds.ok()) return thresholds.status();
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (thresholds.value()[static_cast<size_t>(rank)] == thresholds.value()[0]) continue;
+    return group.fail({Code::kMismatch, text("rank ", rank, " has a fusion threshold of ",
+                                             thresholds.value()[static_cast<size_t>(rank)], " bytes, rank 0 of ",
+                                             thresholds.value()[0], "; set it alike everywhere")});
+  }
+  Layout layout = make_layout(tensors, threshold);
+  const size_t bytes = area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + posts_bytes(layout, group.size());
+  auto region = group.map(bytes, name);
+  if (!region.ok()) return region.status();
+  return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));
+}
+
+Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
+           transport::Region region)
+    : group_(group),
+      name_(std::move(name)),
+      tensors_(std::move(tensors)),
+      layout_(std::move(layout)),
+      region_(std::move(region)),
+      buckets_(layout_.buckets.size()),
+      states_(tensors_.size()),
+      members_(layout_.buckets.size()),
+      unsubmitted_(tensors_.size()) {
+  for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors;
+  for (size_t i = 0; i < tensors_.size(); ++i) members_[layout_.places[i].bucket].push_back(i);
+}
+
+std::byte* Plan::input(int rank) const {
+  return region_.bytes.data() + static_cast<size_t>(rank) * area_bytes(layout_);
+}
+
+std::byte* Plan::result() const { return input(group_.size()); }
+
+transport::Word& Plan::posted(Stage stage, int rank, size_t bucket) const {
+  auto* words = reinterpret_cast<transport::Word*>(input(group_.size() + 1));
+  const size_t row = 2 * static_cast<size_t>(rank) + static_cast<size_t>(stage);
+  return words[row * row_words(buckets_.size()) + bucket];
+}
+
+Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
+  if (index >= tensors_.size()) {
+    return {Code::kInvalidArgument, text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
+  }
+  const TensorSpec& tensor = tensors_[index];
+  if (count != layout_.places[index].count || dtype != tensor.dtype) {
+    return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(), " came as ", count, " x ",
+                                         tarantella::name_of(dtype), "; compile the model again after changing it")};
+  }
+  TensorState& state = states_[index];
+  if (state.busy.exchange(true, std::memory_order_acq_rel)) {
+    return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
+                                         " was handed in twice in one step; is an optimizer applied twice?")};
+  }
+  if (count != 0) std::memcpy(input(group_.rank()) + layout_.places[index].offset, data, count * size_of(dtype));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    state.done = std::move(done);
+  }
+  trace_.add(Event::kSubmit, index);
+  unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
+  const size_t b = layout_.places[index].bucket;
+  BucketState& bucket = buckets_[b];
+  if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    posted(Stage::kArrived, group_.rank(), b).store(bucket.step.load(std::memory_order_relaxed), std::memory_order_release);
+    group_.ring();
+  }
+  return {};
+}
+
+int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (posted(stage, rank, bucket).load(std::memory_order_acquire) != step) return rank;
+  }
+  return -1;
+}
+
+bool Plan::advance() {
+  bool moved = false;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    BucketState& bucket = buckets_[b];
+    const uint32_t step = bucket.step.load(std::memory_order_relaxed);
+    if (bucket.phase == Phase::kFilling &&
+        posted(Stage::kArrived, group_.rank(), b).load(std::memory_order_acquire) == step) {
+      bucket.phase = Phase::kArrived;
+    }
+    if (bucket.phase == Phase::kArrived && first_behind(Stage::kArrived, b, step) < 0) {
+      reduce(b);
+      bucket.phase = Phase::kReduced;
+      posted(Stage::kReduced, group_.rank(), b).store(step, std::memory_order_release);
+      group_.ring();
+      moved = true;
+    }
+    if (bucket.phase == Phase::kReduced && first_behind(Stage::kReduced, b, step) < 0) {
+      complete(b);
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+/// Slices are cut at cache lines, so that no two ranks write to one.
+void Plan::reduce(size_t index) {
+  const Bucket& bucket = layout_.buckets[index];
+  const size_t line = Layout::kAlignment / size_of(bucket.dtype);
+  const size_t lines = bucket.count / line;
+  const auto rank = static_cast<size_t>(group_.rank());
+  const auto size = static_cast<size_t>(group_.size());
+  const size_t begin = lines * rank / size * line;
+  const size_t end = lines * (rank + 1) / size * line;
+  const size_t offset = bucket.offset + begin * size_of(bucket.dtype);
+  std::vector<const std::byte*> inputs(size);
+  for (size_t other = 0; other < size; ++other) inputs[other] = input(static_cast<int>(other)) + offset;
+  collective::sum(bucket.dtype, inputs.data(), size, result() + offset, end - begin);
+  trace_.add(Event::kReduced, index);
+}
+
+void Plan::complete(size_t index) {
+  BucketState& bucket = buckets_[index];
+  trace_.add(Event::kDone, index);
+  std::vector<Done> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const size_t i : members_[index]) callbacks.push_back(std::move(states_[i].done));
+    for (const size_t i : members_[index]) states_[i].done = nullptr;
+  }
+  // all is ready for the next step before the first callback: what it sets free may submit at once
+  bucket.phase = Phase::kFilling;
+  bucket.step.fetch_add(1, std::memory_order_relaxed);
+  bucket.missing.store(members_[index].size(), std::memory_order_relaxed);
+  unsubmitted_.fetch_add(members_[index].size(), std::memory_order_relaxed);
+  for (const size_t i : members_[index]) states_[i].busy.store(false, std::memory_order_release);
+  for (size_t k = 0; k < callbacks.size(); ++k) {
+    if (callbacks[k]) callbacks[k]({}, result() + layout_.places[members_[index][k]].offset);
+  }
+}
+
+int Plan::awaited_rank() const {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const BucketState& bucket = buckets_[b];
+    if (bucket.phase == Phase::kFilling) continue;
+    const Stage stage = bucket.phase == Phase::kArrived ? Stage::kArrived : Stage::kReduced;
+    const int rank = first_behind(stage, b, bucket.step.load(std::memory_order_relaxed));
+    if (rank >= 0) return rank;
+  }
+  return -1;
+}
+
+void Plan::fail(const Status& status) {
+  std::vector<Done> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = status;
+    for (TensorState& state : states_) {
+      if (state.done) callbacks.push_back(std::move(state.done));
+      state.done = nullptr;
+    }
+  }
+  for (const Done& done : callbacks) done(status, nullptr);
+}
+
+std::string Plan::describe() const {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].phase == Phase::kFilling) continue;
+    return text("step ", buckets_[b].step.load(std::memory_order_relaxed), " of ", name_, ", gradient of ",
+                tensors_[members_[b].back()].describe());
+  }
+  return name_;
+}
+
+}  // namespace tarantella::engine
