@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """LeNet-5 on handwritten digits. Three lines make it distributed: those that say `tnt`.
 
     tarantella -n 2 -- examples/lenet5_mnist.py --batch_size=64

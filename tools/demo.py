@@ -21,7 +21,8 @@ def train(title: str, command: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "result.json"
         # TensorFlow's greetings would push the progress bars off the screen.
-        env = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0", **os.environ}
+        env = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+        env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
         done = subprocess.run([*command, f"--json={report}"], cwd=ROOT, env=env, check=False)
         if done.returncode:
             sys.exit(f"{title} failed with exit code {done.returncode}")

@@ -81,7 +81,7 @@ install_packages() {
 
 # checksum PATH...: of the content of all files below, so that a touched or freshly cloned file changes nothing.
 checksum() {
-  find "$@" -type f -not -path '*/__pycache__/*' -print0 2>/dev/null | LC_ALL=C sort -z |
+  { find "$@" -type f -not -path '*/__pycache__/*' -print0 2>/dev/null || true; } | LC_ALL=C sort -z |
     xargs -0 sha256sum | sha256sum | cut -c1-64
 }
 
