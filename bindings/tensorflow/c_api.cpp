@@ -1,0 +1,38 @@
+#include "c_api.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <optional>
+
+namespace tarantella::tensorflow {
+namespace {
+
+void* look_up(const char* name) {
+  for (const char* library : {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2"}) {
+    void* handle = ::dlopen(library, RTLD_NOLOAD | RTLD_LAZY);  // only what Python's import has loaded
+    void* found = handle == nullptr ? nullptr : ::dlsym(handle, name);
+    if (found != nullptr) return found;
+  }
+  std::fprintf(stderr, "tarantella: ERROR: this TensorFlow has no %s; use TensorFlow 2.16 or newer\n", name);
+  return nullptr;
+}
+
+std::optional<Api> load() {
+  Api loaded;
+#define TARANTELLA_TF(result, name, arguments)                              \
+  loaded.name = reinterpret_cast<result(*) arguments>(look_up(#name));      \
+  if (loaded.name == nullptr) return std::nullopt;
+  TARANTELLA_TF_FUNCTIONS
+#undef TARANTELLA_TF
+  return loaded;
+}
+
+}  // namespace
+
+const Api* api() {
+  static const std::optional<Api> loaded = load();
+  return loaded ? &*loaded : nullptr;
+}
+
+}  // namespace tarantella::tensorflow

@@ -1,0 +1,94 @@
+#pragma once
+// The part of TensorFlow's C API that the op needs, as pointers looked up in the TensorFlow of this process. The
+// functions have moved between TensorFlow's libraries over the versions; looked up by name, one binary serves all,
+// and it is built without any TensorFlow at hand. Declared after tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h.
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+struct TF_Status;
+struct TF_Tensor;
+struct TF_OpDefinitionBuilder;
+struct TF_ShapeInferenceContext;
+struct TF_ShapeHandle;
+struct TF_KernelBuilder;
+struct TF_OpKernelConstruction;
+struct TF_OpKernelContext;
+struct TF_AsyncOpKernelDoneCallback;
+}
+
+namespace tarantella::tensorflow {
+
+constexpr int kOk = 0;                // TF_Code
+constexpr int kInvalidArgument = 3;   // TF_Code
+constexpr int kAborted = 10;          // TF_Code
+
+using TF_ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
+using TF_CreateKernel = void* (*)(TF_OpKernelConstruction*);
+using TF_ComputeAsync = void (*)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
+using TF_DeleteKernel = void (*)(void*);
+
+// TARANTELLA_TF(result, name, arguments)
+#define TARANTELLA_TF_FUNCTIONS                                                                                   \
+  TARANTELLA_TF(TF_Status*, TF_NewStatus, ())                                                                     \
+  TARANTELLA_TF(void, TF_DeleteStatus, (TF_Status*))                                                              \
+  TARANTELLA_TF(void, TF_SetStatus, (TF_Status*, int code, const char* message))                                  \
+  TARANTELLA_TF(int, TF_GetCode, (const TF_Status*))                                                              \
+  TARANTELLA_TF(const char*, TF_Message, (const TF_Status*))                                                      \
+  TARANTELLA_TF(void, TF_DeleteTensor, (TF_Tensor*))                                                              \
+  TARANTELLA_TF(int, TF_TensorType, (const TF_Tensor*))                                                           \
+  TARANTELLA_TF(int, TF_NumDims, (const TF_Tensor*))                                                              \
+  TARANTELLA_TF(int64_t, TF_Dim, (const TF_Tensor*, int))                                                         \
+  TARANTELLA_TF(void*, TF_TensorData, (const TF_Tensor*))                                                         \
+  TARANTELLA_TF(TF_OpDefinitionBuilder*, TF_NewOpDefinitionBuilder, (const char* name))                           \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))                      \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))                     \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))                    \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderSetShapeInferenceFunction, (TF_OpDefinitionBuilder*, TF_ShapeFunction)) \
+  TARANTELLA_TF(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                             \
+  TARANTELLA_TF(TF_ShapeHandle*, TF_NewShapeHandle, ())                                                           \
+  TARANTELLA_TF(void, TF_DeleteShapeHandle, (TF_ShapeHandle*))                                                    \
+  TARANTELLA_TF(void, TF_ShapeInferenceContextGetInput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*)) \
+  TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*)) \
+  TARANTELLA_TF(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                                      \
+                (const char* op, const char* device, TF_CreateKernel, TF_ComputeAsync, TF_DeleteKernel))          \
+  TARANTELLA_TF(void, TF_RegisterKernelBuilder, (const char* name, TF_KernelBuilder*, TF_Status*))                \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrInt64,                                                       \
+                (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*))                                    \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                    \
+  TARANTELLA_TF(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                              \
+  TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                           \
+  TARANTELLA_TF(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                      \
+                (TF_OpKernelContext*, const int* inputs, int count, int output, const int64_t* dims,              \
+                 int dimensions, int* forwarded, TF_Status*))                                                     \
+  TARANTELLA_TF(void, TF_RunAsyncOpKernelDoneCallback, (TF_AsyncOpKernelDoneCallback*))
+
+struct Api {
+#define TARANTELLA_TF(result, name, arguments) result(*name) arguments = nullptr;
+  TARANTELLA_TF_FUNCTIONS
+#undef TARANTELLA_TF
+};
+
+/// The functions of the TensorFlow that this process has loaded, or nullptr, after a line on stderr that names the
+/// first one that is missing. Looked up once; thread-safe.
+const Api* api();
+
+/// A TF_Status for one call. Not copied.
+class TfStatus {
+ public:
+  explicit TfStatus(const Api& api) : api_(api), status_(api.TF_NewStatus()) {}
+  ~TfStatus() { api_.TF_DeleteStatus(status_); }
+  TfStatus(const TfStatus&) = delete;
+  TfStatus& operator=(const TfStatus&) = delete;
+
+  TF_Status* get() const { return status_; }
+  bool ok() const { return api_.TF_GetCode(status_) == kOk; }
+  void set(int code, const char* message) { api_.TF_SetStatus(status_, code, message); }
+
+ private:
+  const Api& api_;
+  TF_Status* const status_;
+};
+
+}  // namespace tarantella::tensorflow
