@@ -1,0 +1,30 @@
+#pragma once
+// From a script to the program that a rank executes.
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tarantella::launch {
+
+struct Command {
+  std::string program;             ///< path for execve, never searched in PATH
+  std::vector<std::string> words;  ///< its argv
+};
+
+/// The folder of the running executable; empty if it cannot be read.
+std::string own_folder();
+
+/// kInvalidArgument and one line when `script` cannot be run by anybody: missing, a folder, unreadable.
+Status check_script(const std::string& script);
+
+/// A script that is executable and begins with "#!" runs itself; any other is run by python3 (or python) in
+/// `folder`, else by that of `path` (a value of PATH). kSystem where no Python is found.
+Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
+                            const std::string& folder, const std::string& path);
+
+/// `words` as one line that a shell reads back as they are.
+std::string shell_quoted(const std::vector<std::string>& words);
+
+}  // namespace tarantella::launch

@@ -1,0 +1,319 @@
+#include "launch/job.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <set>
+#include <system_error>
+
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+// After the first failure: when SIGTERM comes at the latest, and when SIGKILL. All is over before two
+// seconds.
+constexpr Duration kGrace = 1000ms;
+constexpr Duration kKillAfter = 1500ms;
+// A process that even SIGKILL does not end is stuck inside the kernel; nobody can do more.
+constexpr Duration kGiveUpAfter = 5s;
+// Some senders signal a process twice at once (timeout(1): it and its group); a second Ctrl-C comes later.
+constexpr Duration kSameKeystroke = 100ms;
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) || ::isatty(STDERR_FILENO); }
+
+}  // namespace
+
+Job::Job(const Plan& plan, const Options& options, const Command& command,
+         const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans)
+    : plan_(plan),
+      options_(options),
+      command_(command),
+      environments_(environments),
+      signals_(signals),
+      orphans_(orphans),
+      // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
+      // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
+      master_in_own_group_(!on_terminal()),
+      stdout_(STDOUT_FILENO),
+      stderr_(STDERR_FILENO) {}
+
+int Job::run() {
+  start_error_ = start();
+  if (!start_error_.ok()) kill_all();
+  for (advance(); !finished(); advance()) wait();
+  return conclude();
+}
+
+Status Job::start() {
+  null_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_.valid()) return Status::system("open /dev/null", errno);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return Status::system("pipe2", errno);
+  failure_read_ = Fd(ends[0]);
+  failure_write_ = Fd(ends[1]);
+  ranks_.reserve(static_cast<size_t>(plan_.ranks));
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    Result<Process> process = Process::spawn(request_for(rank));
+    if (!process.ok()) {
+      return {Code::kSystem,
+              text("cannot start rank ", rank, " of ", plan_.ranks, ": ", process.status().message(),
+                   "; use fewer ranks or raise the limits (ulimit -u, -n)")};
+    }
+    ranks_.push_back(Rank{std::move(process).value(), {}, LineMarker(rank), LineMarker(rank)});
+  }
+  failure_write_ = Fd();
+  return {};
+}
+
+SpawnRequest Job::request_for(int rank) const {
+  const bool master = rank == 0;
+  const auto index = static_cast<size_t>(rank);
+  SpawnRequest request;
+  request.rank = rank;
+  request.command = &command_;
+  request.environment = &environments_[index];
+  request.cpus = plan_.cores.empty() ? nullptr : &plan_.cores[index].cpus;
+  request.inherited = &signals_.inherited();
+  request.own_group = !master || master_in_own_group_;
+  request.in = master ? Stream::kInherit : Stream::kDrop;
+  request.out = options_.output_on_all_devices ? Stream::kPipe : master ? Stream::kInherit : Stream::kDrop;
+  const bool show_all_errors = options_.output_on_all_devices || options_.log_on_all_devices;
+  request.err = master && !show_all_errors ? Stream::kInherit : Stream::kPipe;
+  request.null_fd = null_.get();
+  request.failure_fd = failure_write_.get();
+  return request;
+}
+
+void Job::wait() {
+  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {failure_read_.get(), POLLIN, 0}};
+  // Nobody waits for room that nobody needs: poll(2) skips negative descriptors.
+  fds.push_back({stdout_.idle() ? -1 : stdout_.fd(), POLLOUT, 0});
+  fds.push_back({stderr_.idle() ? -1 : stderr_.fd(), POLLOUT, 0});
+  const size_t first = fds.size();
+  for (const Rank& rank : ranks_) {
+    fds.push_back({rank.process.pidfd(), POLLIN, 0});
+    fds.push_back({stdout_.full() ? -1 : rank.process.out(), POLLIN, 0});
+    fds.push_back({stderr_.full() ? -1 : rank.process.err(), POLLIN, 0});
+  }
+  if (::poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
+
+  if (fds[2].revents != 0) stdout_.write_some();
+  if (fds[3].revents != 0) stderr_.write_some();
+  // Before the ranks: a rank that could not exec says so before it ends, and one that a signal ended did not
+  // fail.
+  read_exec_failure();
+  while (const auto event = signals_.next()) handle_signal(*event);
+  for (size_t index = 0; index < ranks_.size(); ++index) {
+    const pollfd* const events = &fds[first + 3 * index];
+    Rank& rank = ranks_[index];
+    if (events[1].revents != 0) take(rank, rank.process.out(), false);
+    if (events[2].revents != 0) take(rank, rank.process.err(), true);
+    if (events[0].revents != 0) collect(rank);
+  }
+}
+
+void Job::read_exec_failure() {
+  ExecFailure failure;
+  const ssize_t bytes = failure_read_.valid() ? ::read(failure_read_.get(), &failure, sizeof failure) : -1;
+  if (bytes == 0) failure_read_ = Fd();
+  if (bytes != static_cast<ssize_t>(sizeof failure) || exec_failure_) return;
+  exec_failure_ = failure;
+  kill_all();
+}
+
+void Job::handle_signal(const Signals::Event& event) {
+  if (event.number == SIGTSTP) return suspend(event.from_terminal);
+  const auto now = Clock::now();
+  if (phase_ == Phase::kRunning) {
+    interrupted_by_ = event.number;
+    interrupted_at_ = now;
+    stop(event.number, now + kKillAfter, event.from_terminal);
+  } else if (interrupted_by_ == 0 || (event.number == SIGINT && now - interrupted_at_ > kSameKeystroke)) {
+    kill_all();
+  }
+}
+
+void Job::suspend(bool from_terminal) {
+  const auto tell = [&](int number) {
+    for (const Rank& rank : ranks_) {
+      const bool knows = from_terminal && !rank.process.own_group();
+      if (rank.process.alive() && !knows) rank.process.signal(number);
+    }
+  };
+  tell(SIGSTOP);
+  sigset_t stop_key, before;
+  sigemptyset(&stop_key);
+  sigaddset(&stop_key, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);  // stops here, unless no shell is there to resume it
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  tell(SIGCONT);
+}
+
+void Job::take(Rank& rank, int fd, bool is_err) {
+  char buffer[64 * 1024];
+  const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (bytes <= 0) {
+    is_err ? rank.process.close_err() : rank.process.close_out();
+    return;
+  }
+  const std::string_view data(buffer, static_cast<size_t>(bytes));
+  if (!is_err) {
+    stdout_.put(rank.out->add(data));
+  } else if (options_.output_on_all_devices || options_.log_on_all_devices) {
+    stderr_.put(rank.err->add(data));
+  } else {
+    rank.tail.append(data);
+  }
+}
+
+void Job::drain(Rank& rank) {
+  // A pipe holds at most 1 MiB; a process that goes on writing into it does not keep us here.
+  constexpr int kMostReads = 256;
+  for (const bool is_err : {false, true}) {
+    for (int reads = 0; reads < kMostReads; ++reads) {
+      const int fd = is_err ? rank.process.err() : rank.process.out();
+      pollfd readable{fd, POLLIN, 0};
+      if (fd < 0 || ::poll(&readable, 1, 0) <= 0) break;
+      take(rank, fd, is_err);
+    }
+  }
+  rank.process.close_out();
+  rank.process.close_err();
+  stdout_.put(rank.out->finish());
+  stderr_.put(rank.err->finish());
+}
+
+void Job::collect(Rank& rank) {
+  const std::optional<Exit> exit = rank.process.collect();
+  if (!exit) return;
+  if (!rank.process.own_group()) {
+    std::set<pid_t> others;
+    for (const Rank& other : ranks_) {
+      if (other.process.alive()) others.insert(other.process.pid());
+    }
+    orphans_.sweep(others, ::getpgrp());
+  }
+  drain(rank);
+  if (phase_ == Phase::kRunning || phase_ == Phase::kFailing) {
+    first_cause_.ended({rank.process.rank(), rank.process.pid(), *exit}, Clock::now());
+  }
+}
+
+void Job::advance() {
+  const auto now = Clock::now();
+  if (phase_ == Phase::kRunning && first_cause_.failed()) phase_ = Phase::kFailing;
+  if (phase_ == Phase::kFailing) {
+    const auto failure = first_cause_.first_failure();
+    if (first_cause_.settled() || now >= failure + kGrace) {
+      stopped_others_ = living() > 0;
+      stop(SIGTERM, failure + kKillAfter, false);
+    }
+  }
+  if (phase_ == Phase::kStopping && now >= kill_at_) kill_all();
+}
+
+void Job::stop(int number, Clock::time_point kill_at, bool spare_master) {
+  phase_ = Phase::kStopping;
+  kill_at_ = kill_at;
+  for (const Rank& rank : ranks_) {
+    // What was typed on the terminal has reached a master in the foreground group already.
+    const bool knows = spare_master && !rank.process.own_group();
+    if (rank.process.alive() && !knows) rank.process.signal(number);
+  }
+}
+
+void Job::kill_all() {
+  phase_ = Phase::kKilling;
+  kill_at_ = Clock::now();
+  for (const Rank& rank : ranks_) {
+    if (rank.process.alive()) rank.process.signal(SIGKILL);
+  }
+}
+
+int Job::living() const {
+  return static_cast<int>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process.alive(); }));
+}
+
+bool Job::finished() const {
+  const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
+  if (ending && Clock::now() >= kill_at_ + kGiveUpAfter) return true;
+  return living() == 0 && stdout_.idle() && stderr_.idle();
+}
+
+int Job::timeout_ms() const {
+  Clock::time_point next;
+  switch (phase_) {
+    case Phase::kRunning:
+      return -1;
+    case Phase::kFailing:
+      next = first_cause_.first_failure() + kGrace;
+      break;
+    case Phase::kStopping:
+      next = kill_at_;
+      break;
+    case Phase::kKilling:
+      next = kill_at_ + kGiveUpAfter;
+      break;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::max<long>(0, left));
+}
+
+int Job::conclude() {
+  std::set<pid_t> stuck;
+  for (const Rank& rank : ranks_) {
+    if (!rank.process.alive()) continue;
+    stuck.insert(rank.process.pid());
+    say(text("rank ", rank.process.rank(), " (pid ", rank.process.pid(),
+             ") does not end although it was killed: it is stuck inside the kernel (storage, driver?)"));
+  }
+  const Deadline deadline = Deadline::after(1s);
+  while (orphans_.sweep(stuck) > 0 && !deadline.passed()) ::usleep(1000);
+
+  if (!start_error_.ok()) {
+    say(start_error_.message());
+    return kLaunchError;
+  }
+  if (exec_failure_) {
+    std::string reason = std::generic_category().message(exec_failure_->error);
+    if (exec_failure_->error == ENOENT)
+      reason += " (does its first line, #!, name a program that is not there?)";
+    say(text("cannot run '", printable(command_.program), "': ", reason));
+    return kCannotRun;
+  }
+  if (interrupted_by_ != 0) {
+    say(text("stopped by signal ", signal_name(interrupted_by_)));
+    return 128 + interrupted_by_;
+  }
+  if (!first_cause_.failed()) return 0;
+  const FirstCause::Ending& cause = first_cause_.cause();
+  show_last_words(cause);
+  say(describe(cause, host_name(), stopped_others_));
+  return cause.exit.code();
+}
+
+void Job::show_last_words(const FirstCause::Ending& cause) const {
+  if (cause.rank == 0 || first_cause_.master_spoke()) return;
+  std::string words = ranks_[static_cast<size_t>(cause.rank)].tail.last_words();
+  for (size_t sent = 0; sent < words.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, words.data() + sent, words.size() - sent);
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) sent += static_cast<size_t>(written);
+  }
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,83 @@
+#pragma once
+// A running job: starts the ranks, looks after them, and leaves nothing behind.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launch/command.h"
+#include "launch/first_cause.h"
+#include "launch/options.h"
+#include "launch/orphans.h"
+#include "launch/output.h"
+#include "launch/plan.h"
+#include "launch/process.h"
+#include "launch/signals.h"
+
+namespace tarantella::launch {
+
+class Job {
+ public:
+  /// All arguments must outlive the job; `environments` has one entry a rank.
+  Job(const Plan& plan, const Options& options, const Command& command,
+      const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans);
+
+  /// Starts all ranks and waits until they have ended, of themselves, by a failure or by a signal to the
+  /// launcher; the wait has no limit as long as nothing fails. Says what went wrong. Returns the exit code of
+  /// the launcher.
+  int run();
+
+ private:
+  /// What is being done about the ranks that still run.
+  enum class Phase { kRunning, kFailing, kStopping, kKilling };
+
+  struct Rank {
+    Process process;
+    Tail tail;
+    std::optional<LineMarker> out, err;
+  };
+
+  Status start();
+  SpawnRequest request_for(int rank) const;
+
+  void wait();
+  void read_exec_failure();
+  void handle_signal(const Signals::Event& event);
+  void suspend(bool from_terminal);
+  void take(Rank& rank, int fd, bool is_err);
+  void drain(Rank& rank);
+  void collect(Rank& rank);
+  void advance();
+  void stop(int number, Clock::time_point kill_at, bool spare_master);
+  void kill_all();
+  int living() const;
+  bool finished() const;
+  int timeout_ms() const;
+  int conclude();
+  void show_last_words(const FirstCause::Ending& cause) const;
+
+  const Plan& plan_;
+  const Options& options_;
+  const Command& command_;
+  const std::vector<std::vector<std::string>>& environments_;
+  Signals& signals_;
+  const Orphans& orphans_;
+
+  std::vector<Rank> ranks_;
+  bool master_in_own_group_ = true;
+  Fd null_, failure_read_, failure_write_;
+  Sink stdout_, stderr_;
+
+  Phase phase_ = Phase::kRunning;
+  Clock::time_point kill_at_{};  ///< from kStopping on
+  FirstCause first_cause_;
+  bool stopped_others_ = false;
+  int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_{};
+  std::optional<ExecFailure> exec_failure_;
+  Status start_error_;
+};
+
+}  // namespace tarantella::launch

@@ -1,0 +1,120 @@
+// The `tarantella` executable: reads the command line, decides what runs where, and hands over to the job.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "launch/command.h"
+#include "launch/dry_run.h"
+#include "launch/environment.h"
+#include "launch/job.h"
+#include "launch/options.h"
+#include "launch/plan.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+/// Descriptors 0 to 2 must exist, or a pipe of ours would become a rank's stdout.
+void open_standard_streams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
+bool is_on(const std::map<std::string, std::string>& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found != environment.end() && found->second != "" && found->second != "0" &&
+         found->second != "false" && found->second != "False";
+}
+
+std::optional<std::string> value_of(const std::map<std::string, std::string>& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::nullopt : std::optional(found->second);
+}
+
+Plan make_plan(const Options& options, const std::map<std::string, std::string>& user) {
+  // The tests' stand-in for /proc: a machine with GPUs where there are none.
+  const std::string proc_root = value_of(user, "TNT_TEST_PROC_ROOT").value_or("/proc");
+  Plan plan = plan_devices(options, runtime::find_gpus(proc_root, value_of(user, "CUDA_VISIBLE_DEVICES")));
+  plan_cores(plan);
+  if (options.log_level.value_or("WARNING") != "ERROR") {
+    for (const std::string& warning : plan.warnings) say("WARNING: " + warning);
+  }
+  return plan;
+}
+
+int launch(Options options) {
+  if (const Status status = check_script(options.script); !status.ok()) {
+    say(status.message());
+    return kUsageError;
+  }
+  std::map<std::string, std::string> user = current_environment();
+  forget_outer_job(user);
+  options.output_on_all_devices |= is_on(user, "TNT_OUTPUT_ON_ALL_DEVICES");
+  options.log_on_all_devices |= is_on(user, "TNT_LOG_ON_ALL_DEVICES");
+
+  const std::string folder = own_folder();
+  const Result<Command> command = command_for(options.script, options.arguments, folder,
+                                              value_of(user, "PATH").value_or("/usr/bin:/bin"));
+  if (!command.ok()) {
+    say(command.status().message());
+    return kCannotRun;
+  }
+  const Result<std::string> job_id = new_job_id();
+  if (!job_id.ok()) {
+    say(job_id.status().message());
+    return kLaunchError;
+  }
+  const Plan plan = make_plan(options, user);
+  std::vector<Additions> additions;
+  std::vector<std::vector<std::string>> environments;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    additions.push_back(additions_for(rank, plan, options, job_id.value(), folder, user));
+    environments.push_back(joined(user, additions.back()));
+  }
+  if (options.action == Action::kDryRun) {
+    std::fputs(describe_plan(plan, command.value(), additions).c_str(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : kLaunchError;
+  }
+  Result<Signals> signals = Signals::open();
+  if (!signals.ok()) {
+    say(signals.status().message());
+    return kLaunchError;
+  }
+  const Orphans orphans;
+  return Job(plan, options, command.value(), environments, signals.value(), orphans).run();
+}
+
+int run(int argc, char** argv) {
+  open_standard_streams();
+  Result<Options> options = parse_options(argc, argv);
+  if (!options.ok()) {
+    say(options.status().message());
+    return kUsageError;
+  }
+  switch (options.value().action) {
+    case Action::kHelp:
+      print_help();
+      return 0;
+    case Action::kVersion:
+      std::puts("tarantella " TARANTELLA_VERSION);
+      return 0;
+    default:
+      return launch(std::move(options).value());
+  }
+}
+
+}  // namespace
+}  // namespace tarantella::launch
+
+int main(int argc, char** argv) {
+  try {
+    return tarantella::launch::run(argc, argv);
+  } catch (const std::exception& error) {
+    tarantella::launch::say(std::string("unexpected error: ") + error.what());
+    return tarantella::launch::kLaunchError;
+  }
+}

@@ -1,0 +1,228 @@
+#include "launch/options.h"
+
+#include <argp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+enum Key {
+  kKeyRanks = 'n',
+  kKeyHelp = 'h',
+  kKeyNoGpu = 0x100,
+  kKeyLogLevel,
+  kKeyLogOnAll,
+  kKeyOutputOnAll,
+  kKeyFusionThreshold,
+  kKeyDryRun,
+  kKeyVersion,
+};
+
+constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]";
+
+const argp_option kOptions[] = {
+    {"n", kKeyRanks, "N", 0, "Start N ranks on this machine (default: one a GPU, or one)", 1},
+    {"no-gpu", kKeyNoGpu, nullptr, 0, "Run on the CPU's cores even if there are GPUs", 1},
+    {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
+    {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
+     "Reduce gradients together up to this size; 0 for each alone", 1},
+    {"log-level", kKeyLogLevel, "LEVEL", 0, "DEBUG, INFO, WARNING (default) or ERROR", 2},
+    {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
+     "Show stderr of every rank, each line marked with its rank", 2},
+    {"output-on-all-devices", kKeyOutputOnAll, nullptr, 0,
+     "Show stdout and stderr of every rank, each line marked with its rank", 2},
+    {"dry-run", kKeyDryRun, nullptr, 0, "Show what would be started, and start nothing", 3},
+    {"version", kKeyVersion, nullptr, 0, "Show the version", 3},
+    {"help", kKeyHelp, nullptr, 0, "Show this text", 3},
+    {nullptr, 0, nullptr, 0, nullptr, 0}};
+
+/// What parse_one fills in; argp hands it through as a void pointer.
+struct Parse {
+  Options options;
+  std::string mistake;
+};
+
+bool to_number(std::string_view word, int& number) {
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc() && end == word.data() + word.size();
+}
+
+error_t fail(Parse& parse, std::string mistake) {
+  if (parse.mistake.empty()) parse.mistake = std::move(mistake);
+  return EINVAL;
+}
+
+error_t set_ranks(Parse& parse, const char* word) {
+  int ranks = 0;
+  if (!to_number(word, ranks) || ranks < 1 || ranks > kMostRanks) {
+    return fail(parse, text("option '-n' needs a whole number from 1 to ", kMostRanks, ", not '", word, "'"));
+  }
+  parse.options.ranks = ranks;
+  return 0;
+}
+
+error_t set_log_level(Parse& parse, const char* word) {
+  std::string level(word);
+  std::transform(level.begin(), level.end(), level.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  if (level != "DEBUG" && level != "INFO" && level != "WARNING" && level != "ERROR") {
+    return fail(parse, text("option '--log-level' needs DEBUG, INFO, WARNING or ERROR, not '", word, "'"));
+  }
+  parse.options.log_level = level;
+  return 0;
+}
+
+error_t set_fusion_threshold(Parse& parse, const char* word) {
+  int kilobytes = 0;
+  if (!to_number(word, kilobytes) || kilobytes < 0) {
+    return fail(parse,
+                text("option '--fusion-threshold' needs a whole number of KB, 0 or more, not '", word, "'"));
+  }
+  parse.options.fusion_threshold_kb = std::to_string(kilobytes);
+  return 0;
+}
+
+const argp_option* option_named(const std::string& name) {
+  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
+    if (name == std::string("--") + option->name ||
+        (option->key < 0x80 && name == text("-", char(option->key)))) {
+      return option;
+    }
+  }
+  return nullptr;
+}
+
+/// Says what is wrong with an option that getopt refused.
+std::string refusal(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (const argp_option* option = option_named(name)) {
+    return text("option '", name, option->arg != nullptr ? "' needs a value" : "' takes no value");
+  }
+  std::vector<std::string> known;
+  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
+    known.push_back(std::string("--") + option->name);
+  }
+  const std::string guess = nearest(name, known);
+  if (guess.empty()) return text("unknown option '", name, "'; 'tarantella --help' lists them");
+  return text("unknown option '", name, "'; did you mean '", guess, "'?");
+}
+
+error_t parse_one(int key, char* word, argp_state* state) {
+  Parse& parse = *static_cast<Parse*>(state->input);
+  Options& options = parse.options;
+  switch (key) {
+    case kKeyRanks:
+      return set_ranks(parse, word);
+    case kKeyLogLevel:
+      return set_log_level(parse, word);
+    case kKeyFusionThreshold:
+      return set_fusion_threshold(parse, word);
+    case kKeyNoGpu:
+      options.no_gpu = true;
+      return 0;
+    case kKeyLogOnAll:
+      options.log_on_all_devices = true;
+      return 0;
+    case kKeyOutputOnAll:
+      options.output_on_all_devices = true;
+      return 0;
+    case kKeyDryRun:
+      options.action = Action::kDryRun;
+      return 0;
+    case kKeyHelp:
+    case kKeyVersion:
+      options.action = key == kKeyHelp ? Action::kHelp : Action::kVersion;
+      state->next = state->argc;
+      return 0;
+    case ARGP_KEY_ARG:
+      options.script = word;
+      options.arguments.assign(state->argv + state->next, state->argv + state->argc);
+      state->next = state->argc;
+      return 0;
+    case ARGP_KEY_ERROR: {
+      if (!parse.mistake.empty()) return 0;
+      // getopt stays on a cluster of short options (-xq) until its last letter.
+      const int last = std::min(state->next, state->argc - 1);
+      const std::string before = state->argv[std::max(1, state->next - 1)];
+      const bool inside_cluster = before.size() < 2 || before[0] != '-' || option_named(before) != nullptr;
+      const bool at_end = state->next >= state->argc;
+      return fail(parse, refusal(inside_cluster && !at_end ? state->argv[last] : before));
+    }
+    default:
+      return ARGP_ERR_UNKNOWN;
+  }
+}
+
+const argp kArgp = {kOptions,
+                    parse_one,
+                    "-- SCRIPT [ARGUMENT...]",
+                    "Trains a Keras model on several processes of this machine.\v"
+                    "Example: tarantella -n 4 -- model.py --batch_size=64",
+                    nullptr,
+                    nullptr,
+                    nullptr};
+
+size_t edit_distance(const std::string& from, const std::string& to) {
+  std::vector<size_t> row(to.size() + 1);
+  for (size_t column = 0; column <= to.size(); ++column) row[column] = column;
+  for (size_t line = 1; line <= from.size(); ++line) {
+    size_t diagonal = row[0];
+    row[0] = line;
+    for (size_t column = 1; column <= to.size(); ++column) {
+      const size_t replaced = diagonal + (from[line - 1] == to[column - 1] ? 0 : 1);
+      diagonal = row[column];
+      row[column] = std::min({replaced, row[column] + 1, row[column - 1] + 1});
+    }
+  }
+  return row[to.size()];
+}
+
+}  // namespace
+
+std::string nearest(const std::string& word, const std::vector<std::string>& known) {
+  for (const std::string& candidate : known) {
+    if (word.size() > 3 && candidate.starts_with(word)) return candidate;
+  }
+  std::string best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < least && distance < candidate.size() - 2) {
+      least = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+Result<Options> parse_options(int argc, char** argv) {
+  Parse parse;
+  const error_t error = argp_parse(
+      &kArgp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP | ARGP_NO_ERRS | ARGP_NO_EXIT, nullptr, &parse);
+  Options& options = parse.options;
+  if (error != 0 || !parse.mistake.empty()) {
+    return Status(Code::kInvalidArgument, printable(parse.mistake.empty() ? text(kUsage) : parse.mistake));
+  }
+  const bool needs_script = options.action == Action::kRun || options.action == Action::kDryRun;
+  if (needs_script && options.script.empty()) {
+    return Status(Code::kInvalidArgument, text("no script given; ", kUsage));
+  }
+  return std::move(options);
+}
+
+void print_help() {
+  char name[] = "tarantella";
+  argp_help(&kArgp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
+  std::fflush(stdout);
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,39 @@
+#pragma once
+// The command line: tarantella [options] -- script.py arguments...
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace tarantella::launch {
+
+/// More ranks than this on one machine is taken for a slip of the finger.
+constexpr int kMostRanks = 4096;
+
+enum class Action { kRun, kDryRun, kHelp, kVersion };
+
+struct Options {
+  Action action = Action::kRun;
+  std::optional<int> ranks;
+  bool no_gpu = false;
+  std::optional<std::string> log_level;  ///< DEBUG, INFO, WARNING or ERROR
+  bool log_on_all_devices = false;
+  bool output_on_all_devices = false;
+  std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
+  std::string script;
+  std::vector<std::string> arguments;  ///< the script's own, untouched
+};
+
+/// Reads argv up to the script; everything behind that is the script's. On a mistake: kInvalidArgument and
+/// one line that names it. Prints nothing, checks no file. Not thread-safe (argp).
+Result<Options> parse_options(int argc, char** argv);
+
+/// Prints the help text on stdout.
+void print_help();
+
+/// The known word nearest to `word` by edit distance or, sooner, as its beginning; empty if none is near.
+std::string nearest(const std::string& word, const std::vector<std::string>& known);
+
+}  // namespace tarantella::launch

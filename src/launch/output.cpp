@@ -1,0 +1,112 @@
+#include "launch/output.h"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace tarantella::launch {
+namespace {
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr int kLastLines = 20;
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+/// At most `length` bytes of `text` that end where a character ends (UTF-8; other bytes count as characters).
+size_t whole_characters(std::string_view text, size_t length) {
+  size_t end = length;
+  while (end > 0 && length - end < 4 && end < text.size() && continues_character(text[end])) --end;
+  return end > 0 && !(end < text.size() && continues_character(text[end])) ? end : length;
+}
+
+}  // namespace
+
+void Tail::append(std::string_view data) {
+  kept_ += data;
+  if (kept_.size() > 2 * kBytes) {
+    kept_.erase(0, kept_.size() - kBytes);
+    cut_ = true;
+  }
+}
+
+std::string Tail::last_words() const {
+  std::string_view tail = kept_;
+  bool cut = cut_;
+  if (tail.size() > kBytes) {
+    tail.remove_prefix(tail.size() - kBytes);
+    cut = true;
+  }
+  if (cut) {
+    const size_t line_end = tail.find('\n');
+    if (line_end != std::string_view::npos && line_end + 1 < tail.size()) {
+      tail.remove_prefix(line_end + 1);
+    } else {
+      while (!tail.empty() && continues_character(tail.front())) tail.remove_prefix(1);
+    }
+  }
+  size_t start = tail.rfind(kTraceback);
+  while (start != std::string_view::npos && start > 0 && tail[start - 1] != '\n') {
+    start = tail.rfind(kTraceback, start - 1);
+  }
+  if (start == std::string_view::npos) {
+    start = tail.size();
+    for (int line = 0; line < kLastLines && start > 0; ++line) {
+      const size_t before = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
+      start = before == std::string_view::npos ? 0 : before + 1;
+    }
+  }
+  std::string words(tail.substr(start));
+  if (!words.empty() && words.back() != '\n') words += '\n';
+  return words;
+}
+
+std::string LineMarker::marked(std::string_view line) const {
+  std::string whole = mark_;
+  whole += line;
+  whole += '\n';
+  return whole;
+}
+
+std::string LineMarker::add(std::string_view data) {
+  std::string lines;
+  while (!data.empty()) {
+    const size_t end = data.find('\n');
+    partial_ += data.substr(0, end);
+    while (partial_.size() > kLongestLine) {
+      const size_t piece = whole_characters(partial_, kLongestLine);
+      lines += marked(std::string_view(partial_).substr(0, piece));
+      partial_.erase(0, piece);
+    }
+    if (end == std::string_view::npos) break;
+    lines += marked(partial_);
+    partial_.clear();
+    data.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+std::string LineMarker::finish() {
+  std::string line = partial_.empty() ? "" : marked(partial_);
+  partial_.clear();
+  return line;
+}
+
+void Sink::write_some() {
+  // A pipe that poll(2) calls writable takes PIPE_BUF bytes without blocking.
+  const size_t size = std::min<size_t>(PIPE_BUF, pending_.size() - written_);
+  const ssize_t written = ::write(fd_, pending_.data() + written_, size);
+  if (written < 0 && errno != EINTR && errno != EAGAIN) {
+    pending_.clear();
+    written_ = 0;
+    return;
+  }
+  if (written > 0) written_ += static_cast<size_t>(written);
+  if (idle() || written_ > 1024 * 1024) {
+    pending_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+}  // namespace tarantella::launch

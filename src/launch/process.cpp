@@ -1,0 +1,112 @@
+#include "launch/process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+
+#include "launch/say.h"
+#include "runtime/topology/topology.h"
+
+namespace tarantella::launch {
+namespace {
+
+struct Pipe {
+  Fd read_end, write_end;
+};
+
+Result<Pipe> open_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system("pipe2", errno);
+  // Only the launcher's end: the rank must find an ordinary, blocking stream.
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+[[noreturn]] void give_up(const SpawnRequest& request, int error) {
+  const ExecFailure failure{request.rank, error};
+  [[maybe_unused]] const ssize_t written = ::write(request.failure_fd, &failure, sizeof failure);
+  ::_exit(kCannotRun);
+}
+
+void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
+  if (stream == Stream::kDrop) ::dup2(null_fd, target);
+  if (stream == Stream::kPipe) ::dup2(pipe.write_end.get(), target);
+}
+
+[[noreturn]] void become_rank(const SpawnRequest& request, const Pipe& out, const Pipe& err, pid_t launcher,
+                              char* const* words, char* const* environment) {
+  if (request.own_group) ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(kCannotRun);
+  // A core that went away since the plan was made is no reason not to run.
+  if (request.cpus != nullptr) [[maybe_unused]]
+    const Status unbound = runtime::bind_to(*request.cpus);
+  connect(request.in, request.null_fd, {}, STDIN_FILENO);
+  connect(request.out, request.null_fd, out, STDOUT_FILENO);
+  connect(request.err, request.null_fd, err, STDERR_FILENO);
+  restore(*request.inherited);
+  ::execve(request.command->program.c_str(), words, environment);
+  give_up(request, errno);
+}
+
+}  // namespace
+
+Result<Process> Process::spawn(const SpawnRequest& request) {
+  Pipe out, err;
+  for (auto [stream, pipe] : {std::pair{request.out, &out}, std::pair{request.err, &err}}) {
+    if (stream != Stream::kPipe) continue;
+    Result<Pipe> opened = open_pipe();
+    if (!opened.ok()) return opened.status();
+    *pipe = std::move(opened).value();
+  }
+  const std::vector<char*> words = pointers(request.command->words);
+  const std::vector<char*> environment = pointers(*request.environment);
+  const pid_t launcher = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) return Status::system("fork", errno);
+  if (pid == 0) become_rank(request, out, err, launcher, words.data(), environment.data());
+
+  Process process;
+  process.rank_ = request.rank;
+  process.pid_ = pid;
+  process.own_group_ = request.own_group;
+  // Both sides set the group, so that it is there before either goes on; here it fails once the rank has
+  // exec'ed.
+  if (request.own_group) ::setpgid(pid, pid);
+  process.pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.pidfd_.valid()) {
+    const int error = errno;
+    process.signal(SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return Status::system("pidfd_open (Linux 5.3 or newer is needed)", error);
+  }
+  process.out_ = std::move(out.read_end);
+  process.err_ = std::move(err.read_end);
+  return process;
+}
+
+void Process::signal(int number) const { ::kill(own_group_ ? -pid_ : pid_, number); }
+
+std::optional<Exit> Process::collect() {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(pid_);
+  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_)
+    return std::nullopt;
+  // Not collected yet, the dead process still holds its number, so the group cannot be a stranger's.
+  if (own_group_) ::kill(-pid_, SIGKILL);
+  ::waitid(P_PID, id, &info, WEXITED);
+  pidfd_ = Fd();
+  return Exit{info.si_code != CLD_EXITED, info.si_status};
+}
+
+}  // namespace tarantella::launch

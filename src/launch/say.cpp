@@ -1,0 +1,21 @@
+#include "launch/say.h"
+
+#include <unistd.h>
+
+namespace tarantella::launch {
+
+void say(const std::string& line) {
+  const std::string whole = "tarantella: " + line + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, whole.data(), whole.size());
+}
+
+std::string printable(const std::string& text) {
+  std::string clean = text;
+  for (char& letter : clean) {
+    const auto code = static_cast<unsigned char>(letter);
+    if (code < 0x20 || code == 0x7f) letter = '?';
+  }
+  return clean;
+}
+
+}  // namespace tarantella::launch

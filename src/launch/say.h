@@ -1,0 +1,21 @@
+#pragma once
+// The launcher's own lines on stderr; one write a line.
+
+#include <string>
+
+namespace tarantella::launch {
+
+/// Exit code of every mistake on the command line.
+constexpr int kUsageError = 2;
+/// Exit code when the machine, not the script, is why the job could not run.
+constexpr int kLaunchError = 1;
+/// Exit code of a rank whose program cannot be started, as in a shell.
+constexpr int kCannotRun = 127;
+
+/// Prints "tarantella: <line>".
+void say(const std::string& line);
+
+/// Returns `text` with whatever would break or garble a one-line message (control characters) as '?'.
+std::string printable(const std::string& text);
+
+}  // namespace tarantella::launch

@@ -1,0 +1,58 @@
+#include "launch/signals.h"
+
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace tarantella::launch {
+
+Result<Signals> Signals::open() {
+  Signals signals;
+  Inherited& inherited = signals.inherited_;
+  ::getrlimit(RLIMIT_NOFILE, &inherited.files);
+  const rlimit most{inherited.files.rlim_max, inherited.files.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &most);
+
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &inherited.on_broken_pipe);
+
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}) {
+    struct sigaction now{};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) sigaddset(&handled, number);
+  }
+  ::sigprocmask(SIG_BLOCK, &handled, &inherited.mask);
+  signals.fd_ = Fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals.fd_.valid()) return Status::system("signalfd", errno);
+  return signals;
+}
+
+std::optional<Signals::Event> Signals::next() {
+  signalfd_siginfo info{};
+  if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
+  return Event{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+}
+
+void restore(const Inherited& inherited) {
+  ::setrlimit(RLIMIT_NOFILE, &inherited.files);
+  ::sigaction(SIGPIPE, &inherited.on_broken_pipe, nullptr);
+  ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
+}
+
+std::string signal_name(int number) {
+  constexpr std::pair<int, const char*> kNames[] = {
+      {SIGHUP, "HUP"},   {SIGINT, "INT"},   {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},   {SIGTRAP, "TRAP"},
+      {SIGABRT, "ABRT"}, {SIGBUS, "BUS"},   {SIGFPE, "FPE"},   {SIGKILL, "KILL"}, {SIGUSR1, "USR1"},
+      {SIGSEGV, "SEGV"}, {SIGUSR2, "USR2"}, {SIGPIPE, "PIPE"}, {SIGALRM, "ALRM"}, {SIGTERM, "TERM"},
+      {SIGXCPU, "XCPU"}, {SIGXFSZ, "XFSZ"}, {SIGSYS, "SYS"}};
+  for (const auto& [known, name] : kNames) {
+    if (known == number) return text(number, " (SIG", name, ")");
+  }
+  return std::to_string(number);
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,51 @@
+#pragma once
+// The launcher's own signals, read from a descriptor, and what its ranks must find as if there were no
+// launcher.
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <optional>
+#include <string>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tarantella::launch {
+
+/// What this process was started with and changes for itself; every rank gets it back before exec.
+struct Inherited {
+  sigset_t mask{};
+  struct sigaction on_broken_pipe{};
+  rlimit files{};
+};
+
+/// From now on SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGTSTP (each unless it was ignored, as under nohup)
+/// arrive at the descriptor only, a broken pipe is an errno, and as many files may be open as the hard limit
+/// allows. One a process, on its only thread.
+class Signals {
+ public:
+  struct Event {
+    int number = 0;
+    bool from_terminal = false;  ///< typed: the whole foreground process group got it, not only this process
+  };
+
+  static Result<Signals> open();
+
+  int fd() const { return fd_.get(); }
+  const Inherited& inherited() const { return inherited_; }
+  /// The next signal that has arrived; does not wait.
+  std::optional<Event> next();
+
+ private:
+  Fd fd_;
+  Inherited inherited_;
+};
+
+/// Gives back what was inherited. Async-signal-safe: for a child between fork and exec.
+void restore(const Inherited& inherited);
+
+/// "9 (SIGKILL)".
+std::string signal_name(int number);
+
+}  // namespace tarantella::launch
