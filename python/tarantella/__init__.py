@@ -1,0 +1,65 @@
+"""Data-parallel Keras training on many processes that gives what one process would have given.
+
+Importing is cheap: TensorFlow and Keras are loaded when they are first needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from . import _seeds
+from ._runtime import (
+    Barrier,
+    get_local_rank,
+    get_master_rank,
+    get_rank,
+    get_size,
+    init,
+    is_master_rank,
+)
+from ._strategy import ParallelStrategy
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from ._errors import Error, MismatchError, PeerLostError, TimeoutError
+    from .keras.model import Model
+
+__all__ = [
+    "Barrier",
+    "Error",
+    "MismatchError",
+    "Model",
+    "ParallelStrategy",
+    "PeerLostError",
+    "TimeoutError",
+    "__version__",
+    "get_local_rank",
+    "get_master_rank",
+    "get_rank",
+    "get_size",
+    "init",
+    "is_master_rank",
+]
+
+_LAZY = {
+    "Error": "._errors",
+    "MismatchError": "._errors",
+    "Model": ".keras.model",
+    "PeerLostError": "._errors",
+    "TimeoutError": "._errors",
+}
+
+_seeds.arrange()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

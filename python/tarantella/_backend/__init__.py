@@ -1,0 +1,1 @@
+"""What only one framework knows, one module for each, with the same functions in all."""

@@ -1,0 +1,136 @@
+"""What only TensorFlow knows: reducing gradients in graphs and eagerly, seeds, undoing a step."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
+
+from .. import _log, _runtime
+from .._environment import integer
+
+# KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
+DEFAULT_FUSION_THRESHOLD = 4096
+
+_WIRE_DTYPES = (tf.float32, tf.float64, tf.int32, tf.int64)
+_plans: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+
+
+@functools.lru_cache(maxsize=1)
+def _operation() -> Callable[..., tf.Tensor]:
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libtarantella_tensorflow.so")
+    allreduce: Callable[..., tf.Tensor] = tf.load_op_library(path).tarantella_allreduce
+    return allreduce
+
+
+def allreduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
+
+    In a graph this adds one operation a gradient; the first trace of a set of variables is collective.
+    Eagerly it blocks.
+    """
+    present = [(_dense(g, v), v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+    if not present:
+        return list(gradients)
+    wire = [g if g.dtype in _WIRE_DTYPES else tf.cast(g, tf.float32) for g, _ in present]
+    summed = _eager(wire) if tf.executing_eagerly() else _graph(wire, [v for _, v in present])
+    results = iter([tf.cast(s, g.dtype) for s, (g, _) in zip(summed, present, strict=True)])
+    return [None if g is None else next(results) for g in gradients]
+
+
+def _dense(gradient: Any, variable: Any) -> tf.Tensor:
+    if isinstance(gradient, tf.IndexedSlices):
+        _log.warn_once(
+            f"the sparse gradient of {variable.path!r} is made dense before it is reduced: results are those "
+            "of a dense gradient, at the cost of the whole variable in every step"
+        )
+    return tf.convert_to_tensor(gradient)
+
+
+def _graph(gradients: list[tf.Tensor], variables: list[Any]) -> list[tf.Tensor]:
+    number = plan(gradients, variables)
+    operation = _operation()
+    return [
+        tf.ensure_shape(operation(g, plan=number, index=i), v.shape)
+        for i, (g, v) in enumerate(zip(gradients, variables, strict=True))
+    ]
+
+
+def plan(gradients: list[tf.Tensor], variables: list[Any]) -> int:
+    """The core's plan for these gradients. Collective at the first call for a list of types and shapes.
+
+    Models with equal lists share one plan, so that models made in a loop do not pile up memory; Keras
+    traces a step more than once, which must lead to the same plan too.
+    """
+    key = tuple((g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True))
+    if key not in _plans:
+        tensors = [(v.path, dtype, shape) for v, (dtype, shape) in zip(variables, key, strict=True)]
+        threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
+        _plans[key] = _runtime.context().plan(f"gradients {len(_plans)}", tensors, threshold)
+    return _plans[key]
+
+
+def _eager(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+    """One call for each dtype with all gradients: eagerly an operation a gradient would wait for ever."""
+    summed: list[tf.Tensor] = [None] * len(gradients)
+    for dtype in sorted({g.dtype.name for g in gradients}):
+        places = [i for i, g in enumerate(gradients) if g.dtype.name == dtype]
+        flat = np.concatenate([gradients[i].numpy().ravel() for i in places])
+        flat = _runtime.context().allreduce(flat, f"{dtype} gradients")
+        ends = np.cumsum([int(tf.size(gradients[i])) for i in places])[:-1]
+        for i, part in zip(places, np.split(flat, ends), strict=True):
+            summed[i] = tf.reshape(tf.convert_to_tensor(part), gradients[i].shape)
+    return summed
+
+
+def zero_unless(condition: tf.Tensor, gradient: Any) -> Any:
+    """The gradient, or exact zeros (also in place of inf and nan) where the condition does not hold."""
+    if gradient is None:
+        return None
+    gradient = tf.convert_to_tensor(gradient)
+    return tf.where(condition, gradient, tf.zeros_like(gradient))
+
+
+def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
+    """Runs `step`; where the condition holds, `variables` get back the values that they had before."""
+    values = [getattr(v, "value", v) for v in variables]
+
+    # Both branches must agree in type only: where nothing is undone, nothing is copied.
+    def keep() -> list[tf.Tensor]:
+        return [tf.reshape(tf.identity(v), [-1]) for v in values]
+
+    def skip() -> list[tf.Tensor]:
+        return [tf.zeros([0], v.dtype) for v in values]
+
+    saved = tf.cond(condition, keep, skip) if values else []
+    result = step()
+
+    def restore() -> tf.Tensor:
+        for value, old in zip(values, saved, strict=True):
+            value.assign(tf.reshape(old, value.shape))
+        return tf.constant(0)
+
+    if values:
+        tf.cond(condition, restore, lambda: tf.constant(0))
+    return result
+
+
+def ratio(part: tf.Tensor, whole: tf.Tensor, dtype: Any) -> tf.Tensor:
+    """part / whole in the given type."""
+    return tf.cast(tf.cast(part, tf.float64) / tf.cast(whole, tf.float64), dtype)
+
+
+def global_seed() -> int | None:
+    """The seed of tf.random.set_seed, or None."""
+    seed: int | None = eager_context.global_seed()
+    return seed
+
+
+def set_global_seed(seed: int) -> None:
+    """Sets the seed from which TensorFlow derives those of its operations."""
+    tf.random.set_seed(seed)

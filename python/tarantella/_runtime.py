@@ -1,0 +1,127 @@
+"""The process's one context: made at the first use, closed before the interpreter goes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from . import _excepthook, _log
+from ._environment import layout, number
+
+if TYPE_CHECKING:
+    from ._core import Context
+
+# Seconds without a sign of life inside a collective before the job is given up.
+DEFAULT_TIMEOUT = 60.0
+
+_lock = threading.RLock()
+_context: Context | None = None
+_ready = False
+_closed = False
+
+
+def init() -> None:
+    """Joins the job. Optional (the first use does it too), idempotent and safe in any thread.
+
+    Blocks until all ranks have joined; with one rank it returns at once.
+    Raises tarantella.Error if a rank does not come.
+    """
+    global _context, _ready
+    with _lock:
+        if _ready:
+            return
+        place = layout()
+        _log.configure()
+        if place.launched:
+            _excepthook.install()
+        if place.size > 1:
+            _context = _join()
+            # A forked child must leave its parent's context alone.
+            atexit.register(_close, os.getpid())
+        _ready = True
+
+
+def _join() -> Context:
+    try:
+        from ._core import Context
+    except ImportError as error:
+        raise RuntimeError(
+            f"{layout().size} ranks need the built package, and tarantella._core cannot be loaded ({error}); "
+            "install it with: pip install ."
+        ) from None
+    place = layout()
+    return Context(
+        place.rank,
+        place.size,
+        place.local_rank,
+        place.local_size,
+        place.job,
+        number("TNT_TIMEOUT", DEFAULT_TIMEOUT),
+    )
+
+
+def context() -> Context:
+    """The context of a job with several ranks; joins it if need be (see `init`)."""
+    init()
+    if _context is None:
+        message = "the job is over" if _closed else "one rank alone has no context"
+        raise RuntimeError(f"tarantella: {message}")
+    return _context
+
+
+def failure() -> str | None:
+    """What the core found wrong first in this job, if anything."""
+    return _context.failure() if _context is not None else None
+
+
+def _close(pid: int) -> None:
+    global _context, _closed
+    if pid != os.getpid():
+        return
+    with _lock:
+        if _context is not None:
+            _context.close()
+        _context, _closed = None, True
+
+
+def close() -> None:
+    """Leaves the job for good. Idempotent."""
+    _close(os.getpid())
+
+
+def get_rank() -> int:
+    """This process's rank, from 0 to `get_size() - 1`. Never blocks."""
+    return layout().rank
+
+
+def get_size() -> int:
+    """The number of ranks in the job; 1 without a launcher. Never blocks."""
+    return layout().size
+
+
+def get_local_rank() -> int:
+    """This process's rank among those of its machine. Never blocks."""
+    return layout().local_rank
+
+
+def get_master_rank() -> int:
+    """The rank that writes files and prints: 0."""
+    return 0
+
+
+def is_master_rank() -> bool:
+    """Whether this process is the master rank. Never blocks."""
+    return layout().rank == get_master_rank()
+
+
+class Barrier:
+    """A meeting point: `tarantella.Barrier().execute()`."""
+
+    def execute(self) -> None:
+        """Blocks until every rank has called it. Raises tarantella.Error if a rank is lost."""
+        if layout().size > 1:
+            context().barrier()
+
+    __call__ = execute

@@ -1,0 +1,61 @@
+"""One TensorFlow seed for all ranks: without it an unseeded shuffle differs from rank to rank."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from ._environment import layout
+from ._log import logger
+
+DEFAULT_SEED = 42
+
+
+def set_default() -> None:
+    """Gives TensorFlow a fixed global seed if the user has set none."""
+    from tensorflow.python.eager import context
+
+    if context.global_seed() is None:
+        sys.modules["tensorflow"].random.set_seed(DEFAULT_SEED)
+        logger.info(
+            "shuffles without a seed use the default seed %d on every rank; tf.random.set_seed or "
+            "keras.utils.set_random_seed choose another",
+            DEFAULT_SEED,
+        )
+
+
+def arrange() -> None:
+    """Sets the default seed now or, with several ranks, as soon as TensorFlow gets imported."""
+    if layout().size == 1:
+        return
+    if hasattr(sys.modules.get("tensorflow"), "random"):
+        set_default()
+    elif not any(isinstance(finder, _AfterTensorFlow) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+class _AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Runs `set_default` at the end of the first `import tensorflow`, then is gone."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        loader: Any = spec.loader if spec else None
+        if loader is not None and hasattr(loader, "exec_module"):
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                set_default()
+
+            loader.exec_module = exec_module
+        return spec

@@ -1,0 +1,99 @@
+"""Which rows of a global batch belong to which rank, and the elements that carry them to the step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+
+class MicroBatch(NamedTuple):
+    """This rank's rows of one global batch. Hooks act on this type only: other batches are plain Keras."""
+
+    data: Any  # x, (x, y) or (x, y, sample_weight), as Keras takes it
+    rows: Any  # scalar int64: rows of this rank
+    global_rows: Any  # scalar int64: rows of the global batch
+
+
+class PaddedMicroBatch(NamedTuple):
+    """A `MicroBatch` of a dataset where a batch may have fewer rows than there are ranks.
+
+    A rank without rows gets one copied row and `rows` = 0: layers never run on nothing, and the step
+    undoes what the copy did.
+    """
+
+    data: Any
+    rows: Any
+    global_rows: Any
+
+
+class PredictBatch(NamedTuple):
+    """This rank's rows of one global batch to predict."""
+
+    data: Any
+    positions: Any  # int64 of shape (rows,): grows with the place in the dataset, -1 for a copied row
+
+
+# Rows of one batch in `PredictBatch.positions`: batch * ROWS_LIMIT + row.
+ROWS_LIMIT = 2**31
+
+
+def share(total: int, rank: int, size: int) -> tuple[int, int]:
+    """First row and number of rows of a rank: consecutive rows, the remainder spread by one."""
+    base, extra = divmod(total, size)
+    return rank * base + min(rank, extra), base + (rank < extra)
+
+
+def _share(total: tf.Tensor, rank: int, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    base, extra = total // size, total % size
+    start = rank * base + tf.minimum(tf.cast(rank, tf.int64), extra)
+    return start, base + tf.cast(rank < extra, tf.int64)
+
+
+class Slicer:
+    """Cuts a rank's rows out of global batches, inside a tf.data pipeline."""
+
+    def __init__(self, rank: int, size: int, padded: bool, positions: bool) -> None:
+        self.rank, self.size = rank, size
+        self.positions = positions
+        self.element = PaddedMicroBatch if padded else MicroBatch
+
+    def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """First row to take, rows to take (at least one), rows that count."""
+        start, rows = _share(total, self.rank, self.size)
+        empty = rows == 0
+        return tf.where(empty, tf.zeros_like(start), start), tf.maximum(rows, 1), rows
+
+    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor) -> Any:
+        """The dataset element for rows that were cut already; `index` numbers the global batches."""
+        start, taken, rows = self.bounds(total)
+        if not self.positions:
+            return self.element(data, rows, total)
+        places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
+        return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
+
+    def cut(self, index: tf.Tensor, batch: Any) -> Any:
+        """The dataset element of a whole global batch."""
+        leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+        total = rows_of(leaves[0])
+        start, taken, _ = self.bounds(total)
+        data = tree.map_structure(lambda leaf: None if leaf is None else _rows(leaf, start, taken), batch)
+        return self.pack(data, index, total)
+
+
+def rows_of(tensor: Any) -> tf.Tensor:
+    """Length of the first dimension, as a scalar int64."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.nrows(out_type=tf.int64)
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.dense_shape[0]
+    return tf.shape(tensor, out_type=tf.int64)[0]
+
+
+def _rows(tensor: Any, start: tf.Tensor, count: tf.Tensor) -> Any:
+    if isinstance(tensor, tf.SparseTensor):
+        zeros = tf.zeros_like(tensor.dense_shape[1:])
+        size = tf.concat([[count], tensor.dense_shape[1:]], 0)
+        return tf.sparse.slice(tensor, tf.concat([[start], zeros], 0), size)
+    return tensor[start : start + count]

@@ -1,0 +1,1 @@
+"""What Tarantella adds to Keras: the model wrapper and the hooks behind it."""

@@ -1,0 +1,235 @@
+"""`tarantella.Model`: a Keras model whose fit, evaluate and predict run on all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from .. import _log, _runtime, _strategy
+from . import session
+from .feeding import check_size
+
+_OWN = ("_tarantella_model", "_tarantella_strategy")
+_SWITCHES = ("tnt_distribute_dataset", "tnt_distribute_validation_dataset")
+_MICRO_SIZES = ("tnt_micro_batch_size", "tnt_validation_micro_batch_size")
+
+
+class Model:
+    """Wraps a Keras model; everything that is not here is the Keras model's, attributes written included.
+
+    The user gives global batches: each rank trains on its share of every one, and weights, losses, metrics
+    and predictions are those of one process. With one rank all calls go straight to Keras.
+    """
+
+    def __init__(
+        self, model: Any, parallel_strategy: _strategy.ParallelStrategy = _strategy.ParallelStrategy.DATA
+    ) -> None:
+        """Joins the job (see `init`). Wrapping a wrapped model gives a second handle of the same one.
+
+        Raises TypeError for anything but a Keras 3 model, NotImplementedError for a strategy or a backend
+        that is not available yet.
+        """
+        strategy = _strategy.check(parallel_strategy)
+        if type(model) is Model:
+            model = model.keras_model
+        _check_kind(model)
+        _runtime.init()
+        if _runtime.get_size() > 1 and keras.backend.backend() != "tensorflow":
+            raise NotImplementedError(
+                f"several ranks need Keras's tensorflow backend so far (got {keras.backend.backend()!r}); "
+                "set KERAS_BACKEND=tensorflow"
+            )
+        object.__setattr__(self, "_tarantella_model", model)
+        object.__setattr__(self, "_tarantella_strategy", strategy)
+
+    @property
+    def keras_model(self) -> Any:
+        """The Keras model inside."""
+        return self._tarantella_model
+
+    @property
+    def parallel_strategy(self) -> _strategy.ParallelStrategy:
+        """The strategy given at construction."""
+        strategy: _strategy.ParallelStrategy = self._tarantella_strategy
+        return strategy
+
+    # isinstance and Keras's own checks see the kind of the model inside.
+    __class__ = property(lambda self: type(self._tarantella_model))  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OWN:  # not constructed yet
+            raise AttributeError(name)
+        return getattr(self._tarantella_model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._tarantella_model, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._tarantella_model, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._tarantella_model)})
+
+    def __repr__(self) -> str:
+        return f"<tarantella.Model of {self._tarantella_model!r}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._tarantella_model(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Model, (self._tarantella_model, self._tarantella_strategy)
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: Any = "auto",
+        callbacks: Any = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: Any = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+        **tnt_options: Any,
+    ) -> Any:
+        """Trains as `keras.Model.fit` does; `batch_size` and the batches of datasets are global.
+
+        Call it on all ranks with the same arguments: it blocks until all of them train. Starts from the
+        master's weights. Returns Keras's History, whose epochs hold global numbers on every rank; what
+        callbacks see after a single batch is this rank's.
+        Raises ValueError and TypeError for unfit arguments, NotImplementedError for inputs that are not
+        ready, tarantella.Error if ranks disagree or are lost.
+        """
+        check_size("batch_size", batch_size)
+        check_size("validation_batch_size", validation_batch_size)
+        _check_options("fit", tnt_options, _SWITCHES + _MICRO_SIZES)
+        options = {
+            "batch_size": batch_size,
+            "epochs": epochs,
+            "verbose": verbose,
+            "callbacks": callbacks,
+            "validation_split": validation_split,
+            "shuffle": shuffle,
+            "class_weight": class_weight,
+            "sample_weight": sample_weight,
+            "initial_epoch": initial_epoch,
+            "steps_per_epoch": steps_per_epoch,
+            "validation_steps": validation_steps,
+            "validation_batch_size": validation_batch_size,
+            "validation_freq": validation_freq,
+        }
+        if _runtime.get_size() == 1:
+            return self._tarantella_model.fit(x, y, validation_data=validation_data, **options)
+        with session.core_errors():
+            return session.fit(self._tarantella_model, x, y, validation_data, **options)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        return_dict: bool = False,
+        **tnt_options: Any,
+    ) -> Any:
+        """Evaluates as `keras.Model.evaluate` does, each rank its share; the result is global on every rank.
+
+        Blocks until all ranks have called it. Errors as in `fit`.
+        """
+        check_size("batch_size", batch_size)
+        _check_options("evaluate", tnt_options, _SWITCHES[:1] + _MICRO_SIZES[:1])
+        options = {
+            "batch_size": batch_size,
+            "verbose": verbose,
+            "sample_weight": sample_weight,
+            "steps": steps,
+            "callbacks": callbacks,
+            "return_dict": return_dict,
+        }
+        if _runtime.get_size() == 1:
+            return self._tarantella_model.evaluate(x, y, **options)
+        with session.core_errors():
+            return session.evaluate(self._tarantella_model, x, y, **options)
+
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        steps: int | None = None,
+        callbacks: Any = None,
+        **tnt_options: Any,
+    ) -> Any:
+        """Predicts as `keras.Model.predict` does, each rank its share.
+
+        Returns arrays of shape (rows of x, …) in the order of the data, on every rank; blocks until all
+        ranks have called it. Errors as in `fit`.
+        """
+        check_size("batch_size", batch_size)
+        _check_options("predict", tnt_options, _SWITCHES[:1] + _MICRO_SIZES[:1])
+        options = {"batch_size": batch_size, "verbose": verbose, "steps": steps, "callbacks": callbacks}
+        if _runtime.get_size() == 1:
+            return self._tarantella_model.predict(x, **options)
+        with session.core_errors():
+            return session.predict(self._tarantella_model, x, **options)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Keras's with one rank. Raises NotImplementedError with several, whose weights would drift apart."""
+        if _runtime.get_size() > 1:
+            raise NotImplementedError("train_on_batch is not available on several ranks yet; use fit")
+        return self._tarantella_model.train_on_batch(*args, **kwargs)
+
+    def save(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Saves the Keras model, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
+        return self._write("save", tnt_save_all_devices, args, kwargs)
+
+    def save_weights(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Saves the weights, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
+        return self._write("save_weights", tnt_save_all_devices, args, kwargs)
+
+    def export(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Exports the model, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
+        return self._write("export", tnt_save_all_devices, args, kwargs)
+
+    def _write(self, method: str, everywhere: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if everywhere or _runtime.is_master_rank():
+            return getattr(self._tarantella_model, method)(*args, **kwargs)
+        return None
+
+
+def _check_kind(model: Any) -> None:
+    modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+    if "tf_keras" in modules:
+        raise TypeError(
+            "tarantella.Model needs a Keras 3 model, and this is one of tf_keras (Keras 2); build it with "
+            "`import keras`, and unset TF_USE_LEGACY_KERAS"
+        )
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"tarantella.Model needs a keras.Model (got {type(model).__name__})")
+
+
+def _check_options(method: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name, value in options.items():
+        if name not in known:
+            raise TypeError(f"{method}() got an unexpected argument {name!r}")
+        if name in _MICRO_SIZES:
+            check_size(name, value)
+            if value is not None:
+                raise NotImplementedError(f"{name} is not available yet; pass the global batch size alone")
+        elif not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False (got {value!r})")
+        elif not value and _runtime.get_size() > 1:
+            raise NotImplementedError(f"{name}=False is not available yet; give every rank the global batches")
+        elif not value:
+            _log.logger.info("%s=False: with one rank there is nothing to distribute", name)

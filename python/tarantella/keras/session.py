@@ -1,0 +1,175 @@
+"""One distributed call of fit, evaluate or predict: checks, equal starts, then Keras's own loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from .. import _runtime
+from .._environment import prints_output
+from .._errors import Error
+from ..data.shares import PredictBatch
+from . import callbacks as callback_rules
+from . import feeding, gather, metrics, steps, sync
+
+
+@contextlib.contextmanager
+def core_errors() -> Iterator[None]:
+    """Frameworks wrap what the core says into errors of their own: give back the core's."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception:
+        message = _runtime.failure()
+        if message is None:
+            raise
+        error = _failed(message)
+        raise error from None
+
+
+def _failed(message: str) -> Error:
+    try:
+        _runtime.context().barrier()  # a context that failed raises its error again, in its class
+    except Error as error:
+        return error.with_traceback(None)
+    return Error(message)
+
+
+def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], positions: bool = False) -> list[Any]:
+    """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
+    lines = [line for feed in feeds for line in feed.describe()]
+    lines += [f"{name}={value!r}" for name, value in arguments.items()]
+    sync.agree("data or arguments", lines, "pass the same to every rank, which takes its own rows")
+    sync.agree_on_seed()
+    datasets = [feed.dataset(positions) for feed in feeds]
+    _build(model, datasets[0].element_spec)
+    sync.agree_on_variables(model)
+    sync.broadcast(model)
+    steps.install(model)
+    return datasets
+
+
+def _build(model: Any, spec: Any) -> None:
+    """Creates all variables before the first step, from shapes alone."""
+    leaves = [leaf for leaf in tree.flatten(spec.data) if leaf is not None]
+    if any(leaf.shape.rank is None for leaf in leaves):
+        return  # Keras builds at the first step; values then start from each rank's own seed
+    data = tree.map_structure(
+        lambda leaf: None if leaf is None else keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name), spec.data
+    )
+    if isinstance(spec, PredictBatch):
+        if not all(layer.built for layer in model._flatten_layers()):
+            inputs = data[0] if isinstance(data, tuple) else data
+            keras.src.backend.compute_output_spec(model, inputs, training=False)
+        return
+    model._symbolic_build(data_batch=data)
+
+
+def _check_compiled(model: Any, name: str) -> None:
+    if not getattr(model, "compiled", False):
+        raise ValueError(f"compile the model before {name}: model.compile(optimizer=…, loss=…)")
+
+
+def _no_xla(model: Any) -> None:
+    if model.jit_compile:
+        from .. import _log
+
+        _log.warn_once("jit_compile=True is not supported on several ranks yet and is switched off")
+        model.jit_compile = False
+        model.train_function = model.test_function = model.predict_function = None
+
+
+def _verbose(verbose: Any) -> Any:
+    return verbose if prints_output() else 0
+
+
+def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any:
+    """Distributed `keras.Model.fit`. `options` are all its other arguments, by name."""
+    _check_compiled(model, "fit")
+    batch_size, sample_weight = options.pop("batch_size"), options.pop("sample_weight")
+    validation_batch_size = options.pop("validation_batch_size") or batch_size
+    split = options.pop("validation_split")
+    if split and validation_data is None:
+        if isinstance(x, tf.data.Dataset):
+            raise ValueError("validation_split needs arrays; pass validation_data beside a tf.data.Dataset")
+        (x, y, sample_weight), validation_data = _split((x, y, sample_weight), split)
+    feeds = [
+        feeding.feed(
+            "training data",
+            model,
+            x,
+            y,
+            sample_weight,
+            batch_size=batch_size,
+            steps=options["steps_per_epoch"],
+            shuffle=options.pop("shuffle"),
+            class_weight=options.pop("class_weight"),
+        )
+    ]
+    if validation_data is not None:
+        parts = keras.utils.unpack_x_y_sample_weight(validation_data)
+        feeds.append(
+            feeding.feed(
+                "validation data",
+                model,
+                *parts,
+                batch_size=None if isinstance(parts[0], tf.data.Dataset) else validation_batch_size,
+                steps=options["validation_steps"],
+            )
+        )
+    shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
+    _no_xla(model)
+    datasets = _start(model, feeds, {name: options[name] for name in shown})
+    options["verbose"] = _verbose(options["verbose"])
+    options["callbacks"] = callback_rules.for_this_rank(options["callbacks"])
+    with metrics.phase(metrics.Phase.FIT):
+        return model.fit(datasets[0], validation_data=(datasets + [None])[1], shuffle=False, **options)
+
+
+def _split(data: Any, fraction: float) -> Any:
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+    return train_validation_split(data, validation_split=fraction)
+
+
+def evaluate(
+    model: Any,
+    x: Any,
+    y: Any,
+    *,
+    batch_size: Any,
+    verbose: Any,
+    sample_weight: Any,
+    steps: Any,
+    callbacks: Any,
+    return_dict: bool,
+) -> Any:
+    """Distributed `keras.Model.evaluate`: the numbers of all rows, on every rank."""
+    _check_compiled(model, "evaluate")
+    feed = feeding.feed("evaluation data", model, x, y, sample_weight, batch_size=batch_size, steps=steps)
+    _no_xla(model)
+    (dataset,) = _start(model, [feed], {"steps": steps})
+    return model.evaluate(
+        dataset,
+        verbose=_verbose(verbose),
+        steps=steps,
+        callbacks=callback_rules.for_this_rank(callbacks),
+        return_dict=return_dict,
+    )
+
+
+def predict(model: Any, x: Any, *, batch_size: Any, verbose: Any, steps: Any, callbacks: Any) -> Any:
+    """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank."""
+    feed = feeding.feed("data to predict", model, x, batch_size=batch_size, steps=steps)
+    _no_xla(model)
+    (dataset,) = _start(model, [feed], {"steps": steps}, positions=True)
+    outputs, positions = model.predict(
+        dataset, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.for_this_rank(callbacks)
+    )
+    return gather.in_order(outputs, positions)

@@ -1,0 +1,89 @@
+"""What a distributed train, test or predict step adds to Keras's own.
+
+Hooks are attributes of the model's instance, never subclasses: what Keras saves stays plain Keras. They
+act on our own batches only, so that the same model given any other data is plain Keras on this rank.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from .._backend import tensorflow as backend
+from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
+from . import losses, metrics
+from . import optimizer as optimizers
+from .hooks import Step, current, hook, running
+
+
+def install(model: Any) -> None:
+    """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
+    fresh = hook(model, "train_step", functools.partial(_train_step, model))
+    fresh |= hook(model, "test_step", functools.partial(_test_step, model))
+    fresh |= hook(model, "predict_step", _predict_step)
+    fresh |= hook(model, "compute_loss", functools.partial(_compute_loss, model))
+    if fresh:  # functions that Keras made before still hold the plain steps
+        model.train_function = model.test_function = model.predict_function = None
+    metrics.install(model)
+    for tracker in metrics.loss_trackers(model):
+        hook(tracker, "update_state", losses.weighted_update)
+    for each in optimizers.outermost(model):
+        optimizers.install(each)
+
+
+def _state(model: Any) -> list[Any]:
+    return list(model.non_trainable_variables) + list(model.metrics_variables)
+
+
+def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
+    if not step.padded:
+        return original(data)
+    return backend.undo_where(step.rows == 0, _state(model), lambda: original(data))
+
+
+def _train_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def train_step(batch: Any) -> Any:
+        if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
+            return original(batch)
+        with running(Step(batch)) as step:
+            logs = _run(model, step, original, batch.data)
+            if model.trainable_variables and not step.applied:
+                raise NotImplementedError(
+                    "the model's own train_step never calls apply or apply_gradients of one of the model's "
+                    "optimizers, so its gradients cannot be reduced over the ranks"
+                )
+            return logs
+
+    return train_step
+
+
+def _test_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def test_step(batch: Any) -> Any:
+        if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
+            return original(batch)
+        with running(Step(batch)) as step:
+            return _run(model, step, original, batch.data)
+
+    return test_step
+
+
+def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def predict_step(batch: Any) -> Any:
+        if not isinstance(batch, PredictBatch):
+            return original(batch)
+        return original(batch.data), batch.positions
+
+    return predict_step
+
+
+def _compute_loss(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def compute_loss(
+        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        step = current()
+        if step is not None:
+            step.additive = losses.additive(model, y_pred, sample_weight)
+        return original(x, y, y_pred, sample_weight, *args, **kwargs)
+
+    return compute_loss

@@ -1,0 +1,151 @@
+"""Making ranks start alike: the same variables, the same values, the same seeds. All calls are collective."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _log, _runtime
+from .._backend import tensorflow as backend
+from .._errors import MismatchError
+
+# Bytes that one broadcast carries at most: bounds the memory for copies.
+_CHUNK = 64 * 2**20
+_SEED_STEP = 0x9E3779B1
+
+
+def gather_bytes(payload: bytes) -> list[bytes]:
+    """The payloads of all ranks, in rank order."""
+    context = _runtime.context()
+    lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
+    padded = np.zeros(max(int(lengths.max()) + 7 & ~7, 8), np.uint8)
+    padded[: len(payload)] = np.frombuffer(payload, np.uint8)
+    everyone = context.allgather(padded.view(np.int64), "bytes")
+    return [row.tobytes()[: int(length)] for row, length in zip(everyone, lengths, strict=True)]
+
+
+def agree(what: str, lines: Sequence[str], cure: str) -> None:
+    """Raises MismatchError on all ranks, naming ranks and the first line that differs, unless all are alike."""
+    text = "\n".join(lines).encode()
+    digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
+    digests = _runtime.context().allgather(digest, f"compare {what}")
+    if (digests == digests[0]).all():
+        return
+    descriptions = [payload.decode().split("\n") for payload in gather_bytes(text)]
+    master = descriptions[0]
+    others = [rank for rank, description in enumerate(descriptions) if description != master]
+    mine = descriptions[others[0]]
+    place = next(
+        (i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine))
+    )
+    first = [d[place] if place < len(d) else "nothing" for d in (master, mine)]
+    ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
+    verb = "differs" if len(others) == 1 else "differ"
+    raise MismatchError(
+        f"{ranks} {verb} from rank 0 in {what}: rank 0 has {first[0]}, rank {others[0]} has {first[1]} "
+        f"({len(master)} and {len(mine)} in all); {cure}"
+    )
+
+
+def _optimizer_variables(model: Any) -> list[Any]:
+    from .optimizer import outermost
+
+    return [variable for each in outermost(model) if each.built for variable in each.variables]
+
+
+def variables(model: Any) -> list[Any]:
+    """All variables that must start alike, each once: the model's and those of its optimizers."""
+    unique = {id(v): v for v in [*model.variables, *_optimizer_variables(model)]}
+    return list(unique.values())
+
+
+def _is_seed(variable: Any) -> bool:
+    return bool(variable.name == "seed_generator_state")
+
+
+def agree_on_variables(model: Any) -> None:
+    """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
+    trainable = {id(v) for v in model.trainable_variables}
+    lines = [
+        f"variable {v.path!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
+        for v in variables(model)
+    ]
+    agree("the model's variables", lines, "build and compile the same model on every rank")
+
+
+def broadcast(model: Any) -> None:
+    """Gives all ranks the master's values; generators of random numbers get a stream of their own a rank."""
+    rank = _runtime.get_rank()
+    for group in _groups(variables(model)):
+        values = [np.ascontiguousarray(np.asarray(v)) for v in group]
+        # View through int32: raw bytes travel, whatever the type.
+        flat = np.concatenate([_bytes(value) for value in values])
+        flat = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)])
+        raw = _runtime.context().broadcast(flat.view(np.int32), 0, "variables").view(np.uint8)
+        start = 0
+        for variable, value in zip(group, values, strict=True):
+            part = raw[start : start + value.nbytes].copy().view(value.dtype).reshape(tuple(variable.shape))
+            start += value.nbytes
+            if _is_seed(variable):
+                part = fold(part, rank)
+            if rank != 0:
+                variable.assign(part)
+
+
+def _bytes(value: NDArray[Any]) -> NDArray[np.uint8]:
+    return value.reshape(-1).view(np.uint8)
+
+
+def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
+    group: list[Any] = []
+    size = 0
+    for variable in every:
+        group.append(variable)
+        size += int(np.prod(variable.shape)) * 8
+        if size >= _CHUNK:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def fold(state: NDArray[Any], rank: int) -> NDArray[Any]:
+    """The state of a generator for a rank: the master's own for rank 0, another stream for each other one."""
+    folded = state.copy()
+    folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
+    return folded
+
+
+def agree_on_seed() -> None:
+    """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
+    seed = backend.global_seed()
+    mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
+    seeds = _runtime.context().allgather(mine, "seeds")
+    if (seeds == seeds[0]).all() and seeds[0][1]:
+        return
+    from .._seeds import DEFAULT_SEED
+
+    chosen = int(seeds[0][0]) if seeds[0][1] else DEFAULT_SEED
+    _log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
+    backend.set_global_seed(chosen)
+
+
+def average_statistics(model: Any) -> None:
+    """Brings together what each rank's rows did to the model's non-trainable numbers (moving statistics)."""
+    moving = [v for v in model.non_trainable_variables if not _is_seed(v) and "float" in v.dtype]
+    if not moving:
+        return
+    flat = np.concatenate([np.asarray(v).astype(np.float64).ravel() for v in moving])
+    everyone = _runtime.context().allgather(flat, "moving statistics")
+    # Where all ranks have the same number it stays, to the last bit.
+    mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
+    start = 0
+    for variable in moving:
+        size = int(np.prod(variable.shape))
+        value = mean[start : start + size].reshape(variable.shape)
+        variable.assign(value.astype(np.asarray(variable).dtype))
+        start += size
