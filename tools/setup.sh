@@ -47,16 +47,20 @@ has_header() { printf '#include <%s>\n' "$1" | g++ -E -x c++ - >/dev/null 2>&1; 
 
 # Prints the Debian packages that are missing: judged by what they bring, since it may come from elsewhere.
 missing_packages() {
-  local python=$1 version
-  version=$(basename "$python")
+  local python version
+  if python=$(find_python); then
+    version=$(basename "$python")
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$version-venv"
+    "$python" -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || echo "$version-dev"
+  else
+    echo python3 python3-venv python3-dev
+  fi
   command -v g++ >/dev/null || echo g++
   command -v make >/dev/null || echo make
   cmake_is_new_enough || echo cmake
   command -v ninja >/dev/null || echo ninja-build
   command -v ip >/dev/null || [ -x /sbin/ip ] || echo iproute2
-  "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$version-venv"
-  "$python" -c 'import os, sys, sysconfig
-sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || echo "$version-dev"
   if command -v g++ >/dev/null; then
     has_header hwloc.h || echo libhwloc-dev
     has_header gtest/gtest.h || echo libgtest-dev
@@ -90,14 +94,15 @@ mark() { printf '%s\n' "$2" >"$SUMS/$1"; }
 
 main() {
   local start=$SECONDS python packages
-  python=$(find_python) || fail "No Python 3.10 or newer in PATH. Debian and Ubuntu: apt-get install python3 python3-venv"
-  packages=$(missing_packages "$python" | xargs)
+  packages=$(missing_packages | xargs)
   if [ -n "$packages" ]; then
     # shellcheck disable=SC2086 # one word a package
     install_packages $packages
-    packages=$(missing_packages "$python" | xargs)
-    [ -z "$packages" ] || fail "Still missing after installing: $packages"
+    hash -r
+    packages=$(missing_packages | xargs)
+    [ -z "$packages" ] || fail "Still missing, or too old (Python 3.10 and CMake 3.25 are needed): $packages"
   fi
+  python=$(find_python)
 
   # A checkout that was moved or copied has a .venv that points elsewhere.
   if [ "$("$VENV/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" != "$VENV" ]; then
