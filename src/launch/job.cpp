@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <functional>
 #include <set>
 #include <system_error>
 
@@ -96,30 +97,31 @@ SpawnRequest Job::request_for(int rank) const {
 }
 
 void Job::wait() {
-  std::vector<pollfd> fds{{signals_.fd(), POLLIN, 0}, {failure_read_.get(), POLLIN, 0}};
-  // Nobody waits for room that nobody needs: poll(2) skips negative descriptors.
-  fds.push_back({stdout_.idle() ? -1 : stdout_.fd(), POLLOUT, 0});
-  fds.push_back({stderr_.idle() ? -1 : stderr_.fd(), POLLOUT, 0});
-  const size_t first = fds.size();
-  for (const Rank& rank : ranks_) {
-    fds.push_back({rank.process.pidfd(), POLLIN, 0});
-    fds.push_back({stdout_.full() ? -1 : rank.process.out(), POLLIN, 0});
-    fds.push_back({stderr_.full() ? -1 : rank.process.err(), POLLIN, 0});
+  // Only what is open: poll(2) refuses more entries than this process may have files, even negative ones.
+  std::vector<pollfd> fds;
+  std::vector<std::function<void()>> handlers;
+  const auto watch = [&](int fd, short events, std::function<void()> handler) {
+    if (fd < 0) return;
+    fds.push_back({fd, events, 0});
+    handlers.push_back(std::move(handler));
+  };
+  watch(signals_.fd(), POLLIN, [] {});
+  watch(failure_read_.get(), POLLIN, [] {});
+  if (!stdout_.idle()) watch(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
+  if (!stderr_.idle()) watch(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
+  for (Rank& rank : ranks_) {
+    if (!stdout_.full()) watch(rank.process.out(), POLLIN, [&] { take(rank, false); });
+    if (!stderr_.full()) watch(rank.process.err(), POLLIN, [&] { take(rank, true); });
+    watch(rank.process.pidfd(), POLLIN, [&] { collect(rank); });
   }
   if (::poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
 
-  if (fds[2].revents != 0) stdout_.write_some();
-  if (fds[3].revents != 0) stderr_.write_some();
   // Before the ranks: a rank that could not exec says so before it ends, and one that a signal ended did not
   // fail.
   read_exec_failure();
   while (const auto event = signals_.next()) handle_signal(*event);
-  for (size_t index = 0; index < ranks_.size(); ++index) {
-    const pollfd* const events = &fds[first + 3 * index];
-    Rank& rank = ranks_[index];
-    if (events[1].revents != 0) take(rank, rank.process.out(), false);
-    if (events[2].revents != 0) take(rank, rank.process.err(), true);
-    if (events[0].revents != 0) collect(rank);
+  for (size_t index = 0; index < fds.size(); ++index) {
+    if (fds[index].revents != 0) handlers[index]();
   }
 }
 
@@ -161,7 +163,8 @@ void Job::suspend(bool from_terminal) {
   tell(SIGCONT);
 }
 
-void Job::take(Rank& rank, int fd, bool is_err) {
+void Job::take(Rank& rank, bool is_err) {
+  const int fd = is_err ? rank.process.err() : rank.process.out();
   char buffer[64 * 1024];
   const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -187,7 +190,7 @@ void Job::drain(Rank& rank) {
       const int fd = is_err ? rank.process.err() : rank.process.out();
       pollfd readable{fd, POLLIN, 0};
       if (fd < 0 || ::poll(&readable, 1, 0) <= 0) break;
-      take(rank, fd, is_err);
+      take(rank, is_err);
     }
   }
   rank.process.close_out();

@@ -46,7 +46,7 @@ class Job {
   void read_exec_failure();
   void handle_signal(const Signals::Event& event);
   void suspend(bool from_terminal);
-  void take(Rank& rank, int fd, bool is_err);
+  void take(Rank& rank, bool is_err);
   void drain(Rank& rank);
   void collect(Rank& rank);
   void advance();

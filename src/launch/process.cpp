@@ -88,7 +88,8 @@ Result<Process> Process::spawn(const SpawnRequest& request) {
     const int error = errno;
     process.signal(SIGKILL);
     ::waitpid(pid, nullptr, 0);
-    return Status::system("pidfd_open (Linux 5.3 or newer is needed)", error);
+    return Status::system(error == ENOSYS ? "pidfd_open (Linux 5.3 or newer is needed)" : "pidfd_open",
+                          error);
   }
   process.out_ = std::move(out.read_end);
   process.err_ = std::move(err.read_end);

@@ -1,0 +1,113 @@
+"""Runs the built `tarantella` executable on tiny scripts; neither TensorFlow nor the package is needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED")
+
+
+def find_executable() -> str | None:
+    beside = Path(sys.executable).parent / "tarantella"
+    named = os.environ.get("TARANTELLA_EXECUTABLE") or (str(beside) if beside.exists() else None)
+    return named or shutil.which("tarantella")
+
+
+def pids_with(mark: str) -> list[int]:
+    """Living processes that have `mark` in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone, or not ours
+    return found
+
+
+class Launcher:
+    """The executable, a folder for scripts, and a mark by which every process of this test is found."""
+
+    def __init__(self, executable: str, folder: Path):
+        self.executable = executable
+        self.folder = folder
+        self.mark = f"TEST_MARK={uuid.uuid4().hex}"
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        self.env["TNT_TEST_PROC_ROOT"] = str(folder)  # a machine without GPUs, until a test makes some
+        self.env["PATH"] = (
+            f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this Python, not a shim of it
+        )
+        name, value = self.mark.split("=")
+        self.env[name] = value
+
+    def script(self, source: str, name: str = "script.py", mode: int = 0o644) -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
+        path.chmod(mode)
+        return path
+
+    def start(
+        self, *arguments: object, env: dict[str, str] | None = None, program: str | None = None, **options
+    ) -> subprocess.Popen:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [program or self.executable, *map(str, arguments)]
+        return subprocess.Popen(
+            command, env={**self.env, **(env or {})}, cwd=self.folder, **{**streams, **options}
+        )
+
+    def run(self, *arguments: object, timeout: float = 60, **options) -> subprocess.CompletedProcess:
+        started = time.monotonic()
+        with self.start(*arguments, **options) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        result = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        result.seconds = time.monotonic() - started
+        result.out = (out or b"").decode("utf-8")
+        result.err = (err or b"").decode("utf-8")
+        return result
+
+    def pids(self) -> list[int]:
+        return pids_with(self.mark)
+
+    def wait_for_none(self, seconds: float = 10) -> None:
+        deadline = time.monotonic() + seconds
+        while self.pids() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert self.pids() == []
+
+    def wait_for_files(self, *names: str, seconds: float = 30) -> None:
+        """Scripts say with a file that they have come to a place."""
+        deadline = time.monotonic() + seconds
+        missing = list(names)
+        while missing and time.monotonic() < deadline:
+            missing = [name for name in missing if not (self.folder / name).exists()]
+            time.sleep(0.01)
+        assert not missing, f"never written: {missing}"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path):
+    executable = find_executable()
+    if executable is None:
+        pytest.skip("no tarantella executable: build it, or set TARANTELLA_EXECUTABLE")
+    made = Launcher(executable, tmp_path)
+    yield made
+    left = made.pids()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == [], "the job left processes behind"
