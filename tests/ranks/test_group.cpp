@@ -1,0 +1,110 @@
+#include "collective/group.h"
+
+#include "collective/operations.h"
+#include "world.h"
+
+namespace tarantella::collective {
+namespace {
+
+using Groups = OnRanks;
+
+TEST_P(Groups, GatherOneNumberARank) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    for (uint64_t round = 0; round < 100; ++round) {
+      const auto values = group.value()->gather(round * 10 + static_cast<uint64_t>(rank), "numbers");
+      ASSERT_TRUE(values.ok());
+      for (int other = 0; other < world_.size(); ++other) {
+        ASSERT_EQ(values.value()[static_cast<size_t>(other)], round * 10 + static_cast<uint64_t>(other));
+      }
+    }
+  });
+}
+
+TEST_P(Groups, TheFirstCauseWins) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    const Status first = group.value()->fail({Code::kMismatch, text("cause of rank ", rank)});
+    EXPECT_EQ(first.code(), Code::kMismatch);
+    EXPECT_EQ(group.value()->failure().message(), first.message());
+    const auto after = group.value()->gather(1, "after");
+    EXPECT_EQ(after.status().message(), first.message());
+  });
+}
+
+TEST_P(Groups, EndAWaitForARankThatLeft) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    if (rank == 1) return;
+    const Status status = group.value()->sync("a sync that rank 1 skips");
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("waits in a sync that rank 1 skips: rank 1 has ended"), std::string::npos)
+        << status.message();
+  });
+}
+
+TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
+  world_.options().timeout = 500ms;
+  std::atomic<int> waiting{world_.size() - 1};
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    if (rank == 1) {  // lives, but no progress thread beats: as if stopped by a signal
+      while (waiting.load() != 0) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const Status status = group.value()->sync("a sync");
+    --waiting;
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.message().find("rank 1 is stopped or stuck"), std::string::npos) << status.message();
+  });
+}
+
+TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
+  world_.options().timeout = 2s;
+  world_.run([&](engine::Engine& engine) {
+    if (engine.group().rank() == 1) std::this_thread::sleep_for(4s);  // its progress thread beats
+    EXPECT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+  });
+}
+
+TNT_ON_RANKS(Groups, 2, 3);
+
+TEST(GroupOnFake, NamesTheDead) {
+  World world("fake", 3);
+  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world.options());
+    ASSERT_TRUE(group.ok());
+    ASSERT_TRUE(group.value()->sync("all").ok());
+    if (rank == 2) {
+      world.node().set_presence(2, transport::Presence::kGone);
+      while (group.value()->failure().ok()) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const Status status = group.value()->sync("step 5");
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("waits in step 5: rank 2 has died"), std::string::npos) << status.message();
+  });
+}
+
+TEST(GroupOnFake, SaysOnAllRanksThatMemoryIsShort) {
+  World world("fake", 2);
+  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world.options());
+    ASSERT_TRUE(group.ok());
+    ASSERT_TRUE(group.value()->sync("all").ok());
+    if (rank == 0) world.node().set_room(5 << 20);
+    ASSERT_TRUE(group.value()->sync("set").ok());
+    const auto region = group.value()->map(64 << 20, "the gradients");
+    EXPECT_EQ(region.status().code(), Code::kOutOfMemory);
+    EXPECT_NE(region.status().message().find("the gradients needs 65 MiB"), std::string::npos)
+        << region.status().message();
+    EXPECT_TRUE(group.value()->sync("the group goes on").ok());
+  });
+}
+
+}  // namespace
+}  // namespace tarantella::collective

@@ -1,0 +1,323 @@
+#include "engine/plan.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <random>
+
+#include "collective/operations.h"
+#include "world.h"
+
+namespace tarantella::engine {
+namespace {
+
+/// Counts callbacks down and keeps what they said.
+class Step {
+ public:
+  explicit Step(size_t expected) : open_(expected) {}
+
+  void done(const Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) status_ = status;
+    --open_;
+    changed_.notify_all();
+  }
+  Status wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; })) return {Code::kTimeout, "test"};
+    return status_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t open_;
+  Status status_;
+};
+
+std::vector<TensorSpec> some_tensors() {
+  return {{"a", DType::kFloat32, {100}},   {"b", DType::kFloat32, {7, 3}}, {"c", DType::kFloat64, {33}},
+          {"d", DType::kInt64, {}},        {"e", DType::kFloat32, {0}},    {"f", DType::kFloat32, {5000}},
+          {"g", DType::kInt32, {2, 3, 4}}, {"h", DType::kFloat32, {1}}};
+}
+
+/// Element i of tensor t of `rank` in `step`, small enough that sums of all types are exact.
+double element(int rank, int step, size_t tensor, size_t i) {
+  return static_cast<double>((rank + 1) * 3 + step + static_cast<int>(tensor) * 2 + static_cast<int>(i % 11));
+}
+
+template <typename T>
+void fill(void* data, int rank, int step, size_t tensor, size_t count) {
+  for (size_t i = 0; i < count; ++i) static_cast<T*>(data)[i] = static_cast<T>(element(rank, step, tensor, i));
+}
+
+std::vector<std::byte> gradient(const TensorSpec& spec, int rank, int step, size_t tensor) {
+  std::vector<std::byte> data(spec.count() * size_of(spec.dtype) + 1);
+  switch (spec.dtype) {
+    case DType::kFloat32: fill<float>(data.data(), rank, step, tensor, spec.count()); break;
+    case DType::kFloat64: fill<double>(data.data(), rank, step, tensor, spec.count()); break;
+    case DType::kInt32: fill<int32_t>(data.data(), rank, step, tensor, spec.count()); break;
+    case DType::kInt64: fill<int64_t>(data.data(), rank, step, tensor, spec.count()); break;
+  }
+  return data;
+}
+
+template <typename T>
+bool is_sum(const void* data, int size, int step, size_t tensor, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (int rank = 0; rank < size; ++rank) sum += element(rank, step, tensor, i);
+    if (static_cast<const T*>(data)[i] != static_cast<T>(sum)) return false;
+  }
+  return true;
+}
+
+bool is_right(const TensorSpec& spec, const void* data, int size, int step, size_t tensor) {
+  switch (spec.dtype) {
+    case DType::kFloat32: return is_sum<float>(data, size, step, tensor, spec.count());
+    case DType::kFloat64: return is_sum<double>(data, size, step, tensor, spec.count());
+    case DType::kInt32: return is_sum<int32_t>(data, size, step, tensor, spec.count());
+    case DType::kInt64: return is_sum<int64_t>(data, size, step, tensor, spec.count());
+  }
+  return false;
+}
+
+/// One step: submits all tensors in `order` and checks every sum inside its callback.
+void run_step(Plan& plan, const std::vector<TensorSpec>& specs, int rank, int size, int step,
+              const std::vector<size_t>& order) {
+  Step all(specs.size());
+  for (const size_t tensor : order) {
+    const auto data = gradient(specs[tensor], rank, step, tensor);
+    const Status status = plan.submit(tensor, data.data(), specs[tensor].count(), specs[tensor].dtype,
+                                      [&, tensor](const Status& reported, const void* result) {
+                                        if (reported.ok()) {
+                                          EXPECT_TRUE(is_right(specs[tensor], result, size, step, tensor))
+                                              << "tensor " << tensor << " in step " << step;
+                                        }
+                                        all.done(reported);
+                                      });
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  const Status status = all.wait();
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
+std::vector<size_t> first_to_last(size_t count) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  return order;
+}
+
+using Plans = OnRanks;
+
+TEST_P(Plans, SumEveryTensorEveryStep) {
+  const auto specs = some_tensors();
+  for (const size_t threshold : {size_t{0}, size_t{300}, size_t{1} << 20}) {
+    world_.run([&](Engine& engine) {
+      const auto plan = engine.add_plan("gradients", specs, threshold);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      for (int step = 0; step < 20; ++step) {
+        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step, first_to_last(specs.size()));
+      }
+    });
+  }
+}
+
+TEST_P(Plans, TakeAnyOrderAndAnyLateness) {
+  const auto specs = some_tensors();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    const auto plan = engine.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok());
+    std::mt19937 random(static_cast<uint32_t>(rank));
+    for (int step = 0; step < 100; ++step) {
+      auto order = first_to_last(specs.size());
+      std::shuffle(order.begin(), order.end(), random);
+      if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+      run_step(*plan.value(), specs, rank, world_.size(), step, order);
+    }
+  });
+}
+
+TEST_P(Plans, OfSeveralModelsRunSideBySide) {
+  const auto specs = some_tensors();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    const auto first = engine.add_plan("first", specs, 0);
+    const auto second = engine.add_plan("second", specs, 1 << 20);
+    ASSERT_TRUE(first.ok() && second.ok());
+    const auto train = [&](Plan& plan) {
+      for (int step = 0; step < 30; ++step) {
+        run_step(plan, specs, rank, world_.size(), step, first_to_last(specs.size()));
+      }
+    };
+    std::thread other([&] { train(*first.value()); });
+    train(*second.value());
+    other.join();
+    engine.remove_plan(first.value());
+    train(*second.value());
+  });
+}
+
+TEST_P(Plans, SubmitFromManyThreads) {
+  const auto specs = some_tensors();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    const auto plan = engine.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok());
+    for (int step = 0; step < 10; ++step) {
+      Step all(specs.size());
+      std::vector<std::thread> threads;
+      for (size_t tensor = 0; tensor < specs.size(); ++tensor) {
+        threads.emplace_back([&, tensor] {
+          const auto data = gradient(specs[tensor], rank, step, tensor);
+          const Status status = plan.value()->submit(
+              tensor, data.data(), specs[tensor].count(), specs[tensor].dtype,
+              [&, tensor](const Status& reported, const void* result) {
+                if (reported.ok()) {
+                  EXPECT_TRUE(is_right(specs[tensor], result, world_.size(), step, tensor));
+                }
+                all.done(reported);
+              });
+          EXPECT_TRUE(status.ok()) << status.message();
+        });
+      }
+      EXPECT_TRUE(all.wait().ok());
+      for (auto& thread : threads) thread.join();
+    }
+  });
+}
+
+TEST_P(Plans, GiveTheSameBitsOnAllRanksAndInAllRuns) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {9999}}};
+  std::mutex mutex;
+  std::vector<std::vector<float>> results;
+  for (int run = 0; run < 2; ++run) {
+    world_.run([&](Engine& engine) {
+      const auto plan = engine.add_plan("gradients", specs, 0);
+      ASSERT_TRUE(plan.ok());
+      std::mt19937 random(static_cast<uint32_t>(engine.group().rank()));
+      std::vector<float> data(9999);
+      for (float& value : data) value = static_cast<float>(random()) * 1e-7F;
+      Step all(1);
+      ASSERT_TRUE(plan.value()->submit(0, data.data(), data.size(), DType::kFloat32,
+                                       [&](const Status& status, const void* result) {
+                                         const auto* sums = static_cast<const float*>(result);
+                                         const std::lock_guard lock(mutex);
+                                         results.emplace_back(sums, sums + 9999);
+                                         all.done(status);
+                                       }).ok());
+      ASSERT_TRUE(all.wait().ok());
+      // nobody may leave (and unmap nothing, but fail the peers) before all have read
+      ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+    });
+  }
+  for (const auto& result : results) EXPECT_TRUE(result == results[0]);
+}
+
+TNT_ON_RANKS(Plans, 1, 2, 3, 4, 9);
+
+using PlansThatFail = OnRanks;
+
+TEST_P(PlansThatFail, NameTheFirstTensorThatDiffers) {
+  world_.run([&](Engine& engine) {
+    auto specs = some_tensors();
+    if (engine.group().rank() == 1) specs.insert(specs.begin() + 2, {"extra/kernel", DType::kFloat32, {10, 10}});
+    const auto plan = engine.add_plan("model \"lenet\"", specs, 0);
+    EXPECT_EQ(plan.status().code(), Code::kMismatch);
+    EXPECT_NE(plan.status().message().find("rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 9, rank 0 has "
+                                           "\"c\" float64 [33] (of 8)"),
+              std::string::npos)
+        << plan.status().message();
+  });
+}
+
+TEST_P(PlansThatFail, RefuseAnotherThreshold) {
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", some_tensors(), engine.group().rank() == 1 ? 5 : 6);
+    EXPECT_EQ(plan.status().code(), Code::kMismatch);
+    EXPECT_NE(plan.status().message().find("fusion threshold of 5 bytes"), std::string::npos) << plan.status().message();
+  });
+}
+
+TEST_P(PlansThatFail, EndWhatIsUnderWayWhenARankLeaves) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok());
+    if (engine.group().rank() == 1) return;
+    const std::vector<float> data(10);
+    Step all(1);
+    const auto submit = [&] {
+      return plan.value()->submit(0, data.data(), 10, DType::kFloat32,
+                                  [&](const Status& status, const void*) { all.done(status); });
+    };
+    ASSERT_TRUE(submit().ok());
+    const Status status = all.wait();
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("step 1 of gradients, gradient of \"w\" float32 [10]: rank 1 has ended"),
+              std::string::npos)
+        << status.message();
+    EXPECT_FALSE(submit().ok());
+  });
+}
+
+TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok());
+    Status status;
+    if (engine.group().rank() == 1) {  // one batch less: it is at the end of its epoch already
+      status = engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "epoch end"); });
+    } else {
+      const std::vector<float> data(10);
+      Step all(1);
+      ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32,
+                                       [&](const Status& reported, const void*) { all.done(reported); }).ok());
+      status = all.wait();
+    }
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+  });
+}
+
+TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}, {"v", DType::kFloat32, {10}}};
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", specs, 1 << 20);
+    ASSERT_TRUE(plan.ok());
+    const std::vector<float> data(10);
+    const Done never = [](const Status&, const void*) { FAIL(); };
+    EXPECT_EQ(plan.value()->submit(2, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.value()->submit(0, data.data(), 9, DType::kFloat32, never).code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kInt32, never).code(), Code::kInvalidArgument);
+    ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32, [](const Status&, const void*) {}).ok());
+    EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument) << "twice";
+    ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+  });
+}
+
+TNT_ON_RANKS(PlansThatFail, 2, 3);
+
+TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
+  World world("shm", 2);
+  const std::vector<TensorSpec> specs = {{"first", DType::kFloat32, {10}}, {"last", DType::kFloat32, {10}}};
+  world.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok());
+    const std::vector<float> data(10);
+    Step last(1);
+    Step first(1);
+    ASSERT_TRUE(plan.value()->submit(1, data.data(), 10, DType::kFloat32,
+                                     [&](const Status& status, const void*) { last.done(status); }).ok());
+    ASSERT_TRUE(last.wait().ok());  // done while "first" is still being computed
+    ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32,
+                                     [&](const Status& status, const void*) { first.done(status); }).ok());
+    ASSERT_TRUE(first.wait().ok());
+    ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+  });
+}
+
+}  // namespace
+}  // namespace tarantella::engine

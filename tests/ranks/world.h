@@ -1,0 +1,83 @@
+#pragma once
+// A job whose ranks are threads of this process, over any transport: one behaviour, tested on all.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "collective/exchange.h"
+#include "engine/engine.h"
+#include "job_name.h"
+#include "transport/fake/fake_link.h"
+#include "transport/shm/shm_link.h"
+
+namespace tarantella {
+
+class World {
+ public:
+  World(const std::string& transport, int size) : transport_(transport), size_(size) {
+    options_.grace = 300ms;
+    options_.timeout = 60s;
+  }
+
+  int size() const { return size_; }
+  /// That of the run under way.
+  transport::FakeNode& node() { return *node_; }
+  collective::GroupOptions& options() { return options_; }
+
+  /// Runs body(rank, link) on one thread a rank, as a new job.
+  void run_links(const std::function<void(int, std::unique_ptr<transport::Link>)>& body) {
+    job_ = new_job_name();
+    node_ = std::make_unique<transport::FakeNode>(size_);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size_; ++rank) {
+      ranks.emplace_back([&, rank] { body(rank, link(rank)); });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+
+  /// Runs body(engine) on one thread a rank.
+  void run(const std::function<void(engine::Engine&)>& body) {
+    run_links([&](int, std::unique_ptr<transport::Link> link) {
+      auto engine = engine::Engine::create(std::move(link), options_);
+      ASSERT_TRUE(engine.ok()) << engine.status().message();
+      body(*engine.value());
+    });
+  }
+
+ private:
+  std::unique_ptr<transport::Link> link(int rank) {
+    if (transport_ == "fake") return node_->link(rank);
+    auto made = transport::make_shm_link(job_, rank, size_, Deadline::after(60s));
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return std::move(made).value();
+  }
+
+  const std::string transport_;
+  const int size_;
+  std::string job_;
+  std::unique_ptr<transport::FakeNode> node_;
+  collective::GroupOptions options_;
+};
+
+/// Parametrised by transport and number of ranks.
+class OnRanks : public testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  World world_{std::get<0>(GetParam()), std::get<1>(GetParam())};
+};
+
+inline std::string name_of_world(const testing::TestParamInfo<std::tuple<std::string, int>>& info) {
+  return std::get<0>(info.param) + "_" + std::to_string(std::get<1>(info.param));
+}
+
+}  // namespace tarantella
+
+#define TNT_ON_RANKS(suite, ...)                                                                              \
+  INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                                 \
+                           testing::Combine(testing::Values("fake", "shm"), testing::Values(__VA_ARGS__)), \
+                           ::tarantella::name_of_world)

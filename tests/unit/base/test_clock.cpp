@@ -1,0 +1,25 @@
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace tarantella {
+namespace {
+
+TEST(Deadline, PassesAndNeverHasNegativeTimeLeft) {
+  const Deadline past = Deadline::after(-1s);
+  EXPECT_TRUE(past.passed());
+  EXPECT_EQ(past.left(), Duration::zero());
+  EXPECT_EQ(past.left_ms(), 0);
+  const Deadline future = Deadline::after(60s);
+  EXPECT_FALSE(future.passed());
+  EXPECT_GT(future.left_ms(), 1000);
+}
+
+TEST(Deadline, RoundsMillisecondsUpSoThatPollDoesNotSpin) {
+  EXPECT_GE(Deadline::after(200us).left_ms() + (Deadline::after(200us).passed() ? 1 : 0), 1);
+}
+
+TEST(Seconds, ConvertBothWays) { EXPECT_DOUBLE_EQ(in_seconds(from_seconds(2.5)), 2.5); }
+
+}  // namespace
+}  // namespace tarantella

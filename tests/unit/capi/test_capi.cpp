@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "job_name.h"
+#include "tarantella/tarantella.h"
+
+namespace {
+
+tnt_options options_of(const std::string& job, int rank, int size) { return {rank, size, job.c_str(), 30, 60, 1}; }
+
+tnt_context* connect(const std::string& job, int rank, int size) {
+  const tnt_options options = options_of(job, rank, size);
+  tnt_context* context = nullptr;
+  EXPECT_EQ(tnt_context_create(&options, &context), TNT_OK) << tnt_last_error();
+  return context;
+}
+
+void count_down(void* user, tnt_code code, const char*, const void* result) {
+  EXPECT_EQ(code, TNT_OK);
+  EXPECT_EQ(static_cast<const float*>(result)[0], 2.0F);
+  static_cast<std::atomic<int>*>(user)->fetch_sub(1);
+}
+
+TEST(CInterface, SumsBetweenProcesses) {
+  const std::string job = tarantella::new_job_name();
+  std::vector<pid_t> children;
+  constexpr int kSize = 4;
+  for (int rank = 1; rank < kSize; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      tnt_context* context = connect(job, rank, kSize);
+      std::vector<double> data(200'000, rank);
+      const bool right = tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x") == TNT_OK &&
+                         data.back() == 6;
+      tnt_context_destroy(context);
+      ::_exit(right ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  tnt_context* context = connect(job, 0, kSize);
+  std::vector<double> data(200'000, 0);
+  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x"), TNT_OK) << tnt_last_error();
+  EXPECT_EQ(data.front(), 6);
+  tnt_context_destroy(context);
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(CInterface, RunsAPlan) {
+  const std::string job = tarantella::new_job_name();
+  const auto rank = [&](int number) {
+    tnt_context* context = connect(job, number, 2);
+    const int64_t shape[] = {3};
+    const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, shape, 1}, {"scalar", TNT_FLOAT32, nullptr, 0}};
+    tnt_plan plan = 0;
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, &plan), TNT_OK) << tnt_last_error();
+    const std::vector<float> ones(3, 1.0F);
+    std::atomic<int> open{2};
+    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, count_down, &open), TNT_OK);
+    while (open.load() != 0) std::this_thread::yield();
+    tnt_record records[3];
+    size_t count = 0;
+    ASSERT_EQ(tnt_plan_trace(plan, records, 3, &count), TNT_OK);
+    EXPECT_EQ(count, 3u);
+    EXPECT_EQ(records[2].event, static_cast<uint32_t>(TNT_EVENT_DONE));
+    ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
+    ASSERT_EQ(tnt_plan_release(plan), TNT_OK);
+    EXPECT_EQ(tnt_plan_release(plan), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, count_down, &open), TNT_INVALID_ARGUMENT);
+    tnt_context_destroy(context);
+  };
+  std::thread other(rank, 1);
+  rank(0);
+  other.join();
+}
+
+TEST(CInterface, SeveralContextsLiveInOneProcess) {
+  tnt_context* first = connect(tarantella::new_job_name(), 0, 1);
+  tnt_context* second = connect(tarantella::new_job_name(), 0, 1);
+  float value = 3;
+  EXPECT_EQ(tnt_allreduce(first, &value, &value, 1, TNT_FLOAT32, ""), TNT_OK);
+  tnt_context_destroy(first);
+  EXPECT_EQ(tnt_barrier(second, ""), TNT_OK);
+  tnt_context_destroy(second);
+}
+
+TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = tnt_barrier(context, "") == TNT_INVALID_ARGUMENT;
+    tnt_context_destroy(context);
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
+  tnt_context_destroy(context);
+}
+
+TEST(CInterface, RefusesBadArgumentsWithOneLine) {
+  tnt_context* context = nullptr;
+  const auto refused = [&](const tnt_options& options) {
+    EXPECT_EQ(tnt_context_create(&options, &context), TNT_INVALID_ARGUMENT);
+    EXPECT_STRNE(tnt_last_error(), "");
+    EXPECT_EQ(std::string(tnt_last_error()).find('\n'), std::string::npos);
+  };
+  refused({0, 0, "job", 1, 60, 1});
+  refused({2, 2, "job", 1, 60, 1});
+  refused({0, 1, nullptr, 1, 60, 1});
+  refused({0, 1, "job", 0, 60, 1});
+  refused({0, 1, "job", 1, 0.5, 1});
+  EXPECT_EQ(tnt_context_create(nullptr, &context), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_barrier(nullptr, ""), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_release(123456), TNT_INVALID_ARGUMENT);
+  tnt_context_destroy(nullptr);
+}
+
+TEST(CInterface, APlanNeedsTensors) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  tnt_plan plan = 0;
+  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, &plan), TNT_INVALID_ARGUMENT);
+  tnt_context_destroy(context);
+}
+
+}  // namespace

@@ -1,0 +1,59 @@
+#include "runtime/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace tarantella::runtime {
+namespace {
+
+/// A folder that stands for "/".
+class Root : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "tnt-root-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  void put(const std::string& file, const std::string& content) {
+    const std::filesystem::path full = path_ + file;
+    std::filesystem::create_directories(full.parent_path());
+    std::ofstream(full) << content;
+  }
+
+  std::string path_;
+};
+
+TEST_F(Root, TakesMemAvailable) {
+  put("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:        10 kB\nMemAvailable:   500 kB\nBuffers: 1 kB\n");
+  EXPECT_EQ(available_memory(path_), 500u * 1024);
+}
+
+TEST_F(Root, KnowsNoLimitWhereNothingCanBeRead) { EXPECT_EQ(available_memory(path_), UINT64_MAX); }
+
+TEST_F(Root, TakesTheTightestUnifiedCgroup) {
+  put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
+  put("/proc/self/cgroup", "0::/job/step\n");
+  put("/sys/fs/cgroup/job/step/memory.max", "max\n");
+  put("/sys/fs/cgroup/job/step/memory.current", "100\n");
+  put("/sys/fs/cgroup/job/memory.max", "5000\n");
+  put("/sys/fs/cgroup/job/memory.current", "2000\n");
+  EXPECT_EQ(available_memory(path_), 3000u);
+}
+
+TEST_F(Root, TakesTheOldMemoryCgroup) {
+  put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
+  put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n");
+  put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "700\n");
+  put("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "900\n");
+  EXPECT_EQ(available_memory(path_), 0u);
+}
+
+TEST(Memory, OfThisMachineIsSomething) { EXPECT_GT(available_memory(), 1024u * 1024); }
+
+}  // namespace
+}  // namespace tarantella::runtime

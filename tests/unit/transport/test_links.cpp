@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "job_name.h"
+#include "transport/fake/fake_link.h"
+#include "transport/shm/shm_link.h"
+
+namespace tarantella::transport {
+namespace {
+
+Word& word_in(const Region& region) { return *reinterpret_cast<Word*>(region.bytes.data()); }
+
+std::unique_ptr<Link> connect(const std::string& job, int rank) {
+  auto link = make_shm_link(job, rank, 2, Deadline::after(20s));
+  EXPECT_TRUE(link.ok()) << link.status().message();
+  return std::move(link).value();
+}
+
+/// Rank 1 of two, as a child process that runs `life` and then waits to be killed.
+template <typename Life>
+pid_t start_peer(const std::string& job, Life life) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  auto link = connect(job, 1);
+  life(*link);
+  while (true) ::pause();
+}
+
+void kill_and_reap(pid_t child) {
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST(ShmLink, SharesZeroedMemoryInTheOrderOfMapping) {
+  const std::string job = new_job_name();
+  const pid_t peer = start_peer(job, [](Link& link) {
+    (void)link.map(100);
+    const auto second = link.map(5'000'000);
+    word_in(second.value()).store(42);
+  });
+  const auto link = connect(job, 0);
+  const auto first = link->map(100);
+  const auto second = link->map(5'000'000);
+  ASSERT_TRUE(first.ok() && second.ok());
+  while (word_in(second.value()).load() != 42) std::this_thread::yield();
+  EXPECT_EQ(word_in(first.value()).load(), 0u);
+  EXPECT_EQ(second.value().bytes.size(), 5'000'000u);
+  EXPECT_EQ(second.value().bytes.back(), std::byte{0});
+  kill_and_reap(peer);
+}
+
+TEST(ShmLink, WakesASleeperOfAnotherProcess) {
+  const std::string job = new_job_name();
+  const pid_t peer = start_peer(job, [](Link& link) {
+    const auto region = link.map(64);
+    std::this_thread::sleep_for(20ms);
+    word_in(region.value()).store(1);
+    link.wake(word_in(region.value()));
+  });
+  const auto link = connect(job, 0);
+  const auto region = link->map(64);
+  const Deadline limit = Deadline::after(30s);
+  while (word_in(region.value()).load() == 0 && !limit.passed()) link->sleep(word_in(region.value()), 0, 60s);
+  EXPECT_FALSE(limit.passed());
+  kill_and_reap(peer);
+}
+
+TEST(ShmLink, SeesADeathAlsoWhenAForkedChildLivesOn) {
+  const std::string job = new_job_name();
+  int lifeline[2];
+  ASSERT_EQ(::pipe(lifeline), 0);
+  const pid_t peer = start_peer(job, [&](Link& link) {
+    const auto region = link.map(64);
+    if (::fork() == 0) {  // a data worker that outlives its parent, holding all its files
+      char byte = 0;
+      ::close(lifeline[1]);
+      (void)!::read(lifeline[0], &byte, 1);
+      ::_exit(0);
+    }
+    word_in(region.value()).store(1);
+  });
+  ::close(lifeline[0]);
+  const auto link = connect(job, 0);
+  const auto region = link->map(64);
+  while (word_in(region.value()).load() == 0) std::this_thread::yield();
+  EXPECT_EQ(link->presence(1), Presence::kHere);
+  ::kill(peer, SIGSTOP);
+  EXPECT_EQ(link->presence(1), Presence::kHere);
+  kill_and_reap(peer);
+  EXPECT_EQ(link->presence(1), Presence::kGone);
+  ::close(lifeline[1]);
+}
+
+TEST(ShmLink, TellsLeavingFromDying) {
+  const std::string job = new_job_name();
+  const pid_t peer = ::fork();
+  if (peer == 0) {
+    connect(job, 1).reset();
+    ::_exit(0);
+  }
+  const auto link = connect(job, 0);
+  ::waitpid(peer, nullptr, 0);
+  EXPECT_EQ(link->presence(1), Presence::kLeft);
+}
+
+TEST(ShmLink, LeavesNothingBehind) {
+  const std::string job = new_job_name();
+  for (int i = 0; i < 3; ++i) {  // the same name again: the first meeting left no socket
+    const pid_t peer = ::fork();
+    if (peer == 0) {
+      connect(job, 1).reset();
+      ::_exit(0);
+    }
+    connect(job, 0).reset();
+    int status = 0;
+    ::waitpid(peer, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(FakeLink, PlaysDeathAndWantOfMemory) {
+  FakeNode node(2);
+  const auto link = node.link(0);
+  EXPECT_EQ(link->presence(1), Presence::kHere);
+  node.set_presence(1, Presence::kGone);
+  EXPECT_EQ(link->presence(1), Presence::kGone);
+  node.set_room(10);
+  EXPECT_EQ(link->room(), 10u);
+}
+
+}  // namespace
+}  // namespace tarantella::transport
