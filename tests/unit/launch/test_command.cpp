@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "launch/command.h"
+
+namespace tarantella::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CommandTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/launch_test_XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& text, bool executable = false) {
+    const fs::path path = folder_ / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    if (executable) fs::permissions(path, fs::perms::owner_all);
+    return path.string();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CommandTest, PythonBesideTheExecutableComesFirst) {
+  const std::string script = file("a.py", "");
+  const std::string beside = file("bin/python3", "", true);
+  file("path/python3", "", true);
+  const auto command = command_for(script, {"x y"}, folder_ / "bin", folder_ / "path");
+  EXPECT_EQ(command.value().program, beside);
+  EXPECT_EQ(command.value().words, (std::vector<std::string>{beside, script, "x y"}));
+}
+
+TEST_F(CommandTest, ThenThatOfPath) {
+  const std::string script = file("a.py", "");
+  file("first/python3", "");  // not executable
+  const std::string python = file("second/python3", "", true);
+  const std::string path =
+      (folder_ / "none").string() + ":" + (folder_ / "first").string() + "::" + (folder_ / "second").string();
+  EXPECT_EQ(command_for(script, {}, folder_, path).value().program, python);
+  EXPECT_FALSE(command_for(script, {}, folder_, "").ok());
+}
+
+TEST_F(CommandTest, ExecutableWithHashBangIsItsOwnProgram) {
+  const std::string script = file("run", "#!/bin/sh\n", true);
+  EXPECT_EQ(command_for(script, {"x"}, "", "").value().words, (std::vector<std::string>{script, "x"}));
+  EXPECT_FALSE(command_for(file("data", "no mark", true), {}, "", "").ok());
+  EXPECT_FALSE(command_for(file("text", "#!/bin/sh\n"), {}, "", "").ok());
+  EXPECT_FALSE(command_for(file("empty", "", true), {}, "", "").ok());
+}
+
+TEST_F(CommandTest, ScriptsThatNobodyCanRun) {
+  EXPECT_TRUE(check_script(file("a.py", "")).ok());
+  EXPECT_EQ(check_script(folder_).code(), Code::kInvalidArgument);
+  EXPECT_EQ(check_script("/dev/null").code(), Code::kInvalidArgument);
+  EXPECT_EQ(check_script("/no/such").message(), "cannot read script '/no/such': No such file or directory");
+}
+
+TEST(Command, QuotedForAShell) {
+  EXPECT_EQ(shell_quoted({"python3", "--x=1", "a b", "", "it's", "$HOME"}),
+            "python3 --x=1 'a b' '' 'it'\\''s' '$HOME'");
+}
+
+}  // namespace
+}  // namespace tarantella::launch

@@ -1,0 +1,60 @@
+#include <gtest/gtest.h>
+
+#include "launch/environment.h"
+
+namespace tarantella::launch {
+namespace {
+
+using Environment = std::map<std::string, std::string>;
+
+Plan plan_of(int ranks) {
+  Plan plan;
+  plan.ranks = ranks;
+  plan.cores.assign(static_cast<size_t>(ranks), {{0, 1, 2, 3}, 2});
+  return plan;
+}
+
+TEST(Environment, JobIdsAreRandom) {
+  const auto id = new_job_id();
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(id.value().size(), 32u);
+  EXPECT_EQ(id.value().find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_NE(id.value(), new_job_id().value());
+}
+
+TEST(Environment, CoresOfARankSetItsThreads) {
+  EXPECT_EQ(additions_for(1, plan_of(2), {}, "id", "", {}).at("OMP_NUM_THREADS"), "2");
+  EXPECT_FALSE(
+      additions_for(1, plan_of(2), {}, "id", "", {{"OMP_NUM_THREADS", "9"}}).contains("OMP_NUM_THREADS"));
+  Plan unbound;
+  EXPECT_FALSE(additions_for(0, unbound, {}, "id", "", {}).contains("OMP_NUM_THREADS"));
+}
+
+TEST(Environment, OwnFolderIsFirstInPathOnce) {
+  const auto path = [](const Environment& user) {
+    const Additions added = additions_for(0, Plan(), {}, "id", "/own", user);
+    return added.contains("PATH") ? added.at("PATH") : "unchanged";
+  };
+  EXPECT_EQ(path({{"PATH", "/a:/b"}}), "/own:/a:/b");
+  EXPECT_EQ(path({{"PATH", "/own:/b"}}), "unchanged");
+  EXPECT_EQ(path({{"PATH", "/own"}}), "unchanged");
+  EXPECT_EQ(path({{"PATH", "/ownership:/b"}}), "/own:/ownership:/b");
+  EXPECT_EQ(path({}), "/own:/usr/local/bin:/usr/bin:/bin");
+}
+
+TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
+  Environment inside{{"TNT_RANK", "1"}, {"OMP_NUM_THREADS", "4"}, {"TNT_LOG_LEVEL", "DEBUG"}, {"X", "y"}};
+  forget_outer_job(inside);
+  EXPECT_EQ(inside, (Environment{{"X", "y"}}));
+  Environment outside{{"OMP_NUM_THREADS", "4"}, {"TNT_LOG_LEVEL", "DEBUG"}};
+  forget_outer_job(outside);
+  EXPECT_EQ(outside.size(), 2u);
+}
+
+TEST(Environment, AdditionsWin) {
+  const auto words = joined({{"A", "old"}, {"B", "b=c"}}, {{"A", "new"}});
+  EXPECT_EQ(words, (std::vector<std::string>{"A=new", "B=b=c"}));
+}
+
+}  // namespace
+}  // namespace tarantella::launch

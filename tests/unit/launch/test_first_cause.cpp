@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "launch/first_cause.h"
+
+namespace tarantella::launch {
+namespace {
+
+FirstCause::Ending ended(int rank, int code) { return {rank, 100 + rank, {false, code}}; }
+FirstCause::Ending killed(int rank, int number) { return {rank, 100 + rank, {true, number}}; }
+
+const Clock::time_point kStart{};
+
+TEST(FirstCause, NobodyFailed) {
+  FirstCause cause;
+  cause.ended(ended(0, 0), kStart);
+  cause.ended(ended(1, 0), kStart);
+  EXPECT_FALSE(cause.failed());
+  EXPECT_FALSE(cause.settled());
+}
+
+TEST(FirstCause, WaitsForTheMaster) {
+  FirstCause cause;
+  cause.ended(ended(2, 3), kStart + 5ms);
+  EXPECT_TRUE(cause.failed());
+  EXPECT_FALSE(cause.settled());
+  EXPECT_EQ(cause.first_failure(), kStart + 5ms);
+  cause.ended(ended(0, 1), kStart + 9ms);
+  EXPECT_TRUE(cause.settled());
+  EXPECT_EQ(cause.cause().rank, 2);
+  EXPECT_TRUE(cause.master_spoke());
+  EXPECT_EQ(cause.first_failure(), kStart + 5ms);
+}
+
+TEST(FirstCause, TheMasterItself) {
+  FirstCause cause;
+  cause.ended(ended(0, 1), kStart);
+  EXPECT_TRUE(cause.settled());
+  EXPECT_EQ(cause.cause().rank, 0);
+}
+
+TEST(FirstCause, AMasterThatIsDoneIsNotWaitedFor) {
+  FirstCause cause;
+  cause.ended(ended(0, 0), kStart);
+  cause.ended(ended(1, 1), kStart + 1s);
+  EXPECT_TRUE(cause.settled());
+  EXPECT_FALSE(cause.master_spoke());
+}
+
+TEST(FirstCause, WhoBlamesAnotherIsNotTheCause) {
+  FirstCause cause;
+  cause.ended(ended(0, kPeerFailed), kStart);
+  EXPECT_FALSE(cause.settled());
+  EXPECT_EQ(cause.cause().rank, 0);
+  EXPECT_FALSE(cause.master_spoke());
+  cause.ended(killed(3, SIGSEGV), kStart + 100ms);
+  EXPECT_TRUE(cause.settled());
+  EXPECT_EQ(cause.cause().rank, 3);
+  EXPECT_EQ(cause.cause().exit.code(), 139);
+}
+
+TEST(FirstCause, SignalNumberIsNoExitCode) {
+  FirstCause cause;
+  cause.ended(killed(1, kPeerFailed), kStart);  // a signal of that number blames nobody
+  cause.ended(ended(2, 5), kStart);
+  EXPECT_EQ(cause.cause().rank, 1);
+}
+
+TEST(FirstCause, Descriptions) {
+  EXPECT_EQ(describe(ended(2, 3), "node07", true),
+            "rank 2 (pid 102 on node07) ended with exit code 3; the other ranks were stopped");
+  EXPECT_EQ(describe(ended(0, 3), "node07", false), "rank 0 (pid 100 on node07) ended with exit code 3");
+  EXPECT_EQ(describe(killed(1, SIGKILL), "a", false),
+            "rank 1 (pid 101 on a) was killed by signal 9 (SIGKILL); if the machine ran out of memory, see "
+            "dmesg or "
+            "use fewer ranks");
+  EXPECT_EQ(describe(killed(1, SIGSEGV), "a", false),
+            "rank 1 (pid 101 on a) was killed by signal 11 (SIGSEGV)");
+  EXPECT_EQ(describe(killed(1, 40), "a", false), "rank 1 (pid 101 on a) was killed by signal 40");
+}
+
+}  // namespace
+}  // namespace tarantella::launch

@@ -1,0 +1,74 @@
+#include <gtest/gtest.h>
+
+#include "launch/options.h"
+
+namespace tarantella::launch {
+namespace {
+
+Result<Options> parse(std::vector<std::string> words) {
+  words.insert(words.begin(), "tarantella");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  return parse_options(static_cast<int>(words.size()), argv.data());
+}
+
+std::string mistake(std::vector<std::string> words) { return parse(std::move(words)).status().message(); }
+
+TEST(Options, Defaults) {
+  const auto options = parse({"model.py"});
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options.value().action, Action::kRun);
+  EXPECT_FALSE(options.value().ranks);
+  EXPECT_FALSE(options.value().no_gpu);
+  EXPECT_FALSE(options.value().log_level);
+  EXPECT_FALSE(options.value().fusion_threshold_kb);
+  EXPECT_EQ(options.value().script, "model.py");
+  EXPECT_TRUE(options.value().arguments.empty());
+}
+
+TEST(Options, EveryWayToSayN) {
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"-n", "4"}, {"-n4"}, {"--n", "4"}, {"--n=4"}, {"-n", "9", "-n", "4"}, {"-n", "04"}}) {
+    auto all = words;
+    all.push_back("model.py");
+    const auto options = parse(all);
+    ASSERT_TRUE(options.ok()) << options.status().message();
+    EXPECT_EQ(options.value().ranks, 4);
+  }
+}
+
+TEST(Options, WhatFollowsTheScriptIsTheScripts) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(parse({"-n", "2", "a.py", "-n", "3", "--", "--help"}).value().arguments,
+            (Words{"-n", "3", "--", "--help"}));
+  EXPECT_EQ(parse({"--", "a.py", "--", "x"}).value().arguments, (Words{"--", "x"}));
+  EXPECT_EQ(parse({"--", "--version"}).value().script, "--version");
+}
+
+TEST(Options, HelpAndVersionNeedNoScript) {
+  EXPECT_EQ(parse({"-h"}).value().action, Action::kHelp);
+  EXPECT_EQ(parse({"-n", "2", "--help", "--nonsense"}).value().action, Action::kHelp);
+  EXPECT_EQ(parse({"--version"}).value().action, Action::kVersion);
+}
+
+TEST(Options, MistakesNameTheWord) {
+  EXPECT_EQ(mistake({"--no-gup", "a.py"}), "unknown option '--no-gup'; did you mean '--no-gpu'?");
+  EXPECT_EQ(mistake({"--dryrun", "a.py"}), "unknown option '--dryrun'; did you mean '--dry-run'?");
+  EXPECT_EQ(mistake({"-x", "a.py"}), "unknown option '-x'; 'tarantella --help' lists them");
+  EXPECT_EQ(mistake({"-n", "0", "a.py"}), "option '-n' needs a whole number from 1 to 4096, not '0'");
+  EXPECT_EQ(mistake({"--log-level", "x", "a.py"}),
+            "option '--log-level' needs DEBUG, INFO, WARNING or ERROR, not 'x'");
+  EXPECT_NE(mistake({}).find("no script given"), std::string::npos);
+}
+
+TEST(Options, NearestWord) {
+  const std::vector<std::string> known{"--no-gpu", "--log-level", "--log-on-all-devices"};
+  EXPECT_EQ(nearest("--no-cpu", known), "--no-gpu");
+  EXPECT_EQ(nearest("--log", known), "--log-level");
+  EXPECT_EQ(nearest("--log-on", known), "--log-on-all-devices");
+  EXPECT_EQ(nearest("--hostfile", known), "");
+}
+
+}  // namespace
+}  // namespace tarantella::launch

@@ -1,0 +1,118 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "launch/output.h"
+
+namespace tarantella::launch {
+namespace {
+
+TEST(Tail, EmptyAndShort) {
+  Tail tail;
+  EXPECT_EQ(tail.last_words(), "");
+  tail.append("one\ntwo");
+  EXPECT_EQ(tail.last_words(), "one\ntwo\n");
+}
+
+TEST(Tail, LastTwentyLines) {
+  Tail tail;
+  std::string expected;
+  for (int line = 0; line < 30; ++line) {
+    tail.append(std::to_string(line) + "\n");
+    if (line >= 10) expected += std::to_string(line) + "\n";
+  }
+  EXPECT_EQ(tail.last_words(), expected);
+}
+
+TEST(Tail, LastTracebackAtTheStartOfALine) {
+  Tail tail;
+  tail.append("noise\nTraceback (most recent call last):\n  first\nA: 1\n");
+  tail.append(
+      "Traceback (most recent call last):\n  second\nB: 2, not a Traceback (most recent call last):\n");
+  EXPECT_EQ(tail.last_words(),
+            "Traceback (most recent call last):\n  second\nB: 2, not a Traceback (most recent call last):\n");
+}
+
+TEST(Tail, KeepsNoMoreThanItsSizeAndWholeLines) {
+  Tail tail;
+  for (int line = 0; line < 100000; ++line) tail.append("0123456789\n");
+  for (int line = 0; line < 5; ++line) tail.append(std::string(20000, 'x') + "\n");
+  const std::string words = tail.last_words();
+  EXPECT_LE(words.size(), Tail::kBytes);
+  EXPECT_EQ(words, (std::string(20000, 'x') + "\n") + (std::string(20000, 'x') + "\n") +
+                       (std::string(20000, 'x') + "\n"));
+}
+
+TEST(Tail, OneEndlessLineBeginsAtACharacter) {
+  Tail tail;
+  for (int count = 0; count < 100000; ++count) tail.append("漢");
+  const std::string words = tail.last_words();
+  EXPECT_EQ(words.size() % 3, 1u);  // the newline that was added
+  EXPECT_EQ(words.substr(0, 3), "漢");
+}
+
+TEST(LineMarker, WholeLinesOnly) {
+  LineMarker marker(12);
+  EXPECT_EQ(marker.add("a"), "");
+  EXPECT_EQ(marker.add("b\n\nc\r\nd"), "[12] ab\n[12] \n[12] c\r\n");
+  EXPECT_EQ(marker.finish(), "[12] d\n");
+  EXPECT_EQ(marker.finish(), "");
+}
+
+TEST(LineMarker, CharactersArriveInPieces) {
+  LineMarker marker(0);
+  std::string out;
+  for (const char byte : std::string("é漢🦂\n")) out += marker.add(std::string(1, byte));
+  EXPECT_EQ(out, "[0] é漢🦂\n");
+}
+
+TEST(LineMarker, LongestLineIsCutBetweenCharacters) {
+  LineMarker marker(0);
+  std::string line = "x";
+  while (line.size() <= LineMarker::kLongestLine) line += "🦂";
+  const std::string out = marker.add(line + "\n");
+  const size_t cut = out.find('\n');
+  EXPECT_EQ((cut - 4) % 4, 1u);
+  EXPECT_EQ(out.substr(4, cut - 4) + out.substr(cut + 5), line + "\n");
+}
+
+TEST(LineMarker, BytesThatAreNoTextAreStillCut) {
+  LineMarker marker(0);
+  const std::string out = marker.add(std::string(3 * LineMarker::kLongestLine, '\x80'));
+  EXPECT_GE(out.size(), 2 * LineMarker::kLongestLine);
+}
+
+TEST(Sink, WritesAllInPieces) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK), 0);
+  Sink sink(ends[1]);
+  EXPECT_TRUE(sink.idle());
+  sink.put(std::string(30000, 'x'));
+  EXPECT_FALSE(sink.idle());
+  while (!sink.idle()) sink.write_some();
+  std::string read(40000, ' ');
+  EXPECT_EQ(::read(ends[0], read.data(), read.size()), 30000);
+  sink.put(std::string(300000, 'x'));
+  EXPECT_TRUE(sink.full());
+  for (int tries = 0; tries < 100; ++tries) sink.write_some();  // a full pipe: nothing is lost, nobody blocks
+  EXPECT_FALSE(sink.idle());
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(Sink, ForgetsWhatNobodyReads) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  auto* const before = ::signal(SIGPIPE, SIG_IGN);
+  Sink sink(ends[1]);
+  sink.put("lost");
+  sink.write_some();
+  EXPECT_TRUE(sink.idle());
+  ::signal(SIGPIPE, before);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace tarantella::launch
