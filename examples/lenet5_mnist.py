@@ -36,9 +36,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch_size", type=int, default=64, help="global: of all ranks together")
     parser.add_argument("--learning_rate", type=float, default=0.002)
-    parser.add_argument(
-        "--train_epochs", "--epochs", type=int, help="default: 3 for MNIST, 30 for the digits"
-    )
+    parser.add_argument("--train_epochs", "--epochs", type=int, help="default: 3 for MNIST, 30 for the digits")
     parser.add_argument("--json", metavar="FILE", help="where the master writes accuracy and samples/s")
     args = parser.parse_args()
     if args.batch_size < 1:

@@ -12,7 +12,8 @@ check() {
   if "$@"; then printf '[lint] %s: ok (%d s)\n' "$name" $((SECONDS - start)); else failed+=("$name"); fi
 }
 
-readonly PYTHON=(python tools examples tests/python bench)
+PYTHON=(python tools examples tests/python)
+[ -d bench ] && PYTHON+=(bench)
 mapfile -t cpp < <(find include src bindings tests -name '*.h' -o -name '*.cpp' | LC_ALL=C sort)
 
 if [ "${1:-}" = --fix ]; then

@@ -63,9 +63,7 @@ def test_it_looks_where_the_environment_keeps_its_packages(tmp_path, system_pack
         "print(b.dynamic_metadata({}, {}))"
     )
     env = {**os.environ, "PYTHONPATH": "", "CXX": sys.executable}
-    done = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, timeout=60, env=env, check=False
-    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.stdout.strip() == "{'optional-dependencies': {'tensorflow': []}}", done.stderr
 
 

@@ -9,9 +9,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What every Debian has, and all that the script may take for granted.
-BASICS = (
-    "awk basename bash cat cut dirname env find flock grep head id mkdir rm sed sha256sum sort tail tr xargs"
-)
+BASICS = "awk basename bash cat cut dirname env find flock grep head id mkdir rm sed sha256sum sort tail tr xargs"
 
 
 class Machine:
