@@ -31,7 +31,9 @@ def one_line(kind: type[BaseException], error: BaseException, trace: TracebackTy
     inside = [_ours(frame.filename) for frame in frames]
     if not isinstance(error, Error) and not (inside and inside[-1]):
         return None
-    user = [frame for frame in frames[: inside.index(True)] if not _framework(frame.filename)] if any(inside) else frames
+    user = (
+        [frame for frame in frames[: inside.index(True)] if not _framework(frame.filename)] if any(inside) else frames
+    )
     where = f"{os.path.basename(user[-1].filename)}:{user[-1].lineno}: " if user else ""
     name = f"tarantella.{kind.__name__}" if isinstance(error, Error) else kind.__name__
     return f"{where}{name}: {error}"

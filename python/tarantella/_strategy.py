@@ -21,8 +21,7 @@ def check(strategy: object) -> ParallelStrategy:
     """
     if not isinstance(strategy, ParallelStrategy):
         raise TypeError(
-            "parallel_strategy must be a tarantella.ParallelStrategy, such as ParallelStrategy.DATA "
-            f"(got {strategy!r})"
+            f"parallel_strategy must be a tarantella.ParallelStrategy, such as ParallelStrategy.DATA (got {strategy!r})"
         )
     if strategy & ParallelStrategy.PIPELINING:
         name = "ALL" if strategy == ParallelStrategy.ALL else "PIPELINING"

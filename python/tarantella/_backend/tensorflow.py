@@ -88,12 +88,12 @@ def _eager(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     return summed
 
 
-def zero_unless(condition: tf.Tensor, gradient: Any) -> Any:
-    """The gradient, or exact zeros (also in place of inf and nan) where the condition does not hold."""
+def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
+    """The gradient, or exact zeros (also in place of inf and nan) where the condition holds."""
     if gradient is None:
         return None
     gradient = tf.convert_to_tensor(gradient)
-    return tf.where(condition, gradient, tf.zeros_like(gradient))
+    return tf.where(condition, tf.zeros_like(gradient), gradient)
 
 
 def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:

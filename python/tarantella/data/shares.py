@@ -20,12 +20,13 @@ class PaddedMicroBatch(NamedTuple):
     """A `MicroBatch` of a dataset where a batch may have fewer rows than there are ranks.
 
     A rank without rows gets one copied row and `rows` = 0: layers never run on nothing, and the step
-    undoes what the copy did.
+    undoes what the copy did. The field more tells the two types apart where TensorFlow compares tuples.
     """
 
     data: Any
     rows: Any
     global_rows: Any
+    copied: Any  # scalar bool: whether the one row is a copy
 
 
 class PredictBatch(NamedTuple):
@@ -57,7 +58,7 @@ class Slicer:
     def __init__(self, rank: int, size: int, padded: bool, positions: bool) -> None:
         self.rank, self.size = rank, size
         self.positions = positions
-        self.element = PaddedMicroBatch if padded else MicroBatch
+        self.padded = padded
 
     def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """First row to take, rows to take (at least one), rows that count."""
@@ -69,7 +70,8 @@ class Slicer:
         """The dataset element for rows that were cut already; `index` numbers the global batches."""
         start, taken, rows = self.bounds(total)
         if not self.positions:
-            return self.element(data, rows, total)
+            whole = (data, rows, total)
+            return PaddedMicroBatch(*whole, rows == 0) if self.padded else MicroBatch(*whole)
         places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
 

@@ -17,15 +17,11 @@ class Step:
 
     def __init__(self, batch: MicroBatch | PaddedMicroBatch) -> None:
         self.rows, self.global_rows = batch.rows, batch.global_rows
-        self.padded = isinstance(batch, PaddedMicroBatch)
+        # Whether this rank has no rows of its own, or None where that cannot happen.
+        self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.additive = False  # the loss is a sum over rows, see losses.py
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
         self.applied = False
-
-    @property
-    def has_rows(self) -> Any:
-        """Whether this rank has rows of its own in this global batch."""
-        return self.rows > 0
 
     def share(self, dtype: Any) -> Any:
         """This rank's part of the rows of the global batch."""

@@ -55,7 +55,7 @@ class Model:
         return strategy
 
     # isinstance and Keras's own checks see the kind of the model inside.
-    __class__ = property(lambda self: type(self._tarantella_model))  # type: ignore[assignment]
+    __class__ = property(lambda self: type(self._tarantella_model))
 
     def __getattr__(self, name: str) -> Any:
         if name in _OWN:  # not constructed yet

@@ -59,8 +59,8 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
             grads = [None if g is None else g * step.weight(g.dtype) for g in grads]
-        if step.padded:
-            grads = [backend.zero_unless(step.has_rows, g) for g in grads]
+        if step.copied is not None:
+            grads = [backend.zero_where(step.copied, g) for g in grads]
         return original(backend.allreduce(grads, variables), trainable_variables)
 
     return apply

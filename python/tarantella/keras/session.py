@@ -128,8 +128,9 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
     datasets = _start(model, feeds, {name: options[name] for name in shown})
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = callback_rules.for_this_rank(options["callbacks"])
+    validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
-        return model.fit(datasets[0], validation_data=(datasets + [None])[1], shuffle=False, **options)
+        return model.fit(datasets[0], validation_data=validation, shuffle=False, **options)
 
 
 def _split(data: Any, fraction: float) -> Any:

@@ -37,9 +37,9 @@ def _state(model: Any) -> list[Any]:
 
 
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
-    if not step.padded:
+    if step.copied is None:
         return original(data)
-    return backend.undo_where(step.rows == 0, _state(model), lambda: original(data))
+    return backend.undo_where(step.copied, _state(model), lambda: original(data))
 
 
 def _train_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

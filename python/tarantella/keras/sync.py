@@ -29,7 +29,7 @@ def gather_bytes(payload: bytes) -> list[bytes]:
 
 
 def agree(what: str, lines: Sequence[str], cure: str) -> None:
-    """Raises MismatchError on all ranks, naming ranks and the first line that differs, unless all are alike."""
+    """Raises MismatchError on all ranks, naming the first line that differs, unless all ranks are alike."""
     text = "\n".join(lines).encode()
     digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
     digests = _runtime.context().allgather(digest, f"compare {what}")
@@ -39,9 +39,7 @@ def agree(what: str, lines: Sequence[str], cure: str) -> None:
     master = descriptions[0]
     others = [rank for rank, description in enumerate(descriptions) if description != master]
     mine = descriptions[others[0]]
-    place = next(
-        (i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine))
-    )
+    place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
     first = [d[place] if place < len(d) else "nothing" for d in (master, mine)]
     ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
     verb = "differs" if len(others) == 1 else "differ"

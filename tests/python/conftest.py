@@ -1,0 +1,91 @@
+"""Running scripts on several ranks, through the launcher, as users do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it said on stderr, without the chatter of frameworks."""
+        chatter = ("WARNING: All log messages before absl", "I0000", "W0000", "E0000", "To enable the following")
+        dated = ("20", "I tensorflow", "W tensorflow")
+        return [
+            line
+            for line in self.err.splitlines()
+            if line.strip() and not line.startswith(chatter) and not (line.startswith(dated) and "tensorflow" in line)
+        ]
+
+
+def executable() -> str | None:
+    """The launcher: TARANTELLA_EXECUTABLE, the one beside this Python, or the one in PATH."""
+    beside = Path(sys.executable).parent / "tarantella"
+    return (
+        os.environ.get("TARANTELLA_EXECUTABLE")
+        or (str(beside) if beside.exists() else None)
+        or shutil.which("tarantella")
+    )
+
+
+def environment() -> dict[str, str]:
+    """Our own environment without what a launcher sets."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TNT_")}
+    return {**clean, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run_ranks(
+    ranks: int, script: Path, *arguments: str, options: tuple[str, ...] = (), timeout: float = 280, **extra: str
+) -> Ended:
+    """Runs `tarantella -n ranks options -- script arguments` to its end."""
+    launcher = executable()
+    if launcher is None:
+        pytest.skip("no tarantella executable: set TARANTELLA_EXECUTABLE or install the package")
+    command = [launcher, "-n", str(ranks), "--no-gpu", *options, "--", str(script), *arguments]
+    return run(command, timeout=timeout, **extra)
+
+
+def run(command: list[str], timeout: float = 280, **extra: str) -> Ended:
+    """Runs a command to its end."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env={**environment(), **extra}, check=False
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+class Scripts:
+    """Runs pieces of Python as scripts, on ranks or on their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, source: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    def ranks(self, ranks: int, source: str, *arguments: str, **options: object) -> Ended:
+        return run_ranks(ranks, self.write(source), *arguments, **options)  # type: ignore[arg-type]
+
+    def plain(self, source: str, *arguments: str, **extra: str) -> Ended:
+        return run([sys.executable, str(self.write(source)), *arguments], **extra)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)

@@ -1,0 +1,367 @@
+"""Trainings that one process and several ranks must do alike. Run by run_cases.py, one call a case.
+
+A case takes `wrap` (tarantella.Model on ranks, nothing in plain Keras) and returns what is compared: a
+structure of arrays and numbers. Names that end in _float32 are judged to 1e-5, all others to 1e-9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+Wrap = Callable[[Any], Any]
+CASES: dict[str, Callable[[Wrap], Any]] = {}
+
+SAMPLES, FEATURES, CLASSES = 37, 5, 3
+
+
+def case(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
+    CASES[function.__name__] = function
+    return function
+
+
+def run(name: str, wrap: Wrap) -> Any:
+    keras.backend.clear_session()
+    keras.config.set_floatx("float32" if name.endswith("_float32") else "float64")
+    keras.utils.set_random_seed(7)
+    return CASES[name](wrap)
+
+
+def data(samples: int = SAMPLES) -> tuple[Any, Any]:
+    random = np.random.default_rng(samples)
+    return random.normal(size=(samples, FEATURES)), random.integers(0, CLASSES, samples)
+
+
+def mlp(**options: Any) -> Any:
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            keras.layers.Dense(8, activation="tanh", **options),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def compiled(model: Any, optimizer: Any = None, **options: Any) -> Any:
+    options.setdefault("loss", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    options.setdefault("metrics", ["accuracy"])
+    model.compile(optimizer or keras.optimizers.SGD(0.1, momentum=0.9), **options)
+    return model
+
+
+def trained(model: Any, history: Any) -> dict[str, Any]:
+    return {
+        "weights": model.get_weights(),
+        "optimizer": [np.asarray(v) for v in model.optimizer.variables],
+        "history": dict(history.history),
+    }
+
+
+def results(model: Any, history: Any, x: Any, y: Any, batch_size: int = 9, **options: Any) -> dict[str, Any]:
+    """Of training, and of evaluate and predict too: each is traced anew, which is what costs here."""
+    return {
+        **trained(model, history),
+        "evaluate": model.evaluate(x, y, batch_size=batch_size, verbose=0, **options),
+        "predict": model.predict(x, batch_size=batch_size, verbose=0),
+    }
+
+
+def arrays(wrap: Wrap, optimizer: Any = None, *, batch_size: int = 8, samples: int = SAMPLES, **fit: Any) -> Any:
+    x, y = data(samples)
+    model = compiled(wrap(mlp()), optimizer)
+    fit = {"epochs": 2, "verbose": 0, **fit}
+    return trained(model, model.fit(x, y, batch_size=batch_size, **fit))
+
+
+@case
+def sgd_divides(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=12, samples=36, shuffle=False)
+
+
+@case
+def sgd_shuffled(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=12, epochs=3)
+
+
+@case
+def sgd_uneven_batch(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=7)
+
+
+@case
+def adam(wrap: Wrap) -> Any:
+    return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
+
+
+@case
+def adam_float32(wrap: Wrap) -> Any:
+    return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
+
+
+@case
+def sgd_float32(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=10)
+
+
+@case
+def one_row_left(wrap: Wrap) -> Any:
+    """37 rows in batches of 6: the last has one row, less than the ranks."""
+    return arrays(wrap, batch_size=6)
+
+
+@case
+def batches_smaller_than_ranks(wrap: Wrap) -> Any:
+    return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=2, samples=7)
+
+
+@case
+def batch_larger_than_data(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=100)
+
+
+@case
+def default_batch_size(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    return results(model, model.fit(x, y, verbose=0), x, y)
+
+
+@case
+def shuffled_in_batches(wrap: Wrap) -> Any:
+    return arrays(wrap, shuffle="batch")
+
+
+@case
+def validation(wrap: Wrap) -> Any:
+    return arrays(wrap, validation_split=0.3, validation_batch_size=3)
+
+
+@case
+def validation_data(wrap: Wrap) -> Any:
+    x, y = data(11)
+    return arrays(wrap, validation_data=(x, y, np.linspace(0, 2, 11)), validation_freq=2)
+
+
+@case
+def class_weight(wrap: Wrap) -> Any:
+    return arrays(wrap, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
+
+
+@case
+def sample_weight(wrap: Wrap) -> Any:
+    x, y = data()
+    weight = np.linspace(0, 2, len(x))
+    model = compiled(wrap(mlp()), weighted_metrics=["accuracy"])
+    history = model.fit(x, y, batch_size=9, epochs=2, sample_weight=weight, verbose=0)
+    return results(model, history, x, y, sample_weight=weight)
+
+
+@case
+def steps_per_epoch(wrap: Wrap) -> Any:
+    return arrays(wrap, batch_size=6, steps_per_epoch=2, epochs=3)
+
+
+def pipeline(batch: int, samples: int = SAMPLES, drop: bool = False) -> Any:
+    return tf.data.Dataset.from_tensor_slices(data(samples)).batch(batch, drop_remainder=drop)
+
+
+def dataset(wrap: Wrap, train: Any, **fit: Any) -> Any:
+    model = compiled(wrap(mlp()))
+    history = model.fit(train, epochs=2, verbose=0, **fit)
+    return {
+        **trained(model, history),
+        "evaluate dataset": model.evaluate(train, verbose=0, return_dict=True),
+        "predict dataset": model.predict(train, verbose=0),
+    }
+
+
+@case
+def dataset_uneven(wrap: Wrap) -> Any:
+    return dataset(wrap, pipeline(7), validation_data=pipeline(4, 10))
+
+
+@case
+def dataset_one_row_left(wrap: Wrap) -> Any:
+    return dataset(wrap, pipeline(9))
+
+
+@case
+def dataset_drop_remainder(wrap: Wrap) -> Any:
+    return dataset(wrap, pipeline(8, drop=True))
+
+
+@case
+def dataset_shuffled(wrap: Wrap) -> Any:
+    source = tf.data.Dataset.from_tensor_slices(data()).shuffle(37, seed=5).batch(8)
+    model = compiled(wrap(mlp()))
+    return trained(model, model.fit(source, epochs=2, verbose=0))
+
+
+@case
+def dataset_unseeded_shuffle_repeated(wrap: Wrap) -> Any:
+    """set_random_seed alone orders it; the number of batches is unknown."""
+    source = tf.data.Dataset.from_tensor_slices(data()).shuffle(37).filter(lambda x, y: True).batch(8).repeat()
+    model = compiled(wrap(mlp()))
+    return trained(model, model.fit(source, epochs=2, steps_per_epoch=6, verbose=0))
+
+
+@case
+def dataset_class_weight(wrap: Wrap) -> Any:
+    return dataset(wrap, pipeline(8), class_weight={0: 0.5, 1: 2.0, 2: 1.0})
+
+
+@case
+def regularized(wrap: Wrap) -> Any:
+    x, y = data()
+    model = mlp(kernel_regularizer="l2", activity_regularizer=keras.regularizers.L1(0.1))
+    model = compiled(wrap(model))
+    return trained(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0))
+
+
+@case
+def clipped_accumulated_averaged(wrap: Wrap) -> Any:
+    optimizer = keras.optimizers.AdamW(
+        0.01, global_clipnorm=0.1, use_ema=True, ema_overwrite_frequency=3, gradient_accumulation_steps=2
+    )
+    return arrays(wrap, optimizer)
+
+
+@case
+def schedule(wrap: Wrap) -> Any:
+    return arrays(wrap, keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20)))
+
+
+@case
+def loss_scaled(wrap: Wrap) -> Any:
+    return arrays(wrap, keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
+
+
+@case
+def summed_loss(wrap: Wrap) -> Any:
+    x, y = data()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    model = compiled(wrap(mlp()), keras.optimizers.SGD(0.01), loss=loss)
+    return results(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0), x, y)
+
+
+@case
+def unreduced_loss(wrap: Wrap) -> Any:
+    x, y = data()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    model = compiled(wrap(mlp()), keras.optimizers.SGD(0.01), loss=loss)
+    return trained(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0))
+
+
+@case
+def structures(wrap: Wrap) -> Any:
+    """Two inputs in a dict, two outputs, a loss each."""
+    a, b = keras.Input((FEATURES,), name="a"), keras.Input((2,), name="b")
+    hidden = keras.layers.Dense(6, activation="tanh")(keras.layers.Concatenate()([a, b]))
+    out = {"c": keras.layers.Dense(CLASSES, name="c")(hidden), "d": keras.layers.Dense(1, name="d")(hidden)}
+    model = wrap(keras.Model({"a": a, "b": b}, out))
+    loss = {"c": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "d": "mse"}
+    model = compiled(
+        model, keras.optimizers.Adam(0.01), loss=loss, loss_weights={"c": 1.0, "d": 0.3}, metrics={"d": "mae"}
+    )
+    x, y = data()
+    inputs, targets = {"a": x, "b": x[:, :2]}, {"c": y, "d": x.sum(1, keepdims=True)}
+    history = model.fit(inputs, targets, batch_size=7, epochs=2, verbose=0)
+    return results(model, history, inputs, targets)
+
+
+@case
+def metrics_of_many_kinds(wrap: Wrap) -> Any:
+    x, y = data()
+    y = (y > 0).astype("float64")[:, None]
+    model = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1, activation="sigmoid")])
+    kinds = [
+        keras.metrics.AUC(num_thresholds=20),
+        keras.metrics.Precision(),
+        keras.metrics.F1Score(),
+        keras.metrics.R2Score(),
+        keras.metrics.RootMeanSquaredError(),
+    ]
+    model = compiled(wrap(model), loss="binary_crossentropy", metrics=kinds)
+    return results(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0), x, y)
+
+
+@case
+def built_by_the_data(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3)])))
+    return trained(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0))
+
+
+class OwnStep(keras.Model):
+    """A user's own train_step, with an optimizer of its own name and no scaling of the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(CLASSES)
+        self.mine = keras.optimizers.SGD(0.1)
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True))
+        self.mine.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+        )
+        return {"mine": loss}
+
+
+@case
+def own_train_step(wrap: Wrap) -> Any:
+    x, y = data()
+    model = wrap(OwnStep())
+    model.compile()
+    model.fit(x, y, batch_size=6, epochs=2, verbose=0)
+    return {"weights": model.get_weights(), "predict": model.predict(x, verbose=0)}
+
+
+@case
+def eager(wrap: Wrap) -> Any:
+    x, y = data(13)
+    model = compiled(wrap(mlp()), keras.optimizers.Adam(0.01), run_eagerly=True)
+    return results(model, model.fit(x, y, batch_size=4, epochs=1, verbose=0), x, y)
+
+
+@case
+def several_steps_per_execution(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()), steps_per_execution=2)
+    return results(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0), x, y)
+
+
+@case
+def fit_twice_and_recompiled(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    model.fit(x, y, batch_size=7, verbose=0)
+    model.fit(x[:20], y[:20], batch_size=4, verbose=0)
+    compiled(model, keras.optimizers.Adam(0.01))
+    return trained(model, model.fit(x, y, batch_size=7, verbose=0))
+
+
+@case
+def frozen_layer(wrap: Wrap) -> Any:
+    x, y = data()
+    model = mlp()
+    model.layers[0].trainable = False
+    model = compiled(wrap(model))
+    return trained(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0))
+
+
+@case
+def early_stopping(wrap: Wrap) -> Any:
+    """Decided on global logs, so alike on all ranks."""
+    stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, min_delta=0.02, restore_best_weights=True)
+    plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delta=0.05)
+    return arrays(wrap, epochs=12, validation_split=0.3, callbacks=[stop, plateau])

@@ -1,0 +1,44 @@
+"""Results of all cases, run once a number of ranks: starting TensorFlow costs more than a case."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def _shared(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, HERE.parent / "conftest.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, tuple[str, ...]], list[dict[str, Any]]]:
+    """`results(ranks, names)`: what each rank's cases gave; ranks = 0 is plain Keras."""
+    shared = _shared("tarantella_test_runner")
+    folder = tmp_path_factory.mktemp("cases")
+
+    @functools.cache
+    def run(ranks: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
+        out, script = str(folder / str(ranks)), HERE / "run_cases.py"
+        if ranks:
+            ended = shared.run_ranks(ranks, script, out, "ranks", *names)
+        else:
+            ended = shared.run([sys.executable, str(script), out, "plain", *names])
+        files = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
+        assert all(file.exists() for file in files), f"exit code {ended.code}\n{ended.err[-6000:]}"
+        return [pickle.loads(file.read_bytes()) for file in files]
+
+    return run

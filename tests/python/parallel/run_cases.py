@@ -1,0 +1,41 @@
+"""Runs cases and stores what they give: run_cases.py OUT plain|ranks NAME… writes OUT.<rank>.pickle."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+from keras import tree
+
+
+def main(out: str, mode: str, names: list[str]) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))
+    rank = 0
+    if mode == "ranks":
+        import tarantella
+
+        rank = tarantella.get_rank()
+        wrap = tarantella.Model
+    else:
+
+        def wrap(model):
+            return model
+
+    import cases
+
+    results = {}
+    for name in names:
+        try:
+            results[name] = tree.map_structure(np.asarray, cases.run(name, wrap))
+        except Exception:
+            results[name] = traceback.format_exc()
+            break  # the other ranks may have gone on: nothing after it can be compared
+    assert mode == "ranks" or "tarantella" not in sys.modules
+    Path(f"{out}.{rank}.pickle").write_bytes(pickle.dumps(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,45 @@
+"""N ranks give what plain Keras gives on one process: weights, optimizer, history, evaluate, predict."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+NAMES = tuple(re.findall(r"^@case\ndef (\w+)", (Path(__file__).parent / "cases.py").read_text(), flags=re.MULTILINE))
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        parts = [_flat(item, f"{path}/{key}") for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [_flat(item, f"{path}/{place}") for place, item in enumerate(value)]
+    else:
+        return {path: np.asarray(value)}
+    return {key: item for part in parts for key, item in part.items()}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_case(name: str, ranks: int, results: Any) -> None:
+    reference = results(0, NAMES)[0][name]
+    assert not isinstance(reference, str), reference
+    expected = _flat(reference)
+    tolerance = 0.0 if ranks == 1 else 1e-5 if name.endswith("_float32") else 1e-9
+    everyone = [rank.get(name, "not run: a case before it failed") for rank in results(ranks, NAMES)]
+    for rank, result in enumerate(everyone):
+        assert not isinstance(result, str), f"rank {rank}: {result}"
+        actual = _flat(result)
+        assert actual.keys() == expected.keys()
+        for path, value in expected.items():
+            assert actual[path].shape == value.shape, path
+            np.testing.assert_allclose(
+                actual[path], value, rtol=tolerance, atol=tolerance, err_msg=f"rank {rank} {path}"
+            )
+    first = _flat(everyone[0])
+    for other in everyone[1:]:
+        for path, value in _flat(other).items():
+            assert value.tobytes() == first[path].tobytes(), f"{path} differs between ranks"

@@ -1,0 +1,130 @@
+"""What goes wrong on several ranks ends with one right line, a non-zero exit code and no traceback of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = """
+import sys, os, signal, numpy as np, keras, tensorflow as tf
+import tarantella as tnt
+rank = tnt.get_rank()
+x = np.zeros((16, 4), "float32"); y = np.zeros((16, 1), "float32")
+def net(layers=1):
+    return keras.Sequential([keras.Input((4,)), *[keras.layers.Dense(1) for _ in range(layers)]])
+def compiled(model):
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+"""
+
+MISTAKES = {
+    "batch size": ("compiled(tnt.Model(net())).fit(x, y, batch_size=0)", "ValueError: batch_size must be at least 1"),
+    "batch size type": (
+        "compiled(tnt.Model(net())).fit(x, y, batch_size=2.5)",
+        "TypeError: batch_size must be a whole number",
+    ),
+    "not compiled": ("tnt.Model(net()).fit(x, y)", "ValueError: compile the model before fit"),
+    "no batches": (
+        "compiled(tnt.Model(net())).fit(tf.data.Dataset.from_tensor_slices((x, y)))",
+        "ValueError: training data is not batched",
+    ),
+    "scalars without batches": (
+        "compiled(tnt.Model(net())).predict(tf.data.Dataset.from_tensor_slices(x[:, 0]))",
+        "ValueError: data to predict is not batched",
+    ),
+    "empty dataset": (
+        "compiled(tnt.Model(net())).fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(4).take(0))",
+        "ValueError: training data is empty",
+    ),
+    "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
+    "generator": (
+        "compiled(tnt.Model(net())).fit((b for b in [(x, y)]))",
+        "NotImplementedError: training data of the type generator",
+    ),
+    "pipelining": (
+        "tnt.Model(net(), parallel_strategy=tnt.ParallelStrategy.ALL)",
+        "NotImplementedError: ParallelStrategy.ALL needs pipelining",
+    ),
+    "not a model": ("tnt.Model(keras.layers.Dense(1))", "TypeError: tarantella.Model needs a keras.Model (got Dense)"),
+    "mixed losses": (
+        "m = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_regularizer='l2')]))\n"
+        "m.compile('sgd', keras.losses.MeanSquaredError(reduction='sum')); m.fit(x, y, verbose=0)",
+        "ValueError: the loss 'mean_squared_error' with reduction='sum'",
+    ),
+}
+
+
+def test_mistakes_of_the_user(scripts: Any) -> None:
+    """All in one job: each is caught, and the hook's line is looked at."""
+    source = HEAD + "from tarantella._excepthook import one_line\nMISTAKES = " + repr(MISTAKES)
+    source += """
+for name, (code, wanted) in MISTAKES.items():
+    try:
+        exec(compile(code, "user.py", "exec"))
+    except Exception:
+        line = one_line(*sys.exc_info())
+        assert line and "\\n" not in line, (name, line)
+        assert wanted in line, (name, line)
+    else:
+        raise AssertionError(name)
+print("all seen")
+"""
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    assert "all seen" in ended.out
+
+
+def test_a_mistake_ends_with_one_line(scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + "compiled(tnt.Model(net())).fit(x, y, batch_size=0)\n")
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    said = {line for line in ended.lines if "batch_size" in line}
+    assert {line[line.index("script.py") :] for line in said} == {
+        f"script.py:{HEAD.count(chr(10)) + 1}: ValueError: batch_size must be at least 1 (got 0)"
+    }
+
+
+def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
+    source = HEAD + (
+        "class Bad(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None):\n"
+        "        raise KeyError('mine')\n"
+        "compiled(tnt.Model(net())).fit(x, y, callbacks=[Bad()], verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 1
+    assert "Traceback" in ended.err
+    assert "KeyError: 'mine'" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (
+            "compiled(tnt.Model(net(1 + rank))).fit(x, y, verbose=0)",
+            "rank 1 differs from rank 0 in the model's variables",
+        ),
+        ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data of 15 rows"),
+        ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
+    ],
+)
+def test_ranks_that_disagree(code: str, wanted: str, scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + code + "\n")
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    assert any("tarantella.MismatchError" in line and wanted in line for line in ended.lines), ended.err
+
+
+def test_a_dead_rank_ends_the_job(scripts: Any) -> None:
+    source = HEAD + (
+        "class Die(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if rank == 1 and batch == 2:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "compiled(tnt.Model(net())).fit(x, y, batch_size=2, epochs=1000, callbacks=[Die()], verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source, timeout=90)
+    assert ended.code == 137
+    assert "Traceback" not in ended.err
+    assert any("rank 1" in line for line in ended.lines), ended.err

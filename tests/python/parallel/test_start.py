@@ -1,0 +1,139 @@
+"""How ranks start alike, and what they see of each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD = """
+import sys, numpy as np, keras
+import tarantella as tnt
+rank, out = tnt.get_rank(), sys.argv[1]
+x = np.random.default_rng(1).normal(size=(16, 4)); y = (x.sum(1) > 0).astype("float32")
+def compiled(model, **options):
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", **options)
+    return model
+"""
+
+
+def test_variables_and_seeds_come_from_the_master(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+keras.utils.set_random_seed(100 + rank)  # every rank starts from its own weights and seeds
+inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+before = inner.get_weights()[0]
+model = compiled(tnt.Model(inner))
+model.fit(x, y, batch_size=4, epochs=0, verbose=0)
+start = inner.get_weights()[0]
+seeds = [np.asarray(v) for v in inner.variables if v.name == "seed_generator_state"]
+model.fit(x, y, batch_size=4, epochs=2, verbose=0)
+np.savez(f"{out}/{rank}.npz", before=before, start=start, seed=seeds[0], end=inner.get_weights()[0])
+"""
+    )
+    import numpy as np
+
+    ended = scripts.ranks(3, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    ranks = [np.load(tmp_path / f"{rank}.npz") for rank in range(3)]
+    for other in ranks[1:]:
+        assert (other["before"] != ranks[0]["before"]).any()
+        assert (other["start"] == ranks[0]["before"]).all()
+        assert (other["end"] == ranks[0]["end"]).all()
+    assert len({int(rank["seed"][0]) for rank in ranks}) == 3  # a stream of Dropout masks for each
+
+
+def test_moving_statistics_are_alike_at_the_end(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+inner = keras.Sequential([keras.Input((4,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+model = compiled(tnt.Model(inner))
+model.fit(x[:13], y[:13], batch_size=4, epochs=2, verbose=0)  # the last batch leaves ranks without rows
+np.savez(f"{out}/{rank}.npz", *inner.get_weights())
+"""
+    )
+    import numpy as np
+
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    first, second = (np.load(tmp_path / f"{rank}.npz") for rank in range(2))
+    for name in first.files:
+        assert np.isfinite(first[name]).all()
+        assert (first[name] == second[name]).all()
+
+
+def test_side_effects_happen_once(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Count(keras.callbacks.Callback):
+    epochs = 0
+    def on_epoch_end(self, epoch, logs=None):
+        Count.epochs += 1
+        self.model.evaluate(x, y, verbose=0)  # plain Keras on this rank alone
+        if tnt.is_master_rank():
+            self.model.evaluate(x, y, verbose=0)
+model = compiled(tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])))
+files = [keras.callbacks.ModelCheckpoint(f"{out}/{rank}.keras"), keras.callbacks.CSVLogger(f"{out}/{rank}.csv")]
+model.fit(x, y, batch_size=4, epochs=2, verbose=2, callbacks=[*files, Count()])
+model.save(f"{out}/saved{rank}.keras")
+model.save_weights(f"{out}/all{rank}.weights.h5", tnt_save_all_devices=True)
+assert Count.epochs == 2
+"""
+    )
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("Epoch 2/2") == 1
+    names = {path.name for path in tmp_path.iterdir()} - {"script.py"}
+    assert names == {"0.keras", "0.csv", "saved0.keras", "all0.weights.h5", "all1.weights.h5"}
+    loaded = scripts.plain(
+        "import sys, keras\nkeras.models.load_model(sys.argv[1]).summary()\nassert 'tarantella' not in sys.modules\n",
+        str(tmp_path / "saved0.keras"),
+    )
+    assert loaded.code == 0, loaded.err
+
+
+def test_ranks_and_barrier(scripts: Any, tmp_path: Any) -> None:
+    source = """
+import sys, time, pathlib
+import tarantella as tnt
+tnt.init(); tnt.init()
+rank, out = tnt.get_rank(), pathlib.Path(sys.argv[1])
+assert "tensorflow" not in sys.modules and "keras" not in sys.modules
+if rank == 2:
+    time.sleep(0.5)
+(out / f"{rank}").touch()
+tnt.Barrier().execute()
+assert sorted(p.name for p in out.iterdir() if p.name.isdigit()) == ["0", "1", "2"]
+assert (tnt.get_size(), tnt.get_local_rank(), tnt.get_master_rank(), tnt.is_master_rank()) == (3, rank, 0, rank == 0)
+"""
+    ended = scripts.ranks(3, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+
+
+def test_a_bucket_is_reduced_before_the_last_gradient_is_ready(scripts: Any, tmp_path: Any) -> None:
+    source = """
+import sys, json, numpy as np, keras
+import tarantella as tnt
+from tarantella import _runtime
+from tarantella._backend import tensorflow as backend
+layers = [keras.layers.Dense(256, activation="relu") for _ in range(8)]
+model = tnt.Model(keras.Sequential([keras.Input((256,)), *layers]))
+model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
+x = np.random.default_rng(0).normal(size=(1024, 256)).astype("float32")
+model.fit(x, x, batch_size=512, epochs=3, verbose=0)
+(plan,) = backend._plans.values()
+json.dump(_runtime.context().trace(plan), open(f"{sys.argv[1]}/{tnt.get_rank()}.json", "w"))
+"""
+    import json
+
+    ended = scripts.ranks(2, source, str(tmp_path), options=("--fusion-threshold", "300"))
+    assert ended.code == 0, ended.err
+    for rank in range(2):
+        events = sorted(json.loads((tmp_path / f"{rank}.json").read_text()))
+        assert {event for _, event, _ in events} == {"submit", "reduced", "done"}
+        tensors = 16
+        submits = [time for time, event, _ in events if event == "submit"]
+        reduced = [time for time, event, _ in events if event == "reduced"]
+        steps = [submits[i : i + tensors] for i in range(0, len(submits) - tensors + 1, tensors)]
+        assert any(step[0] < time < step[-1] for step in steps for time in reduced)

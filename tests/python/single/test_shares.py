@@ -1,0 +1,85 @@
+"""Which rows each rank takes: every row once, evenly, and what tf.data makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("tensorflow")
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella.data import arrays, shares, tf_dataset
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_shares_cover_every_row_once(total: int, size: int) -> None:
+    parts = [shares.share(total, rank, size) for rank in range(size)]
+    rows = [row for start, count in parts for row in range(start, start + count)]
+    assert rows == list(range(total))
+    counts = [count for _, count in parts]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize(("samples", "batch", "size"), [(10, 4, 3), (9, 8, 2), (7, 2, 4), (12, 6, 2), (5, 20, 3)])
+@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+def test_micro_batches(kind: str, samples: int, batch: int, size: int) -> None:
+    x = np.arange(samples, dtype="float32")
+    seen = []
+    for rank in range(size):
+        if kind == "arrays":
+            source = arrays.distribute(arrays.adapt(x, x, batch_size=batch), rank, size)
+        else:
+            source = tf_dataset.distribute(tf.data.Dataset.from_tensor_slices((x, x)).batch(batch), rank, size)
+        batches = list(source)
+        assert int(source.cardinality()) == len(batches) == -(-samples // batch)
+        for number, element in enumerate(batches):
+            total = min(batch, samples - number * batch)
+            start, count = shares.share(total, rank, size)
+            assert int(element.global_rows) == total
+            assert int(element.rows) == count
+            wanted = x[number * batch :][:total][start : start + count] if count else x[number * batch :][:1]
+            np.testing.assert_array_equal(element.data[0], wanted)
+            if count:
+                seen += wanted.tolist()
+            else:
+                assert bool(element.copied)
+    assert sorted(seen) == x.tolist()
+
+
+def test_sparse_and_ragged_rows() -> None:
+    sparse = tf.sparse.from_dense(np.eye(5, 3))
+    ragged = tf.ragged.constant([[1], [2, 2], [], [4], [5, 5, 5]])
+    source = tf.data.Dataset.from_tensor_slices((sparse, ragged)).batch(5)
+    (element,) = tf_dataset.distribute(source, 1, 2)
+    np.testing.assert_array_equal(tf.sparse.to_dense(element.data[0]), np.eye(5, 3)[3:])
+    assert element.data[1].to_list() == [[4], [5, 5, 5]]
+
+
+def test_positions_put_rows_in_order() -> None:
+    source = tf.data.Dataset.range(7).batch(3)
+    found = []
+    for rank in range(2):
+        for element in tf_dataset.distribute(source, rank, 2, positions=True):
+            found += [p for p in zip(element.positions.numpy(), element.data.numpy(), strict=True) if p[0] >= 0]
+    assert [row for _, row in sorted(found)] == list(range(7))
+
+
+@pytest.mark.parametrize("order", ["tarantella, tensorflow", "tensorflow, tarantella"])
+def test_the_default_seed_is_set_once_tensorflow_comes(order: str) -> None:
+    code = f"import {order}\nfrom tensorflow.python.eager import context\nprint(context.global_seed())\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TNT_SIZE": "2", "TNT_RANK": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "42"
