@@ -21,6 +21,18 @@ size_t whole_characters(std::string_view text, size_t length) {
   return end > 0 && !(end < text.size() && continues_character(text[end])) ? end : length;
 }
 
+/// Where the line begins that begins the last traceback; npos if there is none.
+size_t last_traceback(std::string_view text) {
+  size_t found = text.rfind(kTraceback);
+  while (found != std::string_view::npos) {
+    const size_t line = found == 0 ? 0 : text.rfind('\n', found - 1) + 1;  // npos + 1 is 0
+    const std::string_view before = text.substr(line, found - line);
+    if (before.empty() || before == "  + Exception Group ") return line;
+    found = text.rfind(kTraceback, found - 1);
+  }
+  return found;
+}
+
 }  // namespace
 
 void Tail::append(std::string_view data) {
@@ -46,10 +58,7 @@ std::string Tail::last_words() const {
       while (!tail.empty() && continues_character(tail.front())) tail.remove_prefix(1);
     }
   }
-  size_t start = tail.rfind(kTraceback);
-  while (start != std::string_view::npos && start > 0 && tail[start - 1] != '\n') {
-    start = tail.rfind(kTraceback, start - 1);
-  }
+  size_t start = last_traceback(tail);
   if (start == std::string_view::npos) {
     start = tail.size();
     for (int line = 0; line < kLastLines && start > 0; ++line) {

@@ -34,6 +34,15 @@ TEST(Tail, LastTracebackAtTheStartOfALine) {
             "Traceback (most recent call last):\n  second\nB: 2, not a Traceback (most recent call last):\n");
 }
 
+TEST(Tail, TracebackOfAnExceptionGroupIsWhole) {
+  Tail tail;
+  const std::string group =
+      "  + Exception Group Traceback (most recent call last):\n  | G: 2 errors\n  +-+---- 1 ----\n"
+      "    | Traceback (most recent call last):\n    | A: 1\n";
+  tail.append("noise\n" + group);
+  EXPECT_EQ(tail.last_words(), group);
+}
+
 TEST(Tail, KeepsNoMoreThanItsSizeAndWholeLines) {
   Tail tail;
   for (int line = 0; line < 100000; ++line) tail.append("0123456789\n");
