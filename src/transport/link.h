@@ -17,7 +17,8 @@ namespace tarantella::transport {
 using Word = std::atomic<uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == 4, "a Word must work between processes");
 
-/// Zeroed memory that all ranks of the link see. It stays mapped while a copy of `owner` lives.
+/// Zeroed memory that all ranks of the link see. It stays mapped while a copy of `owner` lives, and is given back
+/// to the machine when no rank has one any more.
 struct Region {
   std::span<std::byte> bytes;
   std::shared_ptr<void> owner;

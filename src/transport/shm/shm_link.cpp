@@ -30,7 +30,7 @@ struct alignas(64) Seat {
   cpu_set_t cores;
 };
 
-Result<std::shared_ptr<Mapping>> map_file(int fd, size_t offset, size_t bytes) {
+Result<Mapping> map_file(int fd, size_t offset, size_t bytes) {
   // fallocate grows the file and never shrinks it, so ranks need not agree on who goes first
   const auto last = static_cast<off_t>(offset + bytes - 1);
   while (::fallocate(fd, 0, last, 1) != 0) {
@@ -39,13 +39,36 @@ Result<std::shared_ptr<Mapping>> map_file(int fd, size_t offset, size_t bytes) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (address == MAP_FAILED) return Status::system(text("mmap of ", bytes, " bytes of shared memory"), errno);
   ::madvise(address, bytes, MADV_HUGEPAGE);
-  return std::make_shared<Mapping>(address, bytes);
+  return Mapping(address, bytes);
 }
+
+/// A region's mapping. Its last page counts the ranks that have let go of it: the last one gives the memory back.
+class SharedRegion {
+ public:
+  SharedRegion(std::shared_ptr<Fd> memory, Mapping mapping, size_t offset, int size)
+      : memory_(std::move(memory)), mapping_(std::move(mapping)), offset_(offset), size_(static_cast<uint32_t>(size)) {}
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+  ~SharedRegion() {
+    auto* released = reinterpret_cast<Word*>(mapping_.bytes().data() + mapping_.bytes().size() - kPage);
+    if (released->fetch_add(1, std::memory_order_acq_rel) + 1 != size_) return;
+    ::fallocate(memory_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset_),
+                static_cast<off_t>(mapping_.bytes().size()));
+  }
+
+  std::byte* data() const { return mapping_.bytes().data(); }
+
+ private:
+  const std::shared_ptr<Fd> memory_;
+  const Mapping mapping_;
+  const size_t offset_;
+  const uint32_t size_;
+};
 
 class ShmLink final : public Link {
  public:
-  ShmLink(Fd memory, std::shared_ptr<Mapping> seats, int rank, int size)
-      : memory_(std::move(memory)), seats_(std::move(seats)), rank_(rank), size_(size) {}
+  ShmLink(Fd memory, Mapping seats, int rank, int size)
+      : memory_(std::make_shared<Fd>(std::move(memory))), seats_(std::move(seats)), rank_(rank), size_(size) {}
 
   ~ShmLink() override { seat(rank_).state.store(kClosed, std::memory_order_release); }
 
@@ -57,7 +80,7 @@ class ShmLink final : public Link {
     lock.l_whence = SEEK_SET;
     lock.l_start = rank_;
     lock.l_len = 1;
-    if (::fcntl(memory_.get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
+    if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
     Seat& own = seat(rank_);
     ::sched_getaffinity(0, sizeof(own.cores), &own.cores);
     own.pid.store(::getpid(), std::memory_order_relaxed);
@@ -71,10 +94,12 @@ class ShmLink final : public Link {
 
   Result<Region> map(size_t bytes) override {
     const size_t offset = next_offset_;
-    auto mapping = map_file(memory_.get(), offset, round_up(bytes, kPage));
+    const size_t whole = round_up(bytes, kPage) + kPage;
+    auto mapping = map_file(memory_->get(), offset, whole);
     if (!mapping.ok()) return mapping.status();
-    next_offset_ = round_up(offset + bytes, kRegionAlignment);
-    return Region{mapping.value()->bytes().first(bytes), mapping.value()};
+    next_offset_ = round_up(offset + whole, kRegionAlignment);
+    auto region = std::make_shared<SharedRegion>(memory_, std::move(mapping).value(), offset, size_);
+    return Region{{region->data(), bytes}, region};
   }
 
   void sleep(Word& word, uint32_t seen, Duration at_most) override {
@@ -96,7 +121,7 @@ class ShmLink final : public Link {
     lock.l_whence = SEEK_SET;
     lock.l_start = rank;
     lock.l_len = 1;
-    if (::fcntl(memory_.get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) return Presence::kHere;
+    if (::fcntl(memory_->get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) return Presence::kHere;
     return other.state.load(std::memory_order_acquire) == kClosed ? Presence::kLeft : Presence::kGone;
   }
 
@@ -113,11 +138,11 @@ class ShmLink final : public Link {
 
  private:
   Seat& seat(int rank) const {
-    return reinterpret_cast<Seat*>(seats_->bytes().data())[rank];
+    return reinterpret_cast<Seat*>(seats_.bytes().data())[rank];
   }
 
-  Fd memory_;
-  std::shared_ptr<Mapping> seats_;
+  const std::shared_ptr<Fd> memory_;
+  const Mapping seats_;
   size_t next_offset_ = kRegionAlignment;
   const int rank_;
   const int size_;

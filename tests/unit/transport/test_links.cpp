@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <thread>
 
 #include "job_name.h"
@@ -120,6 +122,37 @@ TEST(ShmLink, LeavesNothingBehind) {
     ::waitpid(peer, &status, 0);
     EXPECT_EQ(status, 0);
   }
+}
+
+uint64_t resident_bytes_of_memory_files() {
+  uint64_t blocks = 0;
+  for (int fd = 0; fd < 64; ++fd) {
+    char name[64] = {};
+    struct stat found {};
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (::readlink(link.c_str(), name, sizeof(name) - 1) > 0 && std::string(name).find("memfd:tarantella") != std::string::npos &&
+        ::fstat(fd, &found) == 0) {
+      blocks += static_cast<uint64_t>(found.st_blocks);
+    }
+  }
+  return blocks * 512;
+}
+
+TEST(ShmLink, GivesMemoryBackWhenNoRankHoldsARegion) {
+  constexpr size_t kBytes = 32 << 20;
+  const std::string job = new_job_name();
+  std::unique_ptr<Link> other;
+  std::thread thread([&] { other = connect(job, 1); });
+  const auto link = connect(job, 0);
+  thread.join();
+  {
+    const auto mine = link->map(kBytes);
+    const auto theirs = other->map(kBytes);
+    ASSERT_TRUE(mine.ok() && theirs.ok());
+    std::memset(mine.value().bytes.data(), 1, kBytes);
+    EXPECT_GE(resident_bytes_of_memory_files(), kBytes);
+  }
+  EXPECT_LT(resident_bytes_of_memory_files(), kBytes / 4);
 }
 
 TEST(FakeLink, PlaysDeathAndWantOfMemory) {
