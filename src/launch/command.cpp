@@ -15,6 +15,9 @@
 namespace tarantella::launch {
 namespace {
 
+// What no shell takes for anything else.
+constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
+
 bool is_file(const std::string& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
@@ -103,7 +106,6 @@ Result<Command> command_for(const std::string& script, const std::vector<std::st
 }
 
 std::string shell_quoted(const std::vector<std::string>& words) {
-  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
   std::string line;
   for (const std::string& word : words) {
     if (!line.empty()) line += ' ';

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iomanip>
+#include <sstream>
+#include <utility>
 
 namespace tarantella::launch {
 
@@ -22,13 +25,10 @@ Result<std::string> new_job_id() {
   if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
     return Status::system("getrandom", errno);
   }
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string id;
-  for (const unsigned char byte : bytes) {
-    id += kDigits[byte >> 4];
-    id += kDigits[byte & 15];
-  }
-  return id;
+  std::ostringstream id;
+  id << std::hex << std::setfill('0');
+  for (const unsigned char byte : bytes) id << std::setw(2) << static_cast<unsigned>(byte);
+  return id.str();
 }
 
 void forget_outer_job(std::map<std::string, std::string>& environment) {
@@ -44,31 +44,32 @@ Additions additions_for(int rank, const Plan& plan, const Options& options, cons
                         const std::string& folder, const std::map<std::string, std::string>& user) {
   const auto index = static_cast<size_t>(rank);
   Additions added;
-  added["TNT_RANK"] = added["TNT_LOCAL_RANK"] = std::to_string(rank);
-  added["TNT_SIZE"] = added["TNT_LOCAL_SIZE"] = std::to_string(plan.ranks);
-  added["TNT_JOB_ID"] = job_id;
-  added["TNT_LAUNCHER"] = "1";
+  const auto set = [&](const char* name, std::string value) { added.emplace(name, std::move(value)); };
+  for (const char* name : {"TNT_RANK", "TNT_LOCAL_RANK"}) set(name, std::to_string(rank));
+  for (const char* name : {"TNT_SIZE", "TNT_LOCAL_SIZE"}) set(name, std::to_string(plan.ranks));
+  set("TNT_JOB_ID", job_id);
+  set("TNT_LAUNCHER", "1");
   if (options.log_level || !user.contains("TNT_LOG_LEVEL")) {
-    added["TNT_LOG_LEVEL"] = options.log_level.value_or("WARNING");
+    set("TNT_LOG_LEVEL", options.log_level.value_or("WARNING"));
   }
-  if (options.fusion_threshold_kb) added["TNT_FUSION_THRESHOLD"] = *options.fusion_threshold_kb;
-  if (options.output_on_all_devices) added["TNT_OUTPUT_ON_ALL_DEVICES"] = "1";
-  if (options.log_on_all_devices) added["TNT_LOG_ON_ALL_DEVICES"] = "1";
-  added["CUDA_VISIBLE_DEVICES"] = plan.gpus.empty() ? "-1" : plan.gpus[index];
+  if (options.fusion_threshold_kb) set("TNT_FUSION_THRESHOLD", *options.fusion_threshold_kb);
+  if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
+  if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");
+  set("CUDA_VISIBLE_DEVICES", plan.gpus.empty() ? "-1" : plan.gpus[index]);
   if (!plan.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
-    added["OMP_NUM_THREADS"] = std::to_string(plan.cores[index].cores);
+    set("OMP_NUM_THREADS", std::to_string(plan.cores[index].cores));
   }
-  if (!user.contains("PYTHONUNBUFFERED")) added["PYTHONUNBUFFERED"] = "1";
+  if (!user.contains("PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", "1");
   const auto path = user.find("PATH");
   const std::string old_path = path == user.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
-  if (!folder.empty() && !(old_path + ":").starts_with(folder + ":")) added["PATH"] = folder + ":" + old_path;
+  if (!folder.empty() && !(old_path + ":").starts_with(folder + ":")) set("PATH", folder + ":" + old_path);
   return added;
 }
 
 std::vector<std::string> joined(std::map<std::string, std::string> user, const Additions& additions) {
   for (const auto& [name, value] : additions) user.insert_or_assign(name, value);
   std::vector<std::string> words;
-  for (const auto& [name, value] : user) words.push_back(name + "=" + value);
+  for (const auto& [name, value] : user) words.push_back(text(name, "=", value));
   return words;
 }
 

@@ -24,6 +24,8 @@ constexpr Duration kKillAfter = 1500ms;
 constexpr Duration kGiveUpAfter = 5s;
 // Some senders signal a process twice at once (timeout(1): it and its group); a second Ctrl-C comes later.
 constexpr Duration kSameKeystroke = 100ms;
+// Of a rank that has ended. A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
+constexpr int kMostReads = 256;
 
 std::string host_name() {
   char name[256] = {};
@@ -174,17 +176,15 @@ void Job::take(Rank& rank, bool is_err) {
   }
   const std::string_view data(buffer, static_cast<size_t>(bytes));
   if (!is_err) {
-    stdout_.put(rank.out->add(data));
+    stdout_.put(rank.out.add(data));
   } else if (options_.output_on_all_devices || options_.log_on_all_devices) {
-    stderr_.put(rank.err->add(data));
+    stderr_.put(rank.err.add(data));
   } else {
     rank.tail.append(data);
   }
 }
 
 void Job::drain(Rank& rank) {
-  // A pipe holds at most 1 MiB; a process that goes on writing into it does not keep us here.
-  constexpr int kMostReads = 256;
   for (const bool is_err : {false, true}) {
     for (int reads = 0; reads < kMostReads; ++reads) {
       const int fd = is_err ? rank.process.err() : rank.process.out();
@@ -195,8 +195,8 @@ void Job::drain(Rank& rank) {
   }
   rank.process.close_out();
   rank.process.close_err();
-  stdout_.put(rank.out->finish());
-  stderr_.put(rank.err->finish());
+  stdout_.put(rank.out.finish());
+  stderr_.put(rank.err.finish());
 }
 
 void Job::collect(Rank& rank) {

@@ -36,7 +36,7 @@ class Job {
   struct Rank {
     Process process;
     Tail tail;
-    std::optional<LineMarker> out, err;
+    LineMarker out, err;
   };
 
   Status start();

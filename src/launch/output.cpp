@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr int kLastLines = 20;
 
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+bool continues_character(char byte) { return (static_cast<unsigned>(byte) & 0xc0U) == 0x80U; }
 
 /// At most `length` bytes of `text` that end where a character ends (UTF-8; other bytes count as characters).
 size_t whole_characters(std::string_view text, size_t length) {

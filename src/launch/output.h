@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace tarantella::launch {
 
 /// Remembers the last 64 KiB of a stream.
@@ -27,7 +29,7 @@ class LineMarker {
   /// A line longer than this is passed on in pieces, each a line of its own, cut between characters.
   static constexpr size_t kLongestLine = 1024 * 1024;
 
-  explicit LineMarker(int rank) : mark_("[" + std::to_string(rank) + "] ") {}
+  explicit LineMarker(int rank) : mark_(text("[", rank, "] ")) {}
 
   /// The lines that `data` completes.
   std::string add(std::string_view data);
@@ -48,7 +50,7 @@ class Sink {
   explicit Sink(int fd) : fd_(fd) {}
 
   int fd() const { return fd_; }
-  void put(std::string text) { pending_ += text; }
+  void put(std::string_view data) { pending_ += data; }
   bool idle() const { return written_ == pending_.size(); }
   /// Too much is waiting: read no more from the ranks until some is written.
   bool full() const { return pending_.size() - written_ > 256 * 1024; }
