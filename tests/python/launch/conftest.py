@@ -46,9 +46,7 @@ class Launcher:
         self.mark = f"TEST_MARK={uuid.uuid4().hex}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         self.env["TNT_TEST_PROC_ROOT"] = str(folder)  # a machine without GPUs, until a test makes some
-        self.env["PATH"] = (
-            f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this Python, not a shim of it
-        )
+        self.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this Python, not a shim of it
         name, value = self.mark.split("=")
         self.env[name] = value
 
@@ -63,9 +61,7 @@ class Launcher:
     ) -> subprocess.Popen:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         command = [program or self.executable, *map(str, arguments)]
-        return subprocess.Popen(
-            command, env={**self.env, **(env or {})}, cwd=self.folder, **{**streams, **options}
-        )
+        return subprocess.Popen(command, env={**self.env, **(env or {})}, cwd=self.folder, **{**streams, **options})
 
     def run(self, *arguments: object, timeout: float = 60, **options) -> subprocess.CompletedProcess:
         started = time.monotonic()

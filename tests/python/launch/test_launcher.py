@@ -179,9 +179,7 @@ def test_python_beside_the_executable_is_taken(launcher):
     launcher.executable = str(copy)
     launcher.script("import sys\nprint(sys.orig_argv[0])\n")
     assert launcher.run("script.py").out == f"{bin_folder}/python3\n"
-    launcher.script(
-        "#!/usr/bin/env python3\nimport os\nprint(os.environ['PATH'].split(':')[0])\n", "own", 0o755
-    )
+    launcher.script("#!/usr/bin/env python3\nimport os\nprint(os.environ['PATH'].split(':')[0])\n", "own", 0o755)
     assert launcher.run("-n", "2", "./own").out == f"{bin_folder}\n"
 
 
@@ -204,9 +202,7 @@ def test_ranks_get_the_signals_and_limits_the_launcher_got(launcher):
         print(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))
         print(resource.getrlimit(resource.RLIMIT_NOFILE))
     """)
-    alone = subprocess.run(
-        [sys.executable, "script.py"], cwd=launcher.folder, capture_output=True, check=True
-    )
+    alone = subprocess.run([sys.executable, "script.py"], cwd=launcher.folder, capture_output=True, check=True)
     assert launcher.run("script.py").out == alone.stdout.decode()
 
 
@@ -220,9 +216,7 @@ def test_dry_run_starts_nothing(launcher):
     assert "TNT_FUSION_THRESHOLD=64" in result.out
     commands = [line.split(": ", 1)[1] for line in result.out.splitlines() if line.startswith("  command: ")]
     assert len(commands) == 2
-    said = subprocess.run(
-        ["sh", "-c", "printf '%s|' " + commands[0]], capture_output=True, text=True, check=True
-    )
+    said = subprocess.run(["sh", "-c", "printf '%s|' " + commands[0]], capture_output=True, text=True, check=True)
     assert said.stdout.split("|")[1:] == ["script.py", "a b", "it's", ""]
 
 

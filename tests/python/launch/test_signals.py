@@ -101,9 +101,7 @@ def test_death_of_the_launcher_takes_the_ranks_along(launcher):
 
 def test_nohup(launcher):
     launcher.script(WAITING.replace("100", "2"))
-    process = launcher.start(
-        "-n", "2", "script.py", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
+    process = launcher.start("-n", "2", "script.py", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGHUP)
     process.communicate(timeout=30)
@@ -240,9 +238,7 @@ def test_ctrl_z_and_fg(launcher):
     assert ticks() == before
     shell.type(b"fg\n")
     deadline = time.monotonic() + 20
-    while (
-        min(now - then for now, then in zip(ticks(), before, strict=True)) < 3 and time.monotonic() < deadline
-    ):
+    while min(now - then for now, then in zip(ticks(), before, strict=True)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     (launcher.folder / "enough").touch()
     shell.type(b"yes\n")
