@@ -13,8 +13,8 @@ from ._environment import layout, number
 if TYPE_CHECKING:
     from ._core import Context
 
-# Seconds without a sign of life inside a collective before the job is given up.
-DEFAULT_TIMEOUT = 60.0
+# Seconds without a sign of life after which a rank counts as stuck; TNT_TIMEOUT overrides it.
+DEFAULT_TIMEOUT = 300.0
 
 _lock = threading.RLock()
 _context: Context | None = None
@@ -71,9 +71,10 @@ def context() -> Context:
     return _context
 
 
-def failure() -> str | None:
-    """What the core found wrong first in this job, if anything."""
-    return _context.failure() if _context is not None else None
+def check() -> None:
+    """Raises the error that ended this job's communication, if there is one. Does not block."""
+    if _context is not None:
+        _context.check()
 
 
 def _close(pid: int) -> None:

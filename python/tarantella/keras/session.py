@@ -26,19 +26,11 @@ def core_errors() -> Iterator[None]:
     except Error:
         raise
     except Exception:
-        message = _runtime.failure()
-        if message is None:
-            raise
-        error = _failed(message)
-        raise error from None
-
-
-def _failed(message: str) -> Error:
-    try:
-        _runtime.context().barrier()  # a context that failed raises its error again, in its class
-    except Error as error:
-        return error.with_traceback(None)
-    return Error(message)
+        try:
+            _runtime.check()
+        except Error as cause:
+            raise cause.with_traceback(None) from None
+        raise
 
 
 def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], positions: bool = False) -> list[Any]:
