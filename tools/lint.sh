@@ -27,7 +27,8 @@ fi
 tidy() {
   local log=build/log/tidy.log
   { cmake --preset release && find src -name '*.cpp' -print0 | LC_ALL=C sort -z |
-    xargs -0 -n 2 -P "$(nproc)" clang-tidy --quiet -p build/release --extra-arg=-Wno-unknown-warning-option; } \
+    xargs -0 -n 2 -P "$(nproc)" clang-tidy --quiet -p build/release --extra-arg=-Wno-unknown-warning-option \
+      --extra-arg=-Wno-unknown-pragmas; } \
     >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
