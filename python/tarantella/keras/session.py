@@ -15,7 +15,7 @@ from .._environment import prints_output
 from .._errors import Error
 from ..data.shares import PredictBatch
 from . import callbacks as callback_rules
-from . import feeding, gather, metrics, steps, sync
+from . import feeding, gather, limits, metrics, steps, sync
 
 
 @contextlib.contextmanager
@@ -120,6 +120,7 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
     datasets = _start(model, feeds, {name: options[name] for name in shown})
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = callback_rules.for_this_rank(options["callbacks"])
+    limits.say(model)
     validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
         return model.fit(datasets[0], validation_data=validation, shuffle=False, **options)

@@ -34,9 +34,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, tuple[st
     def run(ranks: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
         out, script = str(folder / str(ranks)), HERE / "run_cases.py"
         if ranks:
-            ended = shared.run_ranks(ranks, script, out, "ranks", *names)
+            ended = shared.run_ranks(ranks, script, out, "ranks", *names, timeout=800)
         else:
-            ended = shared.run([sys.executable, str(script), out, "plain", *names])
+            ended = shared.run([sys.executable, str(script), out, "plain", *names], timeout=800)
         files = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
         assert all(file.exists() for file in files), f"exit code {ended.code}\n{ended.err[-6000:]}"
         return [pickle.loads(file.read_bytes()) for file in files]

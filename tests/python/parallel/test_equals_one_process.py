@@ -22,6 +22,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
+@pytest.mark.timeout(900)  # the first case of a number of ranks waits for all of them
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", NAMES)
 def test_case(name: str, ranks: int, results: Any) -> None:

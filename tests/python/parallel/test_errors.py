@@ -106,6 +106,10 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
             "rank 1 differs from rank 0 in the model's variables",
         ),
         ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data of 15 rows"),
+        (
+            "x = np.random.default_rng(rank).normal(size=x.shape); compiled(tnt.Model(net())).fit(x, y, verbose=0)",
+            "training data part 0 with the fingerprint",
+        ),
         ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
     ],
 )

@@ -1,0 +1,26 @@
+"""What several ranks cannot do as one process does: said once, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from .. import _log
+
+
+def say(model: Any) -> None:
+    """Logs which parts of a model make training differ from one process's."""
+    kind = keras.layers.BatchNormalization
+    normalized = [layer.name for layer in model._flatten_layers() if isinstance(layer, kind) and layer.trainable]
+    if normalized:
+        _log.warn_once(
+            f"{_list(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
+            "from one process's; moving statistics are averaged over the ranks after every epoch"
+        )
+    if any(v.name == "seed_generator_state" for v in model.variables):
+        _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
