@@ -42,14 +42,19 @@ struct Timeout : std::runtime_error {
 
 [[noreturn]] void throw_error(tnt_code code, const std::string& message) {
   switch (code) {
-    case TNT_INVALID_ARGUMENT: throw nb::value_error(message.c_str());
-    case TNT_TIMEOUT: throw Timeout(message);
-    case TNT_PEER_LOST: throw PeerLost(message);
-    case TNT_MISMATCH: throw Mismatch(message);
+    case TNT_INVALID_ARGUMENT:
+      throw nb::value_error(message.c_str());
+    case TNT_TIMEOUT:
+      throw Timeout(message);
+    case TNT_PEER_LOST:
+      throw PeerLost(message);
+    case TNT_MISMATCH:
+      throw Mismatch(message);
     case TNT_OUT_OF_MEMORY:
       PyErr_SetString(PyExc_MemoryError, message.c_str());
       throw nb::python_error();
-    default: throw Error(message);
+    default:
+      throw Error(message);
   }
 }
 
@@ -115,7 +120,9 @@ class Context {
   Output allreduce(const Input& array, const std::string& name) {
     const tnt_dtype dtype = dtype_of(array.dtype());
     Output result = new_array(array);
-    checked([&] { return tnt_allreduce(open(), array.data(), result.data(), array.size(), dtype, name.c_str()); });
+    checked([&] {
+      return tnt_allreduce(open(), array.data(), result.data(), array.size(), dtype, name.c_str());
+    });
     return result;
   }
 
@@ -130,7 +137,9 @@ class Context {
   Output allgather(const Input& array, const std::string& name) {
     const tnt_dtype dtype = dtype_of(array.dtype());
     Output result = new_array(array, static_cast<size_t>(size_));
-    checked([&] { return tnt_allgather(open(), array.data(), result.data(), array.size(), dtype, name.c_str()); });
+    checked([&] {
+      return tnt_allgather(open(), array.data(), result.data(), array.size(), dtype, name.c_str());
+    });
     return result;
   }
 
@@ -205,7 +214,8 @@ NB_MODULE(_core, m) {
   using namespace nb::literals;
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.")
       .def(nb::init<int, int, int, int, const std::string&, double, double, double>(), "rank"_a, "size"_a,
-           "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0, "grace"_a = 3.0)
+           "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0,
+           "grace"_a = 3.0)
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("local_rank", &Context::local_rank)

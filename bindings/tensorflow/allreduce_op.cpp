@@ -49,11 +49,16 @@ struct Type {
 };
 Type type_of(int tf_type) {
   switch (tf_type) {
-    case 1: return {TNT_FLOAT32, 4};
-    case 2: return {TNT_FLOAT64, 8};
-    case 3: return {TNT_INT32, 4};
-    case 9: return {TNT_INT64, 8};
-    default: return {static_cast<tnt_dtype>(0), 0};
+    case 1:
+      return {TNT_FLOAT32, 4};
+    case 2:
+      return {TNT_FLOAT64, 8};
+    case 3:
+      return {TNT_INT32, 4};
+    case 9:
+      return {TNT_INT64, 8};
+    default:
+      return {static_cast<tnt_dtype>(0), 0};
   }
 }
 
@@ -99,8 +104,9 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
   step->bytes = count * type.size;
   const auto* attributes = static_cast<Kernel*>(kernel);
   Step* handed_over = step.release();
-  const tnt_code code = tnt_plan_submit(static_cast<tnt_plan>(attributes->plan), static_cast<size_t>(attributes->index),
-                                        api()->TF_TensorData(input), count, type.dtype, on_done, handed_over);
+  const tnt_code code =
+      tnt_plan_submit(static_cast<tnt_plan>(attributes->plan), static_cast<size_t>(attributes->index),
+                      api()->TF_TensorData(input), count, type.dtype, on_done, handed_over);
   api()->TF_DeleteTensor(input);
   if (code != TNT_OK) {
     step.reset(handed_over);
@@ -112,7 +118,8 @@ void* create(TF_OpKernelConstruction* construction) {
   auto kernel = std::make_unique<Kernel>();
   TfStatus status(*api());
   api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &kernel->plan, status.get());
-  if (status.ok()) api()->TF_OpKernelConstruction_GetAttrInt64(construction, "index", &kernel->index, status.get());
+  if (status.ok())
+    api()->TF_OpKernelConstruction_GetAttrInt64(construction, "index", &kernel->index, status.get());
   if (!status.ok()) {
     api()->TF_OpKernelConstruction_Failure(construction, status.get());
     return nullptr;
@@ -142,10 +149,12 @@ bool register_op() {
   TfStatus status(*api());
   api()->TF_RegisterOpDefinition(op, status.get());
   if (status.ok()) {
-    TF_KernelBuilder* kernel = api()->TF_NewAsyncKernelBuilder("TarantellaAllreduce", "CPU", create, compute, destroy);
+    TF_KernelBuilder* kernel =
+        api()->TF_NewAsyncKernelBuilder("TarantellaAllreduce", "CPU", create, compute, destroy);
     api()->TF_RegisterKernelBuilder("TarantellaAllreduce", kernel, status.get());
   }
-  if (!status.ok()) std::fprintf(stderr, "tarantella: ERROR: the TensorFlow op: %s\n", api()->TF_Message(status.get()));
+  if (!status.ok())
+    std::fprintf(stderr, "tarantella: ERROR: the TensorFlow op: %s\n", api()->TF_Message(status.get()));
   return status.ok();
 }
 

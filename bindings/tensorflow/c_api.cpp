@@ -20,8 +20,8 @@ void* look_up(const char* name) {
 
 std::optional<Api> load() {
   Api loaded;
-#define TARANTELLA_TF(result, name, arguments)                              \
-  loaded.name = reinterpret_cast<result(*) arguments>(look_up(#name));      \
+#define TARANTELLA_TF(result, name, arguments)                         \
+  loaded.name = reinterpret_cast<result(*) arguments>(look_up(#name)); \
   if (loaded.name == nullptr) return std::nullopt;
   TARANTELLA_TF_FUNCTIONS
 #undef TARANTELLA_TF

@@ -20,9 +20,9 @@ struct TF_AsyncOpKernelDoneCallback;
 
 namespace tarantella::tensorflow {
 
-constexpr int kOk = 0;                // TF_Code
-constexpr int kInvalidArgument = 3;   // TF_Code
-constexpr int kAborted = 10;          // TF_Code
+constexpr int kOk = 0;               // TF_Code
+constexpr int kInvalidArgument = 3;  // TF_Code
+constexpr int kAborted = 10;         // TF_Code
 
 using TF_ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 using TF_CreateKernel = void* (*)(TF_OpKernelConstruction*);
@@ -30,38 +30,41 @@ using TF_ComputeAsync = void (*)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDon
 using TF_DeleteKernel = void (*)(void*);
 
 // TARANTELLA_TF(result, name, arguments)
-#define TARANTELLA_TF_FUNCTIONS                                                                                   \
-  TARANTELLA_TF(TF_Status*, TF_NewStatus, ())                                                                     \
-  TARANTELLA_TF(void, TF_DeleteStatus, (TF_Status*))                                                              \
-  TARANTELLA_TF(void, TF_SetStatus, (TF_Status*, int code, const char* message))                                  \
-  TARANTELLA_TF(int, TF_GetCode, (const TF_Status*))                                                              \
-  TARANTELLA_TF(const char*, TF_Message, (const TF_Status*))                                                      \
-  TARANTELLA_TF(void, TF_DeleteTensor, (TF_Tensor*))                                                              \
-  TARANTELLA_TF(int, TF_TensorType, (const TF_Tensor*))                                                           \
-  TARANTELLA_TF(int, TF_NumDims, (const TF_Tensor*))                                                              \
-  TARANTELLA_TF(int64_t, TF_Dim, (const TF_Tensor*, int))                                                         \
-  TARANTELLA_TF(void*, TF_TensorData, (const TF_Tensor*))                                                         \
-  TARANTELLA_TF(TF_OpDefinitionBuilder*, TF_NewOpDefinitionBuilder, (const char* name))                           \
-  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))                      \
-  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))                     \
-  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))                    \
-  TARANTELLA_TF(void, TF_OpDefinitionBuilderSetShapeInferenceFunction, (TF_OpDefinitionBuilder*, TF_ShapeFunction)) \
-  TARANTELLA_TF(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                             \
-  TARANTELLA_TF(TF_ShapeHandle*, TF_NewShapeHandle, ())                                                           \
-  TARANTELLA_TF(void, TF_DeleteShapeHandle, (TF_ShapeHandle*))                                                    \
-  TARANTELLA_TF(void, TF_ShapeInferenceContextGetInput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*)) \
-  TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*)) \
-  TARANTELLA_TF(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                                      \
-                (const char* op, const char* device, TF_CreateKernel, TF_ComputeAsync, TF_DeleteKernel))          \
-  TARANTELLA_TF(void, TF_RegisterKernelBuilder, (const char* name, TF_KernelBuilder*, TF_Status*))                \
-  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrInt64,                                                       \
-                (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*))                                    \
-  TARANTELLA_TF(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                    \
-  TARANTELLA_TF(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                              \
-  TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                           \
-  TARANTELLA_TF(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                                      \
-                (TF_OpKernelContext*, const int* inputs, int count, int output, const int64_t* dims,              \
-                 int dimensions, int* forwarded, TF_Status*))                                                     \
+#define TARANTELLA_TF_FUNCTIONS                                                                          \
+  TARANTELLA_TF(TF_Status*, TF_NewStatus, ())                                                            \
+  TARANTELLA_TF(void, TF_DeleteStatus, (TF_Status*))                                                     \
+  TARANTELLA_TF(void, TF_SetStatus, (TF_Status*, int code, const char* message))                         \
+  TARANTELLA_TF(int, TF_GetCode, (const TF_Status*))                                                     \
+  TARANTELLA_TF(const char*, TF_Message, (const TF_Status*))                                             \
+  TARANTELLA_TF(void, TF_DeleteTensor, (TF_Tensor*))                                                     \
+  TARANTELLA_TF(int, TF_TensorType, (const TF_Tensor*))                                                  \
+  TARANTELLA_TF(int, TF_NumDims, (const TF_Tensor*))                                                     \
+  TARANTELLA_TF(int64_t, TF_Dim, (const TF_Tensor*, int))                                                \
+  TARANTELLA_TF(void*, TF_TensorData, (const TF_Tensor*))                                                \
+  TARANTELLA_TF(TF_OpDefinitionBuilder*, TF_NewOpDefinitionBuilder, (const char* name))                  \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))             \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))            \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))           \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderSetShapeInferenceFunction,                                   \
+                (TF_OpDefinitionBuilder*, TF_ShapeFunction))                                             \
+  TARANTELLA_TF(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                    \
+  TARANTELLA_TF(TF_ShapeHandle*, TF_NewShapeHandle, ())                                                  \
+  TARANTELLA_TF(void, TF_DeleteShapeHandle, (TF_ShapeHandle*))                                           \
+  TARANTELLA_TF(void, TF_ShapeInferenceContextGetInput,                                                  \
+                (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
+  TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput,                                                 \
+                (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
+  TARANTELLA_TF(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                             \
+                (const char* op, const char* device, TF_CreateKernel, TF_ComputeAsync, TF_DeleteKernel)) \
+  TARANTELLA_TF(void, TF_RegisterKernelBuilder, (const char* name, TF_KernelBuilder*, TF_Status*))       \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrInt64,                                              \
+                (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*))                           \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))           \
+  TARANTELLA_TF(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                     \
+  TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                  \
+  TARANTELLA_TF(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                             \
+                (TF_OpKernelContext*, const int* inputs, int count, int output, const int64_t* dims,     \
+                 int dimensions, int* forwarded, TF_Status*))                                            \
   TARANTELLA_TF(void, TF_RunAsyncOpKernelDoneCallback, (TF_AsyncOpKernelDoneCallback*))
 
 struct Api {

@@ -40,12 +40,12 @@ typedef struct tnt_context tnt_context;
 typedef uint64_t tnt_plan;
 
 typedef struct tnt_options {
-  int rank;               /* 0 … size-1, different for each */
-  int size;               /* ranks of the job, all on this node */
-  const char* job;        /* 1 to 64 characters, the same for all ranks, different for each job of a user */
-  double meet_timeout;    /* seconds that all ranks have to come */
-  double stuck_timeout;   /* seconds without a sign of life after which a rank counts as stuck; at least 2 */
-  double grace;           /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
+  int rank;             /* 0 … size-1, different for each */
+  int size;             /* ranks of the job, all on this node */
+  const char* job;      /* 1 to 64 characters, the same for all ranks, different for each job of a user */
+  double meet_timeout;  /* seconds that all ranks have to come */
+  double stuck_timeout; /* seconds without a sign of life after which a rank counts as stuck; at least 2 */
+  double grace; /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
 } tnt_options;
 
 typedef struct tnt_tensor {
@@ -71,21 +71,21 @@ TNT_API tnt_code tnt_failure(tnt_context* context);
 /* Collective, blocking, one at a time in a process. `count` is in elements; `name` (may be "") is compared over
  * ranks and named in errors. Sums are taken in rank order, so all ranks and all runs get the same bits. */
 /* output[i] = sum over ranks of input[i]; output may be input. */
-TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
-                               const char* name);
+TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
+                               tnt_dtype dtype, const char* name);
 /* The root's data replaces that of the others. */
 TNT_API tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
                                const char* name);
 /* output gets the `count` elements of each rank in rank order: size * count elements. */
-TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
-                               const char* name);
+TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count,
+                               tnt_dtype dtype, const char* name);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 
 /* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of at least
  * `fusion_threshold` bytes (0: each tensor alone), filled from the last tensor to the first. The tensors are compared
  * over ranks: TNT_MISMATCH names the first that differs. */
-TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
-                                 size_t fusion_threshold, tnt_plan* plan);
+TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
+                                 size_t count, size_t fusion_threshold, tnt_plan* plan);
 /* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 

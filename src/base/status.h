@@ -49,8 +49,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}           // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {}    // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }
@@ -65,7 +65,7 @@ class [[nodiscard]] Result {
 }  // namespace tarantella
 
 /// Returns from the enclosing function when `expression` yields a Status that is not ok.
-#define TNT_RETURN_IF_ERROR(expression)                          \
-  do {                                                           \
+#define TNT_RETURN_IF_ERROR(expression)                                             \
+  do {                                                                              \
     if (::tarantella::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)

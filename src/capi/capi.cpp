@@ -67,7 +67,9 @@ tnt_code on_context(tnt_context* context, Body body) noexcept {
 std::string name_of(const char* name) { return name == nullptr ? "" : name; }
 
 tarantella::engine::TensorSpec spec_of(const tnt_tensor& tensor) {
-  return {name_of(tensor.name), static_cast<DType>(tensor.dtype), {tensor.shape, tensor.shape + tensor.dimensions}};
+  return {name_of(tensor.name),
+          static_cast<DType>(tensor.dtype),
+          {tensor.shape, tensor.shape + tensor.dimensions}};
 }
 
 Status check_options(const tnt_options* options) {
@@ -89,8 +91,9 @@ const char* tnt_version(void) { return TARANTELLA_VERSION; }
 tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
   return guarded([&]() -> Status {
     TNT_RETURN_IF_ERROR(check_options(options));
-    auto link = tarantella::transport::make_shm_link(options->job, options->rank, options->size,
-                                                     Deadline::after(tarantella::from_seconds(options->meet_timeout)));
+    auto link = tarantella::transport::make_shm_link(
+        options->job, options->rank, options->size,
+        Deadline::after(tarantella::from_seconds(options->meet_timeout)));
     if (!link.ok()) return link.status();
     tarantella::collective::GroupOptions group_options;
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
@@ -117,15 +120,18 @@ tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, si
                        const char* name) {
   return on_context(context, [&](auto& engine) {
     return engine.call([&](auto& exchange) {
-      return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype), name_of(name));
+      return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype),
+                                               name_of(name));
     });
   });
 }
 
-tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root, const char* name) {
+tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
+                       const char* name) {
   return on_context(context, [&](auto& engine) {
     return engine.call([&](auto& exchange) {
-      return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root, name_of(name));
+      return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root,
+                                               name_of(name));
     });
   });
 }
@@ -134,14 +140,16 @@ tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, si
                        const char* name) {
   return on_context(context, [&](auto& engine) {
     return engine.call([&](auto& exchange) {
-      return tarantella::collective::allgather(exchange, input, output, count, static_cast<DType>(dtype), name_of(name));
+      return tarantella::collective::allgather(exchange, input, output, count, static_cast<DType>(dtype),
+                                               name_of(name));
     });
   });
 }
 
 tnt_code tnt_barrier(tnt_context* context, const char* name) {
   return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto& exchange) { return tarantella::collective::barrier(exchange, name_of(name)); });
+    return engine.call(
+        [&](auto& exchange) { return tarantella::collective::barrier(exchange, name_of(name)); });
   });
 }
 
@@ -151,7 +159,8 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
     std::vector<tarantella::engine::TensorSpec> specs;
     for (size_t i = 0; i < count; ++i) {
       specs.push_back(spec_of(tensors[i]));
-      if (!is_valid(specs.back().dtype)) return invalid(tarantella::text("tensor ", specs.back().name, " has an unknown dtype"));
+      if (!is_valid(specs.back().dtype))
+        return invalid(tarantella::text("tensor ", specs.back().name, " has an unknown dtype"));
     }
     auto created = engine.add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
@@ -165,20 +174,23 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
 tnt_code tnt_plan_release(tnt_plan plan) {
   return guarded([&]() -> Status {
     auto entry = tarantella::capi::plans().take(plan);
-    if (entry.plan == nullptr) return invalid(tarantella::text("there is no plan ", plan, "; was it released?"));
+    if (entry.plan == nullptr)
+      return invalid(tarantella::text("there is no plan ", plan, "; was it released?"));
     entry.engine->remove_plan(entry.plan);
     return {};
   });
 }
 
-tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype, tnt_done done,
-                         void* user) {
+tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
+                         tnt_done done, void* user) {
   return guarded([&]() -> Status {
     const auto found = tarantella::capi::plans().find(plan);
-    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan, "; was its context closed?"));
-    return found->submit(index, data, count, static_cast<DType>(dtype), [done, user](const Status& status, const void* result) {
-      done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
-    });
+    if (found == nullptr)
+      return invalid(tarantella::text("there is no plan ", plan, "; was its context closed?"));
+    return found->submit(index, data, count, static_cast<DType>(dtype),
+                         [done, user](const Status& status, const void* result) {
+                           done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
+                         });
   });
 }
 

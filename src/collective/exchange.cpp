@@ -10,10 +10,14 @@ constexpr size_t kLabelBytes = 4096;
 
 const char* name_of(Operation operation) {
   switch (operation) {
-    case Operation::kAllreduce: return "allreduce";
-    case Operation::kBroadcast: return "broadcast";
-    case Operation::kAllgather: return "allgather";
-    case Operation::kBarrier: return "barrier";
+    case Operation::kAllreduce:
+      return "allreduce";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAllgather:
+      return "allgather";
+    case Operation::kBarrier:
+      return "barrier";
   }
   return "unknown";
 }
@@ -36,8 +40,8 @@ struct Exchange::Label {
   }
 
   bool operator==(const Label& other) const {
-    return operation == other.operation && dtype == other.dtype && count == other.count && root == other.root &&
-           std::strcmp(name, other.name) == 0;
+    return operation == other.operation && dtype == other.dtype && count == other.count &&
+           root == other.root && std::strcmp(name, other.name) == 0;
   }
 
   std::string describe() const {
@@ -77,8 +81,9 @@ Status Exchange::advance(const Call& call) {
     Label other;
     std::memcpy(&other, place(rank, round_), sizeof(other));
     if (other == first) continue;
-    return group_.fail({Code::kMismatch, text("rank ", rank, " called ", other.describe(), " while rank 0 called ",
-                                              first.describe(), "; call the same on every rank, in one order")});
+    return group_.fail(
+        {Code::kMismatch, text("rank ", rank, " called ", other.describe(), " while rank 0 called ",
+                               first.describe(), "; call the same on every rank, in one order")});
   }
   return {};
 }

@@ -104,9 +104,10 @@ Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
   const uint64_t least = *std::min_element(rooms.value().begin(), rooms.value().end());
   if (least != UINT64_MAX) {
     constexpr uint64_t kMiB = 1024 * 1024;
-    return Status(Code::kOutOfMemory,
-                  text(what, " needs ", bytes / kMiB + 1, " MiB of shared memory for ", size(), " ranks, but only ",
-                       least / kMiB, " MiB are left on this machine; use fewer ranks on it or a smaller model"));
+    return Status(
+        Code::kOutOfMemory,
+        text(what, " needs ", bytes / kMiB + 1, " MiB of shared memory for ", size(), " ranks, but only ",
+             least / kMiB, " MiB are left on this machine; use fewer ranks on it or a smaller model"));
   }
   auto region = link_->map(bytes);
   return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
@@ -174,30 +175,32 @@ Status Watch::check(int rank) {
     last_sign_ = now;
   }
   switch (group_.link().presence(rank)) {
-    case transport::Presence::kGone: return suspect(text("rank ", rank, " has died"), Code::kPeerLost);
+    case transport::Presence::kGone:
+      return suspect(text("rank ", rank, " has died"), Code::kPeerLost);
     case transport::Presence::kLeft:
       return suspect(text("rank ", rank, " has ended; were there calls or batches that it did not have?"),
                      Code::kPeerLost);
-    case transport::Presence::kHere: break;
+    case transport::Presence::kHere:
+      break;
   }
   const Wait elsewhere = kind_ == Wait::kCall ? Wait::kGradients : Wait::kCall;
   if (other.waiting[index_of(elsewhere)].load(std::memory_order_relaxed) != 0 &&
       other.waiting[index_of(kind_)].load(std::memory_order_relaxed) == 0) {
-    return suspect(
-                   text("rank ", rank, " waits for ", name_of(elsewhere), " of rank ", group_.rank(),
+    return suspect(text("rank ", rank, " waits for ", name_of(elsewhere), " of rank ", group_.rank(),
                         "; give every rank the same number of batches and the same calls"),
                    Code::kMismatch);
   }
   suspect_since_ = Clock::time_point::max();
   if (now - last_sign_ > group_.options().timeout) {
-    return group_.fail({Code::kTimeout,
-                        text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank, " is stopped or stuck, no sign of life for ",
-                             static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
+    return group_.fail(
+        {Code::kTimeout, text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank,
+                              " is stopped or stuck, no sign of life for ",
+                              static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
   }
   if (now >= next_warning_) {
     next_warning_ += group_.options().warn_every;
-    log_warning(text("rank ", group_.rank(), " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ", what_,
-                     " for rank ", rank, ", which lives and is busy elsewhere"));
+    log_warning(text("rank ", group_.rank(), " has waited ", static_cast<int>(in_seconds(now - since_)),
+                     " s in ", what_, " for rank ", rank, ", which lives and is busy elsewhere"));
   }
   return {};
 }

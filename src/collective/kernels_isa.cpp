@@ -34,10 +34,14 @@ void sum_as(const std::byte* const* inputs, size_t n, std::byte* output, size_t 
 
 void sum(DType dtype, const std::byte* const* inputs, size_t n, std::byte* output, size_t count) {
   switch (dtype) {
-    case DType::kFloat32: return sum_as<float>(inputs, n, output, count);
-    case DType::kFloat64: return sum_as<double>(inputs, n, output, count);
-    case DType::kInt32: return sum_as<uint32_t>(inputs, n, output, count);
-    case DType::kInt64: return sum_as<uint64_t>(inputs, n, output, count);
+    case DType::kFloat32:
+      return sum_as<float>(inputs, n, output, count);
+    case DType::kFloat64:
+      return sum_as<double>(inputs, n, output, count);
+    case DType::kInt32:
+      return sum_as<uint32_t>(inputs, n, output, count);
+    case DType::kInt64:
+      return sum_as<uint64_t>(inputs, n, output, count);
   }
 }
 

@@ -43,17 +43,20 @@ Status allreduce(Exchange& exchange, const void* input, void* output, size_t cou
   return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
     copy_bytes(exchange.own().data(), at(input, offset), bytes);
     TNT_RETURN_IF_ERROR(exchange.advance(call));
-    for (size_t rank = 0; rank < inputs.size(); ++rank) inputs[rank] = exchange.of(static_cast<int>(rank)).data();
+    for (size_t rank = 0; rank < inputs.size(); ++rank)
+      inputs[rank] = exchange.of(static_cast<int>(rank)).data();
     sum(dtype, inputs.data(), inputs.size(), at(output, offset), bytes / size_of(dtype));
     return {};
   });
 }
 
-Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int root, const std::string& name) {
+Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int root,
+                 const std::string& name) {
   TNT_RETURN_IF_ERROR(check_dtype(dtype));
   const Group& group = exchange.group();
   if (root < 0 || root >= group.size()) {
-    return {Code::kInvalidArgument, text("broadcast from rank ", root, ": ranks are 0 to ", group.size() - 1)};
+    return {Code::kInvalidArgument,
+            text("broadcast from rank ", root, ": ranks are 0 to ", group.size() - 1)};
   }
   const Call call{Operation::kBroadcast, dtype, count, root, name};
   return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {

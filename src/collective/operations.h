@@ -18,7 +18,8 @@ Status allreduce(Exchange& exchange, const void* input, void* output, size_t cou
                  const std::string& name);
 
 /// `data` of `root` replaces that of the others.
-Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int root, const std::string& name);
+Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int root,
+                 const std::string& name);
 
 /// `output` gets the `count` elements of each rank, in rank order: size() * count elements.
 Status allgather(Exchange& exchange, const void* input, void* output, size_t count, DType dtype,

@@ -20,14 +20,15 @@ std::string line_or_nothing(const std::vector<std::string>& lines, size_t index)
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-std::string first_difference(const std::string& name, int rank, const std::string& list, const std::string& first) {
+std::string first_difference(const std::string& name, int rank, const std::string& list,
+                             const std::string& first) {
   const auto theirs = lines_of(list);
   const auto ours = lines_of(first);
   size_t index = 0;
   while (index < theirs.size() && index < ours.size() && theirs[index] == ours[index]) ++index;
-  return text(name, " differs between ranks: rank ", rank, " has ", line_or_nothing(theirs, index), " as tensor ",
-              index + 1, " of ", theirs.size(), ", rank 0 has ", line_or_nothing(ours, index), " (of ", ours.size(),
-              "); build the same model on every rank");
+  return text(name, " differs between ranks: rank ", rank, " has ", line_or_nothing(theirs, index),
+              " as tensor ", index + 1, " of ", theirs.size(), ", rank 0 has ", line_or_nothing(ours, index),
+              " (of ", ours.size(), "); build the same model on every rank");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace tarantella::engine {
 namespace {
 
-constexpr Duration kIdle = 1s;      // also how often a resting rank shows that it lives
-constexpr Duration kSlice = 50ms;   // how long a wait goes on before the awaited rank is looked at
+constexpr Duration kIdle = 1s;     // also how often a resting rank shows that it lives
+constexpr Duration kSlice = 50ms;  // how long a wait goes on before the awaited rank is looked at
 constexpr Duration kSpin = 50us;
 
 void spin_until_rung(const collective::Group& group, uint32_t seen) {
@@ -37,8 +37,8 @@ Engine::~Engine() {
   for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
 }
 
-Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
-                                               size_t threshold) {
+Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name,
+                                               const std::vector<TensorSpec>& tensors, size_t threshold) {
   std::shared_ptr<Plan> plan;
   TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
     auto created = Plan::create(exchange, name, tensors, threshold);

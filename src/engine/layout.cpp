@@ -27,7 +27,8 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
     if (!fits) layout.buckets.push_back({tensor.dtype, layout.bytes, 0, 0});
     Bucket& bucket = layout.buckets.back();
     layout.places[i] = {layout.buckets.size() - 1, layout.bytes, tensor.count()};
-    const size_t bytes = (tensor.count() * size + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
+    const size_t bytes =
+        (tensor.count() * size + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
     bucket.count += bytes / size;
     bucket.tensors += 1;
     layout.bytes += bytes;

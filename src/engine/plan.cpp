@@ -33,12 +33,14 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
   if (!thresholds.ok()) return thresholds.status();
   for (int rank = 1; rank < group.size(); ++rank) {
     if (thresholds.value()[static_cast<size_t>(rank)] == thresholds.value()[0]) continue;
-    return group.fail({Code::kMismatch, text("rank ", rank, " has a fusion threshold of ",
-                                             thresholds.value()[static_cast<size_t>(rank)], " bytes, rank 0 of ",
-                                             thresholds.value()[0], "; set it alike everywhere")});
+    return group.fail(
+        {Code::kMismatch,
+         text("rank ", rank, " has a fusion threshold of ", thresholds.value()[static_cast<size_t>(rank)],
+              " bytes, rank 0 of ", thresholds.value()[0], "; set it alike everywhere")});
   }
   Layout layout = make_layout(tensors, threshold);
-  const size_t bytes = area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + posts_bytes(layout, group.size());
+  const size_t bytes =
+      area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + posts_bytes(layout, group.size());
   auto region = group.map(bytes, name);
   if (!region.ok()) return region.status();
   return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));
@@ -73,19 +75,22 @@ transport::Word& Plan::posted(Stage stage, int rank, size_t bucket) const {
 
 Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
   if (index >= tensors_.size()) {
-    return {Code::kInvalidArgument, text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
+    return {Code::kInvalidArgument,
+            text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
   }
   const TensorSpec& tensor = tensors_[index];
   if (count != layout_.places[index].count || dtype != tensor.dtype) {
-    return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(), " came as ", count, " x ",
-                                         tarantella::name_of(dtype), "; compile the model again after changing it")};
+    return {Code::kInvalidArgument,
+            text("the gradient of ", tensor.describe(), " came as ", count, " x ", tarantella::name_of(dtype),
+                 "; compile the model again after changing it")};
   }
   TensorState& state = states_[index];
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
                                          " was handed in twice in one step; is an optimizer applied twice?")};
   }
-  if (count != 0) std::memcpy(input(group_.rank()) + layout_.places[index].offset, data, count * size_of(dtype));
+  if (count != 0)
+    std::memcpy(input(group_.rank()) + layout_.places[index].offset, data, count * size_of(dtype));
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
@@ -96,7 +101,8 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   const size_t b = layout_.places[index].bucket;
   BucketState& bucket = buckets_[b];
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    posted(Stage::kArrived, group_.rank(), b).store(bucket.step.load(std::memory_order_relaxed), std::memory_order_release);
+    posted(Stage::kArrived, group_.rank(), b)
+        .store(bucket.step.load(std::memory_order_relaxed), std::memory_order_release);
     group_.ring();
   }
   return {};

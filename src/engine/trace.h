@@ -1,8 +1,8 @@
 #pragma once
 // The last things that happened to a plan's gradients, for tests, time lines and post-mortems.
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -28,7 +28,8 @@ class Trace {
   static constexpr size_t kCapacity = 4096;
 
   void add(Event event, size_t index) {
-    const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+    const auto now =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
     const std::lock_guard lock(mutex_);
     const Record record{now, event, static_cast<uint32_t>(index)};
     if (records_.size() < kCapacity) {

@@ -78,7 +78,8 @@ Result<Hello> read_hello(int socket, Deadline deadline) {
   Hello hello{};
   if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "a peer connected and said nothing");
   const ssize_t got = ::recv(socket, &hello, sizeof(hello), 0);
-  if (got != static_cast<ssize_t>(sizeof(hello))) return Status(Code::kMismatch, "a peer spoke another protocol");
+  if (got != static_cast<ssize_t>(sizeof(hello)))
+    return Status(Code::kMismatch, "a peer spoke another protocol");
   hello.version[sizeof(hello.version) - 1] = '\0';
   return hello;
 }
@@ -148,7 +149,8 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline)
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() || !is_same_user(peer.get())) continue;
-    const Result<Hello> hello = read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, deadline.left())));
+    const Result<Hello> hello =
+        read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, deadline.left())));
     if (!hello.ok()) continue;  // a foreign peer; ours are awaited until the deadline
     const Hello& said = hello.value();
     Status status;
@@ -156,8 +158,9 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline)
       status = {Code::kMismatch, text("rank ", said.rank, " runs tarantella ", said.version, ", rank 0 ",
                                       TARANTELLA_VERSION, "; install one version everywhere")};
     } else if (said.size != size || said.rank < 1 || said.rank >= size) {
-      status = {Code::kMismatch, text("a process says that it is rank ", said.rank, " of ", said.size,
-                                      ", but this node has ", size, " ranks; are two jobs using one TNT_JOB_ID?")};
+      status = {Code::kMismatch,
+                text("a process says that it is rank ", said.rank, " of ", said.size, ", but this node has ",
+                     size, " ranks; are two jobs using one TNT_JOB_ID?")};
     } else if (peers[static_cast<size_t>(said.rank)].valid()) {
       status = {Code::kMismatch, text("two processes say that they are rank ", said.rank,
                                       "; TNT_RANK must be different for each")};
@@ -181,7 +184,8 @@ Result<Fd> host(const std::string& job, int size, Deadline deadline) {
   const Address address = address_of(job);
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) {
     if (errno != EADDRINUSE) return Status::system("bind of the node's rendezvous", errno);
-    return Status(Code::kMismatch, text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?"));
+    return Status(Code::kMismatch,
+                  text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?"));
   }
   if (::listen(listener.get(), size) != 0) return Status::system("listen", errno);
   std::vector<Fd> peers(static_cast<size_t>(size));
@@ -200,7 +204,8 @@ Result<Fd> join(const std::string& job, int rank, int size, Deadline deadline) {
     if (!socket.valid()) return Status::system("socket", errno);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0) {
       if (!is_same_user(socket.get())) {
-        return Status(Code::kSystem, text("the rendezvous of job ", job, " belongs to another user; choose another TNT_JOB_ID"));
+        return Status(Code::kSystem, text("the rendezvous of job ", job,
+                                          " belongs to another user; choose another TNT_JOB_ID"));
       }
       const Hello hello = hello_of(rank, size);
       if (::send(socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello))) {
@@ -210,8 +215,9 @@ Result<Fd> join(const std::string& job, int rank, int size, Deadline deadline) {
       return Status::system("connect to the node's rendezvous", errno);
     }
     if (deadline.passed()) {
-      return Status(Code::kTimeout, text("rank ", rank, " found no rank 0 of job ", job,
-                                         " on this node in time; did it start, and with the same TNT_JOB_ID?"));
+      return Status(Code::kTimeout,
+                    text("rank ", rank, " found no rank 0 of job ", job,
+                         " on this node in time; did it start, and with the same TNT_JOB_ID?"));
     }
     std::this_thread::sleep_for(1ms);
   }

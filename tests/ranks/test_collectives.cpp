@@ -68,7 +68,9 @@ TEST_P(Collectives, AllgatherInRankOrder) {
     ASSERT_TRUE(status.ok()) << status.message();
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto right = values<int64_t>(rank, count);
-      EXPECT_EQ(std::memcmp(all.data() + static_cast<size_t>(rank) * count, right.data(), count * sizeof(int64_t)), 0);
+      EXPECT_EQ(
+          std::memcmp(all.data() + static_cast<size_t>(rank) * count, right.data(), count * sizeof(int64_t)),
+          0);
     }
   });
 }
@@ -120,7 +122,8 @@ TNT_ON_RANKS(Collectives, 1, 2, 3, 4, 5, 9);
 using Disagreements = OnRanks;
 
 /// All ranks must get a kMismatch whose text has `part`.
-void expect_mismatch(World& world, const std::string& part, const std::function<Status(Exchange&, int)>& operation) {
+void expect_mismatch(World& world, const std::string& part,
+                     const std::function<Status(Exchange&, int)>& operation) {
   world.run([&](engine::Engine& engine) {
     const int rank = engine.group().rank();
     const Status status = engine.call([&](Exchange& exchange) { return operation(exchange, rank); });
@@ -132,11 +135,13 @@ void expect_mismatch(World& world, const std::string& part, const std::function<
 }
 
 TEST_P(Disagreements, InCount) {
-  expect_mismatch(world_, "rank 1 called allreduce \"w\" of 4 x float32 while rank 0 called allreduce \"w\" of 3 x float32",
-                  [](Exchange& exchange, int rank) {
-                    std::vector<float> data(8);
-                    return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32, "w");
-                  });
+  expect_mismatch(
+      world_,
+      "rank 1 called allreduce \"w\" of 4 x float32 while rank 0 called allreduce \"w\" of 3 x float32",
+      [](Exchange& exchange, int rank) {
+        std::vector<float> data(8);
+        return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32, "w");
+      });
 }
 
 TEST_P(Disagreements, InOperation) {
@@ -158,10 +163,13 @@ TEST_P(Disagreements, InName) {
 TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   world_.run([&](engine::Engine& engine) {
     float data = 0;
-    EXPECT_EQ(engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, 99, ""); }).code(),
-              Code::kInvalidArgument);
-    EXPECT_EQ(engine.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, static_cast<DType>(77), ""); }).code(),
-              Code::kInvalidArgument);
+    EXPECT_EQ(
+        engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, 99, ""); }).code(),
+        Code::kInvalidArgument);
+    EXPECT_EQ(
+        engine.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, static_cast<DType>(77), ""); })
+            .code(),
+        Code::kInvalidArgument);
     EXPECT_TRUE(engine.call([](Exchange& e) { return barrier(e, ""); }).ok());
   });
 }

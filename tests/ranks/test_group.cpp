@@ -1,5 +1,4 @@
 #include "collective/group.h"
-
 #include "collective/operations.h"
 #include "world.h"
 
@@ -86,7 +85,8 @@ TEST(GroupOnFake, NamesTheDead) {
     }
     const Status status = group.value()->sync("step 5");
     EXPECT_EQ(status.code(), Code::kPeerLost);
-    EXPECT_NE(status.message().find("waits in step 5: rank 2 has died"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("waits in step 5: rank 2 has died"), std::string::npos)
+        << status.message();
   });
 }
 

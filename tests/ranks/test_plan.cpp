@@ -1,5 +1,3 @@
-#include "engine/plan.h"
-
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -7,6 +5,7 @@
 #include <random>
 
 #include "collective/operations.h"
+#include "engine/plan.h"
 #include "world.h"
 
 namespace tarantella::engine {
@@ -25,7 +24,8 @@ class Step {
   }
   Status wait() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; })) return {Code::kTimeout, "test"};
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; }))
+      return {Code::kTimeout, "test"};
     return status_;
   }
 
@@ -49,16 +49,25 @@ double element(int rank, int step, size_t tensor, size_t i) {
 
 template <typename T>
 void fill(void* data, int rank, int step, size_t tensor, size_t count) {
-  for (size_t i = 0; i < count; ++i) static_cast<T*>(data)[i] = static_cast<T>(element(rank, step, tensor, i));
+  for (size_t i = 0; i < count; ++i)
+    static_cast<T*>(data)[i] = static_cast<T>(element(rank, step, tensor, i));
 }
 
 std::vector<std::byte> gradient(const TensorSpec& spec, int rank, int step, size_t tensor) {
   std::vector<std::byte> data(spec.count() * size_of(spec.dtype) + 1);
   switch (spec.dtype) {
-    case DType::kFloat32: fill<float>(data.data(), rank, step, tensor, spec.count()); break;
-    case DType::kFloat64: fill<double>(data.data(), rank, step, tensor, spec.count()); break;
-    case DType::kInt32: fill<int32_t>(data.data(), rank, step, tensor, spec.count()); break;
-    case DType::kInt64: fill<int64_t>(data.data(), rank, step, tensor, spec.count()); break;
+    case DType::kFloat32:
+      fill<float>(data.data(), rank, step, tensor, spec.count());
+      break;
+    case DType::kFloat64:
+      fill<double>(data.data(), rank, step, tensor, spec.count());
+      break;
+    case DType::kInt32:
+      fill<int32_t>(data.data(), rank, step, tensor, spec.count());
+      break;
+    case DType::kInt64:
+      fill<int64_t>(data.data(), rank, step, tensor, spec.count());
+      break;
   }
   return data;
 }
@@ -75,10 +84,14 @@ bool is_sum(const void* data, int size, int step, size_t tensor, size_t count) {
 
 bool is_right(const TensorSpec& spec, const void* data, int size, int step, size_t tensor) {
   switch (spec.dtype) {
-    case DType::kFloat32: return is_sum<float>(data, size, step, tensor, spec.count());
-    case DType::kFloat64: return is_sum<double>(data, size, step, tensor, spec.count());
-    case DType::kInt32: return is_sum<int32_t>(data, size, step, tensor, spec.count());
-    case DType::kInt64: return is_sum<int64_t>(data, size, step, tensor, spec.count());
+    case DType::kFloat32:
+      return is_sum<float>(data, size, step, tensor, spec.count());
+    case DType::kFloat64:
+      return is_sum<double>(data, size, step, tensor, spec.count());
+    case DType::kInt32:
+      return is_sum<int32_t>(data, size, step, tensor, spec.count());
+    case DType::kInt64:
+      return is_sum<int64_t>(data, size, step, tensor, spec.count());
   }
   return false;
 }
@@ -118,7 +131,8 @@ TEST_P(Plans, SumEveryTensorEveryStep) {
       const auto plan = engine.add_plan("gradients", specs, threshold);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       for (int step = 0; step < 20; ++step) {
-        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step, first_to_last(specs.size()));
+        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step,
+                 first_to_last(specs.size()));
       }
     });
   }
@@ -201,16 +215,19 @@ TEST_P(Plans, GiveTheSameBitsOnAllRanksAndInAllRuns) {
       std::vector<float> data(9999);
       for (float& value : data) value = static_cast<float>(random()) * 1e-7F;
       Step all(1);
-      ASSERT_TRUE(plan.value()->submit(0, data.data(), data.size(), DType::kFloat32,
-                                       [&](const Status& status, const void* result) {
-                                         const auto* sums = static_cast<const float*>(result);
-                                         const std::lock_guard lock(mutex);
-                                         results.emplace_back(sums, sums + 9999);
-                                         all.done(status);
-                                       }).ok());
+      ASSERT_TRUE(plan.value()
+                      ->submit(0, data.data(), data.size(), DType::kFloat32,
+                               [&](const Status& status, const void* result) {
+                                 const auto* sums = static_cast<const float*>(result);
+                                 const std::lock_guard lock(mutex);
+                                 results.emplace_back(sums, sums + 9999);
+                                 all.done(status);
+                               })
+                      .ok());
       ASSERT_TRUE(all.wait().ok());
       // nobody may leave (and unmap nothing, but fail the peers) before all have read
-      ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+      ASSERT_TRUE(
+          engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
     });
   }
   for (const auto& result : results) EXPECT_TRUE(result == results[0]);
@@ -223,11 +240,13 @@ using PlansThatFail = OnRanks;
 TEST_P(PlansThatFail, NameTheFirstTensorThatDiffers) {
   world_.run([&](Engine& engine) {
     auto specs = some_tensors();
-    if (engine.group().rank() == 1) specs.insert(specs.begin() + 2, {"extra/kernel", DType::kFloat32, {10, 10}});
+    if (engine.group().rank() == 1)
+      specs.insert(specs.begin() + 2, {"extra/kernel", DType::kFloat32, {10, 10}});
     const auto plan = engine.add_plan("model \"lenet\"", specs, 0);
     EXPECT_EQ(plan.status().code(), Code::kMismatch);
-    EXPECT_NE(plan.status().message().find("rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 9, rank 0 has "
-                                           "\"c\" float64 [33] (of 8)"),
+    EXPECT_NE(plan.status().message().find(
+                  "rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 9, rank 0 has "
+                  "\"c\" float64 [33] (of 8)"),
               std::string::npos)
         << plan.status().message();
   });
@@ -237,7 +256,8 @@ TEST_P(PlansThatFail, RefuseAnotherThreshold) {
   world_.run([&](Engine& engine) {
     const auto plan = engine.add_plan("gradients", some_tensors(), engine.group().rank() == 1 ? 5 : 6);
     EXPECT_EQ(plan.status().code(), Code::kMismatch);
-    EXPECT_NE(plan.status().message().find("fusion threshold of 5 bytes"), std::string::npos) << plan.status().message();
+    EXPECT_NE(plan.status().message().find("fusion threshold of 5 bytes"), std::string::npos)
+        << plan.status().message();
   });
 }
 
@@ -270,12 +290,15 @@ TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
     ASSERT_TRUE(plan.ok());
     Status status;
     if (engine.group().rank() == 1) {  // one batch less: it is at the end of its epoch already
-      status = engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "epoch end"); });
+      status = engine.call(
+          [](collective::Exchange& exchange) { return collective::barrier(exchange, "epoch end"); });
     } else {
       const std::vector<float> data(10);
       Step all(1);
-      ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32,
-                                       [&](const Status& reported, const void*) { all.done(reported); }).ok());
+      ASSERT_TRUE(plan.value()
+                      ->submit(0, data.data(), 10, DType::kFloat32,
+                               [&](const Status& reported, const void*) { all.done(reported); })
+                      .ok());
       status = all.wait();
     }
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
@@ -289,12 +312,16 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
     ASSERT_TRUE(plan.ok());
     const std::vector<float> data(10);
     const Done never = [](const Status&, const void*) { FAIL(); };
-    EXPECT_EQ(plan.value()->submit(2, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument);
+    EXPECT_EQ(plan.value()->submit(2, data.data(), 10, DType::kFloat32, never).code(),
+              Code::kInvalidArgument);
     EXPECT_EQ(plan.value()->submit(0, data.data(), 9, DType::kFloat32, never).code(), Code::kInvalidArgument);
     EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kInt32, never).code(), Code::kInvalidArgument);
-    ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32, [](const Status&, const void*) {}).ok());
-    EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument) << "twice";
-    ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(
+        plan.value()->submit(0, data.data(), 10, DType::kFloat32, [](const Status&, const void*) {}).ok());
+    EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument)
+        << "twice";
+    ASSERT_TRUE(
+        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
   });
 }
 
@@ -309,13 +336,18 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
     const std::vector<float> data(10);
     Step last(1);
     Step first(1);
-    ASSERT_TRUE(plan.value()->submit(1, data.data(), 10, DType::kFloat32,
-                                     [&](const Status& status, const void*) { last.done(status); }).ok());
+    ASSERT_TRUE(plan.value()
+                    ->submit(1, data.data(), 10, DType::kFloat32,
+                             [&](const Status& status, const void*) { last.done(status); })
+                    .ok());
     ASSERT_TRUE(last.wait().ok());  // done while "first" is still being computed
-    ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32,
-                                     [&](const Status& status, const void*) { first.done(status); }).ok());
+    ASSERT_TRUE(plan.value()
+                    ->submit(0, data.data(), 10, DType::kFloat32,
+                             [&](const Status& status, const void*) { first.done(status); })
+                    .ok());
     ASSERT_TRUE(first.wait().ok());
-    ASSERT_TRUE(engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(
+        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
   });
 }
 

@@ -77,7 +77,7 @@ inline std::string name_of_world(const testing::TestParamInfo<std::tuple<std::st
 
 }  // namespace tarantella
 
-#define TNT_ON_RANKS(suite, ...)                                                                              \
-  INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                                 \
+#define TNT_ON_RANKS(suite, ...)                                                                           \
+  INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                              \
                            testing::Combine(testing::Values("fake", "shm"), testing::Values(__VA_ARGS__)), \
                            ::tarantella::name_of_world)

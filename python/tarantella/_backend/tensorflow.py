@@ -93,7 +93,8 @@ def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
     if gradient is None:
         return None
     gradient = tf.convert_to_tensor(gradient)
-    return tf.where(condition, tf.zeros_like(gradient), gradient)
+    # Not tf.where: it would copy every gradient in every step for the rare batch that is too small.
+    return tf.cond(condition, lambda: tf.zeros_like(gradient), lambda: gradient)
 
 
 def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:

@@ -55,4 +55,7 @@ def distribute(
     sliced = dataset.enumerate().map(lambda index, batch: slicer.cut(index, batch))
     options = tf.data.Options()
     options.deterministic = True
+    if dataset.options().autotune.enabled is None:
+        # Its thread delays the end of every epoch by up to its period, which doubles each time.
+        options.autotune.enabled = False
     return sliced.with_options(options).prefetch(2)

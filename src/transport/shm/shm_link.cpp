@@ -46,7 +46,10 @@ Result<Mapping> map_file(int fd, size_t offset, size_t bytes) {
 class SharedRegion {
  public:
   SharedRegion(std::shared_ptr<Fd> memory, Mapping mapping, size_t offset, int size)
-      : memory_(std::move(memory)), mapping_(std::move(mapping)), offset_(offset), size_(static_cast<uint32_t>(size)) {}
+      : memory_(std::move(memory)),
+        mapping_(std::move(mapping)),
+        offset_(offset),
+        size_(static_cast<uint32_t>(size)) {}
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
   ~SharedRegion() {
@@ -68,7 +71,10 @@ class SharedRegion {
 class ShmLink final : public Link {
  public:
   ShmLink(Fd memory, Mapping seats, int rank, int size)
-      : memory_(std::make_shared<Fd>(std::move(memory))), seats_(std::move(seats)), rank_(rank), size_(size) {}
+      : memory_(std::make_shared<Fd>(std::move(memory))),
+        seats_(std::move(seats)),
+        rank_(rank),
+        size_(size) {}
 
   ~ShmLink() override { seat(rank_).state.store(kClosed, std::memory_order_release); }
 
@@ -80,7 +86,8 @@ class ShmLink final : public Link {
     lock.l_whence = SEEK_SET;
     lock.l_start = rank_;
     lock.l_len = 1;
-    if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
+    if (::fcntl(memory_->get(), F_SETLK, &lock) != 0)
+      return Status::system("lock of this rank's seat", errno);
     Seat& own = seat(rank_);
     ::sched_getaffinity(0, sizeof(own.cores), &own.cores);
     own.pid.store(::getpid(), std::memory_order_relaxed);
@@ -137,9 +144,7 @@ class ShmLink final : public Link {
   }
 
  private:
-  Seat& seat(int rank) const {
-    return reinterpret_cast<Seat*>(seats_.bytes().data())[rank];
-  }
+  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(seats_.bytes().data())[rank]; }
 
   const std::shared_ptr<Fd> memory_;
   const Mapping seats_;
@@ -154,7 +159,8 @@ Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, in
   auto memory = runtime::rendezvous(job, rank, size, deadline);
   if (!memory.ok()) return memory.status();
   const size_t seats_bytes = round_up(sizeof(Seat) * static_cast<size_t>(size), kPage);
-  if (seats_bytes > kRegionAlignment) return Status(Code::kInvalidArgument, text(size, " ranks are too many for a node"));
+  if (seats_bytes > kRegionAlignment)
+    return Status(Code::kInvalidArgument, text(size, " ranks are too many for a node"));
   auto seats = map_file(memory.value().get(), 0, seats_bytes);
   if (!seats.ok()) return seats.status();
   auto link = std::make_unique<ShmLink>(std::move(memory).value(), std::move(seats).value(), rank, size);

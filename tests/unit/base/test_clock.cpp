@@ -1,6 +1,6 @@
-#include "base/clock.h"
-
 #include <gtest/gtest.h>
+
+#include "base/clock.h"
 
 namespace tarantella {
 namespace {

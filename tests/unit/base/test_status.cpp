@@ -1,8 +1,8 @@
-#include "base/status.h"
-
 #include <gtest/gtest.h>
 
 #include <cerrno>
+
+#include "base/status.h"
 
 namespace tarantella {
 namespace {
@@ -20,7 +20,8 @@ TEST(Status, IsOkByDefault) {
 TEST(Status, NamesTheSystemsError) {
   const Status status = Status::system("mmap of 5 bytes", ENOMEM);
   EXPECT_EQ(status.code(), Code::kSystem);
-  EXPECT_NE(status.message().find("mmap of 5 bytes: Cannot allocate memory"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("mmap of 5 bytes: Cannot allocate memory"), std::string::npos)
+      << status.message();
 }
 
 TEST(Status, ReturnsEarlyOnError) {

@@ -12,7 +12,9 @@
 
 namespace {
 
-tnt_options options_of(const std::string& job, int rank, int size) { return {rank, size, job.c_str(), 30, 60, 1}; }
+tnt_options options_of(const std::string& job, int rank, int size) {
+  return {rank, size, job.c_str(), 30, 60, 1};
+}
 
 tnt_context* connect(const std::string& job, int rank, int size) {
   const tnt_options options = options_of(job, rank, size);
@@ -36,8 +38,9 @@ TEST(CInterface, SumsBetweenProcesses) {
     if (child == 0) {
       tnt_context* context = connect(job, rank, kSize);
       std::vector<double> data(200'000, rank);
-      const bool right = tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x") == TNT_OK &&
-                         data.back() == 6;
+      const bool right =
+          tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x") == TNT_OK &&
+          data.back() == 6;
       tnt_context_destroy(context);
       ::_exit(right ? 0 : 1);
     }
@@ -45,7 +48,8 @@ TEST(CInterface, SumsBetweenProcesses) {
   }
   tnt_context* context = connect(job, 0, kSize);
   std::vector<double> data(200'000, 0);
-  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x"), TNT_OK) << tnt_last_error();
+  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x"), TNT_OK)
+      << tnt_last_error();
   EXPECT_EQ(data.front(), 6);
   tnt_context_destroy(context);
   for (const pid_t child : children) {

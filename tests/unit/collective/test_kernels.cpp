@@ -1,5 +1,3 @@
-#include "collective/kernels.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "collective/kernels.h"
 #include "collective/kernels_isa.h"
 
 namespace tarantella::collective {
@@ -74,7 +73,8 @@ TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
     for (const size_t count : {0, 1, 7, 16, 2047, 2048, 2049, 10000}) {
       const auto inputs = this->random_inputs(n, count);
       std::vector<TypeParam> output(count);
-      sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), n, reinterpret_cast<std::byte*>(output.data()), count);
+      sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), n,
+          reinterpret_cast<std::byte*>(output.data()), count);
       const auto right = this->expected(inputs);
       ASSERT_TRUE(count == 0 || std::memcmp(output.data(), right.data(), count * sizeof(TypeParam)) == 0)
           << n << " inputs, " << count << " elements";
@@ -88,7 +88,8 @@ TYPED_TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   const auto right = this->expected(inputs);
   const auto check = [&](auto kernel) {
     std::vector<TypeParam> output(kCount);
-    kernel(Of<TypeParam>::kDType, this->pointers(inputs).data(), 5, reinterpret_cast<std::byte*>(output.data()), kCount);
+    kernel(Of<TypeParam>::kDType, this->pointers(inputs).data(), 5,
+           reinterpret_cast<std::byte*>(output.data()), kCount);
     EXPECT_EQ(std::memcmp(output.data(), right.data(), kCount * sizeof(TypeParam)), 0);
   };
   check(baseline::sum);
@@ -102,7 +103,8 @@ TYPED_TEST(Kernels, MaySumIntoTheFirstTwoInputs) {
   for (const size_t into : {0, 1}) {
     auto inputs = this->random_inputs(4, 3000);
     const auto right = this->expected(inputs);
-    sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), 4, reinterpret_cast<std::byte*>(inputs[into].data()), 3000);
+    sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), 4,
+        reinterpret_cast<std::byte*>(inputs[into].data()), 3000);
     EXPECT_EQ(inputs[into], right);
   }
 }
@@ -111,7 +113,8 @@ TEST(KernelsOfIntegers, WrapAround) {
   const int32_t most = std::numeric_limits<int32_t>::max();
   const int32_t one = 1;
   int32_t output = 0;
-  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&most), reinterpret_cast<const std::byte*>(&one)};
+  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&most),
+                               reinterpret_cast<const std::byte*>(&one)};
   sum(DType::kInt32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
   EXPECT_EQ(output, std::numeric_limits<int32_t>::min());
 }
@@ -120,7 +123,8 @@ TEST(KernelsOfFloats, PassOnNotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float one = 1;
   float output = 0;
-  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&one), reinterpret_cast<const std::byte*>(&nan)};
+  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&one),
+                               reinterpret_cast<const std::byte*>(&nan)};
   sum(DType::kFloat32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
   EXPECT_TRUE(std::isnan(output));
 }

@@ -1,8 +1,8 @@
-#include "engine/layout.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "engine/layout.h"
 
 namespace tarantella::engine {
 namespace {

@@ -1,6 +1,6 @@
-#include "engine/trace.h"
-
 #include <gtest/gtest.h>
+
+#include "engine/trace.h"
 
 namespace tarantella::engine {
 namespace {

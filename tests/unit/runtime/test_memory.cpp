@@ -1,10 +1,10 @@
-#include "runtime/memory.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "runtime/memory.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -29,7 +29,8 @@ class Root : public testing::Test {
 };
 
 TEST_F(Root, TakesMemAvailable) {
-  put("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:        10 kB\nMemAvailable:   500 kB\nBuffers: 1 kB\n");
+  put("/proc/meminfo",
+      "MemTotal:       1000 kB\nMemFree:        10 kB\nMemAvailable:   500 kB\nBuffers: 1 kB\n");
   EXPECT_EQ(available_memory(path_), 500u * 1024);
 }
 

@@ -1,5 +1,3 @@
-#include "runtime/rendezvous.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,12 +7,13 @@
 #include <vector>
 
 #include "job_name.h"
+#include "runtime/rendezvous.h"
 
 namespace tarantella::runtime {
 namespace {
 
 ino_t inode_of(const Fd& fd) {
-  struct stat found {};
+  struct stat found{};
   ::fstat(fd.get(), &found);
   return found.st_ino;
 }
@@ -89,7 +88,8 @@ TEST(Rendezvous, ChecksItsArguments) {
   EXPECT_EQ(rendezvous("job", 2, 2, Deadline::after(1s)).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(rendezvous("job", -1, 2, Deadline::after(1s)).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(rendezvous("", 0, 1, Deadline::after(1s)).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(rendezvous(std::string(65, 'x'), 0, 1, Deadline::after(1s)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(rendezvous(std::string(65, 'x'), 0, 1, Deadline::after(1s)).status().code(),
+            Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -128,10 +128,10 @@ uint64_t resident_bytes_of_memory_files() {
   uint64_t blocks = 0;
   for (int fd = 0; fd < 64; ++fd) {
     char name[64] = {};
-    struct stat found {};
+    struct stat found{};
     const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    if (::readlink(link.c_str(), name, sizeof(name) - 1) > 0 && std::string(name).find("memfd:tarantella") != std::string::npos &&
-        ::fstat(fd, &found) == 0) {
+    if (::readlink(link.c_str(), name, sizeof(name) - 1) > 0 &&
+        std::string(name).find("memfd:tarantella") != std::string::npos && ::fstat(fd, &found) == 0) {
       blocks += static_cast<uint64_t>(found.st_blocks);
     }
   }
