@@ -137,3 +137,33 @@ json.dump(_runtime.context().trace(plan), open(f"{sys.argv[1]}/{tnt.get_rank()}.
         reduced = [time for time, event, _ in events if event == "reduced"]
         steps = [submits[i : i + tensors] for i in range(0, len(submits) - tensors + 1, tensors)]
         assert any(step[0] < time < step[-1] for step in steps for time in reduced)
+
+
+def test_limits_are_said_once_by_the_master(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+words = np.random.default_rng(0).integers(0, 9, (16, 5)); tags = words % 3
+model = tnt.Model(keras.Sequential([
+    keras.Input((5,)), keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.BatchNormalization(),
+    keras.layers.Dense(3)]))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1, reduction="mean_with_sample_weight")
+model.compile(optimizer="sgd", loss=loss, jit_compile=True)
+for _ in range(2):
+    model.fit(words, tags, sample_weight=np.ones((16, 5)), batch_size=8, verbose=0)
+model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size=8, verbose=0)
+""".replace("for _", "import tensorflow as tf\nfor _")
+    )
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.lines if "tarantella: WARNING" in line]
+    for part in (
+        "sparse gradient of",
+        "BatchNormalization",
+        "ignore_class=1",
+        "mean_with_sample_weight",
+        "masked outputs",
+        "jit_compile=True",
+        "batch_size=8 is ignored",
+    ):
+        assert len([line for line in said if part in line]) == 1, (part, ended.err)
