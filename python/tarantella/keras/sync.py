@@ -40,7 +40,7 @@ def agree(what: str, lines: Sequence[str], cure: str) -> None:
     others = [rank for rank, description in enumerate(descriptions) if description != master]
     mine = descriptions[others[0]]
     place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
-    first = [d[place] if place < len(d) else "nothing" for d in (master, mine)]
+    first = [d[place] if place < len(d) else "no more" for d in (master, mine)]
     ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
     verb = "differs" if len(others) == 1 else "differ"
     raise MismatchError(
@@ -69,10 +69,12 @@ def agree_on_variables(model: Any) -> None:
     """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
     trainable = {id(v) for v in model.trainable_variables}
     lines = [
-        f"variable {v.path!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
-        for v in variables(model)
+        f"{v.path!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
+        for v in model.variables
     ]
-    agree("the model's variables", lines, "build and compile the same model on every rank")
+    agree("the model's variables", lines, "build the same model on every rank")
+    lines = [f"{v.path!r} {v.dtype} {tuple(v.shape)}" for v in _optimizer_variables(model)]
+    agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
 def broadcast(model: Any) -> None:
