@@ -137,12 +137,21 @@ Status Group::failure() const {
 
 void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
 
-void Group::ring() {
+void Group::ring(int rank) {
+  Seat& rung = seat(rank);
+  rung.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(rung.bell);
+}
+
+void Group::ring_others() {
   for (int other = 0; other < size(); ++other) {
-    Seat& rung = seat(other);
-    rung.bell.fetch_add(1, std::memory_order_seq_cst);
-    if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(rung.bell);
+    if (other != rank()) ring(other);
   }
+}
+
+void Group::ring() {
+  ring_others();
+  ring(rank());
 }
 
 uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_seq_cst); }

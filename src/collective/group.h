@@ -59,7 +59,9 @@ class Group {
   /// Says that this process runs; called now and then by the progress thread.
   void beat();
 
-  /// Rings the bell of every rank (this one's, too): something changed that its progress thread should see.
+  /// Rings the bell of every other rank: something changed that its progress thread should see.
+  void ring_others();
+  /// As ring_others(), and this rank's own bell.
   void ring();
   uint32_t bell() const;
   /// Sleeps until the bell differs from `seen` or `at_most` has passed.
@@ -88,6 +90,7 @@ class Group {
 
   Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control);
   Seat& seat(int rank) const { return seats_[rank]; }
+  void ring(int rank);
   Status await_step(int rank, uint32_t target, const std::string& what);
 
   const std::unique_ptr<transport::Link> link_;

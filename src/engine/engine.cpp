@@ -66,38 +66,40 @@ std::vector<std::shared_ptr<Plan>> Engine::plans() {
 
 void Engine::run() {
   std::optional<collective::Watch> watch;
+  int watched = -1;
   while (!stopping_.load()) {
     const uint32_t seen = group_->bell();
     group_->beat();
-    bool moved = false;
+    const Status failure = group_->failure();
     int awaited = -1;
     bool only_waiting = false;
     std::string what;
-    const Status failure = group_->failure();
     for (const auto& plan : plans()) {
       if (!failure.ok()) {
         plan->fail(failure);
         continue;
       }
-      moved |= plan->advance();
+      plan->advance();
       const int rank = plan->awaited_rank();
       if (rank < 0) continue;
       awaited = rank;
       only_waiting = plan->all_submitted();
-      if (!watch) what = plan->describe();
+      what = plan->describe();
     }
-    if (moved) {
-      watch.reset();
-    } else if (awaited < 0 || !failure.ok()) {
+    if (awaited < 0) {
       watch.reset();
       group_->sleep_until_rung(seen, kIdle);
-    } else {
-      if (only_waiting && group_->own_cores()) spin_until_rung(*group_, seen);
-      group_->sleep_until_rung(seen, kSlice);
-      if (group_->bell() != seen) continue;
-      if (!watch) watch.emplace(*group_, collective::Wait::kGradients, what);
-      (void)watch->check(awaited);  // a failure is seen at the top
+      continue;
     }
+    if (only_waiting && group_->own_cores()) spin_until_rung(*group_, seen);
+    group_->sleep_until_rung(seen, kSlice);
+    if (group_->bell() != seen || awaited != watched) {
+      watch.reset();
+      watched = awaited;
+      continue;
+    }
+    if (!watch) watch.emplace(*group_, collective::Wait::kGradients, what);
+    (void)watch->check(awaited);  // a failure is seen at the top
   }
 }
 

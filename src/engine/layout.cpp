@@ -1,8 +1,17 @@
 #include "engine/layout.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 
 namespace tarantella::engine {
+namespace {
+
+size_t round_up(size_t bytes) {
+  return (bytes + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
+}
+
+}  // namespace
 
 size_t TensorSpec::count() const {
   size_t product = 1;
@@ -17,21 +26,28 @@ std::string TensorSpec::describe() const {
 }
 
 Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
+  threshold = round_up(threshold);
   Layout layout;
   layout.places.resize(tensors.size());
   for (size_t i = tensors.size(); i-- > 0;) {
-    const TensorSpec& tensor = tensors[i];
-    const size_t size = size_of(tensor.dtype);
-    const bool fits = !layout.buckets.empty() && layout.buckets.back().dtype == tensor.dtype &&
-                      layout.buckets.back().count * size < threshold;
-    if (!fits) layout.buckets.push_back({tensor.dtype, layout.bytes, 0, 0});
-    Bucket& bucket = layout.buckets.back();
-    layout.places[i] = {layout.buckets.size() - 1, layout.bytes, tensor.count()};
-    const size_t bytes =
-        (tensor.count() * size + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
-    bucket.count += bytes / size;
-    bucket.tensors += 1;
-    layout.bytes += bytes;
+    const DType dtype = tensors[i].dtype;
+    const size_t bytes = tensors[i].count() * size_of(dtype);
+    auto& buckets = layout.buckets;
+    const auto is_full = [&](const Bucket& bucket) { return bucket.bytes >= threshold || bucket.dtype != dtype; };
+    Place& place = layout.places[i];
+    size_t left = round_up(bytes);
+    place = {layout.bytes, bytes, 0, 0};
+    for (bool first = true; first || left > 0; first = false) {
+      if (buckets.empty() || is_full(buckets.back())) buckets.push_back({dtype, layout.bytes, 0, {}});
+      Bucket& bucket = buckets.back();
+      const size_t part = threshold == 0 ? left : std::min(left, threshold - bucket.bytes);
+      bucket.bytes += part;
+      bucket.tensors.push_back(i);
+      layout.bytes += part;
+      left -= part;
+      if (first) place.first_bucket = buckets.size() - 1;
+    }
+    place.last_bucket = buckets.size() - 1;
   }
   return layout;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Where each tensor of a plan lies: which bucket, and where in a rank's input area and in the result area.
+// Where each tensor of a plan lies in a rank's input area and in the result area, and how the areas are cut into
+// buckets.
 
 #include <cstdint>
 #include <string>
@@ -20,17 +21,19 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
+/// A range of the areas that is summed as one.
 struct Bucket {
   DType dtype;
-  size_t offset;  ///< bytes from the start of an area, a multiple of kAlignment
-  size_t count;   ///< elements, the padding between tensors included
-  size_t tensors;
+  size_t offset;                ///< bytes from the start of an area, a multiple of kAlignment
+  size_t bytes;                 ///< a multiple of kAlignment: padding between tensors is summed, too
+  std::vector<size_t> tensors;  ///< those that lie in it, wholly or in part
 };
 
 struct Place {
-  size_t bucket;
-  size_t offset;  ///< bytes from the start of an area, a multiple of kAlignment
-  size_t count;   ///< elements
+  size_t offset;        ///< bytes from the start of an area, a multiple of kAlignment
+  size_t bytes;         ///< without padding
+  size_t first_bucket;  ///< a tensor lies in one or more buckets, which follow one another
+  size_t last_bucket;
 };
 
 struct Layout {
@@ -41,8 +44,9 @@ struct Layout {
   size_t bytes = 0;           ///< of an area
 };
 
-/// Fills buckets from the last tensor to the first, since the backward pass makes the last layer's gradients
-/// first. A bucket is closed when it holds `threshold` bytes or the dtype changes; 0 gives every tensor its own.
+/// Lays tensors out from the last to the first, since the backward pass makes the last layer's gradients first, and
+/// cuts what has one dtype into buckets of `threshold` bytes (rounded up to kAlignment): small tensors share a
+/// bucket, a large one is summed in part while the rest is still being copied. 0 gives every tensor its own bucket.
 Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold);
 
 }  // namespace tarantella::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collective/kernels.h"
 #include "engine/compare.h"
@@ -17,6 +18,8 @@ size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * 
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
 
 size_t area_bytes(const Layout& layout) { return round_up(layout.bytes, kPage); }
+
+size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
 
 size_t posts_bytes(const Layout& layout, int size) {
   return 2 * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
@@ -55,10 +58,9 @@ Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> t
       region_(std::move(region)),
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
-      members_(layout_.buckets.size()),
       unsubmitted_(tensors_.size()) {
-  for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors;
-  for (size_t i = 0; i < tensors_.size(); ++i) members_[layout_.places[i].bucket].push_back(i);
+  for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors.size();
+  for (size_t i = 0; i < tensors_.size(); ++i) states_[i].open_buckets = bucket_count(layout_.places[i]);
 }
 
 std::byte* Plan::input(int rank) const {
@@ -79,31 +81,41 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
             text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
   }
   const TensorSpec& tensor = tensors_[index];
-  if (count != layout_.places[index].count || dtype != tensor.dtype) {
+  const Place& place = layout_.places[index];
+  if (dtype != tensor.dtype || count * size_of(dtype) != place.bytes) {
     return {Code::kInvalidArgument,
             text("the gradient of ", tensor.describe(), " came as ", count, " x ", tarantella::name_of(dtype),
                  "; compile the model again after changing it")};
   }
   TensorState& state = states_[index];
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
-    return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
-                                         " was handed in twice in one step; is an optimizer applied twice?")};
+    return {Code::kInvalidArgument,
+            text("the gradient of ", tensor.describe(),
+                 " was handed in twice in one step; is an optimizer applied twice?")};
   }
-  if (count != 0)
-    std::memcpy(input(group_.rank()) + layout_.places[index].offset, data, count * size_of(dtype));
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
-    state.done = std::move(done);
   }
   trace_.add(Event::kSubmit, index);
-  unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-  const size_t b = layout_.places[index].bucket;
-  BucketState& bucket = buckets_[b];
-  if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    posted(Stage::kArrived, group_.rank(), b)
-        .store(bucket.step.load(std::memory_order_relaxed), std::memory_order_release);
-    group_.ring();
+  const auto* source = static_cast<const std::byte*>(data);
+  for (size_t b = place.first_bucket; b <= place.last_bucket; ++b) {
+    const Bucket& bucket = layout_.buckets[b];
+    const size_t begin = std::max(place.offset, bucket.offset);
+    const size_t end = std::min(place.offset + place.bytes, bucket.offset + bucket.bytes);
+    if (begin < end) std::memcpy(input(group_.rank()) + begin, source + (begin - place.offset), end - begin);
+    if (b == place.last_bucket) {
+      // from here on the caller's data is not needed any more, so a failure may call back at any time
+      const std::lock_guard lock(mutex_);
+      if (!failure_.ok()) return failure_;
+      state.done = std::move(done);
+      unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    BucketState& filled = buckets_[b];
+    if (filled.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      post(Stage::kArrived, b, filled.step.load(std::memory_order_relaxed));
+      advance();
+    }
   }
   return {};
 }
@@ -115,71 +127,81 @@ int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
   return -1;
 }
 
-bool Plan::advance() {
-  bool moved = false;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    BucketState& bucket = buckets_[b];
-    const uint32_t step = bucket.step.load(std::memory_order_relaxed);
-    if (bucket.phase == Phase::kFilling &&
-        posted(Stage::kArrived, group_.rank(), b).load(std::memory_order_acquire) == step) {
-      bucket.phase = Phase::kArrived;
-    }
-    if (bucket.phase == Phase::kArrived && first_behind(Stage::kArrived, b, step) < 0) {
-      reduce(b);
-      bucket.phase = Phase::kReduced;
-      posted(Stage::kReduced, group_.rank(), b).store(step, std::memory_order_release);
-      group_.ring();
-      moved = true;
-    }
-    if (bucket.phase == Phase::kReduced && first_behind(Stage::kReduced, b, step) < 0) {
-      complete(b);
-      moved = true;
-    }
+void Plan::post(Stage stage, size_t bucket, uint32_t step) {
+  posted(stage, group_.rank(), bucket).store(step, std::memory_order_release);
+  group_.ring_others();
+}
+
+void Plan::advance() {
+  if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
+  std::vector<Finished> finished;
+  uint32_t served = 0;
+  do {
+    served = requests_.load(std::memory_order_acquire);
+    for (size_t b = 0; b < buckets_.size(); ++b) advance_bucket(b, finished);
+  } while (!requests_.compare_exchange_strong(served, 0, std::memory_order_acq_rel));
+  // outside the section above: what a callback sets free may submit and advance again
+  for (const Finished& each : finished) {
+    if (each.done) each.done({}, result() + layout_.places[each.tensor].offset);
   }
-  return moved;
+}
+
+void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
+  BucketState& bucket = buckets_[b];
+  const uint32_t step = bucket.step.load(std::memory_order_relaxed);
+  if (bucket.phase == Phase::kFilling &&
+      posted(Stage::kArrived, group_.rank(), b).load(std::memory_order_acquire) == step) {
+    bucket.phase = Phase::kArrived;
+  }
+  if (bucket.phase == Phase::kArrived && first_behind(Stage::kArrived, b, step) < 0) {
+    reduce(b);
+    bucket.phase = Phase::kReduced;
+    post(Stage::kReduced, b, step);
+  }
+  if (bucket.phase == Phase::kReduced && first_behind(Stage::kReduced, b, step) < 0) complete(b, finished);
 }
 
 /// Slices are cut at cache lines, so that no two ranks write to one.
 void Plan::reduce(size_t index) {
   const Bucket& bucket = layout_.buckets[index];
-  const size_t line = Layout::kAlignment / size_of(bucket.dtype);
-  const size_t lines = bucket.count / line;
+  const size_t lines = bucket.bytes / Layout::kAlignment;
   const auto rank = static_cast<size_t>(group_.rank());
   const auto size = static_cast<size_t>(group_.size());
-  const size_t begin = lines * rank / size * line;
-  const size_t end = lines * (rank + 1) / size * line;
-  const size_t offset = bucket.offset + begin * size_of(bucket.dtype);
+  const size_t begin = bucket.offset + lines * rank / size * Layout::kAlignment;
+  const size_t end = bucket.offset + lines * (rank + 1) / size * Layout::kAlignment;
   std::vector<const std::byte*> inputs(size);
-  for (size_t other = 0; other < size; ++other) inputs[other] = input(static_cast<int>(other)) + offset;
-  collective::sum(bucket.dtype, inputs.data(), size, result() + offset, end - begin);
+  for (size_t other = 0; other < size; ++other) inputs[other] = input(static_cast<int>(other)) + begin;
+  collective::sum(bucket.dtype, inputs.data(), size, result() + begin, (end - begin) / size_of(bucket.dtype));
   trace_.add(Event::kReduced, index);
 }
 
-void Plan::complete(size_t index) {
+void Plan::complete(size_t index, std::vector<Finished>& finished) {
   BucketState& bucket = buckets_[index];
+  const std::vector<size_t>& members = layout_.buckets[index].tensors;
   trace_.add(Event::kDone, index);
-  std::vector<Done> callbacks;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const size_t i : members_[index]) callbacks.push_back(std::move(states_[i].done));
-    for (const size_t i : members_[index]) states_[i].done = nullptr;
-  }
-  // all is ready for the next step before the first callback: what it sets free may submit at once
+  // all is ready for the next step before a callback can set it off
   bucket.phase = Phase::kFilling;
   bucket.step.fetch_add(1, std::memory_order_relaxed);
-  bucket.missing.store(members_[index].size(), std::memory_order_relaxed);
-  unsubmitted_.fetch_add(members_[index].size(), std::memory_order_relaxed);
-  for (const size_t i : members_[index]) states_[i].busy.store(false, std::memory_order_release);
-  for (size_t k = 0; k < callbacks.size(); ++k) {
-    if (callbacks[k]) callbacks[k]({}, result() + layout_.places[members_[index][k]].offset);
+  bucket.missing.store(members.size(), std::memory_order_relaxed);
+  for (const size_t tensor : members) {
+    TensorState& state = states_[tensor];
+    if (--state.open_buckets != 0) continue;
+    state.open_buckets = bucket_count(layout_.places[tensor]);
+    unsubmitted_.fetch_add(1, std::memory_order_relaxed);
+    {
+      const std::lock_guard lock(mutex_);
+      finished.push_back({tensor, std::exchange(state.done, nullptr)});
+    }
+    state.busy.store(false, std::memory_order_release);
   }
 }
 
 int Plan::awaited_rank() const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const BucketState& bucket = buckets_[b];
-    if (bucket.phase == Phase::kFilling) continue;
-    const Stage stage = bucket.phase == Phase::kArrived ? Stage::kArrived : Stage::kReduced;
+    const Phase phase = bucket.phase;
+    if (phase == Phase::kFilling) continue;
+    const Stage stage = phase == Phase::kArrived ? Stage::kArrived : Stage::kReduced;
     const int rank = first_behind(stage, b, bucket.step.load(std::memory_order_relaxed));
     if (rank >= 0) return rank;
   }
@@ -204,7 +226,7 @@ std::string Plan::describe() const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (buckets_[b].phase == Phase::kFilling) continue;
     return text("step ", buckets_[b].step.load(std::memory_order_relaxed), " of ", name_, ", gradient of ",
-                tensors_[members_[b].back()].describe());
+                tensors_[layout_.buckets[b].tensors.back()].describe());
   }
   return name_;
 }

@@ -2,9 +2,12 @@
 // A fixed set of gradients that is summed over ranks every step, in buckets, in shared memory.
 //
 // A rank copies each gradient into its own input area (submit). When a bucket is full on every rank, each rank
-// sums its slice of all inputs, in rank order, straight into the one result area. When every slice is there the
-// callbacks run. Nobody's input is read any more then, and the results stand until every rank has submitted the
-// whole bucket again.
+// sums its slice of all inputs, in rank order, straight into the one result area. When every slice of a tensor's
+// buckets is there, its callback runs. Nobody's input is read any more then, and the results stand until every
+// rank has submitted the same tensors again.
+//
+// Whoever has something new, a thread that submits or the progress thread that a peer's bell woke, takes the steps
+// that are due. One thread does so at a time; one that comes meanwhile leaves word and goes on.
 
 #include <atomic>
 #include <functional>
@@ -20,8 +23,9 @@
 
 namespace tarantella::engine {
 
-/// Called once a submitted tensor: on the progress thread with ok and the tensor's sums, or with the job's
-/// failure and nullptr. `result` may be read until this rank submits the tensor again. Must not block.
+/// Called once a submitted tensor, on the progress thread or inside a submit of any thread: with ok and the tensor's
+/// sums, or with the job's failure and nullptr. `result` may be read until this rank submits the tensor again, while
+/// the plan's memory() is held. Must not block.
 using Done = std::function<void(const Status& status, const void* result)>;
 
 class Plan {
@@ -38,29 +42,35 @@ class Plan {
 
   const Layout& layout() const { return layout_; }
   const Trace& trace() const { return trace_; }
+  /// Keeps the result area mapped while a copy lives.
+  std::shared_ptr<void> memory() const { return region_.owner; }
 
-  // The rest is the progress thread's.
-
-  /// Takes every step that can be taken now; true if there was one.
-  bool advance();
-  /// A rank that a bucket under way waits for, or -1.
+  /// Takes every step that is due, unless another thread is at it, which then looks again. Any thread.
+  void advance();
+  /// A rank that a bucket under way waits for, or -1. Any thread.
   int awaited_rank() const;
-  /// True when every tensor is handed in, so that this rank has nothing else to do than to wait.
+  /// True when every tensor is handed in, so that this rank has nothing else to do than to wait. Any thread.
   bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
-  /// Ends every tensor under way with `status`, and every later submit.
+  /// Ends every tensor under way with `status`, and every later submit. Any thread.
   void fail(const Status& status);
+  /// Where the plan stands, for errors. Any thread.
   std::string describe() const;
 
  private:
-  enum class Phase { kFilling, kArrived, kReduced };
+  enum class Phase : uint32_t { kFilling, kArrived, kReduced };
   struct BucketState {
     std::atomic<size_t> missing;  ///< tensors not yet handed in this step
     std::atomic<uint32_t> step{1};
-    Phase phase = Phase::kFilling;
+    std::atomic<Phase> phase{Phase::kFilling};
   };
   struct TensorState {
     std::atomic<bool> busy{false};
-    Done done;  ///< set while under way; guarded by mutex_
+    size_t open_buckets;  ///< not yet summed this step; of the thread in advance()
+    Done done;            ///< set while under way; guarded by mutex_
+  };
+  struct Finished {
+    size_t tensor;
+    Done done;
   };
   /// Which stage of a bucket a rank has posted: its step number, in shared memory.
   enum class Stage : size_t { kArrived = 0, kReduced = 1 };
@@ -73,8 +83,10 @@ class Plan {
   std::byte* result() const;
   /// The first rank that has not posted `stage` of `bucket` for `step`, or -1.
   int first_behind(Stage stage, size_t bucket, uint32_t step) const;
+  void post(Stage stage, size_t bucket, uint32_t step);
+  void advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void reduce(size_t bucket);
-  void complete(size_t bucket);
+  void complete(size_t bucket, std::vector<Finished>& finished);
 
   collective::Group& group_;
   const std::string name_;
@@ -83,8 +95,8 @@ class Plan {
   const transport::Region region_;
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;
-  std::vector<std::vector<size_t>> members_;  ///< tensors by bucket
   std::atomic<size_t> unsubmitted_;
+  std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside has to serve
   std::mutex mutex_;
   Status failure_;  ///< guarded by mutex_
   Trace trace_;

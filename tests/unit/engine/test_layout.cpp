@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/layout.h"
@@ -9,18 +10,29 @@ namespace {
 
 TensorSpec spec(int64_t count, DType dtype = DType::kFloat32) { return {"t", dtype, {count}}; }
 
+std::vector<size_t> tensors_of(const Layout& layout, size_t bucket) { return layout.buckets[bucket].tensors; }
+
 TEST(Layout, GivesEveryTensorItsOwnBucketAtZero) {
-  const Layout layout = make_layout({spec(3), spec(5), spec(7)}, 0);
+  const Layout layout = make_layout({spec(3), spec(5000), spec(7)}, 0);
   ASSERT_EQ(layout.buckets.size(), 3u);
-  EXPECT_EQ(layout.places[2].bucket, 0u) << "the last tensor's gradient is ready first";
-  EXPECT_EQ(layout.places[0].bucket, 2u);
+  EXPECT_EQ(tensors_of(layout, 0), std::vector<size_t>{2}) << "the last tensor's gradient is ready first";
+  EXPECT_EQ(tensors_of(layout, 2), std::vector<size_t>{0});
 }
 
-TEST(Layout, FusesUpToTheThreshold) {
+TEST(Layout, FusesSmallTensors) {
   const Layout layout = make_layout({spec(16), spec(16), spec(16), spec(16)}, 128);
   ASSERT_EQ(layout.buckets.size(), 2u);
-  EXPECT_EQ(layout.buckets[0].tensors, 2u);
-  EXPECT_EQ(layout.buckets[0].count, 32u);
+  EXPECT_EQ(tensors_of(layout, 0), (std::vector<size_t>{3, 2}));
+  EXPECT_EQ(layout.buckets[0].bytes, 128u);
+}
+
+TEST(Layout, CutsLargeTensors) {
+  const Layout layout = make_layout({spec(16), spec(80)}, 128);  // 64 and 320 bytes
+  ASSERT_EQ(layout.buckets.size(), 3u);
+  EXPECT_EQ(tensors_of(layout, 1), std::vector<size_t>{1});
+  EXPECT_EQ(tensors_of(layout, 2), (std::vector<size_t>{1, 0}));
+  EXPECT_EQ(layout.places[1].first_bucket, 0u);
+  EXPECT_EQ(layout.places[1].last_bucket, 2u);
 }
 
 TEST(Layout, DoesNotMixTypes) {
@@ -30,28 +42,48 @@ TEST(Layout, DoesNotMixTypes) {
 
 TEST(Layout, TakesEmptyTensorsAndScalars) {
   const Layout layout = make_layout({spec(0), {"scalar", DType::kInt64, {}}}, 64);
-  EXPECT_EQ(layout.places[0].count, 0u);
-  EXPECT_EQ(layout.places[1].count, 1u);
+  EXPECT_EQ(layout.places[0].bytes, 0u);
+  EXPECT_EQ(layout.places[1].bytes, 8u);
+  EXPECT_EQ(tensors_of(layout, layout.places[0].first_bucket).back(), 0u);
 }
 
-TEST(Layout, NeverOverlapsAndAlwaysAligns) {
+TEST(Layout, PutsEveryByteOfEveryTensorIntoItsBuckets) {
   std::mt19937 random(7);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<TensorSpec> tensors;
-    for (size_t i = 0; i < 1 + random() % 20; ++i) {
-      tensors.push_back(spec(random() % 200, random() % 2 == 0 ? DType::kFloat32 : DType::kInt64));
+  for (int round = 0; round < 300; ++round) {
+    std::vector<TensorSpec> tensors(1 + random() % 20);
+    for (TensorSpec& tensor : tensors) {
+      tensor = spec(static_cast<int64_t>(random() % 600), random() % 3 == 0 ? DType::kInt64 : DType::kFloat32);
     }
-    const Layout layout = make_layout(tensors, random() % 2000);
+    const size_t threshold = random() % 1500;
+    const Layout layout = make_layout(tensors, threshold);
     size_t end = 0;
     for (const Bucket& bucket : layout.buckets) {
       EXPECT_EQ(bucket.offset, end);
-      end = bucket.offset + bucket.count * size_of(bucket.dtype);
+      EXPECT_EQ(bucket.bytes % Layout::kAlignment, 0u);
+      if (threshold != 0) {
+        EXPECT_LT(bucket.bytes, threshold + Layout::kAlignment);
+      }
+      end += bucket.bytes;
     }
     EXPECT_EQ(end, layout.bytes);
-    for (size_t i = tensors.size(); i-- > 1;) {
-      const size_t size = tensors[i].count() * size_of(tensors[i].dtype);
-      EXPECT_EQ(layout.places[i].offset % Layout::kAlignment, 0u);
-      EXPECT_LE(layout.places[i].offset + size, layout.places[i - 1].offset);
+    size_t free_from = 0;
+    for (size_t i = tensors.size(); i-- > 0;) {
+      const Place& place = layout.places[i];
+      EXPECT_EQ(place.bytes, tensors[i].count() * size_of(tensors[i].dtype));
+      EXPECT_EQ(place.offset % Layout::kAlignment, 0u);
+      EXPECT_GE(place.offset, free_from);
+      free_from = place.offset + place.bytes;
+      EXPECT_GE(place.offset, layout.buckets[place.first_bucket].offset);
+      const Bucket& last = layout.buckets[place.last_bucket];
+      EXPECT_LE(free_from, last.offset + last.bytes);
+      for (size_t b = 0; b < layout.buckets.size(); ++b) {
+        const auto& members = tensors_of(layout, b);
+        const bool listed = std::find(members.begin(), members.end(), i) != members.end();
+        EXPECT_EQ(listed, b >= place.first_bucket && b <= place.last_bucket);
+        if (listed) {
+          EXPECT_EQ(layout.buckets[b].dtype, tensors[i].dtype);
+        }
+      }
     }
   }
 }
