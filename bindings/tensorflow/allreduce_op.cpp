@@ -2,8 +2,12 @@
 // the core and returns, so TensorFlow goes on with the backward pass.
 //
 // The op is not marked stateful: stateful ops would run one after the other, and a bucket of two would wait for ever.
+//
+// With `borrow` the output is the ranks' shared result area itself. It is overwritten in the next step, so only
+// consumers that keep nothing of it (an optimizer's update, but not variable.assign) may ask for that.
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -17,18 +21,36 @@ namespace {
 
 constexpr int kMaxDimensions = 32;
 
-struct Kernel {
-  int64_t plan = 0;
-  int64_t index = 0;
+class Kernel {
+ public:
+  tnt_plan plan = 0;
+  size_t index = 0;
+  bool borrow = false;
+
+  /// Keeps the lent output until the next one: at a reference count of one, TensorFlow's next op would write its own
+  /// result into it.
+  void lend(TF_Tensor* output) {
+    TF_Tensor* const last = lent_.exchange(output);
+    if (last != nullptr) api()->TF_DeleteTensor(last);
+  }
+  Kernel() = default;
+  ~Kernel() { lend(nullptr); }
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+ private:
+  std::atomic<TF_Tensor*> lent_{nullptr};
 };
 
 /// One run of the kernel, from compute() until its done callback has run.
 struct Step {
+  Kernel* kernel;
   TF_OpKernelContext* context;
   // TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before compute() returns
   std::function<void()> done;
   std::array<int64_t, kMaxDimensions> dims;
   int dimensions;
+  int type;
   size_t bytes;
 
   void finish() {
@@ -62,16 +84,36 @@ Type type_of(int tf_type) {
   }
 }
 
-void write_output(Step& step, const void* result) {
-  TfStatus status(*api());
+TF_Tensor* copied_output(Step& step, const void* result, TfStatus& status) {
   const int candidate = 0;
   int forwarded = -1;
   TF_Tensor* output = api()->TF_ForwardInputOrAllocateOutput(step.context, &candidate, 1, 0, step.dims.data(),
                                                              step.dimensions, &forwarded, status.get());
-  if (!status.ok()) {
-    api()->TF_OpKernelContext_Failure(step.context, status.get());
-  } else {
-    if (step.bytes != 0) std::memcpy(api()->TF_TensorData(output), result, step.bytes);
+  if (status.ok() && step.bytes != 0) std::memcpy(api()->TF_TensorData(output), result, step.bytes);
+  return output;
+}
+
+TF_Tensor* lent_output(Step& step, const void* result, TfStatus& status) {
+  tnt_memory* memory = nullptr;
+  if (tnt_plan_memory(step.kernel->plan, &memory) != TNT_OK) {
+    status.set(kAborted, tnt_last_error());
+    return nullptr;
+  }
+  const auto release = [](void*, size_t, void* held) { tnt_memory_release(static_cast<tnt_memory*>(held)); };
+  TF_Tensor* output = api()->TF_NewTensor(step.type, step.dims.data(), step.dimensions,
+                                          const_cast<void*>(result), step.bytes, release, memory);
+  api()->TF_SetOutput(step.context, 0, output, status.get());
+  return output;
+}
+
+void write_output(Step& step, const void* result) {
+  TfStatus status(*api());
+  const bool lend = step.kernel->borrow && step.bytes != 0;
+  TF_Tensor* output = lend ? lent_output(step, result, status) : copied_output(step, result, status);
+  if (!status.ok()) api()->TF_OpKernelContext_Failure(step.context, status.get());
+  if (lend && output != nullptr) {
+    step.kernel->lend(output);
+  } else if (output != nullptr) {
     api()->TF_DeleteTensor(output);
   }
   step.finish();
@@ -88,6 +130,7 @@ void on_done(void* user, tnt_code code, const char* message, const void* result)
 
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   auto step = std::make_unique<Step>();
+  step->kernel = static_cast<Kernel*>(kernel);
   step->context = context;
   step->done = std::move(*reinterpret_cast<std::function<void()>*>(done));
   TfStatus status(*api());
@@ -95,18 +138,22 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
   api()->TF_GetInput(context, 0, &input, status.get());
   if (!status.ok()) return step->fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
   step->dimensions = api()->TF_NumDims(input);
-  const Type type = type_of(api()->TF_TensorType(input));
+  step->type = api()->TF_TensorType(input);
+  const Type type = type_of(step->type);
+  if (step->dimensions > kMaxDimensions) {
+    api()->TF_DeleteTensor(input);
+    return step->fail(kInvalidArgument, "a gradient has more than 32 dimensions");
+  }
   size_t count = 1;
-  for (int i = 0; i < step->dimensions && i < kMaxDimensions; ++i) {
+  for (int i = 0; i < step->dimensions; ++i) {
     step->dims[static_cast<size_t>(i)] = api()->TF_Dim(input, i);
     count *= static_cast<size_t>(api()->TF_Dim(input, i));
   }
   step->bytes = count * type.size;
-  const auto* attributes = static_cast<Kernel*>(kernel);
+  const Kernel* attributes = step->kernel;
   Step* handed_over = step.release();
-  const tnt_code code =
-      tnt_plan_submit(static_cast<tnt_plan>(attributes->plan), static_cast<size_t>(attributes->index),
-                      api()->TF_TensorData(input), count, type.dtype, on_done, handed_over);
+  const tnt_code code = tnt_plan_submit(attributes->plan, attributes->index, api()->TF_TensorData(input),
+                                        count, type.dtype, on_done, handed_over);
   api()->TF_DeleteTensor(input);
   if (code != TNT_OK) {
     step.reset(handed_over);
@@ -117,13 +164,19 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 void* create(TF_OpKernelConstruction* construction) {
   auto kernel = std::make_unique<Kernel>();
   TfStatus status(*api());
-  api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &kernel->plan, status.get());
-  if (status.ok())
-    api()->TF_OpKernelConstruction_GetAttrInt64(construction, "index", &kernel->index, status.get());
+  int64_t plan = 0;
+  int64_t index = 0;
+  unsigned char borrow = 0;
+  api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &plan, status.get());
+  if (status.ok()) api()->TF_OpKernelConstruction_GetAttrInt64(construction, "index", &index, status.get());
+  if (status.ok()) api()->TF_OpKernelConstruction_GetAttrBool(construction, "borrow", &borrow, status.get());
   if (!status.ok()) {
     api()->TF_OpKernelConstruction_Failure(construction, status.get());
     return nullptr;
   }
+  kernel->plan = static_cast<tnt_plan>(plan);
+  kernel->index = static_cast<size_t>(index);
+  kernel->borrow = borrow != 0;
   return kernel.release();
 }
 
@@ -143,6 +196,7 @@ bool register_op() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "T: {float, double, int32, int64}");
   api()->TF_OpDefinitionBuilderAddAttr(op, "plan: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "index: int");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");
   api()->TF_OpDefinitionBuilderAddInput(op, "gradient: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sum: T");
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);

@@ -28,6 +28,7 @@ using TF_ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 using TF_CreateKernel = void* (*)(TF_OpKernelConstruction*);
 using TF_ComputeAsync = void (*)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
 using TF_DeleteKernel = void (*)(void*);
+using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
 
 // TARANTELLA_TF(result, name, arguments)
 #define TARANTELLA_TF_FUNCTIONS                                                                          \
@@ -61,6 +62,12 @@ using TF_DeleteKernel = void (*)(void*);
                 (TF_OpKernelConstruction*, const char*, int64_t*, TF_Status*))                           \
   TARANTELLA_TF(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))           \
   TARANTELLA_TF(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))                     \
+  TARANTELLA_TF(                                                                                         \
+      TF_Tensor*, TF_NewTensor,                                                                          \
+      (int type, const int64_t* dims, int dimensions, void* data, size_t bytes, TF_Deallocator, void*))  \
+  TARANTELLA_TF(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))            \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrBool,                                               \
+                (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))                     \
   TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                  \
   TARANTELLA_TF(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                             \
                 (TF_OpKernelContext*, const int* inputs, int count, int output, const int64_t* dims,     \

@@ -62,8 +62,7 @@ TNT_API const char* tnt_version(void);
 
 /* Collective. Blocks until all ranks have come, at most options->meet_timeout. The caller owns *context. */
 TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
-/* Leaves the job: releases the context's plans, whose tensors under way end with TNT_PEER_LOST. Does not wait for
- * other ranks. No other thread may be inside a call on this context. NULL is ignored. */
+/* Leaves the job: releases the context's plans (see tnt_plan_release). Does not wait for other ranks. No other thread may be inside a call on this context. NULL is ignored. */
 TNT_API void tnt_context_destroy(tnt_context* context);
 /* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
@@ -81,17 +80,18 @@ TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* ou
                                tnt_dtype dtype, const char* name);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 
-/* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of at least
- * `fusion_threshold` bytes (0: each tensor alone), filled from the last tensor to the first. The tensors are compared
+/* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of
+ * `fusion_threshold` bytes (0: a bucket a tensor), filled from the last tensor to the first; a large tensor is cut. The tensors are compared
  * over ranks: TNT_MISMATCH names the first that differs. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
                                  size_t count, size_t fusion_threshold, tnt_plan* plan);
 /* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
-/* Called once for each submitted tensor, from a thread of the core. With TNT_OK, `result` holds the sums and may be
- * read until this rank submits the tensor again; otherwise it is NULL and `message` says why (valid during the
- * call). It must not block nor call tnt_context_destroy(). */
+/* Called once for each submitted tensor, from a thread of the core or inside a tnt_plan_submit() of any thread. With
+ * TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until this rank
+ * submits the tensor again or the plan's memory is released; otherwise it is NULL and `message` says why (valid during
+ * the call). It must not block nor call tnt_context_destroy(). */
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
 /* Hands in this step's value of tensor `index`, which is copied before the call returns. Any thread, any order; does
@@ -99,6 +99,12 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
  * called. On an error `done` is not called. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  tnt_done done, void* user);
+
+/* Keeps a plan's results mapped, also after the plan or its context is gone. */
+typedef struct tnt_memory tnt_memory;
+TNT_API tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory);
+/* NULL is ignored. */
+TNT_API void tnt_memory_release(tnt_memory* memory);
 
 typedef enum tnt_event { TNT_EVENT_SUBMIT = 1, TNT_EVENT_REDUCED = 2, TNT_EVENT_DONE = 3 } tnt_event;
 typedef struct tnt_record {

@@ -77,6 +77,12 @@ def check() -> None:
         _context.check()
 
 
+def release(plan: int) -> None:
+    """Ends a plan of the core that is not needed any more. Not collective; nothing if the job is over."""
+    if _context is not None:
+        _context.release(plan)
+
+
 def _close(pid: int) -> None:
     global _context, _closed
     if pid != os.getpid():

@@ -29,6 +29,11 @@ struct tnt_context {
   pid_t owner = ::getpid();
 };
 
+/// What a tnt_memory keeps alive.
+struct tnt_memory {
+  std::shared_ptr<void> owner;
+};
+
 namespace {
 
 thread_local std::string last_error;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
@@ -193,6 +198,17 @@ tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t c
                          });
   });
 }
+
+tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
+  return guarded([&]() -> Status {
+    const auto found = tarantella::capi::plans().find(plan);
+    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan));
+    *memory = new tnt_memory{found->memory()};
+    return {};
+  });
+}
+
+void tnt_memory_release(tnt_memory* memory) { delete memory; }
 
 tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count) {
   return guarded([&]() -> Status {

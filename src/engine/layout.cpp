@@ -33,7 +33,9 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
     const DType dtype = tensors[i].dtype;
     const size_t bytes = tensors[i].count() * size_of(dtype);
     auto& buckets = layout.buckets;
-    const auto is_full = [&](const Bucket& bucket) { return bucket.bytes >= threshold || bucket.dtype != dtype; };
+    const auto is_full = [&](const Bucket& bucket) {
+      return bucket.bytes >= threshold || bucket.dtype != dtype;
+    };
     Place& place = layout.places[i];
     size_t left = round_up(bytes);
     place = {layout.bytes, bytes, 0, 0};

@@ -89,9 +89,8 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   TensorState& state = states_[index];
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
-    return {Code::kInvalidArgument,
-            text("the gradient of ", tensor.describe(),
-                 " was handed in twice in one step; is an optimizer applied twice?")};
+    return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
+                                         " was handed in twice in one step; is an optimizer applied twice?")};
   }
   {
     const std::lock_guard lock(mutex_);

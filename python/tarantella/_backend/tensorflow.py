@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from .. import _log, _runtime
 from .._environment import integer
 
 # KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
-DEFAULT_FUSION_THRESHOLD = 4096
+DEFAULT_FUSION_THRESHOLD = 1024
 
 _WIRE_DTYPES = (tf.float32, tf.float64, tf.int32, tf.int64)
-_plans: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+# By optimizer: the plans of the sets of variables that it was applied to.
+_plans: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, str], ...], int]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=1)
@@ -28,17 +30,21 @@ def _operation() -> Callable[..., tf.Tensor]:
     return allreduce
 
 
-def allreduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
     """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
 
-    In a graph this adds one operation a gradient; the first trace of a set of variables is collective.
-    Eagerly it blocks.
+    In a graph this adds one operation a gradient; the first trace for `owner` (an optimizer) and a set of
+    variables is collective. With `borrow` the sums lie in memory that the next step overwrites: for consumers
+    that keep nothing. Eagerly it blocks.
     """
     present = [(_dense(g, v), v) for g, v in zip(gradients, variables, strict=True) if g is not None]
     if not present:
         return list(gradients)
     wire = [g if g.dtype in _WIRE_DTYPES else tf.cast(g, tf.float32) for g, _ in present]
-    summed = _eager(wire) if tf.executing_eagerly() else _graph(wire, [v for _, v in present])
+    if tf.executing_eagerly():
+        summed = _eager(wire)
+    else:
+        summed = _graph(plan(owner, wire, [v for _, v in present]), wire, borrow)
     results = iter([tf.cast(s, g.dtype) for s, (g, _) in zip(summed, present, strict=True)])
     return [None if g is None else next(results) for g in gradients]
 
@@ -52,27 +58,32 @@ def _dense(gradient: Any, variable: Any) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
-def _graph(gradients: list[tf.Tensor], variables: list[Any]) -> list[tf.Tensor]:
-    number = plan(gradients, variables)
+def _graph(number: int, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
     operation = _operation()
     return [
-        tf.ensure_shape(operation(g, plan=number, index=i), v.shape)
-        for i, (g, v) in enumerate(zip(gradients, variables, strict=True))
+        tf.ensure_shape(operation(g, plan=number, index=i, borrow=borrow), g.shape) for i, g in enumerate(gradients)
     ]
 
 
-def plan(gradients: list[tf.Tensor], variables: list[Any]) -> int:
-    """The core's plan for these gradients. Collective at the first call for a list of types and shapes.
+def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> int:
+    """The core's plan for these gradients. Collective at the first call; later traces get the same one.
 
-    Models with equal lists share one plan, so that models made in a loop do not pile up memory; Keras
-    traces a step more than once, which must lead to the same plan too.
+    It lives as long as `owner`, so that models made in a loop do not pile up memory.
     """
-    key = tuple((g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True))
-    if key not in _plans:
-        tensors = [(v.path, dtype, shape) for v, (dtype, shape) in zip(variables, key, strict=True)]
+    if owner not in _plans:
+        _plans[owner] = {}
+        weakref.finalize(owner, _release, _plans[owner]).atexit = False
+    key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
+    if key not in _plans[owner]:
+        tensors = [(v.path, g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        _plans[key] = _runtime.context().plan(f"gradients {len(_plans)}", tensors, threshold)
-    return _plans[key]
+        _plans[owner][key] = _runtime.context().plan("the gradients", tensors, threshold)
+    return _plans[owner][key]
+
+
+def _release(numbers: dict[Any, int]) -> None:
+    for number in numbers.values():
+        _runtime.release(number)
 
 
 def _eager(gradients: list[tf.Tensor]) -> list[tf.Tensor]:

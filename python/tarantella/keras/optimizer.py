@@ -14,6 +14,19 @@ from .._backend import tensorflow as backend
 from . import hooks
 
 
+# Their updates compute with gradients and assign what they computed, never a gradient itself.
+_PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
+
+
+def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
+    kinds = [getattr(keras.optimizers, name) for name in _PLAIN]
+    return (
+        type(optimizer) in kinds  # a subclass may do anything
+        and not optimizer.gradient_accumulation_steps
+        and not any(getattr(variable, "overwrite_with_gradient", False) for variable in variables)
+    )
+
+
 def outermost(model: Any) -> list[Any]:
     """The optimizers that the model itself calls, without those that live inside another one."""
     candidates = [getattr(model, "optimizer", None), *vars(model).values()]
@@ -61,6 +74,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             grads = [None if g is None else g * step.weight(g.dtype) for g in grads]
         if step.copied is not None:
             grads = [backend.zero_where(step.copied, g) for g in grads]
-        return original(backend.allreduce(grads, variables), trainable_variables)
+        borrow = _keeps_no_gradient(optimizer, variables)
+        return original(backend.allreduce(optimizer, grads, variables, borrow), trainable_variables)
 
     return apply

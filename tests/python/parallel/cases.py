@@ -230,6 +230,24 @@ def clipped_accumulated_averaged(wrap: Wrap) -> Any:
     return arrays(wrap, optimizer)
 
 
+class Keeper(keras.optimizers.SGD):
+    """Keeps the gradients themselves, which a reduction that lends its memory would change afterwards."""
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        self.kept = [self.add_variable_from_reference(v, name="kept") for v in variables]
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        kept = self.kept[self._get_variable_index(variable)]
+        super().update_step(gradient + 0.1 * kept, variable, learning_rate)
+        self.assign(kept, gradient)
+
+
+@case
+def gradients_that_are_kept(wrap: Wrap) -> Any:
+    return arrays(wrap, Keeper(0.1), epochs=3)
+
+
 @case
 def schedule(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20)))

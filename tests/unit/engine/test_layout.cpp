@@ -52,7 +52,8 @@ TEST(Layout, PutsEveryByteOfEveryTensorIntoItsBuckets) {
   for (int round = 0; round < 300; ++round) {
     std::vector<TensorSpec> tensors(1 + random() % 20);
     for (TensorSpec& tensor : tensors) {
-      tensor = spec(static_cast<int64_t>(random() % 600), random() % 3 == 0 ? DType::kInt64 : DType::kFloat32);
+      tensor =
+          spec(static_cast<int64_t>(random() % 600), random() % 3 == 0 ? DType::kInt64 : DType::kFloat32);
     }
     const size_t threshold = random() % 1500;
     const Layout layout = make_layout(tensors, threshold);
