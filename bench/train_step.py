@@ -41,7 +41,8 @@ def run(net: str, ranks: int, threshold: int | None, epochs: int) -> list[float]
             fusion = ["--fusion-threshold", str(threshold)] if threshold >= 0 else []
             commands = [[launcher, "-n", str(ranks), "--no-gpu", *fusion, "--", *script]]
         processes = [subprocess.Popen(command, env=environment) for command in commands]
-        if any([process.wait() for process in processes]):
+        codes = [process.wait() for process in processes]
+        if any(codes):
             raise SystemExit(f"{net} with threshold {threshold} failed; see above")
         return slowest(Path(folder))
 

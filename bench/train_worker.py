@@ -16,9 +16,9 @@ from typing import Any
 
 import keras
 import nets
-from tarantella.data import arrays
 
 import tarantella as tnt
+from tarantella.data import arrays
 
 
 class Clock(keras.callbacks.Callback):

@@ -97,26 +97,36 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     if (!failure_.ok()) return failure_;
   }
   trace_.add(Event::kSubmit, index);
-  const auto* source = static_cast<const std::byte*>(data);
-  for (size_t b = place.first_bucket; b <= place.last_bucket; ++b) {
-    const Bucket& bucket = layout_.buckets[b];
-    const size_t begin = std::max(place.offset, bucket.offset);
-    const size_t end = std::min(place.offset + place.bytes, bucket.offset + bucket.bytes);
-    if (begin < end) std::memcpy(input(group_.rank()) + begin, source + (begin - place.offset), end - begin);
-    if (b == place.last_bucket) {
-      // from here on the caller's data is not needed any more, so a failure may call back at any time
-      const std::lock_guard lock(mutex_);
-      if (!failure_.ok()) return failure_;
-      state.done = std::move(done);
-      unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    BucketState& filled = buckets_[b];
-    if (filled.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      post(Stage::kArrived, b, filled.step.load(std::memory_order_relaxed));
-      advance();
-    }
+  for (size_t b = place.first_bucket; b < place.last_bucket; ++b) {
+    copy_in(place, b, data);
+    count_in(b);
   }
+  copy_in(place, place.last_bucket, data);
+  {
+    // from here on the caller's data is not needed any more, so a failure may call back at any time
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    state.done = std::move(done);
+    unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  count_in(place.last_bucket);
   return {};
+}
+
+void Plan::copy_in(const Place& place, size_t b, const void* data) {
+  const Bucket& bucket = layout_.buckets[b];
+  const size_t begin = std::max(place.offset, bucket.offset);
+  const size_t end = std::min(place.offset + place.bytes, bucket.offset + bucket.bytes);
+  if (begin >= end) return;  // an empty tensor
+  std::memcpy(input(group_.rank()) + begin, static_cast<const std::byte*>(data) + (begin - place.offset),
+              end - begin);
+}
+
+void Plan::count_in(size_t b) {
+  BucketState& bucket = buckets_[b];
+  if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  post(Stage::kArrived, b, bucket.step.load(std::memory_order_relaxed));
+  advance();
 }
 
 int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {

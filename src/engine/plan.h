@@ -81,6 +81,10 @@ class Plan {
   transport::Word& posted(Stage stage, int rank, size_t bucket) const;
   std::byte* input(int rank) const;
   std::byte* result() const;
+  /// Copies the part of a tensor that lies in `bucket` to this rank's input area.
+  void copy_in(const Place& place, size_t bucket, const void* data);
+  /// One tensor less is missing in `bucket`.
+  void count_in(size_t bucket);
   /// The first rank that has not posted `stage` of `bucket` for `step`, or -1.
   int first_behind(Stage stage, size_t bucket, uint32_t step) const;
   void post(Stage stage, size_t bucket, uint32_t step);

@@ -55,7 +55,7 @@ def run_ranks(
     """Runs `tarantella -n ranks options -- script arguments` to its end."""
     launcher = executable()
     if launcher is None:
-        pytest.skip("no tarantella executable: set TARANTELLA_EXECUTABLE or install the package")
+        pytest.fail("no tarantella executable: set TARANTELLA_EXECUTABLE or install the package")
     command = [launcher, "-n", str(ranks), "--no-gpu", *options, "--", str(script), *arguments]
     return run(command, timeout=timeout, **extra)
 

@@ -13,7 +13,6 @@ import keras
 from .._backend import tensorflow as backend
 from . import hooks
 
-
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
 

@@ -100,7 +100,7 @@ class Launcher:
 def launcher(tmp_path: Path):
     executable = find_executable()
     if executable is None:
-        pytest.skip("no tarantella executable: build it, or set TARANTELLA_EXECUTABLE")
+        pytest.fail("no tarantella executable: build it, or set TARANTELLA_EXECUTABLE")
     made = Launcher(executable, tmp_path)
     yield made
     left = made.pids()

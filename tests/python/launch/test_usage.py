@@ -87,9 +87,16 @@ def test_unreadable_script(launcher):
     assert result.stderr == "tarantella: cannot read script 'script.py': Permission denied\n"
 
 
-def test_no_python_anywhere(launcher):
+@pytest.fixture
+def lonely(launcher):
+    """The executable in a folder of its own, without a Python beside it."""
+    (launcher.folder / "alone").mkdir()
+    return shutil.copy(launcher.executable, launcher.folder / "alone" / "tarantella")
+
+
+def test_no_python_anywhere(launcher, lonely):
     launcher.script(SCRIPT)
-    result = launcher.run("-n", "2", "script.py", env={"PATH": "/nowhere"})
+    result = launcher.run("-n", "2", "script.py", env={"PATH": "/nowhere"}, program=lonely)
     assert (result.returncode, result.err.count("\n")) == (127, 1)
     assert "no python3" in result.err
 
@@ -102,13 +109,13 @@ def test_interpreter_of_the_script_is_missing(launcher):
     assert "first line" in result.err
 
 
-def test_python_that_cannot_be_executed(launcher):
+def test_python_that_cannot_be_executed(launcher, lonely):
     folder = launcher.folder / "bin"
     folder.mkdir()
     (folder / "python3").write_text("neither a program nor a script")
     (folder / "python3").chmod(0o755)
     launcher.script(SCRIPT)
-    result = launcher.run("-n", "2", "script.py", env={"PATH": str(folder)})
+    result = launcher.run("-n", "2", "script.py", env={"PATH": str(folder)}, program=lonely)
     assert (result.returncode, result.err.count("\n")) == (127, 1)
     assert "Exec format error" in result.err
 
