@@ -51,7 +51,8 @@ def _build(model: Any, spec: Any) -> None:
     """Creates all variables before the first step, from shapes alone."""
     leaves = [leaf for leaf in tree.flatten(spec.data) if leaf is not None]
     if any(leaf.shape.rank is None for leaf in leaves):
-        return  # Keras builds at the first step; values then start from each rank's own seed
+        _build_without_shapes(model)
+        return
     data = tree.map_structure(
         lambda leaf: None if leaf is None else keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name), spec.data
     )
@@ -61,6 +62,16 @@ def _build(model: Any, spec: Any) -> None:
             keras.src.backend.compute_output_spec(model, inputs, training=False)
         return
     model._symbolic_build(data_batch=data)
+
+
+def _build_without_shapes(model: Any) -> None:
+    if not all(layer.built for layer in model._flatten_layers()):
+        raise ValueError(
+            "the model is not built and the dataset does not say the shapes of its elements; give the model an "
+            "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
+        )
+    if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
 
 
 def _check_compiled(model: Any, name: str) -> None:

@@ -37,6 +37,12 @@ MISTAKES = {
         "compiled(tnt.Model(net())).fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(4).take(0))",
         "ValueError: training data is empty",
     ),
+    "nothing says the shapes": (
+        "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
+        "d = d.map(lambda a, b: (tf.py_function(lambda t: t, [a], tf.float32), b))\n"
+        "compiled(tnt.Model(keras.Sequential([keras.layers.Dense(1)]))).fit(d)",
+        "ValueError: the model is not built and the dataset does not say the shapes",
+    ),
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
     "generator": (
         "compiled(tnt.Model(net())).fit((b for b in [(x, y)]))",
@@ -119,6 +125,20 @@ def test_ranks_that_disagree(code: str, wanted: str, scripts: Any) -> None:
     assert ended.code == 1
     assert "Traceback" not in ended.err
     assert any("tarantella.MismatchError" in line and wanted in line for line in ended.lines), ended.err
+
+
+def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
+    source = HEAD + (
+        "from types import SimpleNamespace as Like\n"
+        "from tarantella._backend import tensorflow as backend\n"
+        "huge = Like(path='dense/kernel', shape=(2**40,))\n"
+        "backend.plan(keras.optimizers.SGD(), [Like(dtype=tf.float32)], [huge])\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    (line,) = {line for line in ended.lines if "MemoryError" in line}
+    assert "the gradients needs 12582913 MiB of shared memory for 2 ranks, but only" in line
 
 
 def test_a_dead_rank_ends_the_job(scripts: Any) -> None:

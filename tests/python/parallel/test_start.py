@@ -167,3 +167,23 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
         "batch_size=8 is ignored",
     ):
         assert len([line for line in said if part in line]) == 1, (part, ended.err)
+
+
+def test_a_hundred_runs_end_well(scripts: Any) -> None:
+    """Leaves in every order: with calls, a plan and its thread under way on the other ranks, or at once."""
+    source = """
+import os, random, sys, time
+import numpy as np
+import tarantella as tnt
+from tarantella import _runtime
+random.seed(os.environ["TNT_JOB_ID"] + str(tnt.get_rank()))
+tnt.init()
+context = _runtime.context()
+context.plan("tensors", [("w", "float32", (1000,))], 0)
+assert context.allreduce(np.ones(3, "float32"))[0] == tnt.get_size()
+tnt.Barrier().execute()
+time.sleep(random.choice([0, 0, 0.02]))
+"""
+    for number in range(100):
+        ended = scripts.ranks(2, source)
+        assert (ended.code, ended.lines) == (0, []), f"run {number}: {ended}"
