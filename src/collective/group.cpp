@@ -104,10 +104,10 @@ Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
   const uint64_t least = *std::min_element(rooms.value().begin(), rooms.value().end());
   if (least != UINT64_MAX) {
     constexpr uint64_t kMiB = 1024 * 1024;
-    return Status(
-        Code::kOutOfMemory,
-        text(what, " needs ", bytes / kMiB + 1, " MiB of shared memory for ", size(), " ranks, but only ",
-             least / kMiB, " MiB are left on this machine; use fewer ranks on it or a smaller model"));
+    return Status(Code::kOutOfMemory,
+                  text("too little memory for ", what, " of ", size(), " ranks: ", bytes / kMiB + 1,
+                       " MiB are needed and ", least / kMiB,
+                       " MiB are left on this machine; use fewer ranks on it or a smaller model"));
   }
   auto region = link_->map(bytes);
   return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
