@@ -14,6 +14,7 @@ import tarantella as tnt
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 CONNECT_SECONDS = 5
+DOWNLOAD_SECONDS = 120
 
 
 def load():
@@ -40,6 +41,7 @@ def fetch(path):
     """Downloads MNIST to `path`, whole or not at all; gives up without a connection in 5 s."""
     connected = threading.Event()
     done = threading.Event()
+    given_up = threading.Event()
 
     def download():
         try:
@@ -50,7 +52,8 @@ def fetch(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_suffix(f".{os.getpid()}")
                 partial.write_bytes(content)
-                partial.replace(path)
+                if not given_up.is_set():
+                    partial.replace(path)
         except (OSError, http.client.HTTPException):
             pass  # no network, or a cache that can't be written: load() says what is used instead
         finally:
@@ -60,7 +63,8 @@ def fetch(path):
     # In a thread of its own, since nothing else puts an end to a name server that does not answer.
     threading.Thread(target=download, daemon=True).start()
     if connected.wait(CONNECT_SECONDS):
-        done.wait()
+        done.wait(DOWNLOAD_SECONDS)
+    given_up.set()
 
 
 def load_mnist(path):

@@ -40,7 +40,8 @@ def one_line(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    line = one_line(kind, error, trace)
+    debugging = os.environ.get("TNT_LOG_LEVEL", "").upper() == "DEBUG"
+    line = None if debugging else one_line(kind, error, trace)
     if line is None:
         _previous(kind, error, trace)
         return

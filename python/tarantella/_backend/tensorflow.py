@@ -14,6 +14,7 @@ from tensorflow.python.eager import context as eager_context
 
 from .. import _log, _runtime
 from .._environment import integer
+from .._names import name_of
 
 # KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
 DEFAULT_FUSION_THRESHOLD = 1024
@@ -75,7 +76,7 @@ def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> int:
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
     key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
     if key not in _plans[owner]:
-        tensors = [(v.path, g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
+        tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
         _plans[owner][key] = _runtime.context().plan("the gradients", tensors, threshold)
     return _plans[owner][key]
@@ -130,6 +131,11 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
     if values:
         tf.cond(condition, restore, lambda: tf.constant(0))
     return result
+
+
+def counter() -> tf.Variable:
+    """A number that steps may add to; it is no part of any model."""
+    return tf.Variable(0, dtype=tf.int64, trainable=False)
 
 
 def ratio(part: tf.Tensor, whole: tf.Tensor, dtype: Any) -> tf.Tensor:

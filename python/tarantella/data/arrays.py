@@ -55,7 +55,7 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
         total = tf.shape(indices, out_type=tf.int64)[0]
         start, taken, _ = slicer.bounds(total)
         mine = indices[start : start + taken]
-        return slicer.pack(tree.traverse(lambda leaf: _gather(leaf, mine), data), index, total)
+        return slicer.pack(tree.traverse(lambda leaf: _gather(leaf, mine), data), index, total, [indices])
 
     # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()

@@ -14,6 +14,7 @@ class MicroBatch(NamedTuple):
     data: Any  # x, (x, y) or (x, y, sample_weight), as Keras takes it
     rows: Any  # scalar int64: rows of this rank
     global_rows: Any  # scalar int64: rows of the global batch
+    fingerprint: Any  # scalar int64: of the global batch and its place, to be alike on all ranks
 
 
 class PaddedMicroBatch(NamedTuple):
@@ -26,6 +27,7 @@ class PaddedMicroBatch(NamedTuple):
     data: Any
     rows: Any
     global_rows: Any
+    fingerprint: Any
     copied: Any  # scalar bool: whether the one row is a copy
 
 
@@ -66,11 +68,14 @@ class Slicer:
         empty = rows == 0
         return tf.where(empty, tf.zeros_like(start), start), tf.maximum(rows, 1), rows
 
-    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor) -> Any:
-        """The dataset element for rows that were cut already; `index` numbers the global batches."""
+    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, seen: list[Any]) -> Any:
+        """The dataset element for rows that were cut already.
+
+        `index` numbers the global batches; `seen` are tensors that tell one global batch from another.
+        """
         start, taken, rows = self.bounds(total)
         if not self.positions:
-            whole = (data, rows, total)
+            whole = (data, rows, total, (2 * index + 1) * _fingerprint(seen, total))
             return PaddedMicroBatch(*whole, rows == 0) if self.padded else MicroBatch(*whole)
         places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
@@ -81,7 +86,15 @@ class Slicer:
         total = rows_of(leaves[0])
         start, taken, _ = self.bounds(total)
         data = tree.map_structure(lambda leaf: None if leaf is None else _rows(leaf, start, taken), batch)
-        return self.pack(data, index, total)
+        return self.pack(data, index, total, leaves)
+
+
+def _fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
+    """Of three rows of each dense tensor: enough to tell that ranks shuffled or drew their data differently."""
+    rows = tf.stack([tf.zeros_like(total), total // 2, total - 1])
+    dense = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.variant, tf.resource)]
+    hashes = [tf.bitcast(tf.fingerprint(tf.gather(leaf, rows)), tf.int64) for leaf in dense]
+    return tf.add_n([tf.reduce_sum(h) for h in hashes]) + total if hashes else total
 
 
 def rows_of(tensor: Any) -> tf.Tensor:

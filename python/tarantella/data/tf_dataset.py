@@ -27,7 +27,9 @@ def check(dataset: tf.data.Dataset, what: str, input_shapes: list[tuple[Any, ...
     if len(lengths) > 1:
         raise ValueError(f"{what} is not batched, or its parts differ in length ({sorted(lengths)}); {cure}")
     for shape, wanted in zip(_input_leaves(dataset), input_shapes or [], strict=False):
-        if shape.rank is not None and shape.rank == len(wanted) - 1 and shape.is_compatible_with(wanted[1:]):
+        # Keras itself adds a last dimension of 1, so batches of numbers fit an Input((1,)).
+        grows = wanted[-1:] == (1,) and shape.is_compatible_with(wanted[:-1])
+        if shape.rank == len(wanted) - 1 and shape.is_compatible_with(wanted[1:]) and not grows:
             raise ValueError(f"{what} is not batched: its samples have the shape {tuple(shape)}; {cure}")
     if int(dataset.cardinality()) == 0:
         raise ValueError(f"{what} is empty")

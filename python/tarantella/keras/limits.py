@@ -18,6 +18,13 @@ def say(model: Any) -> None:
             f"{_list(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
             "from one process's; moving statistics are averaged over the ranks after every epoch"
         )
+    every = [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
+    own = [metric.name for metric in every if not type(metric).__module__.startswith("keras.")]
+    if own:
+        _log.warn_once(
+            f"{_list(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals "
+            "but not for maxima or means"
+        )
     if any(v.name == "seed_generator_state" for v in model.variables):
         _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
 

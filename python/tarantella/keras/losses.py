@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import numpy as np
 from keras import ops, tree
 
 from .. import _log
@@ -46,10 +48,22 @@ def _warn(model: Any, losses: list[Any], y_pred: Any, sample_weight: Any) -> Non
             _log.warn_once(f"the loss {loss.name!r} with reduction='mean_with_sample_weight' {inexact}")
         if getattr(loss, "ignore_class", None) is not None:
             _log.warn_once(f"the loss {loss.name!r} with ignore_class={loss.ignore_class} {inexact}")
+        if _couples_rows(loss):
+            _log.warn_once(f"the loss {loss.name!r} depends on which rows share a batch, and {inexact}")
     if any(getattr(leaf, "_keras_mask", None) is not None for leaf in tree.flatten(y_pred)):
         _log.warn_once(f"a loss over masked outputs {inexact}")
     if any(len(loss.shape) > 0 for loss in model.losses):
         _log.warn_once(f"an add_loss of a vector {inexact}; add its mean over rows instead")
+
+
+def _couples_rows(loss: Any) -> bool:
+    axis = getattr(loss, "_fn_kwargs", {}).get("axis", -1)
+    ratio = isinstance(loss, (keras.losses.Dice, keras.losses.Tversky)) and (axis is None or 0 in np.atleast_1d(axis))
+    return (
+        ratio
+        or isinstance(loss, keras.losses.Circle)
+        or (isinstance(loss, keras.losses.CosineSimilarity) and axis == 0)
+    )
 
 
 def weighted_update(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ So unscaling, accumulation, clipping and moving averages work on the gradients o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -27,21 +27,27 @@ def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
 
 
 def outermost(model: Any) -> list[Any]:
-    """The optimizers that the model itself calls, without those that live inside another one."""
-    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
+    """The optimizers of a model and of the models inside it, without those that live inside another optimizer."""
+    owners = [model, *(layer for layer in model._flatten_layers() if isinstance(layer, keras.Model))]
     found: list[Any] = []
-    for candidate in candidates:
-        if isinstance(candidate, keras.optimizers.Optimizer) and all(candidate is not f for f in found):
+    for candidate in [each for owner in owners for each in _optimizers_in(vars(owner).values())]:
+        if all(candidate is not each for each in found):
             found.append(candidate)
-    inner = [value for each in found for value in _children(each)]
+    inner = [child for each in found for child in _optimizers_in(vars(each).values())]
     return [each for each in found if all(each is not child for child in inner)]
 
 
-def _children(optimizer: Any) -> list[Any]:
-    values: list[Any] = []
-    for value in vars(optimizer).values():
-        values.extend(value if isinstance(value, (list, tuple)) else [value])
-    return [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
+def _optimizers_in(values: Iterable[Any]) -> list[Any]:
+    """Those among the values, and in lists, tuples and dicts among them."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, keras.optimizers.Optimizer):
+            found.append(value)
+        elif isinstance(value, dict):
+            found.extend(_optimizers_in(value.values()))
+        elif isinstance(value, (list, tuple)):
+            found.extend(_optimizers_in(value))
+    return found
 
 
 def install(optimizer: Any) -> None:

@@ -15,7 +15,7 @@ from .._environment import prints_output
 from .._errors import Error
 from ..data.shares import PredictBatch
 from . import callbacks as callback_rules
-from . import feeding, gather, limits, metrics, steps, sync
+from . import checks, feeding, gather, limits, metrics, steps, sync
 
 
 @contextlib.contextmanager
@@ -44,14 +44,16 @@ def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], pos
     sync.agree_on_variables(model)
     sync.broadcast(model)
     steps.install(model)
+    checks.forget(model)
     return datasets
 
 
 def _build(model: Any, spec: Any) -> None:
     """Creates all variables before the first step, from shapes alone."""
     leaves = [leaf for leaf in tree.flatten(spec.data) if leaf is not None]
-    if any(leaf.shape.rank is None for leaf in leaves):
-        _build_without_shapes(model)
+    parts_built = all(layer.built for layer in model._flatten_layers(include_self=False))
+    if any(leaf.shape.rank is None for leaf in leaves) or (parts_built and not model.built):
+        _build_optimizer(model, parts_built)  # also models that have layers, but no call() of their own
         return
     data = tree.map_structure(
         lambda leaf: None if leaf is None else keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name), spec.data
@@ -64,8 +66,8 @@ def _build(model: Any, spec: Any) -> None:
     model._symbolic_build(data_batch=data)
 
 
-def _build_without_shapes(model: Any) -> None:
-    if not all(layer.built for layer in model._flatten_layers()):
+def _build_optimizer(model: Any, parts_built: bool) -> None:
+    if not parts_built:
         raise ValueError(
             "the model is not built and the dataset does not say the shapes of its elements; give the model an "
             "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
@@ -134,7 +136,10 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
     limits.say(model)
     validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
-        return model.fit(datasets[0], validation_data=validation, shuffle=False, **options)
+        history = model.fit(datasets[0], validation_data=validation, shuffle=False, **options)
+    # What the master's callbacks wrote is there when any rank goes on.
+    _runtime.context().barrier()
+    return history
 
 
 def _split(data: Any, fraction: float) -> Any:

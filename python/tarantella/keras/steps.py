@@ -12,7 +12,7 @@ from typing import Any
 
 from .._backend import tensorflow as backend
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
-from . import losses, metrics
+from . import checks, losses, metrics
 from . import optimizer as optimizers
 from .hooks import Step, current, hook, running
 
@@ -26,6 +26,7 @@ def install(model: Any) -> None:
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
     metrics.install(model)
+    checks.install(model)
     for tracker in metrics.loss_trackers(model):
         hook(tracker, "update_state", losses.weighted_update)
     for each in optimizers.outermost(model):
@@ -46,6 +47,7 @@ def _train_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], A
     def train_step(batch: Any) -> Any:
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
+        checks.note(model, batch.fingerprint)
         with running(Step(batch)) as step:
             logs = _run(model, step, original, batch.data)
             if model.trainable_variables and not step.applied:
@@ -62,6 +64,7 @@ def _test_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], An
     def test_step(batch: Any) -> Any:
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
+        checks.note(model, batch.fingerprint)
         with running(Step(batch)) as step:
             return _run(model, step, original, batch.data)
 

@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from .._errors import MismatchError
+from .._names import name_of
 
 # Bytes that one broadcast carries at most: bounds the memory for copies.
 _CHUNK = 64 * 2**20
@@ -69,11 +71,11 @@ def agree_on_variables(model: Any) -> None:
     """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
     trainable = {id(v) for v in model.trainable_variables}
     lines = [
-        f"{v.path!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
+        f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
         for v in model.variables
     ]
     agree("the model's variables", lines, "build the same model on every rank")
-    lines = [f"{v.path!r} {v.dtype} {tuple(v.shape)}" for v in _optimizer_variables(model)]
+    lines = [f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}" for v in _optimizer_variables(model)]
     agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
@@ -135,8 +137,9 @@ def agree_on_seed() -> None:
 
 
 def average_statistics(model: Any) -> None:
-    """Brings together what each rank's rows did to the model's non-trainable numbers (moving statistics)."""
-    moving = [v for v in model.non_trainable_variables if not _is_seed(v) and "float" in v.dtype]
+    """Averages the moving statistics of BatchNormalization over the ranks. Collective."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+    moving = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
     if not moving:
         return
     flat = np.concatenate([np.asarray(v).astype(np.float64).ravel() for v in moving])

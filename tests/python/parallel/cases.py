@@ -383,3 +383,82 @@ def early_stopping(wrap: Wrap) -> Any:
     stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, min_delta=0.02, restore_best_weights=True)
     plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delta=0.05)
     return arrays(wrap, epochs=12, validation_split=0.3, callbacks=[stop, plateau])
+
+
+class Positives(keras.metrics.Metric):
+    """As in Keras's guide: `result` returns the very variable."""
+
+    def __init__(self) -> None:
+        super().__init__(name="positives")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.count.assign_add(keras.ops.cast(keras.ops.sum(keras.ops.cast(y_pred > 0, "int32")), self.count.dtype))
+
+    def result(self) -> Any:
+        return self.count
+
+
+@case
+def own_metric(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()), metrics=[Positives()])
+    return results(model, model.fit(x, y, batch_size=8, epochs=2, verbose=0), x, y)
+
+
+@case
+def stops_on_nan(wrap: Wrap) -> Any:
+    x, y = data()
+    x[20] = np.nan
+    model = compiled(wrap(mlp()))
+    history = model.fit(
+        x, y, batch_size=8, epochs=4, shuffle=False, verbose=0, callbacks=[keras.callbacks.TerminateOnNaN()]
+    )
+    return {"weights": model.get_weights(), "steps": model.optimizer.iterations, "epochs": len(history.epoch)}
+
+
+@case
+def numbers_in_batches(wrap: Wrap) -> Any:
+    x, _ = data()
+    model = wrap(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    train = tf.data.Dataset.from_tensor_slices((x[:, 0], x[:, 1])).batch(8)
+    return trained(model, model.fit(train, epochs=2, verbose=0))
+
+
+class Pair(keras.Model):
+    """Layers, their own optimizers and a step, but no call: the shape of Keras's GAN example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = mlp(), mlp()
+        self.loss = keras.metrics.Mean(name="loss")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.loss]
+
+    def compile(self, one: Any, other: Any) -> None:
+        super().compile()
+        self.optimizers = {"one": one, "other": other}
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        for name, net in (("one", self.one), ("other", self.other)):
+            with tf.GradientTape() as tape:
+                error = keras.losses.sparse_categorical_crossentropy(y, net(x, training=True), from_logits=True)
+                loss = tf.reduce_mean(error)
+            variables = net.trainable_variables
+            self.optimizers[name].apply(tape.gradient(loss, variables), variables)
+            self.loss.update_state(error)
+        return {"loss": self.loss.result()}
+
+
+@case
+def two_nets_without_a_call(wrap: Wrap) -> Any:
+    x, y = data()
+    pair = Pair()
+    model = wrap(pair)
+    model.compile(keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.01))
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    return {"one": pair.one.get_weights(), "other": pair.other.get_weights(), "history": dict(history.history)}

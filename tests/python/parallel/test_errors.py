@@ -43,6 +43,10 @@ MISTAKES = {
         "compiled(tnt.Model(keras.Sequential([keras.layers.Dense(1)]))).fit(d)",
         "ValueError: the model is not built and the dataset does not say the shapes",
     ),
+    "restoring": (
+        "compiled(tnt.Model(net())).fit(x, y, callbacks=[keras.callbacks.BackupAndRestore('b')])",
+        "NotImplementedError: BackupAndRestore is not available",
+    ),
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
     "generator": (
         "compiled(tnt.Model(net())).fit((b for b in [(x, y)]))",
@@ -110,7 +114,7 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
         (
             "compiled(tnt.Model(net(1 + rank))).fit(x, y, verbose=0)",
             "rank 1 differs from rank 0 in the model's variables: rank 0 has no more, rank 1 has "
-            "'sequential/dense_1/kernel' float32 (1, 1) (2 and 4 in all); build the same model on every rank",
+            "'sequential/dense/kernel' float32 (1, 1) (2 and 4 in all); build the same model on every rank",
         ),
         ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data of 15 rows"),
         (
@@ -118,6 +122,24 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
             "training data part 0 with the fingerprint",
         ),
         ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
+        (
+            "x = np.random.default_rng(rank).normal(size=x.shape).astype('float32')\n"
+            "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
+            "compiled(tnt.Model(net())).fit(d, verbose=0)",
+            "rank 1 read other data than rank 0",
+        ),
+        (
+            "d = tf.data.Dataset.from_tensor_slices((x + np.arange(16)[:, None], y)).shuffle(16, seed=rank).batch(4)\n"
+            "compiled(tnt.Model(net())).evaluate(d, verbose=0)",
+            "rank 1 read other data than rank 0",
+        ),
+        (
+            "class Own(keras.callbacks.Callback):\n"
+            "    def on_train_batch_end(self, batch, logs=None):\n"
+            "        self.model.optimizer.learning_rate = 0.1 * (1 + rank)\n"
+            "x[:] = 1; y[:] = 1; compiled(tnt.Model(net())).fit(x, y, batch_size=4, callbacks=[Own()], verbose=0)",
+            "rank 1 differs from rank 0 in trained weights: rank 0 has 'sequential/dense/kernel' with the checksum",
+        ),
     ],
 )
 def test_ranks_that_disagree(code: str, wanted: str, scripts: Any) -> None:

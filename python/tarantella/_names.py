@@ -1,0 +1,11 @@
+"""Names of variables that are the same on every rank."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def name_of(variable: Any) -> str:
+    """The variable's path without Keras's numbers, which count the layers that a process has made before."""
+    return re.sub(r"_\d+(?=/|$)", "", variable.path)
