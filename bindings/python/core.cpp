@@ -159,6 +159,15 @@ class Context {
     return number;
   }
 
+  /// The bucket of each tensor of the plan.
+  std::vector<size_t> buckets(tnt_plan plan, size_t tensors) {
+    std::vector<size_t> found(tensors);
+    for (size_t i = 0; i < tensors; ++i) {
+      checked([&] { return tnt_plan_bucket(plan, i, &found[i]); });
+    }
+    return found;
+  }
+
   void release(tnt_plan plan) {
     checked([&] { return tnt_plan_release(plan); });
   }
@@ -225,6 +234,7 @@ NB_MODULE(_core, m) {
       .def("allgather", &Context::allgather, "array"_a, "name"_a = "")
       .def("barrier", &Context::barrier)
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
+      .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)
       .def("trace", &Context::trace, "plan"_a)
       .def("failure", &Context::failure)

@@ -3,6 +3,9 @@
 //
 // The op is not marked stateful: stateful ops would run one after the other, and a bucket of two would wait for ever.
 //
+// `anchor` is read by nobody: it comes from a variable, so that TensorFlow's constant folding never runs the op while
+// it optimises a graph whose gradient happens to be constant. There it would wait for gradients that come later.
+//
 // With `borrow` the output is the ranks' shared result area itself. It is overwritten in the next step, so only
 // consumers that keep nothing of it (an optimizer's update, but not variable.assign) may ask for that.
 
@@ -12,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "c_api.h"
 #include "tarantella/tarantella.h"
@@ -157,7 +161,9 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
   api()->TF_DeleteTensor(input);
   if (code != TNT_OK) {
     step.reset(handed_over);
-    step->fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, tnt_last_error());
+    const std::string reason = tnt_last_error();
+    (void)tnt_plan_abort(attributes->plan, reason.c_str());  // the bucket's other tensors would wait for ever
+    step->fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, reason.c_str());
   }
 }
 
@@ -198,6 +204,7 @@ bool register_op() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "index: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");
   api()->TF_OpDefinitionBuilderAddInput(op, "gradient: T");
+  api()->TF_OpDefinitionBuilderAddInput(op, "anchor: int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sum: T");
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);
   TfStatus status(*api());

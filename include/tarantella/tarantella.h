@@ -4,7 +4,8 @@
  * happened, to which rank or tensor, and what to do. No C++ exception crosses this interface.
  * Functions are thread-safe unless they say otherwise. "Collective" means: every rank of the context calls it, with
  * the same arguments but for the data, in the same order as other collective calls.
- * A context may be used by the process that made it only, not by a forked child (TNT_INVALID_ARGUMENT there). */
+ * A context and its plans may be used by the process that made them only, not by a forked child
+ * (TNT_INVALID_ARGUMENT there). */
 #ifndef TARANTELLA_H
 #define TARANTELLA_H
 
@@ -43,7 +44,7 @@ typedef struct tnt_options {
   int rank;             /* 0 … size-1, different for each */
   int size;             /* ranks of the job, all on this node */
   const char* job;      /* 1 to 64 characters, the same for all ranks, different for each job of a user */
-  double meet_timeout;  /* seconds that all ranks have to come */
+  double meet_timeout;  /* seconds that all ranks have to come, and then to begin */
   double stuck_timeout; /* seconds without a sign of life after which a rank counts as stuck; at least 2 */
   double grace; /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
 } tnt_options;
@@ -99,6 +100,13 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
  * called. On an error `done` is not called. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  tnt_done done, void* user);
+
+/* The bucket in which tensor `index` begins: tensors of one bucket end together, when all of them are submitted, so a
+ * rank that submits one must be sure to submit the others. */
+TNT_API tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket);
+
+/* This rank cannot submit what others wait for: ends the job's communication on all ranks, with `reason`. */
+TNT_API tnt_code tnt_plan_abort(tnt_plan plan, const char* reason);
 
 /* Keeps a plan's results mapped, also after the plan or its context is gone. */
 typedef struct tnt_memory tnt_memory;

@@ -20,6 +20,7 @@ _lock = threading.RLock()
 _context: Context | None = None
 _ready = False
 _closed = False
+_process = os.getpid()  # a forked child has a copy of all this, but no part in the job
 
 
 def init() -> None:
@@ -38,8 +39,7 @@ def init() -> None:
             _excepthook.install()
         if place.size > 1:
             _context = _join()
-            # A forked child must leave its parent's context alone.
-            atexit.register(_close, os.getpid())
+            atexit.register(close)
         _ready = True
 
 
@@ -79,23 +79,19 @@ def check() -> None:
 
 def release(plan: int) -> None:
     """Ends a plan of the core that is not needed any more. Not collective; nothing if the job is over."""
-    if _context is not None:
+    if _context is not None and os.getpid() == _process:
         _context.release(plan)
 
 
-def _close(pid: int) -> None:
+def close() -> None:
+    """Leaves the job for good. Idempotent; a forked child leaves its parent's context alone."""
     global _context, _closed
-    if pid != os.getpid():
+    if os.getpid() != _process:
         return
     with _lock:
         if _context is not None:
             _context.close()
         _context, _closed = None, True
-
-
-def close() -> None:
-    """Leaves the job for good. Idempotent."""
-    _close(os.getpid())
 
 
 def get_rank() -> int:

@@ -57,14 +57,29 @@ tnt_code guarded(Body body) noexcept {
 
 Status invalid(const std::string& message) { return {Code::kInvalidArgument, message}; }
 
+Status check_process(bool own) {
+  if (own) return {};
+  return invalid("a forked child must not use its parent's context; start workers with the spawn method");
+}
+
+/// As guarded(), for calls on a plan.
+template <typename Body>
+tnt_code on_plan(tnt_plan number, Body body) noexcept {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_process(tarantella::capi::plans().usable()));
+    const auto plan = tarantella::capi::plans().find(number);
+    if (plan == nullptr)
+      return invalid(tarantella::text("there is no plan ", number, "; was its context closed?"));
+    return body(*plan);
+  });
+}
+
 /// As guarded(), for calls on a context.
 template <typename Body>
 tnt_code on_context(tnt_context* context, Body body) noexcept {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("the context is NULL");
-    if (context->owner != ::getpid()) {
-      return invalid("a forked child must not use its parent's context; start workers with the spawn method");
-    }
+    TNT_RETURN_IF_ERROR(check_process(context->owner == ::getpid()));
     return body(*context->engine);
   });
 }
@@ -75,6 +90,20 @@ tarantella::engine::TensorSpec spec_of(const tnt_tensor& tensor) {
   return {name_of(tensor.name),
           static_cast<DType>(tensor.dtype),
           {tensor.shape, tensor.shape + tensor.dimensions}};
+}
+
+Status check_spec(const tarantella::engine::TensorSpec& spec) {
+  if (!is_valid(spec.dtype)) return invalid(tarantella::text("tensor ", spec.name, " has an unknown dtype"));
+  constexpr uint64_t kMost = uint64_t{1} << 56;  // bytes; far above any machine, far below an overflow
+  uint64_t bytes = size_of(spec.dtype);
+  for (const int64_t extent : spec.shape) {
+    const auto count = static_cast<uint64_t>(extent);
+    if (extent < 0 || (count != 0 && bytes > kMost / count)) {
+      return invalid(tarantella::text("tensor ", spec.name, " has an impossible shape"));
+    }
+    bytes *= count;
+  }
+  return {};
 }
 
 Status check_options(const tnt_options* options) {
@@ -102,6 +131,7 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     if (!link.ok()) return link.status();
     tarantella::collective::GroupOptions group_options;
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
+    group_options.start_timeout = tarantella::from_seconds(options->meet_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);
     auto engine = tarantella::engine::Engine::create(std::move(link).value(), group_options);
     if (!engine.ok()) return engine.status();
@@ -164,8 +194,7 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
     std::vector<tarantella::engine::TensorSpec> specs;
     for (size_t i = 0; i < count; ++i) {
       specs.push_back(spec_of(tensors[i]));
-      if (!is_valid(specs.back().dtype))
-        return invalid(tarantella::text("tensor ", specs.back().name, " has an unknown dtype"));
+      TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
     auto created = engine.add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
@@ -178,6 +207,7 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
 
 tnt_code tnt_plan_release(tnt_plan plan) {
   return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_process(tarantella::capi::plans().usable()));
     auto entry = tarantella::capi::plans().take(plan);
     if (entry.plan == nullptr)
       return invalid(tarantella::text("there is no plan ", plan, "; was it released?"));
@@ -188,22 +218,33 @@ tnt_code tnt_plan_release(tnt_plan plan) {
 
 tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                          tnt_done done, void* user) {
-  return guarded([&]() -> Status {
-    const auto found = tarantella::capi::plans().find(plan);
-    if (found == nullptr)
-      return invalid(tarantella::text("there is no plan ", plan, "; was its context closed?"));
-    return found->submit(index, data, count, static_cast<DType>(dtype),
-                         [done, user](const Status& status, const void* result) {
-                           done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
-                         });
+  return on_plan(plan, [&](auto& found) {
+    const auto call_back = [done, user](const Status& status, const void* result) {
+      done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
+    };
+    return found.submit(index, data, count, static_cast<DType>(dtype), call_back);
+  });
+}
+
+tnt_code tnt_plan_abort(tnt_plan plan, const char* reason) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    found.abort(name_of(reason));
+    return {};
+  });
+}
+
+tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    const auto& places = found.layout().places;
+    if (index >= places.size()) return invalid(tarantella::text("the plan has no tensor ", index));
+    *bucket = places[index].first_bucket;
+    return {};
   });
 }
 
 tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
-  return guarded([&]() -> Status {
-    const auto found = tarantella::capi::plans().find(plan);
-    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan));
-    *memory = new tnt_memory{found->memory()};
+  return on_plan(plan, [&](auto& found) -> Status {
+    *memory = new tnt_memory{found.memory()};
     return {};
   });
 }
@@ -211,10 +252,8 @@ tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
 void tnt_memory_release(tnt_memory* memory) { delete memory; }
 
 tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count) {
-  return guarded([&]() -> Status {
-    const auto found = tarantella::capi::plans().find(plan);
-    if (found == nullptr) return invalid(tarantella::text("there is no plan ", plan));
-    const auto events = found->trace().snapshot();
+  return on_plan(plan, [&](auto& found) -> Status {
+    const auto events = found.trace().snapshot();
     *count = std::min(capacity, events.size());
     const size_t first = events.size() - *count;
     for (size_t i = 0; i < *count; ++i) {

@@ -1,6 +1,8 @@
 #pragma once
 // Plan numbers of this process. A framework's graph can carry a number, but not a pointer that stays valid.
 
+#include <unistd.h>
+
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
@@ -17,6 +19,9 @@ class Plans {
     engine::Engine* engine = nullptr;
     std::shared_ptr<engine::Plan> plan;
   };
+
+  /// False in a forked child, where locks may be held by threads that do not exist.
+  bool usable() const { return owner_ == ::getpid(); }
 
   tnt_plan add(engine::Engine* engine, std::shared_ptr<engine::Plan> plan) {
     const std::unique_lock lock(mutex_);
@@ -39,6 +44,7 @@ class Plans {
   }
 
  private:
+  const pid_t owner_ = ::getpid();
   mutable std::shared_mutex mutex_;
   std::unordered_map<tnt_plan, Entry> entries_;
   tnt_plan last_ = 0;

@@ -31,12 +31,13 @@ const char* name_of(Wait kind) { return kind == Wait::kCall ? "a blocking call" 
 
 }  // namespace
 
-Result<std::unique_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options) {
+Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options) {
   const size_t bytes = sizeof(Failure) + sizeof(Seat) * static_cast<size_t>(link->size());
   auto control = link->map(bytes);
   if (!control.ok()) return control.status();
-  std::unique_ptr<Group> group(new Group(std::move(link), options, std::move(control).value()));
+  std::shared_ptr<Group> group(new Group(std::move(link), options, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->sync("start"));
+  group->limit_ = group->options_.timeout;
   group->own_cores_ = group->link_->own_cores();
   return group;
 }
@@ -46,7 +47,8 @@ Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transp
       options_(options),
       control_(std::move(control)),
       failure_(reinterpret_cast<Failure*>(control_.bytes.data())),
-      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Failure))) {
+      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Failure))),
+      limit_(options.start_timeout) {
   static_assert(sizeof(Failure) % alignof(Seat) == 0);
 }
 
@@ -192,19 +194,34 @@ Status Watch::check(int rank) {
     case transport::Presence::kHere:
       break;
   }
+  const auto waits = [&](Wait kind) {
+    return other.waiting[index_of(kind)].load(std::memory_order_relaxed) != 0;
+  };
   const Wait elsewhere = kind_ == Wait::kCall ? Wait::kGradients : Wait::kCall;
-  if (other.waiting[index_of(elsewhere)].load(std::memory_order_relaxed) != 0 &&
-      other.waiting[index_of(kind_)].load(std::memory_order_relaxed) == 0) {
-    return suspect(text("rank ", rank, " waits for ", name_of(elsewhere), " of rank ", group_.rank(),
-                        "; give every rank the same number of batches and the same calls"),
+  if (waits(elsewhere) && !waits(kind_)) {
+    if (suspect_since_ == Clock::time_point::max()) {
+      suspect_since_ = now;
+      suspect_heartbeat_ = heartbeat;
+    }
+    // one that is stopped by a signal says what it did then: only a new sign of life confirms it
+    if (heartbeat == suspect_heartbeat_) return {};
+    return suspect(text("rank ", rank, " waits for ", name_of(elsewhere),
+                        " meanwhile; give every rank the same number of batches and the same calls"),
                    Code::kMismatch);
   }
   suspect_since_ = Clock::time_point::max();
-  if (now - last_sign_ > group_.options().timeout) {
+  if (now - last_sign_ > group_.limit_) {
     return group_.fail(
         {Code::kTimeout, text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank,
                               " is stopped or stuck, no sign of life for ",
                               static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
+  }
+  if (waits(kind_) && kind_ == Wait::kGradients && now - since_ > group_.limit_) {
+    return group_.fail({Code::kTimeout, text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank,
+                                             " has waited for other gradients for ",
+                                             static_cast<int>(in_seconds(now - since_)),
+                                             " s; apply the same optimizers in the same order on every rank "
+                                             "(limit: TNT_TIMEOUT)")});
   }
   if (now >= next_warning_) {
     next_warning_ += group_.options().warn_every;

@@ -17,6 +17,8 @@ namespace tarantella::collective {
 using transport::Word;
 
 struct GroupOptions {
+  /// How long the ranks that have met may take to begin.
+  Duration start_timeout = 60s;
   /// A rank that lives but has shown no sign of life (beat()) for so long is stopped or stuck: the job fails.
   Duration timeout = 300s;
   /// A rank that is dead, has left or waits for something else is given so long before the job fails: its
@@ -29,11 +31,12 @@ struct GroupOptions {
 /// What a rank is doing when others find it waiting.
 enum class Wait : uint32_t { kCall = 1, kGradients = 2 };
 
-class Group {
+/// Owned by a shared_ptr: plans keep it.
+class Group : public std::enable_shared_from_this<Group> {
  public:
   /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
   /// found by the link's presence or by options.timeout).
-  static Result<std::unique_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);
+  static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);
 
   int rank() const { return link_->rank(); }
   int size() const { return link_->size(); }
@@ -98,6 +101,7 @@ class Group {
   const transport::Region control_;
   Failure* const failure_;
   Seat* const seats_;
+  Duration limit_;  ///< options_.start_timeout at first, then options_.timeout
   uint32_t step_ = 0;
   bool own_cores_ = false;
 };
@@ -125,6 +129,7 @@ class Watch {
   uint32_t heartbeat_ = 0;
   Clock::time_point last_sign_;
   Clock::time_point suspect_since_ = Clock::time_point::max();
+  uint32_t suspect_heartbeat_ = 0;
 };
 
 }  // namespace tarantella::collective

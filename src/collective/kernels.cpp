@@ -5,6 +5,30 @@
 namespace tarantella::collective {
 namespace {
 
+/// Sums are taken by any thread, and frameworks let theirs flush subnormal numbers to zero: within its scope, every
+/// thread has the mode that a process starts with.
+class DefaultFloatMode {
+ public:
+#if defined(__x86_64__)
+  DefaultFloatMode() { __builtin_ia32_ldmxcsr(0x1f80); }
+  ~DefaultFloatMode() { __builtin_ia32_ldmxcsr(before_); }
+
+ private:
+  const unsigned before_ = __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+  DefaultFloatMode() : before_(__builtin_aarch64_get_fpcr()) { __builtin_aarch64_set_fpcr(0); }
+  ~DefaultFloatMode() { __builtin_aarch64_set_fpcr(before_); }
+
+ private:
+  const unsigned before_;
+#else
+  DefaultFloatMode() = default;
+#endif
+ public:
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+};
+
 using Sum = void (*)(DType, const std::byte* const*, size_t, std::byte*, size_t);
 
 Sum best() {
@@ -20,6 +44,7 @@ Sum best() {
 
 void sum(DType dtype, const std::byte* const* inputs, size_t n, std::byte* output, size_t count) {
   static const Sum chosen = best();
+  const DefaultFloatMode mode;
   chosen(dtype, inputs, n, output, count);
 }
 

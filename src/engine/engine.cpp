@@ -27,7 +27,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> 
   return std::unique_ptr<Engine>(new Engine(std::move(group).value(), std::move(exchange).value()));
 }
 
-Engine::Engine(std::unique_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange)
+Engine::Engine(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange)
     : group_(std::move(group)), exchange_(std::move(exchange)), progress_([this] { run(); }) {}
 
 Engine::~Engine() {
@@ -99,7 +99,9 @@ void Engine::run() {
       continue;
     }
     if (!watch) watch.emplace(*group_, collective::Wait::kGradients, what);
-    (void)watch->check(awaited);  // a failure is seen at the top
+    if (const Status lost = watch->check(awaited); !lost.ok()) {
+      for (const auto& plan : plans()) plan->fail(lost);
+    }
   }
 }
 

@@ -42,11 +42,11 @@ class Engine {
   void remove_plan(const std::shared_ptr<Plan>& plan);
 
  private:
-  explicit Engine(std::unique_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange);
+  explicit Engine(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange);
   void run();
   std::vector<std::shared_ptr<Plan>> plans();
 
-  std::unique_ptr<collective::Group> group_;
+  std::shared_ptr<collective::Group> group_;
   std::unique_ptr<collective::Exchange> exchange_;
   std::mutex call_mutex_;
   std::mutex plans_mutex_;

@@ -1,6 +1,7 @@
 #include "engine/layout.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/status.h"
 
@@ -26,30 +27,31 @@ std::string TensorSpec::describe() const {
 }
 
 Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
-  threshold = round_up(threshold);
+  threshold = round_up(std::min(threshold, SIZE_MAX / 2));
   Layout layout;
   layout.places.resize(tensors.size());
+  auto& buckets = layout.buckets;
+  const auto add = [&](size_t tensor, size_t bytes) {
+    buckets.back().bytes += bytes;
+    buckets.back().tensors.push_back(tensor);
+    layout.bytes += bytes;
+  };
+  bool open = false;  // the last bucket takes more tensors
   for (size_t i = tensors.size(); i-- > 0;) {
     const DType dtype = tensors[i].dtype;
     const size_t bytes = tensors[i].count() * size_of(dtype);
-    auto& buckets = layout.buckets;
-    const auto is_full = [&](const Bucket& bucket) {
-      return bucket.bytes >= threshold || bucket.dtype != dtype;
-    };
-    Place& place = layout.places[i];
-    size_t left = round_up(bytes);
-    place = {layout.bytes, bytes, 0, 0};
-    for (bool first = true; first || left > 0; first = false) {
-      if (buckets.empty() || is_full(buckets.back())) buckets.push_back({dtype, layout.bytes, 0, {}});
-      Bucket& bucket = buckets.back();
-      const size_t part = threshold == 0 ? left : std::min(left, threshold - bucket.bytes);
-      bucket.bytes += part;
-      bucket.tensors.push_back(i);
-      layout.bytes += part;
-      left -= part;
-      if (first) place.first_bucket = buckets.size() - 1;
+    const size_t padded = round_up(bytes);
+    open = open && buckets.back().dtype == dtype && buckets.back().bytes + padded <= threshold;
+    if (!open) buckets.push_back({dtype, layout.bytes, 0, {}});
+    open = padded < threshold;
+    layout.places[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
+    const size_t piece = threshold == 0 ? padded : threshold;
+    add(i, std::min(padded, piece));
+    for (size_t done = piece; done < padded; done += piece) {
+      buckets.push_back({dtype, layout.bytes, 0, {}});
+      add(i, std::min(padded - done, piece));
     }
-    place.last_bucket = buckets.size() - 1;
+    layout.places[i].last_bucket = buckets.size() - 1;
   }
   return layout;
 }

@@ -44,9 +44,10 @@ struct Layout {
   size_t bytes = 0;           ///< of an area
 };
 
-/// Lays tensors out from the last to the first, since the backward pass makes the last layer's gradients first, and
-/// cuts what has one dtype into buckets of `threshold` bytes (rounded up to kAlignment): small tensors share a
-/// bucket, a large one is summed in part while the rest is still being copied. 0 gives every tensor its own bucket.
+/// Lays tensors out from the last to the first, since the backward pass makes the last layer's gradients first.
+/// Whole tensors of one dtype share a bucket of up to `threshold` bytes (rounded up to kAlignment); a larger tensor
+/// has buckets of its own, so that its first part is summed while the rest is still being copied. No tensor shares one
+/// bucket with some tensors and another with others. 0 gives every tensor one bucket.
 Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold);
 
 }  // namespace tarantella::engine

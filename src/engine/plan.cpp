@@ -51,7 +51,8 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
 
 Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
            transport::Region region)
-    : group_(group),
+    : group_owner_(group.shared_from_this()),
+      group_(group),
       name_(std::move(name)),
       tensors_(std::move(tensors)),
       layout_(std::move(layout)),

@@ -41,6 +41,10 @@ class Plan {
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
 
   const Layout& layout() const { return layout_; }
+  /// Ends the job's communication: this rank cannot hand in what others wait for. Any thread.
+  void abort(const std::string& reason) {
+    (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.rank(), ": ", reason)});
+  }
   const Trace& trace() const { return trace_; }
   /// Keeps the result area mapped while a copy lives.
   std::shared_ptr<void> memory() const { return region_.owner; }
@@ -92,6 +96,7 @@ class Plan {
   void reduce(size_t bucket);
   void complete(size_t bucket, std::vector<Finished>& finished);
 
+  const std::shared_ptr<collective::Group> group_owner_;  ///< a submit may outlast the engine
   collective::Group& group_;
   const std::string name_;
   const std::vector<TensorSpec> tensors_;

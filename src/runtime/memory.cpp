@@ -29,13 +29,29 @@ uint64_t meminfo_available(const std::string& root) {
   return kUnlimited;
 }
 
+/// What the kernel would drop from the cgroup before it ran out: pages that only cache files.
+uint64_t file_cache(const std::string& folder, const std::string& prefix) {
+  std::ifstream file(folder + "/memory.stat");
+  std::string key;
+  uint64_t value = 0;
+  uint64_t cached = 0;
+  while (file >> key >> value) {
+    if (key == prefix + "inactive_file" || key == prefix + "active_file") cached += value;
+  }
+  return cached;
+}
+
 /// The tightest remaining room in the cgroup folder `path` below `mount` and its parents.
-uint64_t cgroup_room(const std::string& mount, std::string path, const char* limit, const char* usage) {
+uint64_t cgroup_room(const std::string& mount, std::string path, const char* limit, const char* usage,
+                     const char* stat_prefix) {
   uint64_t room = kUnlimited;
   while (true) {
     const auto most = read_number(mount + path + "/" + limit);
     const auto used = read_number(mount + path + "/" + usage);
-    if (most && used) room = std::min(room, *most > *used ? *most - *used : 0);
+    if (most && used) {
+      const uint64_t needed = *used - std::min(*used, file_cache(mount + path, stat_prefix));
+      room = std::min(room, *most > needed ? *most - needed : 0);
+    }
     const size_t slash = path.rfind('/');
     if (slash == std::string::npos) return room;
     path.resize(slash);
@@ -56,10 +72,10 @@ uint64_t available_memory(const std::string& root) {
     std::getline(fields, path);
     if (path == "/") path.clear();
     if (controllers.empty()) {
-      room = std::min(room, cgroup_room(root + "/sys/fs/cgroup", path, "memory.max", "memory.current"));
+      room = std::min(room, cgroup_room(root + "/sys/fs/cgroup", path, "memory.max", "memory.current", ""));
     } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
       room = std::min(room, cgroup_room(root + "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
-                                        "memory.usage_in_bytes"));
+                                        "memory.usage_in_bytes", "total_"));
     }
   }
   return room;

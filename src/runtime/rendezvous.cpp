@@ -106,7 +106,9 @@ void send_answer(int socket, const Status& status, int memory) {
 }
 
 Result<Fd> receive_answer(int socket, Deadline deadline) {
-  if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "rank 0 did not answer");
+  if (!wait_readable(socket, deadline))
+    return Status(Code::kTimeout,
+                  "not all ranks came in time; did they start, and with the same TNT_JOB_ID?");
   Answer answer{};
   iovec part{&answer, sizeof(answer)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -148,6 +150,9 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline)
                                    "; did they start, and with the same TNT_JOB_ID?")};
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!peer.valid() && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
+      return Status::system("accept of a rank", errno);
+    }
     if (!peer.valid() || !is_same_user(peer.get())) continue;
     const Result<Hello> hello =
         read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, deadline.left())));

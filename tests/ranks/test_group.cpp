@@ -62,6 +62,25 @@ TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
   });
 }
 
+TEST_P(Groups, DoNotMistakeARankThatIsStoppedInACallForOneThatDisagrees) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    {
+      Watch stopped(*group.value(), Wait::kCall, "a call");  // of every rank, and no rank's heart beats
+      ASSERT_TRUE(group.value()->sync("all are stopped").ok());
+      Watch watch(*group.value(), Wait::kGradients, "a step");
+      const Deadline later = Deadline::after(4 * world_.options().grace);
+      while (!later.passed()) {
+        const Status status = watch.check((rank + 1) % world_.size());
+        ASSERT_TRUE(status.ok()) << status.message();
+        std::this_thread::sleep_for(10ms);
+      }
+    }
+    ASSERT_TRUE(group.value()->sync("end").ok());
+  });
+}
+
 TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
   world_.options().timeout = 2s;
   world_.run([&](engine::Engine& engine) {

@@ -305,6 +305,25 @@ TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
   });
 }
 
+TEST_P(PlansThatFail, DoNotWaitForEverForOneAnothersGradients) {
+  world_.options().timeout = 2s;
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
+  world_.run([&](Engine& engine) {
+    const auto generator = engine.add_plan("generator", specs, 0);
+    const auto critic = engine.add_plan("critic", specs, 0);
+    ASSERT_TRUE(generator.ok() && critic.ok());
+    Plan& plan = engine.group().rank() == 1 ? *generator.value() : *critic.value();
+    const std::vector<float> data(10);
+    Step all(1);
+    ASSERT_TRUE(plan.submit(0, data.data(), 10, DType::kFloat32,
+                            [&](const Status& status, const void*) { all.done(status); })
+                    .ok());
+    const Status status = all.wait();
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.message().find("has waited for other gradients"), std::string::npos) << status.message();
+  });
+}
+
 TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}, {"v", DType::kFloat32, {10}}};
   world_.run([&](Engine& engine) {

@@ -6,7 +6,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,8 +20,18 @@ from .._names import name_of
 DEFAULT_FUSION_THRESHOLD = 1024
 
 _WIRE_DTYPES = (tf.float32, tf.float64, tf.int32, tf.int64)
+
+
+class Plan(NamedTuple):
+    """A plan of the core, as graphs use it."""
+
+    number: int
+    buckets: list[int]  # of each tensor
+    anchor: tf.Variable  # what an operation reads so that it is never taken for a constant
+
+
 # By optimizer: the plans of the sets of variables that it was applied to.
-_plans: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, str], ...], int]] = weakref.WeakKeyDictionary()
+_plans: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, str], ...], Plan]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=1)
@@ -59,14 +69,21 @@ def _dense(gradient: Any, variable: Any) -> tf.Tensor:
     return tf.convert_to_tensor(gradient)
 
 
-def _graph(number: int, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
+def _graph(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
     operation = _operation()
-    return [
-        tf.ensure_shape(operation(g, plan=number, index=i, borrow=borrow), g.shape) for i, g in enumerate(gradients)
-    ]
+    anchor = plan.anchor.read_value()
+    summed: list[tf.Tensor] = [None] * len(gradients)
+    for bucket in set(plan.buckets):
+        places = [i for i, each in enumerate(plan.buckets) if each == bucket]
+        # A bucket is handed in as a whole: were a part of it under way when a gradient of the rest fails, the
+        # step could neither end nor say so.
+        with tf.control_dependencies([gradients[i] for i in places]):
+            for i in places:
+                summed[i] = operation(gradients[i], anchor, plan=plan.number, index=i, borrow=borrow)
+    return [tf.ensure_shape(s, g.shape) for s, g in zip(summed, gradients, strict=True)]
 
 
-def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> int:
+def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:
     """The core's plan for these gradients. Collective at the first call; later traces get the same one.
 
     It lives as long as `owner`, so that models made in a loop do not pile up memory.
@@ -78,13 +95,15 @@ def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> int:
     if key not in _plans[owner]:
         tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        _plans[owner][key] = _runtime.context().plan("the gradients", tensors, threshold)
+        number = _runtime.context().plan("the gradients", tensors, threshold)
+        with tf.init_scope():
+            _plans[owner][key] = Plan(number, _runtime.context().buckets(number, len(tensors)), counter())
     return _plans[owner][key]
 
 
-def _release(numbers: dict[Any, int]) -> None:
-    for number in numbers.values():
-        _runtime.release(number)
+def _release(plans: dict[Any, Plan]) -> None:
+    for each in plans.values():
+        _runtime.release(each.number)
 
 
 def _eager(gradients: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 
 #include "base/fd.h"
@@ -53,6 +54,7 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
   ~SharedRegion() {
+    if (owner_ != ::getpid()) return;  // a forked child lets go of its copy only
     auto* released = reinterpret_cast<Word*>(mapping_.bytes().data() + mapping_.bytes().size() - kPage);
     if (released->fetch_add(1, std::memory_order_acq_rel) + 1 != size_) return;
     ::fallocate(memory_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset_),
@@ -66,6 +68,7 @@ class SharedRegion {
   const Mapping mapping_;
   const size_t offset_;
   const uint32_t size_;
+  const pid_t owner_ = ::getpid();
 };
 
 class ShmLink final : public Link {
@@ -89,7 +92,9 @@ class ShmLink final : public Link {
     if (::fcntl(memory_->get(), F_SETLK, &lock) != 0)
       return Status::system("lock of this rank's seat", errno);
     Seat& own = seat(rank_);
-    ::sched_getaffinity(0, sizeof(own.cores), &own.cores);
+    if (::sched_getaffinity(0, sizeof(own.cores), &own.cores) != 0) {
+      std::memset(&own.cores, 0xff, sizeof(own.cores));  // unknown: perhaps shared
+    }
     own.pid.store(::getpid(), std::memory_order_relaxed);
     own.state.store(kPresent, std::memory_order_release);
     return {};

@@ -462,3 +462,26 @@ def two_nets_without_a_call(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.01))
     history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
     return {"one": pair.one.get_weights(), "other": pair.other.get_weights(), "history": dict(history.history)}
+
+
+@tf.custom_gradient
+def no_gradient(x: Any) -> Any:
+    return x, lambda upstream: tf.zeros((8, CLASSES), upstream.dtype)
+
+
+class Constant(keras.layers.Layer):
+    """Its weight has a gradient that TensorFlow can compute before the graph runs."""
+
+    def build(self, shape: Any) -> None:
+        self.w = self.add_weight(shape=(8, CLASSES), name="w")
+
+    def call(self, x: Any) -> Any:
+        return tf.matmul(x, no_gradient(self.w) * 0 + no_gradient(self.w)) + tf.reduce_sum(tf.sign(self.w))
+
+
+@case
+def constant_gradients(wrap: Wrap) -> Any:
+    x, y = data()
+    layers = [keras.layers.Dense(8, activation="tanh"), Constant(), keras.layers.Dense(CLASSES)]
+    model = compiled(wrap(keras.Sequential([keras.Input((FEATURES,)), *layers])))
+    return results(model, model.fit(x, y, batch_size=8, epochs=2, verbose=0), x, y)

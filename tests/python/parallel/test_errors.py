@@ -163,6 +163,27 @@ def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
     assert "too little memory for the gradients of 2 ranks: 125829" in line
 
 
+def test_a_gradient_that_fails_on_one_rank_ends_the_job(scripts: Any) -> None:
+    """Gradients of later layers are on their way by then: they must not keep the step from ending."""
+    source = HEAD + (
+        "@tf.custom_gradient\n"
+        "def fails(v):\n"
+        "    def gradient(upstream):\n"
+        "        def work(u):\n"
+        "            if rank == 1: raise RuntimeError('my own')\n"
+        "            return u\n"
+        "        done = tf.py_function(work, [upstream], upstream.dtype)\n"
+        "        return tf.ensure_shape(done, upstream.shape)\n"
+        "    return v, gradient\n"
+        "layers = [keras.layers.Dense(4), keras.layers.Lambda(fails), keras.layers.Dense(4), keras.layers.Dense(1)]\n"
+        "compiled(tnt.Model(keras.Sequential([keras.Input((4,)), *layers]))).fit(x, y, batch_size=4, verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source, timeout=90)
+    assert ended.code == 1
+    assert "RuntimeError: my own" in ended.err
+    assert any("rank 1" in line and "ended with exit code 1" in line for line in ended.lines), ended.err
+
+
 def test_a_dead_rank_ends_the_job(scripts: Any) -> None:
     source = HEAD + (
         "class Die(keras.callbacks.Callback):\n"

@@ -123,7 +123,7 @@ model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
 x = np.random.default_rng(0).normal(size=(1024, 256)).astype("float32")
 model.fit(x, x, batch_size=512, epochs=3, verbose=0)
 ((plan,),) = [plans.values() for plans in backend._plans.values()]
-json.dump(_runtime.context().trace(plan), open(f"{sys.argv[1]}/{tnt.get_rank()}.json", "w"))
+json.dump(_runtime.context().trace(plan.number), open(f"{sys.argv[1]}/{tnt.get_rank()}.json", "w"))
 """
     import json
 

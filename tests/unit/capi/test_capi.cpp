@@ -100,9 +100,16 @@ TEST(CInterface, SeveralContextsLiveInOneProcess) {
 
 TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
+  tnt_plan plan = 0;
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, &plan), TNT_OK);
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool refused = tnt_barrier(context, "") == TNT_INVALID_ARGUMENT;
+    const float value = 1000;
+    const bool refused =
+        tnt_barrier(context, "") == TNT_INVALID_ARGUMENT &&
+        tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, nullptr, nullptr) == TNT_INVALID_ARGUMENT &&
+        tnt_plan_release(plan) == TNT_INVALID_ARGUMENT;
     tnt_context_destroy(context);
     ::_exit(refused ? 0 : 1);
   }
@@ -129,6 +136,16 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
   EXPECT_EQ(tnt_barrier(nullptr, ""), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_plan_release(123456), TNT_INVALID_ARGUMENT);
   tnt_context_destroy(nullptr);
+}
+
+TEST(CInterface, RefusesImpossibleShapes) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  tnt_plan plan = 0;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{-16}, {int64_t{1} << 62, 4}, {3, -1}}) {
+    const tnt_tensor tensor = {"w", TNT_FLOAT32, shape.data(), shape.size()};
+    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, &plan), TNT_INVALID_ARGUMENT);
+  }
+  tnt_context_destroy(context);
 }
 
 TEST(CInterface, APlanNeedsTensors) {

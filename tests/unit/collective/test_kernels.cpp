@@ -119,6 +119,26 @@ TEST(KernelsOfIntegers, WrapAround) {
   EXPECT_EQ(output, std::numeric_limits<int32_t>::min());
 }
 
+#if defined(__x86_64__)
+TEST(KernelsOfFloats, DoNotDependOnTheThreadsModeForSubnormals) {
+  const float a = 1.3e-38F;
+  const float b = -1.2e-38F;
+  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&a),
+                               reinterpret_cast<const std::byte*>(&b)};
+  const unsigned mode = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(mode |
+                         0x8040);  // flush to zero, subnormals are zero: as TensorFlow's threads have it
+  float output = 0;
+  sum(DType::kFloat32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
+  const unsigned after = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(mode);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &output, sizeof(bits));
+  EXPECT_EQ(bits, 0x000ae398u);
+  EXPECT_EQ(after & 0x8040, 0x8040u) << "the thread's mode is its own again";
+}
+#endif
+
 TEST(KernelsOfFloats, PassOnNotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float one = 1;

@@ -26,13 +26,32 @@ TEST(Layout, FusesSmallTensors) {
   EXPECT_EQ(layout.buckets[0].bytes, 128u);
 }
 
-TEST(Layout, CutsLargeTensors) {
-  const Layout layout = make_layout({spec(16), spec(80)}, 128);  // 64 and 320 bytes
-  ASSERT_EQ(layout.buckets.size(), 3u);
-  EXPECT_EQ(tensors_of(layout, 1), std::vector<size_t>{1});
-  EXPECT_EQ(tensors_of(layout, 2), (std::vector<size_t>{1, 0}));
-  EXPECT_EQ(layout.places[1].first_bucket, 0u);
-  EXPECT_EQ(layout.places[1].last_bucket, 2u);
+TEST(Layout, CutsLargeTensorsIntoBucketsOfTheirOwn) {
+  const Layout layout = make_layout({spec(16), spec(80), spec(16)}, 128);  // 64, 320 and 64 bytes
+  ASSERT_EQ(layout.buckets.size(), 5u);
+  EXPECT_EQ(tensors_of(layout, 0), std::vector<size_t>{2});
+  EXPECT_EQ(layout.places[1].first_bucket, 1u);
+  EXPECT_EQ(layout.places[1].last_bucket, 3u);
+  EXPECT_EQ(layout.buckets[3].bytes, 64u);
+  EXPECT_EQ(tensors_of(layout, 4), std::vector<size_t>{0});
+}
+
+TEST(Layout, NeverLinksTwoBucketsThroughASharedTensor) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<TensorSpec> tensors(1 + random() % 20);
+    for (TensorSpec& tensor : tensors) tensor = spec(static_cast<int64_t>(random() % 900));
+    const Layout layout = make_layout(tensors, random() % 1500);
+    for (const Place& place : layout.places) {
+      if (place.first_bucket == place.last_bucket) continue;
+      for (size_t b = place.first_bucket; b <= place.last_bucket; ++b)
+        EXPECT_EQ(tensors_of(layout, b).size(), 1u);
+    }
+  }
+}
+
+TEST(Layout, TakesAThresholdWithoutBound) {
+  EXPECT_EQ(make_layout({spec(1), spec(2)}, SIZE_MAX).buckets.size(), 1u);
 }
 
 TEST(Layout, DoesNotMixTypes) {

@@ -46,6 +46,15 @@ TEST_F(Root, TakesTheTightestUnifiedCgroup) {
   EXPECT_EQ(available_memory(path_), 3000u);
 }
 
+TEST_F(Root, DoesNotTakeCachedFilesForUsedMemory) {
+  put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
+  put("/proc/self/cgroup", "0::/job\n");
+  put("/sys/fs/cgroup/job/memory.max", "8000\n");
+  put("/sys/fs/cgroup/job/memory.current", "7990\n");
+  put("/sys/fs/cgroup/job/memory.stat", "anon 500\ninactive_file 6000\nactive_file 1000\n");
+  EXPECT_EQ(available_memory(path_), 7010u);
+}
+
 TEST_F(Root, TakesTheOldMemoryCgroup) {
   put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
   put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n");
