@@ -94,7 +94,7 @@ tarantella::engine::TensorSpec spec_of(const tnt_tensor& tensor) {
 
 Status check_spec(const tarantella::engine::TensorSpec& spec) {
   if (!is_valid(spec.dtype)) return invalid(tarantella::text("tensor ", spec.name, " has an unknown dtype"));
-  constexpr uint64_t kMost = uint64_t{1} << 56;  // bytes; far above any machine, far below an overflow
+  constexpr uint64_t kMost = 1'000'000'000'000'000;  // bytes; far above any machine, far below an overflow
   uint64_t bytes = size_of(spec.dtype);
   for (const int64_t extent : spec.shape) {
     const auto count = static_cast<uint64_t>(extent);
