@@ -82,9 +82,9 @@ TEST_P(Groups, DoNotMistakeARankThatIsStoppedInACallForOneThatDisagrees) {
 }
 
 TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
-  world_.options().timeout = 2s;
+  world_.options().timeout = 3s;
   world_.run([&](engine::Engine& engine) {
-    if (engine.group().rank() == 1) std::this_thread::sleep_for(4s);  // its progress thread beats
+    if (engine.group().rank() == 1) std::this_thread::sleep_for(5s);  // its progress thread beats
     EXPECT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
   });
 }

@@ -306,7 +306,7 @@ TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
 }
 
 TEST_P(PlansThatFail, DoNotWaitForEverForOneAnothersGradients) {
-  world_.options().timeout = 2s;
+  world_.options().timeout = 4s;
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
   world_.run([&](Engine& engine) {
     const auto generator = engine.add_plan("generator", specs, 0);
