@@ -11,7 +11,6 @@ namespace {
 
 constexpr int kSpins = 2000;
 constexpr int kYields = 50;
-constexpr Duration kSlice = 50ms;
 
 inline void pause() {
 #if defined(__x86_64__)

@@ -34,6 +34,9 @@ enum class Wait : uint32_t { kCall = 1, kGradients = 2 };
 /// Owned by a shared_ptr: plans keep it.
 class Group : public std::enable_shared_from_this<Group> {
  public:
+  /// How long a wait sleeps before the awaited rank is looked at.
+  static constexpr Duration kSlice = 50ms;
+
   /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
   /// found by the link's presence or by options.timeout).
   static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);

@@ -6,8 +6,7 @@
 namespace tarantella::engine {
 namespace {
 
-constexpr Duration kIdle = 1s;     // also how often a resting rank shows that it lives
-constexpr Duration kSlice = 50ms;  // how long a wait goes on before the awaited rank is looked at
+constexpr Duration kIdle = 1s;  // also how often a resting rank shows that it lives
 constexpr Duration kSpin = 50us;
 
 void spin_until_rung(const collective::Group& group, uint32_t seen) {
@@ -72,8 +71,7 @@ void Engine::run() {
     group_->beat();
     const Status failure = group_->failure();
     int awaited = -1;
-    bool only_waiting = false;
-    std::string what;
+    std::shared_ptr<Plan> waiting;
     for (const auto& plan : plans()) {
       if (!failure.ok()) {
         plan->fail(failure);
@@ -83,22 +81,21 @@ void Engine::run() {
       const int rank = plan->awaited_rank();
       if (rank < 0) continue;
       awaited = rank;
-      only_waiting = plan->all_submitted();
-      what = plan->describe();
+      waiting = plan;
     }
     if (awaited < 0) {
       watch.reset();
       group_->sleep_until_rung(seen, kIdle);
       continue;
     }
-    if (only_waiting && group_->own_cores()) spin_until_rung(*group_, seen);
-    group_->sleep_until_rung(seen, kSlice);
+    if (waiting->all_submitted() && group_->own_cores()) spin_until_rung(*group_, seen);
+    group_->sleep_until_rung(seen, collective::Group::kSlice);
     if (group_->bell() != seen || awaited != watched) {
       watch.reset();
       watched = awaited;
       continue;
     }
-    if (!watch) watch.emplace(*group_, collective::Wait::kGradients, what);
+    if (!watch) watch.emplace(*group_, collective::Wait::kGradients, waiting->describe());
     if (const Status lost = watch->check(awaited); !lost.ok()) {
       for (const auto& plan : plans()) plan->fail(lost);
     }

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/round.h"
 #include "base/status.h"
 
 namespace tarantella::engine {
-namespace {
-
-size_t round_up(size_t bytes) {
-  return (bytes + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
-}
-
-}  // namespace
 
 size_t TensorSpec::count() const {
   size_t product = 1;
@@ -27,7 +21,7 @@ std::string TensorSpec::describe() const {
 }
 
 Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
-  threshold = round_up(std::min(threshold, SIZE_MAX / 2));
+  threshold = round_up(std::min(threshold, SIZE_MAX / 2), Layout::kAlignment);
   Layout layout;
   layout.places.resize(tensors.size());
   auto& buckets = layout.buckets;
@@ -40,7 +34,7 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
   for (size_t i = tensors.size(); i-- > 0;) {
     const DType dtype = tensors[i].dtype;
     const size_t bytes = tensors[i].count() * size_of(dtype);
-    const size_t padded = round_up(bytes);
+    const size_t padded = round_up(bytes, Layout::kAlignment);
     open = open && buckets.back().dtype == dtype && buckets.back().bytes + padded <= threshold;
     if (!open) buckets.push_back({dtype, layout.bytes, 0, {}});
     open = padded < threshold;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/round.h"
 #include "collective/kernels.h"
 #include "engine/compare.h"
 
@@ -11,8 +12,6 @@ namespace tarantella::engine {
 namespace {
 
 constexpr size_t kPage = 4096;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 /// Words of one rank and stage, in whole cache lines: only that rank writes there.
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }

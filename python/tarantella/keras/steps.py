@@ -19,8 +19,8 @@ from .hooks import Step, current, hook, running
 
 def install(model: Any) -> None:
     """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
-    fresh = hook(model, "train_step", functools.partial(_train_step, model))
-    fresh |= hook(model, "test_step", functools.partial(_test_step, model))
+    fresh = hook(model, "train_step", functools.partial(_step, model, True))
+    fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
     fresh |= hook(model, "compute_loss", functools.partial(_compute_loss, model))
     if fresh:  # functions that Keras made before still hold the plain steps
@@ -43,32 +43,23 @@ def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> A
     return backend.undo_where(step.copied, _state(model), lambda: original(data))
 
 
-def _train_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def train_step(batch: Any) -> Any:
+def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook of `train_step` or `test_step`."""
+
+    def run_step(batch: Any) -> Any:
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
         checks.note(model, batch.fingerprint)
         with running(Step(batch)) as step:
             logs = _run(model, step, original, batch.data)
-            if model.trainable_variables and not step.applied:
+            if trains and model.trainable_variables and not step.applied:
                 raise NotImplementedError(
                     "the model's own train_step never calls apply or apply_gradients of one of the model's "
                     "optimizers, so its gradients cannot be reduced over the ranks"
                 )
             return logs
 
-    return train_step
-
-
-def _test_step(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def test_step(batch: Any) -> Any:
-        if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-            return original(batch)
-        checks.note(model, batch.fingerprint)
-        with running(Step(batch)) as step:
-            return _run(model, step, original, batch.data)
-
-    return test_step
+    return run_step
 
 
 def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "base/fd.h"
+#include "base/round.h"
 #include "runtime/memory.h"
 #include "runtime/rendezvous.h"
 
@@ -19,8 +20,6 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kRegionAlignment = 2 * 1024 * 1024;  // a huge page, where the kernel has them for memfds
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 enum State : uint32_t { kAbsent = 0, kPresent = 1, kClosed = 2 };
 
