@@ -25,18 +25,18 @@ def _shared(name: str) -> Any:
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, tuple[str, ...]], list[dict[str, Any]]]:
-    """`results(ranks, names)`: what each rank's cases gave; ranks = 0 is plain Keras."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[dict[str, Any]]]:
+    """`results(file, ranks)`: what each rank's cases of a file in cases/ gave; ranks = 0 is plain Keras."""
     shared = _shared("tarantella_test_runner")
     folder = tmp_path_factory.mktemp("cases")
 
     @functools.cache
-    def run(ranks: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
-        out, script = str(folder / str(ranks)), HERE / "run_cases.py"
+    def run(file: str, ranks: int) -> list[dict[str, Any]]:
+        out, script = str(folder / f"{file}.{ranks}"), HERE / "run_cases.py"
         if ranks:
-            ended = shared.run_ranks(ranks, script, out, "ranks", *names, timeout=800)
+            ended = shared.run_ranks(ranks, script, file, out, "ranks", timeout=800)
         else:
-            ended = shared.run([sys.executable, str(script), out, "plain", *names], timeout=800)
+            ended = shared.run([sys.executable, str(script), file, out, "plain"], timeout=800)
         files = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
         assert all(file.exists() for file in files), f"exit code {ended.code}\n{ended.err[-6000:]}"
         return [pickle.loads(file.read_bytes()) for file in files]

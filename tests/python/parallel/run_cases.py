@@ -1,7 +1,11 @@
-"""Runs cases and stores what they give: run_cases.py OUT plain|ranks NAME… writes OUT.<rank>.pickle."""
+"""Runs the cases of one file and stores what they give.
+
+run_cases.py FILE OUT plain|ranks [NAME…] writes OUT.<rank>.pickle; without names it runs all cases of the file.
+"""
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import sys
 import traceback
@@ -11,8 +15,8 @@ import numpy as np
 from keras import tree
 
 
-def main(out: str, mode: str, names: list[str]) -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
+def main(file: str, out: str, mode: str, names: list[str]) -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "cases"))
     rank = 0
     if mode == "ranks":
         import tarantella
@@ -24,12 +28,13 @@ def main(out: str, mode: str, names: list[str]) -> None:
         def wrap(model):
             return model
 
-    import cases
+    import common
 
+    importlib.import_module(file)
     results = {}
-    for name in names:
+    for name in names or list(common.CASES):
         try:
-            results[name] = tree.map_structure(np.asarray, cases.run(name, wrap))
+            results[name] = tree.map_structure(np.asarray, common.run(name, wrap))
         except Exception:
             results[name] = traceback.format_exc()
             break  # the other ranks may have gone on: nothing after it can be compared
@@ -38,4 +43,4 @@ def main(out: str, mode: str, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-NAMES = tuple(re.findall(r"^@case\ndef (\w+)", (Path(__file__).parent / "cases.py").read_text(), flags=re.MULTILINE))
+FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
+CASES = [
+    (file.stem, name)
+    for file in FILES
+    for name in re.findall(r"^@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
+]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -22,15 +27,15 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
-@pytest.mark.timeout(900)  # the first case of a number of ranks waits for all of them
+@pytest.mark.timeout(900)  # the first case of a file and a number of ranks waits for all of them
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", NAMES)
-def test_case(name: str, ranks: int, results: Any) -> None:
-    reference = results(0, NAMES)[0][name]
+@pytest.mark.parametrize(("file", "name"), CASES)
+def test_case(file: str, name: str, ranks: int, results: Any) -> None:
+    reference = results(file, 0)[0].get(name, "not run: a case before it failed")
     assert not isinstance(reference, str), reference
     expected = _flat(reference)
     tolerance = 0.0 if ranks == 1 else 1e-5 if name.endswith("_float32") else 1e-9
-    everyone = [rank.get(name, "not run: a case before it failed") for rank in results(ranks, NAMES)]
+    everyone = [rank.get(name, "not run: a case before it failed") for rank in results(file, ranks)]
     for rank, result in enumerate(everyone):
         assert not isinstance(result, str), f"rank {rank}: {result}"
         actual = _flat(result)
