@@ -10,7 +10,6 @@ import tensorflow as tf
 from common import (
     CLASSES,
     FEATURES,
-    SAMPLES,
     Wrap,
     arrays,
     case,
