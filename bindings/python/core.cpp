@@ -6,10 +6,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -70,33 +74,76 @@ void checked(Call call) {
   if (code != TNT_OK) throw_error(code, message);
 }
 
-tnt_dtype dtype_of(const nb::dlpack::dtype& dtype) {
-  if (dtype == nb::dtype<float>()) return TNT_FLOAT32;
-  if (dtype == nb::dtype<double>()) return TNT_FLOAT64;
-  if (dtype == nb::dtype<int32_t>()) return TNT_INT32;
-  if (dtype == nb::dtype<int64_t>()) return TNT_INT64;
-  throw nb::type_error("the core carries float32, float64, int32 and int64; convert the array first");
+struct DType {
+  const char* name;
+  tnt_dtype number;
+  nb::dlpack::dtype dlpack;
+};
+
+constexpr uint8_t code(nb::dlpack::dtype_code number) { return static_cast<uint8_t>(number); }
+
+const std::array<DType, 8> dtypes{{
+    {"float32", TNT_FLOAT32, nb::dtype<float>()},
+    {"float64", TNT_FLOAT64, nb::dtype<double>()},
+    {"int32", TNT_INT32, nb::dtype<int32_t>()},
+    {"int64", TNT_INT64, nb::dtype<int64_t>()},
+    {"float16", TNT_FLOAT16, {code(nb::dlpack::dtype_code::Float), 16, 1}},
+    {"bfloat16", TNT_BFLOAT16, {code(nb::dlpack::dtype_code::Bfloat), 16, 1}},
+    {"bool", TNT_BOOL, nb::dtype<bool>()},
+    {"uint8", TNT_UINT8, nb::dtype<uint8_t>()},
+}};
+
+std::string names_of_dtypes() {
+  std::string names;
+  for (const DType& each : dtypes) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  return names;
 }
 
 tnt_dtype dtype_named(const std::string& name) {
-  if (name == "float32") return TNT_FLOAT32;
-  if (name == "float64") return TNT_FLOAT64;
-  if (name == "int32") return TNT_INT32;
-  if (name == "int64") return TNT_INT64;
-  throw nb::type_error(("the core carries float32, float64, int32 and int64, not " + name).c_str());
+  for (const DType& each : dtypes) {
+    if (each.name == name) return each.number;
+  }
+  throw nb::type_error(("the core carries " + names_of_dtypes() + ", not " + name).c_str());
 }
 
-/// A new array with the elements' type of `like`; `leading` (if any) comes before its shape.
-Output new_array(const Input& like, std::optional<size_t> leading = std::nullopt) {
-  std::vector<size_t> shape;
-  if (leading) shape.push_back(*leading);
-  for (size_t i = 0; i < like.ndim(); ++i) shape.push_back(like.shape(i));
+/// That of the array, or the one of the given name, as which its bytes are to be taken.
+tnt_dtype dtype_of(const Input& array, const std::optional<std::string>& name) {
+  for (const DType& each : dtypes) {
+    if (name ? each.name == *name && each.dlpack.bits == array.dtype().bits : each.dlpack == array.dtype())
+      return each.number;
+  }
+  if (name) throw nb::type_error(("an array of another size cannot be taken as " + *name).c_str());
+  throw nb::type_error(("the core carries " + names_of_dtypes() + "; convert the array first").c_str());
+}
+
+tnt_reduction reduction_named(const std::string& name) {
+  const char* const names[] = {"sum", "min", "max", "and", "or", "average"};
+  for (int i = 0; i < 6; ++i) {
+    if (name == names[i]) return static_cast<tnt_reduction>(i + 1);
+  }
+  throw nb::value_error(("there is no reduction " + name + "; use sum, min, max, and, or, average").c_str());
+}
+
+/// A new array of the given shape with elements of the type of `like`.
+Output new_array(const Input& like, const std::vector<size_t>& shape) {
   size_t bytes = like.itemsize();
   for (const size_t extent : shape) bytes *= extent;
-  auto memory = std::make_unique<std::byte[]>(bytes);
-  std::byte* data = memory.release();
+  std::byte* data = std::make_unique_for_overwrite<std::byte[]>(bytes).release();
   const nb::capsule owner(data, [](void* pointer) noexcept { delete[] static_cast<std::byte*>(pointer); });
   return Output(data, shape.size(), shape.data(), owner, nullptr, like.dtype());
+}
+
+std::vector<size_t> shape_of(const Input& array) {
+  return {array.shape_ptr(), array.shape_ptr() + array.ndim()};
+}
+
+/// The shape of an array whose first dimension is another.
+std::vector<size_t> shape_of(const Input& array, size_t first, const char* operation) {
+  if (array.ndim() == 0)
+    throw nb::value_error((std::string(operation) + " needs arrays of one dimension or more").c_str());
+  std::vector<size_t> shape = shape_of(array);
+  shape[0] = first;
+  return shape;
 }
 
 class Context {
@@ -107,6 +154,13 @@ class Context {
     const tnt_options options{rank, size, job.c_str(), meet_timeout, timeout, grace};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
+  /// A group of `parent`.
+  Context(tnt_context* context, const Context& parent)
+      : context_(context),
+        rank_(tnt_context_rank(context)),
+        size_(tnt_context_size(context)),
+        local_rank_(parent.local_rank_),
+        local_size_(parent.local_size_) {}
   ~Context() { close(); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -116,34 +170,121 @@ class Context {
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 
-  Output allreduce(const Input& array, const std::string& name) {
-    const tnt_dtype dtype = dtype_of(array.dtype());
-    Output result = new_array(array);
-    checked([&] {
-      return tnt_allreduce(open(), array.data(), result.data(), array.size(), dtype, name.c_str());
+  Output allreduce(const Input& array, const std::string& name, const std::string& reduction,
+                   const std::optional<std::string>& dtype) {
+    Output result = new_array(array, shape_of(array));
+    checked([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
+      return tnt_allreduce(context_, array.data(), result.data(), array.size(), type, kind, name.c_str());
     });
     return result;
   }
 
-  Output broadcast(const Input& array, int root, const std::string& name) {
-    const tnt_dtype dtype = dtype_of(array.dtype());
-    Output result = new_array(array);
+  Output reduce_scatter(const Input& array, const std::string& name, const std::string& reduction,
+                        const std::optional<std::string>& dtype) {
+    const auto size = static_cast<size_t>(size_);
+    if (array.ndim() == 0 || array.shape(0) % size != 0)
+      throw nb::value_error("reduce_scatter needs a first dimension that the number of ranks divides");
+    Output result = new_array(array, shape_of(array, array.shape(0) / size, "reduce_scatter"));
+    checked([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
+      return tnt_reduce_scatter(context_, array.data(), result.data(), result.size(), type, kind,
+                                name.c_str());
+    });
+    return result;
+  }
+
+  Output broadcast(const Input& array, int root, const std::string& name,
+                   const std::optional<std::string>& dtype) {
+    Output result = new_array(array, shape_of(array));
     std::memcpy(result.data(), array.data(), array.nbytes());
-    checked([&] { return tnt_broadcast(open(), result.data(), array.size(), dtype, root, name.c_str()); });
+    checked([&, type = dtype_of(array, dtype)] {
+      return tnt_broadcast(context_, result.data(), array.size(), type, root, name.c_str());
+    });
     return result;
   }
 
-  Output allgather(const Input& array, const std::string& name) {
-    const tnt_dtype dtype = dtype_of(array.dtype());
-    Output result = new_array(array, static_cast<size_t>(size_));
-    checked([&] {
-      return tnt_allgather(open(), array.data(), result.data(), array.size(), dtype, name.c_str());
+  Output allgather(const Input& array, const std::string& name, const std::optional<std::string>& dtype) {
+    std::vector<size_t> shape = shape_of(array);
+    shape.insert(shape.begin(), static_cast<size_t>(size_));
+    Output result = new_array(array, shape);
+    const std::vector<uint64_t> counts(static_cast<size_t>(size_), array.size());
+    checked([&, type = dtype_of(array, dtype)] {
+      return tnt_allgather(context_, array.data(), result.data(), counts.data(), type, name.c_str());
     });
     return result;
+  }
+
+  /// The numbers of all ranks, in rank order: size() from each.
+  std::vector<uint64_t> gather(const std::vector<uint64_t>& numbers, const std::string& name) {
+    std::vector<uint64_t> all(numbers.size() * static_cast<size_t>(size_));
+    const std::vector<uint64_t> counts(static_cast<size_t>(size_), numbers.size());
+    checked([&] {
+      return tnt_allgather(context_, numbers.data(), all.data(), counts.data(), TNT_INT64, name.c_str());
+    });
+    return all;
+  }
+
+  Output allgatherv(const Input& array, const std::string& name, const std::optional<std::string>& dtype) {
+    const std::vector<size_t> row = shape_of(array, 1, "allgatherv");
+    const tnt_dtype type = dtype_of(array, dtype);
+    // a rank whose rows have another shape must not get as far as the data
+    uint64_t elements = 1;
+    uint64_t hash = row.size();
+    for (const size_t extent : row) {
+      elements *= extent;
+      hash = hash * 1'000'003 + extent;
+    }
+    const std::vector<uint64_t> all = gather({array.shape(0), hash}, name);
+    std::vector<uint64_t> counts;
+    uint64_t rows = 0;
+    for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
+      if (all[2 * rank + 1] != all[1])
+        throw Mismatch("allgatherv \"" + name + "\": the rows of rank " + std::to_string(rank) +
+                       " have another shape than those of rank 0; only first dimensions may differ");
+      rows += all[2 * rank];
+      counts.push_back(all[2 * rank] * elements);
+    }
+    Output result = new_array(array, shape_of(array, rows, "allgatherv"));
+    checked([&] {
+      return tnt_allgather(context_, array.data(), result.data(), counts.data(), type, name.c_str());
+    });
+    return result;
+  }
+
+  Output alltoall(const Input& array, const std::vector<uint64_t>& splits, const std::string& name,
+                  const std::optional<std::string>& dtype) {
+    const auto size = static_cast<size_t>(size_);
+    const std::vector<size_t> row = shape_of(array, 1, "alltoall");
+    const tnt_dtype type = dtype_of(array, dtype);
+    if (splits.size() != size || std::accumulate(splits.begin(), splits.end(), uint64_t{0}) != array.shape(0))
+      throw nb::value_error("alltoall needs a split for each rank, with the rows of the array as their sum");
+    const uint64_t elements = std::accumulate(row.begin(), row.end(), uint64_t{1}, std::multiplies<>());
+    const std::vector<uint64_t> all = gather(splits, name);
+    std::vector<uint64_t> send;
+    std::vector<uint64_t> receive;
+    uint64_t rows = 0;
+    for (size_t rank = 0; rank < size; ++rank) {
+      const uint64_t from = all[rank * size + static_cast<size_t>(rank_)];
+      rows += from;
+      send.push_back(splits[rank] * elements);
+      receive.push_back(from * elements);
+    }
+    Output result = new_array(array, shape_of(array, rows, "alltoall"));
+    checked([&] {
+      return tnt_alltoall(context_, array.data(), send.data(), result.data(), receive.data(), type,
+                          name.c_str());
+    });
+    return result;
+  }
+
+  /// A context of some ranks, or None where this rank is not among them.
+  std::unique_ptr<Context> group(const std::vector<int>& ranks) {
+    tnt_context* made = nullptr;
+    checked([&] { return tnt_context_create_group(context_, ranks.data(), ranks.size(), &made); });
+    return made == nullptr ? nullptr : std::make_unique<Context>(made, *this);
   }
 
   void barrier() {
-    checked([&] { return tnt_barrier(open(), ""); });
+    checked([&] { return tnt_barrier(context_, ""); });
   }
 
   tnt_plan plan(const std::string& name, const std::vector<TensorSpec>& specs, size_t threshold) {
@@ -153,7 +294,7 @@ class Context {
     }
     tnt_plan number = 0;
     checked([&] {
-      return tnt_plan_create(open(), name.c_str(), tensors.data(), tensors.size(), threshold, &number);
+      return tnt_plan_create(context_, name.c_str(), tensors.data(), tensors.size(), threshold, &number);
     });
     return number;
   }
@@ -202,8 +343,6 @@ class Context {
   }
 
  private:
-  tnt_context* open() const { return context_; }
-
   tnt_context* context_ = nullptr;
   const int rank_, size_, local_rank_, local_size_;
 };
@@ -228,9 +367,15 @@ NB_MODULE(_core, m) {
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("local_rank", &Context::local_rank)
       .def_prop_ro("local_size", &Context::local_size)
-      .def("allreduce", &Context::allreduce, "array"_a, "name"_a = "")
-      .def("broadcast", &Context::broadcast, "array"_a, "root"_a = 0, "name"_a = "")
-      .def("allgather", &Context::allgather, "array"_a, "name"_a = "")
+      .def("group", &Context::group, "ranks"_a)
+      .def("allreduce", &Context::allreduce, "array"_a, "name"_a = "", "reduction"_a = "sum",
+           "dtype"_a = nb::none())
+      .def("reduce_scatter", &Context::reduce_scatter, "array"_a, "name"_a = "", "reduction"_a = "sum",
+           "dtype"_a = nb::none())
+      .def("broadcast", &Context::broadcast, "array"_a, "root"_a = 0, "name"_a = "", "dtype"_a = nb::none())
+      .def("allgather", &Context::allgather, "array"_a, "name"_a = "", "dtype"_a = nb::none())
+      .def("allgatherv", &Context::allgatherv, "array"_a, "name"_a = "", "dtype"_a = nb::none())
+      .def("alltoall", &Context::alltoall, "array"_a, "splits"_a, "name"_a = "", "dtype"_a = nb::none())
       .def("barrier", &Context::barrier)
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)

@@ -32,9 +32,30 @@ typedef enum tnt_code {
   TNT_SYSTEM = 6            /* a system call failed */
 } tnt_code;
 
-typedef enum tnt_dtype { TNT_FLOAT32 = 1, TNT_FLOAT64 = 2, TNT_INT32 = 3, TNT_INT64 = 4 } tnt_dtype;
+typedef enum tnt_dtype {
+  TNT_FLOAT32 = 1,
+  TNT_FLOAT64 = 2,
+  TNT_INT32 = 3,
+  TNT_INT64 = 4,
+  TNT_FLOAT16 = 5,
+  TNT_BFLOAT16 = 6,
+  TNT_BOOL = 7, /* a byte, 0 or 1 */
+  TNT_UINT8 = 8
+} tnt_dtype;
 
-/* One rank's membership in a job. */
+/* How the elements of several ranks become one: in rank order, so that all ranks and all runs get the same bits.
+ * Integers wrap; float16 and bfloat16 are reduced in float32 and rounded once; a NaN of any rank is the minimum and the
+ * maximum. There is no average of integers, no sum of bools, and no and/or of floating-point numbers. */
+typedef enum tnt_reduction {
+  TNT_SUM = 1,
+  TNT_MIN = 2,
+  TNT_MAX = 3,
+  TNT_AND = 4,
+  TNT_OR = 5,
+  TNT_AVERAGE = 6
+} tnt_reduction;
+
+/* One rank's membership in a job, or in a group of some of its ranks. */
 typedef struct tnt_context tnt_context;
 
 /* A plan's number: valid in this process from tnt_plan_create() to tnt_plan_release(); never used twice. */
@@ -68,18 +89,47 @@ TNT_API void tnt_context_destroy(tnt_context* context);
 /* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
 
-/* Collective, blocking, one at a time in a process. `count` is in elements; `name` (may be "") is compared over
- * ranks and named in errors. Sums are taken in rank order, so all ranks and all runs get the same bits. */
-/* output[i] = sum over ranks of input[i]; output may be input. */
+/* Collective, blocks. A context of the `count` ranks in `ranks`, numbered in that order, in which they communicate on
+ * their own: calls in different contexts may run at the same time. *group is NULL for a rank that is not among them.
+ * The caller owns *group, and may destroy it before or after `context`. */
+TNT_API tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count,
+                                          tnt_context** group);
+/* This rank's number in the context, and how many there are; -1 for a NULL context. */
+TNT_API int tnt_context_rank(const tnt_context* context);
+TNT_API int tnt_context_size(const tnt_context* context);
+
+/* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared over ranks
+ * and named in errors. A buffer of no elements may be NULL. */
+/* output[i] = the reduction over ranks of input[i]; output may be input. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
-                               tnt_dtype dtype, const char* name);
+                               tnt_dtype dtype, tnt_reduction reduction, const char* name);
+/* output[i] = the reduction over ranks of input[rank * count + i]: `input` has size * count elements. */
+TNT_API tnt_code tnt_reduce_scatter(tnt_context* context, const void* input, void* output, size_t count,
+                                    tnt_dtype dtype, tnt_reduction reduction, const char* name);
 /* The root's data replaces that of the others. */
 TNT_API tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
                                const char* name);
-/* output gets the `count` elements of each rank in rank order: size * count elements. */
-TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count,
+/* output gets the elements of each rank in rank order: counts[rank] of each. All ranks pass the same `counts`. */
+TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, const uint64_t* counts,
                                tnt_dtype dtype, const char* name);
+/* input has send_counts[rank] elements for each rank, in rank order; output gets receive_counts[rank] from each. */
+TNT_API tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* send_counts,
+                              void* output, const uint64_t* receive_counts, tnt_dtype dtype,
+                              const char* name);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
+
+/* Memory of this rank that the others see, too: the fastest place for what is reduced again and again. */
+typedef struct tnt_buffer tnt_buffer;
+/* Collective, blocks. `bytes` of zeros, 64-byte aligned, for each rank; all ranks pass the same number. */
+TNT_API tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer);
+/* This rank's memory; valid until tnt_buffer_release(). Not to be touched while a rank is in
+ * tnt_buffer_allreduce(). */
+TNT_API void* tnt_buffer_data(tnt_buffer* buffer);
+/* As tnt_allreduce() of the buffer's first `count` elements, in place. Its context must still be there. */
+TNT_API tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype,
+                                      tnt_reduction reduction, const char* name);
+/* Not collective. NULL is ignored. */
+TNT_API void tnt_buffer_release(tnt_buffer* buffer);
 
 /* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of
  * `fusion_threshold` bytes (0: a bucket a tensor), filled from the last tensor to the first; a large tensor is cut. The tensors are compared

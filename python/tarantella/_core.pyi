@@ -1,5 +1,6 @@
 """The C++ core. One `Context` is one rank of one job; its calls run in the same order on all ranks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -38,9 +39,27 @@ class Context:
     def local_rank(self) -> int: ...
     @property
     def local_size(self) -> int: ...
-    def allreduce(self, array: NDArray[Any], name: str = "") -> NDArray[Any]: ...
-    def broadcast(self, array: NDArray[Any], root: int = 0, name: str = "") -> NDArray[Any]: ...
-    def allgather(self, array: NDArray[Any], name: str = "") -> NDArray[Any]: ...
+    def group(self, ranks: Sequence[int]) -> Context | None:
+        """A context of some ranks in the order given, None where this rank is not among them. Collective."""
+    def allreduce(
+        self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None
+    ) -> NDArray[Any]:
+        """`dtype` names the type as which the array's bytes are taken, such as "bfloat16" of a uint16 array."""
+    def reduce_scatter(
+        self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None
+    ) -> NDArray[Any]:
+        """This rank's part of the first dimension of the reduction; the number of ranks must divide it."""
+    def broadcast(
+        self, array: NDArray[Any], root: int = 0, name: str = "", dtype: str | None = None
+    ) -> NDArray[Any]: ...
+    def allgather(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> NDArray[Any]:
+        """The arrays of all ranks, all of one shape, along a new first dimension."""
+    def allgatherv(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> NDArray[Any]:
+        """The rows of all ranks, one after the other; first dimensions may differ."""
+    def alltoall(
+        self, array: NDArray[Any], splits: Sequence[int], name: str = "", dtype: str | None = None
+    ) -> NDArray[Any]:
+        """`splits[rank]` rows go to each rank; returns those that came from each, in rank order."""
     def barrier(self) -> None: ...
     def plan(self, name: str, tensors: list[tuple[str, str, tuple[int, ...]]], threshold: int) -> int: ...
     def buckets(self, plan: int, tensors: int) -> list[int]: ...

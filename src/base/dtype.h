@@ -1,16 +1,47 @@
 #pragma once
-// Element types that the core can carry and sum; the values are those of tnt_dtype in tarantella.h.
+// Element types that the core can carry and reduce; the values are those of tnt_dtype in tarantella.h.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace tarantella {
 
-enum class DType : uint32_t { kFloat32 = 1, kFloat64 = 2, kInt32 = 3, kInt64 = 4 };
+enum class DType : uint32_t {
+  kFloat32 = 1,
+  kFloat64 = 2,
+  kInt32 = 3,
+  kInt64 = 4,
+  kFloat16 = 5,   ///< IEEE 754 half precision
+  kBFloat16 = 6,  ///< the upper half of a float32
+  kBool = 7,      ///< a byte, 0 or 1
+  kUInt8 = 8,
+};
 
-constexpr bool is_valid(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kInt64; }
+constexpr bool is_valid(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kUInt8; }
 
-constexpr size_t size_of(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kInt32 ? 4 : 8; }
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+
+/// In bytes; 1 for what is not valid.
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kInt64:
+      return 8;
+    case DType::kFloat32:
+    case DType::kInt32:
+      return 4;
+    case DType::kFloat16:
+    case DType::kBFloat16:
+      return 2;
+    case DType::kBool:
+    case DType::kUInt8:
+      break;
+  }
+  return 1;
+}
 
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
@@ -22,6 +53,14 @@ constexpr const char* name_of(DType dtype) {
       return "int32";
     case DType::kInt64:
       return "int64";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kBool:
+      return "bool";
+    case DType::kUInt8:
+      return "uint8";
   }
   return "an unknown type";
 }

@@ -1,7 +1,5 @@
 // tarantella.h over the engine: handles, error codes, and the last barrier for exceptions.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -9,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/forks.h"
 #include "capi/plans.h"
 #include "collective/operations.h"
+#include "collective/shared_buffer.h"
 #include "engine/engine.h"
 #include "tarantella/tarantella.h"
 #include "transport/shm/shm_link.h"
@@ -18,13 +18,20 @@
 using tarantella::Code;
 using tarantella::Deadline;
 using tarantella::DType;
+using tarantella::Reduction;
 using tarantella::Status;
+using tarantella::collective::Exchange;
 
 struct tnt_context {
   std::unique_ptr<tarantella::engine::Engine> engine;
   std::vector<tnt_plan> plans;
   std::mutex mutex;
-  pid_t owner = ::getpid();
+  const int forks = tarantella::forks();
+};
+
+struct tnt_buffer {
+  std::unique_ptr<tarantella::collective::SharedBuffer> memory;
+  tnt_context* context;
 };
 
 /// What a tnt_memory keeps alive.
@@ -77,10 +84,18 @@ template <typename Body>
 tnt_code on_context(tnt_context* context, Body body) noexcept {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("the context is NULL");
-    TNT_RETURN_IF_ERROR(check_process(context->owner == ::getpid()));
+    TNT_RETURN_IF_ERROR(check_process(context->forks == tarantella::forks()));
     return body(*context->engine);
   });
 }
+
+/// As guarded(), for blocking collectives.
+template <typename Body>
+tnt_code collective(tnt_context* context, Body body) noexcept {
+  return on_context(context, [&](auto& engine) { return engine.call(body); });
+}
+
+std::string_view text_of(const char* name) { return name == nullptr ? "" : name; }
 
 std::string name_of(const char* name) { return name == nullptr ? "" : name; }
 
@@ -140,7 +155,8 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
 
 void tnt_context_destroy(tnt_context* context) {
   if (context == nullptr) return;
-  if (context->owner != ::getpid()) return;  // the parent's threads do not exist here: nothing can be joined
+  if (context->forks != tarantella::forks())
+    return;  // the parent's threads do not exist here: nothing can be joined
   for (const tnt_plan plan : context->plans) (void)tnt_plan_release(plan);
   delete context;
 }
@@ -149,42 +165,92 @@ tnt_code tnt_failure(tnt_context* context) {
   return on_context(context, [](auto& engine) { return engine.group().failure(); });
 }
 
+tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count, tnt_context** group) {
+  return on_context(context, [&](auto& engine) -> Status {
+    auto created = engine.create_group({ranks, ranks + count});
+    if (!created.ok()) return created.status();
+    *group = created.value() == nullptr ? nullptr : new tnt_context{std::move(created).value(), {}, {}};
+    return {};
+  });
+}
+
+int tnt_context_rank(const tnt_context* context) {
+  return context == nullptr ? -1 : context->engine->group().rank();
+}
+
+int tnt_context_size(const tnt_context* context) {
+  return context == nullptr ? -1 : context->engine->group().size();
+}
+
 tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
-                       const char* name) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto& exchange) {
-      return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype),
-                                               name_of(name));
-    });
+                       tnt_reduction reduction, const char* name) {
+  return collective(context, [&](Exchange& exchange) {
+    return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype),
+                                             static_cast<Reduction>(reduction), text_of(name));
+  });
+}
+
+tnt_code tnt_reduce_scatter(tnt_context* context, const void* input, void* output, size_t count,
+                            tnt_dtype dtype, tnt_reduction reduction, const char* name) {
+  return collective(context, [&](Exchange& exchange) {
+    return tarantella::collective::reduce_scatter(exchange, input, output, count, static_cast<DType>(dtype),
+                                                  static_cast<Reduction>(reduction), text_of(name));
   });
 }
 
 tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
                        const char* name) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto& exchange) {
-      return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root,
-                                               name_of(name));
-    });
+  return collective(context, [&](Exchange& exchange) {
+    return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root,
+                                             text_of(name));
   });
 }
 
-tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
-                       const char* name) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto& exchange) {
-      return tarantella::collective::allgather(exchange, input, output, count, static_cast<DType>(dtype),
-                                               name_of(name));
-    });
+tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, const uint64_t* counts,
+                       tnt_dtype dtype, const char* name) {
+  return collective(context, [&](Exchange& exchange) {
+    return tarantella::collective::allgather(exchange, input, output, {counts, exchange.size()},
+                                             static_cast<DType>(dtype), text_of(name));
+  });
+}
+
+tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* send_counts, void* output,
+                      const uint64_t* receive_counts, tnt_dtype dtype, const char* name) {
+  return collective(context, [&](Exchange& exchange) {
+    return tarantella::collective::alltoall(exchange, input, {send_counts, exchange.size()}, output,
+                                            {receive_counts, exchange.size()}, static_cast<DType>(dtype),
+                                            text_of(name));
   });
 }
 
 tnt_code tnt_barrier(tnt_context* context, const char* name) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call(
-        [&](auto& exchange) { return tarantella::collective::barrier(exchange, name_of(name)); });
+  return collective(
+      context, [&](Exchange& exchange) { return tarantella::collective::barrier(exchange, text_of(name)); });
+}
+
+tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer) {
+  return collective(context, [&](Exchange& exchange) -> Status {
+    auto memory = tarantella::collective::SharedBuffer::create(exchange, bytes);
+    if (!memory.ok()) return memory.status();
+    *buffer = new tnt_buffer{std::move(memory).value(), context};
+    return {};
   });
 }
+
+void* tnt_buffer_data(tnt_buffer* buffer) {
+  return buffer == nullptr ? nullptr : buffer->memory->own().data();
+}
+
+tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype, tnt_reduction reduction,
+                              const char* name) {
+  if (buffer == nullptr) return report(invalid("the buffer is NULL"));
+  return collective(buffer->context, [&](Exchange& exchange) {
+    return buffer->memory->allreduce(exchange, count, static_cast<DType>(dtype),
+                                     static_cast<Reduction>(reduction), text_of(name));
+  });
+}
+
+void tnt_buffer_release(tnt_buffer* buffer) { delete buffer; }
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
                          size_t fusion_threshold, tnt_plan* plan) {

@@ -1,12 +1,11 @@
 #pragma once
 // Plan numbers of this process. A framework's graph can carry a number, but not a pointer that stays valid.
 
-#include <unistd.h>
-
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "base/forks.h"
 #include "engine/engine.h"
 #include "tarantella/tarantella.h"
 
@@ -21,7 +20,7 @@ class Plans {
   };
 
   /// False in a forked child, where locks may be held by threads that do not exist.
-  bool usable() const { return owner_ == ::getpid(); }
+  bool usable() const { return forks_ == forks(); }
 
   tnt_plan add(engine::Engine* engine, std::shared_ptr<engine::Plan> plan) {
     const std::unique_lock lock(mutex_);
@@ -44,7 +43,7 @@ class Plans {
   }
 
  private:
-  const pid_t owner_ = ::getpid();
+  const int forks_ = forks();
   mutable std::shared_mutex mutex_;
   std::unordered_map<tnt_plan, Entry> entries_;
   tnt_plan last_ = 0;

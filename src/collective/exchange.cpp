@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collective/kernels.h"
+
 namespace tarantella::collective {
 namespace {
 
-constexpr size_t kLabelBytes = 4096;
+constexpr size_t kPastCaches = 64 * 1024;  // bytes from which a chunk goes past this core's caches
 
 const char* name_of(Operation operation) {
   switch (operation) {
@@ -18,72 +20,132 @@ const char* name_of(Operation operation) {
       return "allgather";
     case Operation::kBarrier:
       return "barrier";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAlltoall:
+      return "alltoall";
+    case Operation::kSharedAllreduce:
+      return "shared allreduce";
+    case Operation::kGroup:
+      return "group";
   }
   return "unknown";
 }
 
+/// FNV-1a, by words.
+uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3u; }
+
+uint64_t hash_of(const Call& call) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char letter : call.name) hash = mix(hash, static_cast<unsigned char>(letter));
+  for (const uint64_t count : call.counts) hash = mix(hash, count);
+  return hash;
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter ||
+         operation == Operation::kSharedAllreduce;
+}
+
 }  // namespace
 
-/// A Call as it stands in shared memory, before the stage's data.
-struct Exchange::Label {
+/// A Call as it stands in shared memory.
+struct Exchange::Header {
   Operation operation;
   DType dtype;
-  uint64_t count;
+  Reduction reduction;
   int32_t root;
-  char name[232];
+  uint64_t count;
+  uint64_t hash;  ///< of the name and of the call's further numbers
 
-  static Label of(const Call& call) {
-    Label label{call.operation, call.dtype, call.count, call.root, {}};
-    const size_t length = std::min(call.name.size(), sizeof(label.name) - 1);
-    std::memcpy(label.name, call.name.data(), length);
-    return label;
-  }
+  bool operator==(const Header&) const = default;
 
-  bool operator==(const Label& other) const {
-    return operation == other.operation && dtype == other.dtype && count == other.count &&
-           root == other.root && std::strcmp(name, other.name) == 0;
-  }
-
-  std::string describe() const {
+  std::string describe(std::string_view name) const {
     std::string said = name_of(operation);
-    if (name[0] != '\0') said += text(" \"", name, "\"");
+    if (!name.empty()) said += text(" \"", name, "\"");
     if (operation == Operation::kBarrier) return said;
+    if (operation == Operation::kGroup) return said + text(" of ", count, " ranks");
     said += text(" of ", count, " x ", tarantella::name_of(dtype));
+    if (reduces(operation)) said += text(" (", tarantella::name_of(reduction), ")");
     if (operation == Operation::kBroadcast) said += text(" from rank ", root);
     return said;
   }
 };
 
+/// What a rank shows in one round; the first cache line is all of it where there is little data.
+struct alignas(64) Exchange::Slot {
+  static constexpr size_t kInline = 16;
+
+  Word round;
+  Header header;
+  alignas(16) std::byte little[kInline];
+  std::array<char, 176> name;
+  uint64_t name_hash;  ///< the header's hash when `name` was written
+  alignas(64) std::array<std::byte, kChunk> data;
+};
+
+Exchange::Exchange(Group& group, transport::Region region)
+    : group_(group), region_(std::move(region)), inputs_(static_cast<size_t>(group.size())) {
+  static_assert(offsetof(Slot, little) + Slot::kInline == 64);
+  static_assert(offsetof(Slot, data) == 256);
+}
+
 Result<std::unique_ptr<Exchange>> Exchange::create(Group& group) {
-  const size_t bytes = 2 * (kLabelBytes + kChunk) * static_cast<size_t>(group.size());
+  const size_t bytes = 2 * sizeof(Slot) * static_cast<size_t>(group.size());
   auto region = group.map(bytes, "the stage of the blocking collectives");
   if (!region.ok()) return region.status();
   return std::unique_ptr<Exchange>(new Exchange(group, std::move(region).value()));
 }
 
-std::byte* Exchange::place(int rank, uint64_t round) const {
-  const size_t index = 2 * static_cast<size_t>(rank) + round % 2;
-  return region_.bytes.data() + index * (kLabelBytes + kChunk);
+Exchange::Slot& Exchange::slot(int rank, uint32_t round) const {
+  return reinterpret_cast<Slot*>(region_.bytes.data())[2 * static_cast<size_t>(rank) + round % 2];
 }
 
-std::span<std::byte> Exchange::stage(int rank, uint64_t round) const {
-  return {place(rank, round) + kLabelBytes, kChunk};
+std::byte* Exchange::stage(int rank, uint32_t round, size_t bytes) const {
+  Slot& found = slot(rank, round);
+  return bytes <= Slot::kInline ? found.little : found.data.data();
+}
+
+void Exchange::put(const std::byte* data, size_t bytes) {
+  if (bytes >= kPastCaches) {
+    copy_past_caches(own(bytes), data, bytes);
+  } else if (bytes != 0) {
+    std::memcpy(own(bytes), data, bytes);
+  }
+}
+
+const std::byte* const* Exchange::inputs(const std::byte* own, size_t bytes, size_t offset) {
+  for (size_t other = 0; other < size(); ++other) inputs_[other] = of(other, bytes) + offset;
+  inputs_[static_cast<size_t>(rank())] = own;
+  return inputs_.data();
 }
 
 Status Exchange::advance(const Call& call) {
   ++round_;
-  const Label own = Label::of(call);
-  std::memcpy(place(group_.rank(), round_), &own, sizeof(own));
-  TNT_RETURN_IF_ERROR(group_.sync(own.describe()));
-  Label first;
-  std::memcpy(&first, place(0, round_), sizeof(first));
-  for (int rank = 1; rank < group_.size(); ++rank) {
-    Label other;
-    std::memcpy(&other, place(rank, round_), sizeof(other));
-    if (other == first) continue;
-    return group_.fail(
-        {Code::kMismatch, text("rank ", rank, " called ", other.describe(), " while rank 0 called ",
-                               first.describe(), "; call the same on every rank, in one order")});
+  Slot& mine = slot(rank(), round_);
+  mine.header = {call.operation, call.dtype, call.reduction, call.root, call.count, hash_of(call)};
+  if (mine.name_hash != mine.header.hash) {
+    const size_t length = std::min(call.name.size(), mine.name.size() - 1);
+    std::copy_n(call.name.data(), length, mine.name.data());
+    mine.name[length] = '\0';
+    mine.name_hash = mine.header.hash;
+  }
+  TNT_RETURN_IF_ERROR(group_.failure());
+  group_.publish(mine.round, round_);
+  const auto describe = [&mine] { return mine.header.describe(mine.name.data()); };
+  for (int other = 0; other < group_.size(); ++other) {
+    TNT_RETURN_IF_ERROR(group_.await(other, slot(other, round_).round, round_, describe));
+  }
+  const Slot& first = slot(0, round_);
+  for (int other = 1; other < group_.size(); ++other) {
+    const Slot& second = slot(other, round_);
+    if (second.header == first.header) continue;
+    const std::string one = first.header.describe(first.name.data());
+    const std::string two = second.header.describe(second.name.data());
+    return group_.fail({Code::kMismatch, text("rank ", group_.job_rank(other), " called ", two,
+                                              " while rank ", group_.job_rank(0), " called ", one,
+                                              one == two ? ", with other sizes or ranks" : "",
+                                              "; call the same on every rank, in one order")});
   }
   return {};
 }

@@ -9,6 +9,7 @@
 namespace tarantella::collective {
 namespace {
 
+constexpr int kEagerSpins = 300;  // without a pause, which takes as long as a small message
 constexpr int kSpins = 2000;
 constexpr int kYields = 50;
 
@@ -43,6 +44,8 @@ Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> li
 
 Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control)
     : link_(std::move(link)),
+      rank_(link_->rank()),
+      size_(link_->size()),
       options_(options),
       control_(std::move(control)),
       failure_(reinterpret_cast<Failure*>(control_.bytes.data())),
@@ -54,35 +57,38 @@ Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transp
 Status Group::sync(const std::string& what) {
   TNT_RETURN_IF_ERROR(failure());
   const uint32_t target = ++step_;
-  Seat& own = seat(rank());
-  own.step.store(target, std::memory_order_seq_cst);
-  if (own.step_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(own.step);
+  publish(seat(rank()).step, target);
   for (int other = 0; other < size(); ++other) {
-    if (!reached(seat(other).step, target)) TNT_RETURN_IF_ERROR(await_step(other, target, what));
+    TNT_RETURN_IF_ERROR(await(other, seat(other).step, target, [&what] { return what; }));
   }
   return {};
 }
 
-Status Group::await_step(int other, uint32_t target, const std::string& what) {
-  Seat& awaited = seat(other);
-  for (int i = 0; own_cores_ && i < kSpins; ++i) {
-    if (reached(awaited.step, target)) return {};
-    pause();
+bool Group::spin(const Word& word, uint32_t target) const {
+  const int spins = own_cores_ ? kSpins : 0;
+  for (int i = 0; i < kEagerSpins + spins; ++i) {
+    if (reached(word, target)) return true;
+    if (i >= kEagerSpins) pause();
   }
   for (int i = 0; i < kYields; ++i) {
-    if (reached(awaited.step, target)) return {};
+    if (reached(word, target)) return true;
     std::this_thread::yield();
   }
+  return false;
+}
+
+Status Group::sleep_until(int other, Word& word, uint32_t target, const std::string& what) {
+  Word& sleepers = seat(other).sleepers;
   Watch watch(*this, Wait::kCall, what);
-  awaited.step_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
   Status status;
   while (status.ok()) {
-    const uint32_t seen = awaited.step.load(std::memory_order_seq_cst);
+    const uint32_t seen = word.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - target) >= 0) break;
-    link_->sleep(awaited.step, seen, kSlice);
-    if (!reached(awaited.step, target)) status = watch.check(other);
+    link_->sleep(word, seen, kSlice);
+    if (!reached(word, target)) status = watch.check(other);
   }
-  awaited.step_sleepers.fetch_sub(1, std::memory_order_relaxed);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
   return status;
 }
 
@@ -184,11 +190,13 @@ Status Watch::check(int rank) {
     heartbeat_ = heartbeat;
     last_sign_ = now;
   }
+  const int number = group_.job_rank(rank);
+  const int own = group_.job_rank(group_.rank());
   switch (group_.link().presence(rank)) {
     case transport::Presence::kGone:
-      return suspect(text("rank ", rank, " has died"), Code::kPeerLost);
+      return suspect(text("rank ", number, " has died"), Code::kPeerLost);
     case transport::Presence::kLeft:
-      return suspect(text("rank ", rank, " has ended; were there calls or batches that it did not have?"),
+      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"),
                      Code::kPeerLost);
     case transport::Presence::kHere:
       break;
@@ -204,19 +212,19 @@ Status Watch::check(int rank) {
     }
     // one that is stopped by a signal says what it did then: only a new sign of life confirms it
     if (heartbeat == suspect_heartbeat_) return {};
-    return suspect(text("rank ", rank, " waits for ", name_of(elsewhere),
+    return suspect(text("rank ", number, " waits for ", name_of(elsewhere),
                         " meanwhile; give every rank the same number of batches and the same calls"),
                    Code::kMismatch);
   }
   suspect_since_ = Clock::time_point::max();
   if (now - last_sign_ > group_.limit_) {
     return group_.fail(
-        {Code::kTimeout, text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank,
+        {Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,
                               " is stopped or stuck, no sign of life for ",
                               static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
   }
   if (waits(kind_) && kind_ == Wait::kGradients && now - since_ > group_.limit_) {
-    return group_.fail({Code::kTimeout, text("rank ", group_.rank(), " waits in ", what_, ": rank ", rank,
+    return group_.fail({Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,
                                              " has waited for other gradients for ",
                                              static_cast<int>(in_seconds(now - since_)),
                                              " s; apply the same optimizers in the same order on every rank "
@@ -224,8 +232,8 @@ Status Watch::check(int rank) {
   }
   if (now >= next_warning_) {
     next_warning_ += group_.options().warn_every;
-    log_warning(text("rank ", group_.rank(), " has waited ", static_cast<int>(in_seconds(now - since_)),
-                     " s in ", what_, " for rank ", rank, ", which lives and is busy elsewhere"));
+    log_warning(text("rank ", own, " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ",
+                     what_, " for rank ", number, ", which lives and is busy elsewhere"));
   }
   return {};
 }
@@ -234,7 +242,8 @@ Status Watch::suspect(const std::string& reason, Code code) {
   const auto now = Clock::now();
   suspect_since_ = std::min(suspect_since_, now);
   if (now - suspect_since_ < group_.options().grace) return {};
-  return group_.fail({code, text("rank ", group_.rank(), " waits in ", what_, ": ", reason)});
+  return group_.fail(
+      {code, text("rank ", group_.job_rank(group_.rank()), " waits in ", what_, ": ", reason)});
 }
 
 }  // namespace tarantella::collective

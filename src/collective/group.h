@@ -41,8 +41,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /// found by the link's presence or by options.timeout).
   static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);
 
-  int rank() const { return link_->rank(); }
-  int size() const { return link_->size(); }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// The number of `rank` in the whole job, by which messages call it.
+  int job_rank(int rank) const { return link_->job_rank(rank); }
   transport::Link& link() { return *link_; }
   const GroupOptions& options() const { return options_; }
 
@@ -55,6 +57,22 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Collective, one thread at a time: zeroed memory that all ranks see, or kOutOfMemory on all of them.
   Result<transport::Region> map(size_t bytes, const std::string& what);
+
+  /// Sets `word`, in memory that all ranks see, which only this rank sets: ever further, by wrapping around. What it
+  /// wrote before is visible to whoever await()s it. Thread-safe, does not block.
+  void publish(Word& word, uint32_t value) {
+    word.store(value, std::memory_order_seq_cst);
+    Word& sleepers = seat(rank()).sleepers;
+    if (sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(word);
+  }
+
+  /// Waits until `word`, published by `rank`, is at `target` or further. `describe()` names the caller's operation
+  /// in errors; it is called only if the wait is not a short one.
+  template <typename Describe>
+  Status await(int rank, Word& word, uint32_t target, Describe describe) {
+    if (spin(word, target)) return {};
+    return sleep_until(rank, word, target, describe());
+  }
 
   /// Ends the job's communication with `status` unless it has failed before; returns the first cause.
   /// Thread-safe, does not block; every wait of every rank returns that status within its next slice.
@@ -81,7 +99,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   struct alignas(64) Seat {
     Word step;
-    Word step_sleepers;
+    Word sleepers;  ///< on any word that this rank publishes
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Word bell;
     Word bell_sleepers;
@@ -97,9 +115,12 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control);
   Seat& seat(int rank) const { return seats_[rank]; }
   void ring(int rank);
-  Status await_step(int rank, uint32_t target, const std::string& what);
+  bool spin(const Word& word, uint32_t target) const;
+  Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);
 
   const std::unique_ptr<transport::Link> link_;
+  const int rank_;
+  const int size_;
   const GroupOptions options_;
   const transport::Region control_;
   Failure* const failure_;

@@ -29,23 +29,33 @@ class DefaultFloatMode {
   DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 };
 
-using Sum = void (*)(DType, const std::byte* const*, size_t, std::byte*, size_t);
+struct Kernels {
+  decltype(&baseline::reduce) reduce;
+  decltype(&baseline::copy_past_caches) copy_past_caches;
+};
 
-Sum best() {
+const Kernels& best() {
+  static const Kernels chosen = [] {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return avx512::sum;
-  if (__builtin_cpu_supports("avx2")) return avx2::sum;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) return Kernels{avx512::reduce, avx512::copy_past_caches};
+    if (__builtin_cpu_supports("avx2")) return Kernels{avx2::reduce, avx2::copy_past_caches};
 #endif
-  return baseline::sum;
+    return Kernels{baseline::reduce, baseline::copy_past_caches};
+  }();
+  return chosen;
 }
 
 }  // namespace
 
-void sum(DType dtype, const std::byte* const* inputs, size_t n, std::byte* output, size_t count) {
-  static const Sum chosen = best();
+void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
+            size_t count) {
   const DefaultFloatMode mode;
-  chosen(dtype, inputs, n, output, count);
+  best().reduce(dtype, reduction, inputs, n, output, count);
+}
+
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
+  best().copy_past_caches(to, from, bytes);
 }
 
 }  // namespace tarantella::collective

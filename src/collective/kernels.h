@@ -1,15 +1,23 @@
 #pragma once
-// Sums of several ranks' elements in rank order. The same inputs give the same bits on every rank and machine of
-// one instruction set: lanes never add across, so the vector width does not matter.
+// What touches every element: reductions of several ranks' elements in rank order, and the copy that hands large
+// data to another core. The same inputs give the same bits on every rank and machine of one instruction set: lanes
+// never mix, so the vector width does not matter.
 
 #include <cstddef>
 
 #include "base/dtype.h"
+#include "base/reduction.h"
 
 namespace tarantella::collective {
 
-/// output[i] = ((inputs[0][i] + inputs[1][i]) + inputs[2][i]) + … for `count` elements of `dtype`; integers wrap.
-/// `n` >= 1 inputs; `output` may be inputs[0] or inputs[1], and must overlap no other. Any alignment of `dtype`.
-void sum(DType dtype, const std::byte* const* inputs, size_t n, std::byte* output, size_t count);
+/// output[i] = ((inputs[0][i] + inputs[1][i]) + inputs[2][i]) + … for `count` elements of `dtype`, or the like for
+/// another reduction that can_reduce(). Integers wrap; float16 and bfloat16 are summed in float32 and rounded once.
+/// `n` >= 1 inputs; `output` may be one of them, and must overlap no other. Any alignment of `dtype`.
+void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
+            size_t count);
+
+/// As memcpy, but past the caches of this core: for large data that another core reads next. `to` must be aligned
+/// to 64 bytes.
+void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace tarantella::collective

@@ -1,7 +1,6 @@
 #include "engine/compare.h"
 
-#include <algorithm>
-#include <cstring>
+#include <numeric>
 #include <sstream>
 
 #include "collective/operations.h"
@@ -20,15 +19,16 @@ std::string line_or_nothing(const std::vector<std::string>& lines, size_t index)
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-std::string first_difference(const std::string& name, int rank, const std::string& list,
-                             const std::string& first) {
+std::string first_difference(const std::string& name, const collective::Group& group, int rank,
+                             const std::string& list, const std::string& first) {
   const auto theirs = lines_of(list);
   const auto ours = lines_of(first);
   size_t index = 0;
   while (index < theirs.size() && index < ours.size() && theirs[index] == ours[index]) ++index;
-  return text(name, " differs between ranks: rank ", rank, " has ", line_or_nothing(theirs, index),
-              " as tensor ", index + 1, " of ", theirs.size(), ", rank 0 has ", line_or_nothing(ours, index),
-              " (of ", ours.size(), "); build the same model on every rank");
+  return text(name, " differs between ranks: rank ", group.job_rank(rank), " has ",
+              line_or_nothing(theirs, index), " as tensor ", index + 1, " of ", theirs.size(), ", rank ",
+              group.job_rank(0), " has ", line_or_nothing(ours, index), " (of ", ours.size(),
+              "); build the same model on every rank");
 }
 
 }  // namespace
@@ -40,16 +40,15 @@ Status compare_tensors(collective::Exchange& exchange, const std::string& name,
   collective::Group& group = exchange.group();
   auto lengths = group.gather(own.size(), text("the comparison of ", name));
   if (!lengths.ok()) return lengths.status();
-  const size_t longest = *std::max_element(lengths.value().begin(), lengths.value().end());
-  const size_t words = longest / sizeof(int32_t) + 1;
-  own.resize(words * sizeof(int32_t));
-  std::vector<char> all(own.size() * static_cast<size_t>(group.size()));
-  TNT_RETURN_IF_ERROR(collective::allgather(exchange, own.data(), all.data(), words, DType::kInt32, name));
-  const std::string first(all.data(), lengths.value()[0]);
+  const std::vector<uint64_t>& counts = lengths.value();
+  std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
+  TNT_RETURN_IF_ERROR(collective::allgather(exchange, own.data(), all.data(), counts, DType::kUInt8, name));
+  const std::string first = all.substr(0, counts[0]);
+  size_t begin = counts[0];
   for (int rank = 1; rank < group.size(); ++rank) {
-    const auto index = static_cast<size_t>(rank);
-    const std::string list(all.data() + index * own.size(), lengths.value()[index]);
-    if (list != first) return group.fail({Code::kMismatch, first_difference(name, rank, list, first)});
+    const std::string list = all.substr(begin, counts[static_cast<size_t>(rank)]);
+    begin += list.size();
+    if (list != first) return group.fail({Code::kMismatch, first_difference(name, group, rank, list, first)});
   }
   return {};
 }

@@ -36,6 +36,32 @@ Engine::~Engine() {
   for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
 }
 
+Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ranks) {
+  std::vector<uint64_t> numbers;
+  for (const int rank : ranks) {
+    const auto number = static_cast<uint64_t>(rank);
+    if (rank < 0 || rank >= group_->size())
+      return Status(Code::kInvalidArgument,
+                    text("a group with rank ", rank, ": ranks are 0 to ", group_->size() - 1));
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end())
+      return Status(Code::kInvalidArgument, text("a group with rank ", rank, " twice"));
+    numbers.push_back(number);
+  }
+  if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
+  std::unique_ptr<transport::Link> link;
+  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
+    const Status alike = exchange.advance(
+        {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
+    if (!alike.ok()) return alike;
+    auto made = group_->link().group(ranks);
+    if (!made.ok()) return group_->fail(made.status());
+    link = std::move(made).value();
+    return {};
+  }));
+  if (link == nullptr) return std::unique_ptr<Engine>();
+  return create(std::move(link), group_->options());
+}
+
 Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name,
                                                const std::vector<TensorSpec>& tensors, size_t threshold) {
   std::shared_ptr<Plan> plan;

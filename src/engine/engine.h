@@ -27,6 +27,11 @@ class Engine {
 
   collective::Group& group() { return *group_; }
 
+  /// Collective, blocks: an engine of some ranks, in the order given; nullptr for a rank that is not among them. It
+  /// communicates on its own: its calls may run while others of this engine do. Errors: kInvalidArgument for a rank
+  /// that does not exist or comes twice, kMismatch for lists that differ.
+  Result<std::unique_ptr<Engine>> create_group(const std::vector<int>& ranks);
+
   /// Runs `operation(exchange)` as the only blocking collective of this process; see collective/operations.h.
   template <typename F>
   Status call(F operation) {

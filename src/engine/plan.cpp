@@ -35,10 +35,10 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
   if (!thresholds.ok()) return thresholds.status();
   for (int rank = 1; rank < group.size(); ++rank) {
     if (thresholds.value()[static_cast<size_t>(rank)] == thresholds.value()[0]) continue;
-    return group.fail(
-        {Code::kMismatch,
-         text("rank ", rank, " has a fusion threshold of ", thresholds.value()[static_cast<size_t>(rank)],
-              " bytes, rank 0 of ", thresholds.value()[0], "; set it alike everywhere")});
+    return group.fail({Code::kMismatch,
+                       text("rank ", group.job_rank(rank), " has a fusion threshold of ",
+                            thresholds.value()[static_cast<size_t>(rank)], " bytes, rank ", group.job_rank(0),
+                            " of ", thresholds.value()[0], "; set it alike everywhere")});
   }
   Layout layout = make_layout(tensors, threshold);
   const size_t bytes =
@@ -180,7 +180,8 @@ void Plan::reduce(size_t index) {
   const size_t end = bucket.offset + lines * (rank + 1) / size * Layout::kAlignment;
   std::vector<const std::byte*> inputs(size);
   for (size_t other = 0; other < size; ++other) inputs[other] = input(static_cast<int>(other)) + begin;
-  collective::sum(bucket.dtype, inputs.data(), size, result() + begin, (end - begin) / size_of(bucket.dtype));
+  collective::reduce(bucket.dtype, Reduction::kSum, inputs.data(), size, result() + begin,
+                     (end - begin) / size_of(bucket.dtype));
   trace_.add(Event::kReduced, index);
 }
 

@@ -43,7 +43,7 @@ class Plan {
   const Layout& layout() const { return layout_; }
   /// Ends the job's communication: this rank cannot hand in what others wait for. Any thread.
   void abort(const std::string& reason) {
-    (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.rank(), ": ", reason)});
+    (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.job_rank(group_.rank()), ": ", reason)});
   }
   const Trace& trace() const { return trace_; }
   /// Keeps the result area mapped while a copy lives.

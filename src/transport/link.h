@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -37,6 +38,13 @@ class Link {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The job's number of the link's `rank`, for messages; the two differ in a link of some ranks.
+  virtual int job_rank(int rank) const = 0;
+
+  /// A link of some ranks of this one, in the order given: the k-th call of every rank of this link, with the same
+  /// `ranks` (each below size(), none twice), makes the same one. nullptr for a rank that is not among them. One
+  /// thread at a time; does not wait for the other ranks. It may outlive this link. Errors: kSystem.
+  virtual Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) = 0;
 
   /// Bytes that a region may have before the node would run out of memory.
   virtual uint64_t room() const = 0;

@@ -1,8 +1,11 @@
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <random>
+#include <thread>
 
 #include "collective/operations.h"
+#include "collective/shared_buffer.h"
 #include "world.h"
 
 namespace tarantella::collective {
@@ -30,7 +33,7 @@ void expect_sums(World& world, DType dtype) {
       const auto input = values<T>(engine.group().rank(), count);
       auto output = input;
       const Status status = engine.call([&](Exchange& exchange) {
-        return allreduce(exchange, output.data(), output.data(), count, dtype, "sums");
+        return allreduce(exchange, output.data(), output.data(), count, dtype, Reduction::kSum, "sums");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(output == right) << count << " elements";
@@ -62,8 +65,9 @@ TEST_P(Collectives, AllgatherInRankOrder) {
   world_.run([&](engine::Engine& engine) {
     const auto own = values<int64_t>(engine.group().rank(), count);
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
+    const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
     const Status status = engine.call([&](Exchange& exchange) {
-      return allgather(exchange, own.data(), all.data(), count, DType::kInt64, "all");
+      return allgather(exchange, own.data(), all.data(), counts, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
     for (int rank = 0; rank < world_.size(); ++rank) {
@@ -72,6 +76,151 @@ TEST_P(Collectives, AllgatherInRankOrder) {
           std::memcmp(all.data() + static_cast<size_t>(rank) * count, right.data(), count * sizeof(int64_t)),
           0);
     }
+  });
+}
+
+/// Numbers of elements of each rank: none, few, more than a stage holds.
+std::vector<uint64_t> uneven_counts(int size) {
+  std::vector<uint64_t> counts;
+  for (int rank = 0; rank < size; ++rank)
+    counts.push_back(rank % 3 == 0 ? 3 : rank % 3 == 1 ? 0 : Exchange::kChunk / sizeof(int64_t) + 7);
+  return counts;
+}
+
+TEST_P(Collectives, AllgatherDifferentCounts) {
+  world_.run([&](engine::Engine& engine) {
+    const auto counts = uneven_counts(world_.size());
+    std::vector<int64_t> right;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      const auto part = values<int64_t>(rank, counts[static_cast<size_t>(rank)]);
+      right.insert(right.end(), part.begin(), part.end());
+    }
+    const auto own =
+        values<int64_t>(engine.group().rank(), counts[static_cast<size_t>(engine.group().rank())]);
+    std::vector<int64_t> all(right.size());
+    const Status status = engine.call([&](Exchange& exchange) {
+      return allgather(exchange, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64,
+                       "all");
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(all == right);
+  });
+}
+
+TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
+  const auto size = static_cast<size_t>(world_.size());
+  const auto count = [](size_t from, size_t to) { return (from * 5 + to * 3) % 7 * 30'000 % 50'021; };
+  const auto value = [](size_t from, size_t to, size_t i) {
+    return static_cast<int64_t>(from * 1'000'000'000 + to * 10'000'000 + i);
+  };
+  world_.run([&](engine::Engine& engine) {
+    const auto rank = static_cast<size_t>(engine.group().rank());
+    std::vector<uint64_t> send;
+    std::vector<uint64_t> receive;
+    std::vector<int64_t> input;
+    std::vector<int64_t> right;
+    for (size_t other = 0; other < size; ++other) {
+      send.push_back(count(rank, other));
+      receive.push_back(count(other, rank));
+      for (size_t i = 0; i < send.back(); ++i) input.push_back(value(rank, other, i));
+      for (size_t i = 0; i < receive.back(); ++i) right.push_back(value(other, rank, i));
+    }
+    std::vector<int64_t> output(right.size());
+    const Status status = engine.call([&](Exchange& exchange) {
+      return alltoall(exchange, input.data(), send, output.data(), receive, DType::kInt64, "all");
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_TRUE(output == right);
+  });
+}
+
+TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
+  const auto size = static_cast<size_t>(world_.size());
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{77}, Exchange::kChunk / sizeof(float) / 2 + 5}) {
+    std::vector<float> right = values<float>(0, count * size);
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      const auto next = values<float>(rank, count * size);
+      for (size_t i = 0; i < right.size(); ++i) right[i] = right[i] + next[i];
+    }
+    world_.run([&](engine::Engine& engine) {
+      const auto rank = static_cast<size_t>(engine.group().rank());
+      const auto input = values<float>(engine.group().rank(), count * size);
+      std::vector<float> output(count);
+      const Status status = engine.call([&](Exchange& exchange) {
+        return reduce_scatter(exchange, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
+                              "");
+      });
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(
+          std::equal(output.begin(), output.end(), right.begin() + static_cast<ptrdiff_t>(rank * count)));
+    });
+  }
+}
+
+TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
+  const size_t count = 100'003;
+  world_.run([&](engine::Engine& engine) {
+    std::unique_ptr<SharedBuffer> buffer;
+    const Status made = engine.call([&](Exchange& exchange) -> Status {
+      auto created = SharedBuffer::create(exchange, count * sizeof(int32_t));
+      if (created.ok()) buffer = std::move(created).value();
+      return created.status();
+    });
+    ASSERT_TRUE(made.ok()) << made.message();
+    auto* data = reinterpret_cast<int32_t*>(buffer->own().data());
+    const int rank = engine.group().rank();
+    for (int round = 0; round < 10; ++round) {
+      for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i) * (rank + 1) + round;
+      const Status status = engine.call([&](Exchange& exchange) {
+        return buffer->allreduce(exchange, count, DType::kInt32, Reduction::kSum, "");
+      });
+      ASSERT_TRUE(status.ok()) << status.message();
+      const int n = world_.size();
+      for (size_t i = 0; i < count; i += 11)
+        ASSERT_EQ(data[i], static_cast<int32_t>(i) * (n * (n + 1) / 2) + n * round);
+    }
+    ASSERT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+  });
+}
+
+TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
+  const int size = world_.size();
+  world_.run([&](engine::Engine& engine) {
+    const int rank = engine.group().rank();
+    std::vector<int> even;
+    std::vector<int> odd;
+    for (int other = size - 1; other >= 0; --other) (other % 2 == 0 ? even : odd).push_back(other);
+    std::unique_ptr<engine::Engine> group;
+    for (const auto& ranks : {even, odd}) {
+      if (ranks.empty()) continue;
+      auto made = engine.create_group(ranks);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      if (made.value() != nullptr) group = std::move(made).value();
+    }
+    ASSERT_NE(group, nullptr);
+    EXPECT_EQ(group->group().job_rank(group->group().rank()), rank);
+    const auto& ranks = rank % 2 == 0 ? even : odd;
+    std::thread beside([&] {
+      for (int round = 0; round < 100 * (1 + rank % 2);
+           ++round) {  // the two groups make different numbers of calls
+        int64_t value = rank;
+        const Status status = group->call([&](Exchange& exchange) {
+          return allreduce(exchange, &value, &value, 1, DType::kInt64, Reduction::kSum, "");
+        });
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_EQ(value, std::accumulate(ranks.begin(), ranks.end(), 0));
+      }
+    });
+    for (int round = 0; round < 100; ++round) {
+      int32_t value = 1;
+      const Status status = engine.call([&](Exchange& exchange) {
+        return allreduce(exchange, &value, &value, 1, DType::kInt32, Reduction::kSum, "");
+      });
+      ASSERT_TRUE(status.ok()) << status.message();
+      ASSERT_EQ(value, size);
+    }
+    beside.join();
+    ASSERT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
   });
 }
 
@@ -97,9 +246,11 @@ TEST_P(Collectives, MixInAnyOrderForManyRounds) {
       std::vector<int32_t> data(count, rank + round);
       std::vector<int32_t> all(count * static_cast<size_t>(world_.size()));
       const Status status = engine.call([&](Exchange& exchange) -> Status {
-        if (kind == 0) return allreduce(exchange, data.data(), data.data(), count, DType::kInt32, "");
+        if (kind == 0)
+          return allreduce(exchange, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
         if (kind == 1) return broadcast(exchange, data.data(), count, DType::kInt32, root, "");
-        return allgather(exchange, data.data(), all.data(), count, DType::kInt32, "");
+        const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
+        return allgather(exchange, data.data(), all.data(), counts, DType::kInt32, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       const int n = world_.size();
@@ -135,13 +286,14 @@ void expect_mismatch(World& world, const std::string& part,
 }
 
 TEST_P(Disagreements, InCount) {
-  expect_mismatch(
-      world_,
-      "rank 1 called allreduce \"w\" of 4 x float32 while rank 0 called allreduce \"w\" of 3 x float32",
-      [](Exchange& exchange, int rank) {
-        std::vector<float> data(8);
-        return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32, "w");
-      });
+  expect_mismatch(world_,
+                  "rank 1 called allreduce \"w\" of 4 x float32 (sum) while rank 0 called allreduce \"w\" of "
+                  "3 x float32 (sum)",
+                  [](Exchange& exchange, int rank) {
+                    std::vector<float> data(8);
+                    return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
+                                     Reduction::kSum, "w");
+                  });
 }
 
 TEST_P(Disagreements, InOperation) {
@@ -153,10 +305,47 @@ TEST_P(Disagreements, InOperation) {
                   });
 }
 
+TEST_P(Disagreements, InTheRanksOfAGroup) {
+  world_.run([&](engine::Engine& engine) {
+    const auto made = engine.create_group(engine.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
+    EXPECT_EQ(made.status().code(), Code::kMismatch) << made.status().message();
+    EXPECT_NE(made.status().message().find("group of 2 ranks"), std::string::npos);
+  });
+}
+
+TEST_P(Disagreements, GroupsOfRanksThatDoNotExistAreRefused) {
+  world_.run([&](engine::Engine& engine) {
+    EXPECT_EQ(engine.create_group({0, 99}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(engine.create_group({0, 0}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(engine.create_group({}).status().code(), Code::kInvalidArgument);
+    EXPECT_TRUE(engine.call([](Exchange& e) { return barrier(e, ""); }).ok());
+  });
+}
+
+TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
+  world_.run([&](engine::Engine& engine) {
+    const int last = world_.size() - 1;
+    auto made = engine.create_group({last, 0});
+    ASSERT_TRUE(made.ok());
+    if (made.value() == nullptr) return;
+    const int rank = engine.group().rank();
+    const Status status = made.value()->call([&](Exchange& exchange) -> Status {
+      float value = 0;
+      if (rank == 0) return barrier(exchange, "");
+      return allreduce(exchange, &value, &value, 1, DType::kFloat32, Reduction::kSum, "");
+    });
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.message().find(text("rank 0 called barrier while rank ", last, " called allreduce")),
+              std::string::npos)
+        << status.message();
+  });
+}
+
 TEST_P(Disagreements, InName) {
   expect_mismatch(world_, "\"loss\"", [](Exchange& exchange, int rank) {
     float data = 0;
-    return allreduce(exchange, &data, &data, 1, DType::kFloat32, rank == 0 ? "accuracy" : "loss");
+    return allreduce(exchange, &data, &data, 1, DType::kFloat32, Reduction::kSum,
+                     rank == 0 ? "accuracy" : "loss");
   });
 }
 
@@ -166,12 +355,46 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
     EXPECT_EQ(
         engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, 99, ""); }).code(),
         Code::kInvalidArgument);
-    EXPECT_EQ(
-        engine.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, static_cast<DType>(77), ""); })
-            .code(),
-        Code::kInvalidArgument);
+    EXPECT_EQ(engine
+                  .call([&](Exchange& e) {
+                    return allreduce(e, &data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");
+                  })
+                  .code(),
+              Code::kInvalidArgument);
+    for (const auto& [dtype, reduction] : {std::pair{DType::kInt32, Reduction::kAverage},
+                                           {DType::kFloat32, Reduction::kAnd},
+                                           {DType::kBool, Reduction::kSum},
+                                           {DType::kFloat32, static_cast<Reduction>(9)}}) {
+      EXPECT_EQ(engine.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
+                    .code(),
+                Code::kInvalidArgument);
+    }
     EXPECT_TRUE(engine.call([](Exchange& e) { return barrier(e, ""); }).ok());
   });
+}
+
+TEST_P(Disagreements, InTheCountsOfAnAllgather) {
+  expect_mismatch(world_, "with other sizes or ranks", [this](Exchange& exchange, int rank) {
+    std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), 2);
+    counts[0] = rank == 1 ? 1 : 2;
+    counts[1] = rank == 1 ? 3 : 2;
+    std::vector<float> data(100);
+    return allgather(exchange, data.data(), data.data() + 10, counts, DType::kFloat32, "g");
+  });
+}
+
+TEST_P(Disagreements, InWhatIsSentAndExpected) {
+  expect_mismatch(
+      world_, "expects 7 elements from rank 1, which sends 2", [this](Exchange& exchange, int rank) {
+        const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
+        std::vector<uint64_t> receive = send;
+        if (rank == 0) receive[1] = 7;
+        std::vector<float> data(100);
+        const Status status =
+            alltoall(exchange, data.data(), send, data.data() + 50, receive, DType::kFloat32, "a");
+        return status.ok() ? exchange.advance({})
+                           : status;  // a rank that saw no difference learns it at the next call
+      });
 }
 
 TNT_ON_RANKS(Disagreements, 2, 3);

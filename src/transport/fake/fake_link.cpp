@@ -1,5 +1,6 @@
 #include "transport/fake/fake_link.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -23,7 +24,15 @@ class FakeLink final : public Link {
   ~FakeLink() override { node_.set_presence(rank_, Presence::kLeft); }
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(node_.presence_.size()); }
+  int size() const override { return static_cast<int>(node_.members_.size()); }
+  int job_rank(int rank) const override { return node_.job_rank(rank); }
+
+  Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {
+    FakeNode& node = node_.group(groups_++, ranks);
+    const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+    if (found == ranks.end()) return std::unique_ptr<Link>();
+    return node.link(static_cast<int>(found - ranks.begin()));
+  }
 
   uint64_t room() const override {
     const std::lock_guard lock(node_.mutex_);
@@ -47,10 +56,7 @@ class FakeLink final : public Link {
     node_.changed_.notify_all();
   }
 
-  Presence presence(int rank) const override {
-    const std::lock_guard lock(node_.mutex_);
-    return node_.presence_[static_cast<size_t>(rank)];
-  }
+  Presence presence(int rank) const override { return node_.presence(rank); }
 
   bool own_cores() const override { return false; }
 
@@ -58,9 +64,28 @@ class FakeLink final : public Link {
   FakeNode& node_;
   const int rank_;
   size_t mapped_ = 0;
+  size_t groups_ = 0;
 };
 
 std::unique_ptr<Link> FakeNode::link(int rank) { return std::make_unique<FakeLink>(*this, rank); }
+
+FakeNode& FakeNode::group(size_t k, const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  if (k == groups_.size()) groups_.emplace_back(new FakeNode(this, ranks));
+  return *groups_[k];
+}
+
+Presence FakeNode::presence(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  if (parent_ != nullptr && parent_->presence(members_[index]) == Presence::kGone) return Presence::kGone;
+  const std::lock_guard lock(mutex_);
+  return presence_[index];
+}
+
+int FakeNode::job_rank(int rank) const {
+  const int member = members_[static_cast<size_t>(rank)];
+  return parent_ == nullptr ? member : parent_->job_rank(member);
+}
 
 void FakeNode::set_presence(int rank, Presence presence) {
   const std::lock_guard lock(mutex_);

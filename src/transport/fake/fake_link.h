@@ -3,9 +3,9 @@
 // test decide what has become of a rank and how much memory there is.
 
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "transport/link.h"
@@ -15,9 +15,13 @@ namespace tarantella::transport {
 /// Thread-safe. Must outlive its links.
 class FakeNode {
  public:
-  explicit FakeNode(int size) : presence_(static_cast<size_t>(size), Presence::kHere) {}
+  explicit FakeNode(int size) : FakeNode(nullptr, std::vector<int>(static_cast<size_t>(size))) {
+    std::iota(members_.begin(), members_.end(), 0);
+  }
 
   std::unique_ptr<Link> link(int rank);
+  /// The node of some of its ranks; the k-th of all.
+  FakeNode& group(size_t k, const std::vector<int>& ranks);
 
   /// What the other ranks will find when they look for `rank`.
   void set_presence(int rank, Presence presence);
@@ -26,10 +30,18 @@ class FakeNode {
  private:
   friend class FakeLink;
 
+  FakeNode(const FakeNode* parent, const std::vector<int>& members)
+      : parent_(parent), members_(members), presence_(members.size(), Presence::kHere) {}
+  Presence presence(int rank) const;
+  int job_rank(int rank) const;
+
+  const FakeNode* const parent_;
+  std::vector<int> members_;  ///< their ranks in the parent
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Presence> presence_;
   std::vector<std::shared_ptr<std::byte>> regions_;
+  std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;
 };
 

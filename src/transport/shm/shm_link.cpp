@@ -5,10 +5,14 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <ctime>
+#include <numeric>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/round.h"
@@ -21,13 +25,30 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kRegionAlignment = 2 * 1024 * 1024;  // a huge page, where the kernel has them for memfds
 
-enum State : uint32_t { kAbsent = 0, kPresent = 1, kClosed = 2 };
+constexpr uint64_t kOffsetBits = 40;
 
 /// One rank's entry at the start of the memory file.
 struct alignas(64) Seat {
-  std::atomic<uint32_t> state;
+  std::atomic<uint32_t> present;
   std::atomic<int32_t> pid;
   cpu_set_t cores;
+};
+
+/// What the ranks of one link share to map the same memory, followed by a Word a rank: whether it has left.
+struct alignas(64) Table {
+  static constexpr size_t kEntries = 64;  // ranks are at most one map() apart
+
+  /// Of the k-th map(), at k % kEntries: k above kOffsetBits bits of its offset in units of kRegionAlignment.
+  std::array<std::atomic<uint64_t>, kEntries> regions;
+
+  Word& left(size_t rank) { return reinterpret_cast<Word*>(this + 1)[rank]; }
+  static size_t bytes(size_t ranks) { return sizeof(Table) + ranks * sizeof(Word); }
+};
+
+/// The start of the memory file: this, the job's Table, its seats.
+struct alignas(64) Head {
+  std::atomic<uint64_t>
+      next_region;  ///< in units of kRegionAlignment, after the first one, which holds all this
 };
 
 Result<Mapping> map_file(int fd, size_t offset, size_t bytes) {
@@ -70,46 +91,87 @@ class SharedRegion {
   const pid_t owner_ = ::getpid();
 };
 
+/// The memory file of a job, as a process sees it.
+class Node {
+ public:
+  Node(Fd memory, Mapping head, size_t size)
+      : memory_(std::make_shared<Fd>(std::move(memory))), head_(std::move(head)), size_(size) {}
+
+  static size_t head_bytes(size_t size) { return seats_offset(size) + sizeof(Seat) * size; }
+
+  const std::shared_ptr<Fd>& memory() const { return memory_; }
+  Table& table() const { return *reinterpret_cast<Table*>(bytes() + sizeof(Head)); }
+  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(bytes() + seats_offset(size_))[rank]; }
+
+  /// A part of the file that nobody has had before, in units of kRegionAlignment.
+  uint64_t claim(size_t bytes) const {
+    const uint64_t units = round_up(bytes, kRegionAlignment) / kRegionAlignment;
+    return 1 +
+           reinterpret_cast<Head*>(this->bytes())->next_region.fetch_add(units, std::memory_order_relaxed);
+  }
+
+ private:
+  static size_t seats_offset(size_t size) {
+    return round_up(sizeof(Head) + Table::bytes(size), alignof(Seat));
+  }
+  std::byte* bytes() const { return head_.bytes().data(); }
+
+  const std::shared_ptr<Fd> memory_;
+  const Mapping head_;
+  const size_t size_;
+};
+
 class ShmLink final : public Link {
  public:
-  ShmLink(Fd memory, Mapping seats, int rank, int size)
-      : memory_(std::make_shared<Fd>(std::move(memory))),
-        seats_(std::move(seats)),
+  /// `members` are the job's ranks of this link; `table` is theirs, kept by `owner`.
+  ShmLink(std::shared_ptr<const Node> node, std::vector<int> members, int rank, Table& table,
+          std::shared_ptr<void> owner)
+      : node_(std::move(node)),
+        members_(std::move(members)),
         rank_(rank),
-        size_(size) {}
+        table_(table),
+        table_owner_(std::move(owner)) {}
 
-  ~ShmLink() override { seat(rank_).state.store(kClosed, std::memory_order_release); }
+  ~ShmLink() override { table_.left(static_cast<size_t>(rank_)).store(1, std::memory_order_release); }
 
   /// A rank's record lock on its own byte of the file says that its process lives: the kernel drops it when
   /// the process ends, in whatever way, and a forked child does not inherit it.
   Status take_seat() {
-    struct flock lock{};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = rank_;
-    lock.l_len = 1;
-    if (::fcntl(memory_->get(), F_SETLK, &lock) != 0)
+    struct flock lock = lock_of(rank_);
+    if (::fcntl(node_->memory()->get(), F_SETLK, &lock) != 0)
       return Status::system("lock of this rank's seat", errno);
-    Seat& own = seat(rank_);
+    Seat& own = node_->seat(rank_);
     if (::sched_getaffinity(0, sizeof(own.cores), &own.cores) != 0) {
       std::memset(&own.cores, 0xff, sizeof(own.cores));  // unknown: perhaps shared
     }
     own.pid.store(::getpid(), std::memory_order_relaxed);
-    own.state.store(kPresent, std::memory_order_release);
+    own.present.store(1, std::memory_order_release);
     return {};
   }
 
   int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  int job_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
   uint64_t room() const override { return runtime::available_memory(); }
 
+  Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {
+    auto region = map(Table::bytes(ranks.size()));
+    if (!region.ok()) return region.status();
+    const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+    if (found == ranks.end()) return std::unique_ptr<Link>();
+    std::vector<int> members;
+    for (const int rank : ranks) members.push_back(job_rank(rank));
+    auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
+    return std::unique_ptr<Link>(std::make_unique<ShmLink>(
+        node_, std::move(members), static_cast<int>(found - ranks.begin()), table, region.value().owner));
+  }
+
   Result<Region> map(size_t bytes) override {
-    const size_t offset = next_offset_;
     const size_t whole = round_up(bytes, kPage) + kPage;
-    auto mapping = map_file(memory_->get(), offset, whole);
+    const size_t offset = next_offset(whole);
+    auto mapping = map_file(node_->memory()->get(), offset, whole);
     if (!mapping.ok()) return mapping.status();
-    next_offset_ = round_up(offset + whole, kRegionAlignment);
-    auto region = std::make_shared<SharedRegion>(memory_, std::move(mapping).value(), offset, size_);
+    auto region = std::make_shared<SharedRegion>(node_->memory(), std::move(mapping).value(), offset, size());
     return Region{{region->data(), bytes}, region};
   }
 
@@ -122,25 +184,24 @@ class ShmLink final : public Link {
   void wake(Word& word) override { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
   Presence presence(int rank) const override {
-    const Seat& other = seat(rank);
-    const uint32_t state = other.state.load(std::memory_order_acquire);
-    if (state == kClosed) return Presence::kLeft;
+    if (has_left(rank)) return Presence::kLeft;
+    const Seat& other = node_->seat(job_rank(rank));
     // no process holds a lock against itself: ranks that are threads of this process live as long as it does
-    if (state == kAbsent || other.pid.load(std::memory_order_relaxed) == ::getpid()) return Presence::kHere;
-    struct flock lock{};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = rank;
-    lock.l_len = 1;
-    if (::fcntl(memory_->get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) return Presence::kHere;
-    return other.state.load(std::memory_order_acquire) == kClosed ? Presence::kLeft : Presence::kGone;
+    if (other.present.load(std::memory_order_acquire) == 0 ||
+        other.pid.load(std::memory_order_relaxed) == ::getpid()) {
+      return Presence::kHere;
+    }
+    struct flock lock = lock_of(job_rank(rank));
+    if (::fcntl(node_->memory()->get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
+      return Presence::kHere;
+    return has_left(rank) ? Presence::kLeft : Presence::kGone;
   }
 
   bool own_cores() const override {
-    for (int a = 0; a < size_; ++a) {
-      for (int b = a + 1; b < size_; ++b) {
+    for (int a = 0; a < size(); ++a) {
+      for (int b = a + 1; b < size(); ++b) {
         cpu_set_t both;
-        CPU_AND(&both, &seat(a).cores, &seat(b).cores);
+        CPU_AND(&both, &node_->seat(job_rank(a)).cores, &node_->seat(job_rank(b)).cores);
         if (CPU_COUNT(&both) != 0) return false;
       }
     }
@@ -148,13 +209,38 @@ class ShmLink final : public Link {
   }
 
  private:
-  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(seats_.bytes().data())[rank]; }
+  static struct flock lock_of(int rank) {
+    struct flock lock{};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = rank;
+    lock.l_len = 1;
+    return lock;
+  }
 
-  const std::shared_ptr<Fd> memory_;
-  const Mapping seats_;
-  size_t next_offset_ = kRegionAlignment;
+  bool has_left(int rank) const {
+    return table_.left(static_cast<size_t>(rank)).load(std::memory_order_acquire) != 0;
+  }
+
+  /// Where the coming region lies in the file: the first rank to ask decides.
+  size_t next_offset(size_t bytes) {
+    constexpr uint64_t kMask = (uint64_t{1} << kOffsetBits) - 1;
+    const uint64_t number = ++maps_ << kOffsetBits;
+    std::atomic<uint64_t>& entry = table_.regions[maps_ % Table::kEntries];
+    uint64_t seen = entry.load(std::memory_order_acquire);
+    if ((seen & ~kMask) != number) {
+      const uint64_t mine = number | node_->claim(bytes);
+      if (entry.compare_exchange_strong(seen, mine, std::memory_order_acq_rel)) seen = mine;
+    }
+    return (seen & kMask) * kRegionAlignment;
+  }
+
+  const std::shared_ptr<const Node> node_;
+  const std::vector<int> members_;
   const int rank_;
-  const int size_;
+  Table& table_;
+  const std::shared_ptr<void> table_owner_;
+  uint64_t maps_ = 0;
 };
 
 }  // namespace
@@ -162,12 +248,16 @@ class ShmLink final : public Link {
 Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline) {
   auto memory = runtime::rendezvous(job, rank, size, deadline);
   if (!memory.ok()) return memory.status();
-  const size_t seats_bytes = round_up(sizeof(Seat) * static_cast<size_t>(size), kPage);
-  if (seats_bytes > kRegionAlignment)
+  const auto ranks = static_cast<size_t>(size);
+  const size_t bytes = round_up(Node::head_bytes(ranks), kPage);
+  if (bytes > kRegionAlignment)
     return Status(Code::kInvalidArgument, text(size, " ranks are too many for a node"));
-  auto seats = map_file(memory.value().get(), 0, seats_bytes);
-  if (!seats.ok()) return seats.status();
-  auto link = std::make_unique<ShmLink>(std::move(memory).value(), std::move(seats).value(), rank, size);
+  auto head = map_file(memory.value().get(), 0, bytes);
+  if (!head.ok()) return head.status();
+  auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(), ranks);
+  std::vector<int> members(ranks);
+  std::iota(members.begin(), members.end(), 0);
+  auto link = std::make_unique<ShmLink>(node, std::move(members), rank, node->table(), nullptr);
   TNT_RETURN_IF_ERROR(link->take_seat());
   return Result<std::unique_ptr<Link>>(std::move(link));
 }

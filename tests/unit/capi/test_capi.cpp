@@ -38,9 +38,9 @@ TEST(CInterface, SumsBetweenProcesses) {
     if (child == 0) {
       tnt_context* context = connect(job, rank, kSize);
       std::vector<double> data(200'000, rank);
-      const bool right =
-          tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x") == TNT_OK &&
-          data.back() == 6;
+      const bool right = tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, TNT_SUM,
+                                       "x") == TNT_OK &&
+                         data.back() == 6;
       tnt_context_destroy(context);
       ::_exit(right ? 0 : 1);
     }
@@ -48,7 +48,7 @@ TEST(CInterface, SumsBetweenProcesses) {
   }
   tnt_context* context = connect(job, 0, kSize);
   std::vector<double> data(200'000, 0);
-  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, "x"), TNT_OK)
+  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, TNT_SUM, "x"), TNT_OK)
       << tnt_last_error();
   EXPECT_EQ(data.front(), 6);
   tnt_context_destroy(context);
@@ -57,6 +57,77 @@ TEST(CInterface, SumsBetweenProcesses) {
     ::waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
+}
+
+/// Runs life(rank, context) on one thread a rank.
+template <typename Life>
+void on_ranks(int size, Life life) {
+  const std::string job = tarantella::new_job_name();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      tnt_context* context = connect(job, rank, size);
+      life(rank, context);
+      tnt_context_destroy(context);
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
+TEST(CInterface, GroupsCommunicateOnTheirOwn) {
+  on_ranks(4, [](int rank, tnt_context* context) {
+    const std::vector<int> odd = {3, 1};
+    tnt_context* group = nullptr;
+    ASSERT_EQ(tnt_context_create_group(context, odd.data(), odd.size(), &group), TNT_OK) << tnt_last_error();
+    ASSERT_EQ(group != nullptr, rank % 2 == 1);
+    EXPECT_EQ(tnt_context_rank(group), rank == 3 ? 0 : rank == 1 ? 1 : -1);
+    if (group != nullptr) {
+      EXPECT_EQ(tnt_context_size(group), 2);
+      int32_t value = rank;  // the others are not there
+      EXPECT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, ""), TNT_OK) << tnt_last_error();
+      EXPECT_EQ(value, 4);
+    }
+    EXPECT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
+    tnt_context_destroy(group);
+  });
+}
+
+TEST(CInterface, BuffersAreReducedInPlace) {
+  on_ranks(3, [](int rank, tnt_context* context) {
+    tnt_buffer* buffer = nullptr;
+    ASSERT_EQ(tnt_buffer_create(context, 1000 * sizeof(float), &buffer), TNT_OK) << tnt_last_error();
+    auto* data = static_cast<float*>(tnt_buffer_data(buffer));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u);
+    for (int i = 0; i < 1000; ++i) data[i] = static_cast<float>(rank * i);
+    EXPECT_EQ(tnt_buffer_allreduce(buffer, 999, TNT_FLOAT32, TNT_MAX, "b"), TNT_OK) << tnt_last_error();
+    EXPECT_EQ(data[998], 2.0F * 998);
+    EXPECT_EQ(data[999], static_cast<float>(rank * 999));
+    EXPECT_EQ(tnt_buffer_allreduce(buffer, 1001, TNT_FLOAT32, TNT_MAX, "b"), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
+    tnt_buffer_release(buffer);
+  });
+}
+
+TEST(CInterface, CarriesEveryCollective) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const std::vector<uint64_t> counts = {1, 2};
+    const std::vector<int64_t> own(counts[static_cast<size_t>(rank)], rank + 5);
+    std::vector<int64_t> all(3);
+    EXPECT_EQ(tnt_allgather(context, own.data(), all.data(), counts.data(), TNT_INT64, ""), TNT_OK);
+    EXPECT_EQ(all, (std::vector<int64_t>{5, 6, 6}));
+    const double four[] = {1, 2, 3, 4};
+    double two[] = {0, 0};
+    EXPECT_EQ(tnt_reduce_scatter(context, four, two, 2, TNT_FLOAT64, TNT_AVERAGE, ""), TNT_OK);
+    EXPECT_EQ(two[1], four[2 * rank + 1]);
+    const std::vector<uint64_t> send = rank == 0 ? std::vector<uint64_t>{0, 2} : std::vector<uint64_t>{1, 0};
+    const std::vector<uint64_t> receive =
+        rank == 0 ? std::vector<uint64_t>{0, 1} : std::vector<uint64_t>{2, 0};
+    int64_t got[] = {0, 0};
+    EXPECT_EQ(tnt_alltoall(context, all.data(), send.data(), got, receive.data(), TNT_INT64, ""), TNT_OK)
+        << tnt_last_error();
+    EXPECT_EQ(got[0], 5);
+    EXPECT_EQ(got[1], rank == 0 ? 0 : 6);
+  });
 }
 
 TEST(CInterface, RunsAPlan) {
@@ -92,7 +163,7 @@ TEST(CInterface, SeveralContextsLiveInOneProcess) {
   tnt_context* first = connect(tarantella::new_job_name(), 0, 1);
   tnt_context* second = connect(tarantella::new_job_name(), 0, 1);
   float value = 3;
-  EXPECT_EQ(tnt_allreduce(first, &value, &value, 1, TNT_FLOAT32, ""), TNT_OK);
+  EXPECT_EQ(tnt_allreduce(first, &value, &value, 1, TNT_FLOAT32, TNT_SUM, ""), TNT_OK);
   tnt_context_destroy(first);
   EXPECT_EQ(tnt_barrier(second, ""), TNT_OK);
   tnt_context_destroy(second);

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -73,8 +75,8 @@ TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
     for (const size_t count : {0, 1, 7, 16, 2047, 2048, 2049, 10000}) {
       const auto inputs = this->random_inputs(n, count);
       std::vector<TypeParam> output(count);
-      sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), n,
-          reinterpret_cast<std::byte*>(output.data()), count);
+      reduce(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), n,
+             reinterpret_cast<std::byte*>(output.data()), count);
       const auto right = this->expected(inputs);
       ASSERT_TRUE(count == 0 || std::memcmp(output.data(), right.data(), count * sizeof(TypeParam)) == 0)
           << n << " inputs, " << count << " elements";
@@ -88,48 +90,159 @@ TYPED_TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   const auto right = this->expected(inputs);
   const auto check = [&](auto kernel) {
     std::vector<TypeParam> output(kCount);
-    kernel(Of<TypeParam>::kDType, this->pointers(inputs).data(), 5,
+    kernel(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), 5,
            reinterpret_cast<std::byte*>(output.data()), kCount);
     EXPECT_EQ(std::memcmp(output.data(), right.data(), kCount * sizeof(TypeParam)), 0);
   };
-  check(baseline::sum);
+  check(baseline::reduce);
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) check(avx2::sum);
-  if (__builtin_cpu_supports("avx512f")) check(avx512::sum);
+  if (__builtin_cpu_supports("avx2")) check(avx2::reduce);
+  if (__builtin_cpu_supports("avx512f")) check(avx512::reduce);
 #endif
 }
 
-TYPED_TEST(Kernels, MaySumIntoTheFirstTwoInputs) {
-  for (const size_t into : {0, 1}) {
-    auto inputs = this->random_inputs(4, 3000);
-    const auto right = this->expected(inputs);
-    sum(Of<TypeParam>::kDType, this->pointers(inputs).data(), 4,
-        reinterpret_cast<std::byte*>(inputs[into].data()), 3000);
-    EXPECT_EQ(inputs[into], right);
+TYPED_TEST(Kernels, MayReduceIntoAnyInput) {
+  for (const size_t n : {2, 4}) {
+    for (size_t into = 0; into < n; ++into) {
+      auto inputs = this->random_inputs(n, 3000);
+      const auto right = this->expected(inputs);
+      reduce(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), n,
+             reinterpret_cast<std::byte*>(inputs[into].data()), 3000);
+      EXPECT_EQ(inputs[into], right);
+    }
+  }
+}
+
+TYPED_TEST(Kernels, TakeTheLeastAndTheMost) {
+  for (const size_t n : {1, 2, 5}) {
+    const auto inputs = this->random_inputs(n, 333);
+    for (const Reduction reduction : {Reduction::kMin, Reduction::kMax}) {
+      std::vector<TypeParam> output(333);
+      reduce(Of<TypeParam>::kDType, reduction, this->pointers(inputs).data(), n,
+             reinterpret_cast<std::byte*>(output.data()), output.size());
+      for (size_t i = 0; i < output.size(); ++i) {
+        TypeParam right = inputs[0][i];
+        for (const auto& input : inputs)
+          right = reduction == Reduction::kMin ? std::min(right, input[i]) : std::max(right, input[i]);
+        ASSERT_EQ(output[i], right);
+      }
+    }
+  }
+}
+
+/// The reduction of single elements.
+template <typename T>
+T reduced(DType dtype, Reduction reduction, const std::vector<T>& elements) {
+  std::vector<const std::byte*> inputs;
+  for (const T& element : elements) inputs.push_back(reinterpret_cast<const std::byte*>(&element));
+  T output{};
+  reduce(dtype, reduction, inputs.data(), inputs.size(), reinterpret_cast<std::byte*>(&output), 1);
+  return output;
+}
+
+TEST(KernelsOfIntegers, CombineBits) {
+  EXPECT_EQ((reduced<int32_t>(DType::kInt32, Reduction::kAnd, {0b1101, 0b0111, -1})), 0b0101);
+  EXPECT_EQ((reduced<int64_t>(DType::kInt64, Reduction::kOr, {1LL << 40, 2})), (1LL << 40) + 2);
+  EXPECT_EQ((reduced<uint8_t>(DType::kBool, Reduction::kAnd, {1, 0, 1})), 0);
+  EXPECT_EQ((reduced<uint8_t>(DType::kBool, Reduction::kOr, {0, 1, 0})), 1);
+  EXPECT_EQ((reduced<uint8_t>(DType::kUInt8, Reduction::kSum, {200, 100})), 44);
+}
+
+TEST(KernelsOfFloats, Average) {
+  EXPECT_EQ((reduced<float>(DType::kFloat32, Reduction::kAverage, {1, 2, 5})), 8.0F / 3);
+  EXPECT_EQ((reduced<double>(DType::kFloat64, Reduction::kAverage, {1, 2})), 1.5);
+}
+
+TEST(KernelsOfFloats, TakeNotANumberFromAnyRank) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Reduction reduction : {Reduction::kMin, Reduction::kMax}) {
+    EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, reduction, {1, nan, 2})));
+    EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, reduction, {nan, 1})));
+    EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, reduction, {1, nan})));
+  }
+}
+
+#if defined(__FLT16_MAX__)
+using Half = _Float16;  // the compiler's own, in software where the machine has none
+
+/// Every half, summed with 0: to and from float32 without a loss.
+TEST(KernelsOfHalves, KeepEveryFloat16) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto stored = static_cast<uint16_t>(bits);
+    const uint16_t sum = reduced<uint16_t>(DType::kFloat16, Reduction::kMax, {stored});
+    const bool nan = (bits & 0x7c00) == 0x7c00 && (bits & 0x3ff) != 0;
+    ASSERT_EQ(sum, nan ? (bits & 0x8000) | 0x7e00 : bits);
+  }
+}
+
+TEST(KernelsOfHalves, SumFloat16InFloat32AndRoundOnce) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200'000; ++round) {
+    const auto a = static_cast<uint16_t>(random());
+    const auto b = static_cast<uint16_t>(random());
+    const auto c = static_cast<uint16_t>(random());
+    const auto value = [](uint16_t bits) { return static_cast<float>(std::bit_cast<Half>(bits)); };
+    const auto right = static_cast<Half>(value(a) + value(b) + value(c));
+    const auto sum = std::bit_cast<Half>(reduced<uint16_t>(DType::kFloat16, Reduction::kSum, {a, b, c}));
+    if (std::isnan(static_cast<float>(right))) {
+      ASSERT_TRUE(std::isnan(static_cast<float>(sum)));
+    } else {
+      ASSERT_EQ(std::bit_cast<uint16_t>(sum), std::bit_cast<uint16_t>(right)) << a << ' ' << b << ' ' << c;
+    }
+  }
+}
+#endif
+
+/// The nearest of the two bfloat16 around a float, the even one where both are as near, in double.
+uint16_t nearest_bfloat16(float value) {
+  const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  const auto above = static_cast<uint16_t>(below + 1);
+  const auto distance = [value](uint16_t bits) {
+    return std::abs(static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)) - value);
+  };
+  if (distance(below) != distance(above)) return distance(below) < distance(above) ? below : above;
+  return below % 2 == 0 ? below : above;
+}
+
+TEST(KernelsOfHalves, SumBFloat16InFloat32AndRoundOnce) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 200'000; ++round) {
+    const auto a = static_cast<uint16_t>(random() % 0x7000 | (random() & 0x8000));
+    const auto b = static_cast<uint16_t>(random() % 0x7000 | (random() & 0x8000));
+    const auto value = [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); };
+    ASSERT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {a, b}),
+              nearest_bfloat16(value(a) + value(b)));
+  }
+  const uint16_t nan = 0x7f81;
+  EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {nan, 0x3f80}), 0x7fc1);
+}
+
+TEST(Copies, PastTheCachesAreWhole) {
+  alignas(64) static std::byte target[1000];
+  std::vector<std::byte> source(1000);
+  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7);
+  for (const size_t bytes : {0, 1, 63, 64, 65, 500, 990}) {
+    for (const size_t offset : {0, 3}) {
+      std::memset(target, 0xee, sizeof(target));
+      copy_past_caches(target, source.data() + offset, bytes);
+      EXPECT_EQ(std::memcmp(target, source.data() + offset, bytes), 0);
+      EXPECT_EQ(target[bytes], std::byte{0xee});
+    }
   }
 }
 
 TEST(KernelsOfIntegers, WrapAround) {
   const int32_t most = std::numeric_limits<int32_t>::max();
-  const int32_t one = 1;
-  int32_t output = 0;
-  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&most),
-                               reinterpret_cast<const std::byte*>(&one)};
-  sum(DType::kInt32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
-  EXPECT_EQ(output, std::numeric_limits<int32_t>::min());
+  EXPECT_EQ((reduced<int32_t>(DType::kInt32, Reduction::kSum, {most, 1})),
+            std::numeric_limits<int32_t>::min());
 }
 
 #if defined(__x86_64__)
 TEST(KernelsOfFloats, DoNotDependOnTheThreadsModeForSubnormals) {
-  const float a = 1.3e-38F;
-  const float b = -1.2e-38F;
-  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&a),
-                               reinterpret_cast<const std::byte*>(&b)};
   const unsigned mode = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mode |
                          0x8040);  // flush to zero, subnormals are zero: as TensorFlow's threads have it
-  float output = 0;
-  sum(DType::kFloat32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
+  const auto output = reduced<float>(DType::kFloat32, Reduction::kSum, {1.3e-38F, -1.2e-38F});
   const unsigned after = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mode);
   uint32_t bits = 0;
@@ -138,16 +251,6 @@ TEST(KernelsOfFloats, DoNotDependOnTheThreadsModeForSubnormals) {
   EXPECT_EQ(after & 0x8040, 0x8040u) << "the thread's mode is its own again";
 }
 #endif
-
-TEST(KernelsOfFloats, PassOnNotANumber) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const float one = 1;
-  float output = 0;
-  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(&one),
-                               reinterpret_cast<const std::byte*>(&nan)};
-  sum(DType::kFloat32, inputs, 2, reinterpret_cast<std::byte*>(&output), 1);
-  EXPECT_TRUE(std::isnan(output));
-}
 
 }  // namespace
 }  // namespace tarantella::collective
