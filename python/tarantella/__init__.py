@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import _seeds
+from ._groups import Group, get_group_master_rank, is_group_master_rank
 from ._runtime import (
-    Barrier,
     get_local_rank,
     get_master_rank,
     get_rank,
@@ -23,26 +23,54 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from ._errors import Error, MismatchError, PeerLostError, TimeoutError
+    from .collectives import (
+        Allgatherv,
+        Allreduce,
+        Barrier,
+        Broadcast,
+        ReductionOp,
+        TensorAllgatherer,
+        TensorAllreducer,
+        TensorBroadcaster,
+    )
     from .keras.model import Model
 
 __all__ = [
+    "Allgatherv",
+    "Allreduce",
     "Barrier",
+    "Broadcast",
     "Error",
+    "Group",
     "MismatchError",
     "Model",
     "ParallelStrategy",
     "PeerLostError",
+    "ReductionOp",
+    "TensorAllgatherer",
+    "TensorAllreducer",
+    "TensorBroadcaster",
     "TimeoutError",
     "__version__",
+    "get_group_master_rank",
     "get_local_rank",
     "get_master_rank",
     "get_rank",
     "get_size",
     "init",
+    "is_group_master_rank",
     "is_master_rank",
 ]
 
 _LAZY = {
+    "Allgatherv": ".collectives",
+    "Allreduce": ".collectives",
+    "Barrier": ".collectives",
+    "Broadcast": ".collectives",
+    "ReductionOp": ".collectives",
+    "TensorAllgatherer": ".collectives",
+    "TensorAllreducer": ".collectives",
+    "TensorBroadcaster": ".collectives",
     "Error": "._errors",
     "MismatchError": "._errors",
     "Model": ".keras.model",

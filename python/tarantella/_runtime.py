@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import _excepthook, _log
@@ -18,6 +19,7 @@ DEFAULT_TIMEOUT = 300.0
 
 _lock = threading.RLock()
 _context: Context | None = None
+_groups: list[Context] = []
 _ready = False
 _closed = False
 _process = os.getpid()  # a forked child has a copy of all this, but no part in the job
@@ -71,6 +73,14 @@ def context() -> Context:
     return _context
 
 
+def group(ranks: Sequence[int]) -> Context | None:
+    """A context of some ranks, None where this rank is not among them. Collective; closed with the job's."""
+    made = context().group(list(ranks))
+    if made is not None:
+        _groups.append(made)
+    return made
+
+
 def check() -> None:
     """Raises the error that ended this job's communication, if there is one. Does not block."""
     if _context is not None:
@@ -89,6 +99,8 @@ def close() -> None:
     if os.getpid() != _process:
         return
     with _lock:
+        for each in _groups:
+            each.close()
         if _context is not None:
             _context.close()
         _context, _closed = None, True
@@ -117,14 +129,3 @@ def get_master_rank() -> int:
 def is_master_rank() -> bool:
     """Whether this process is the master rank. Never blocks."""
     return layout().rank == get_master_rank()
-
-
-class Barrier:
-    """A meeting point: `tarantella.Barrier().execute()`."""
-
-    def execute(self) -> None:
-        """Blocks until every rank has called it. Raises tarantella.Error if a rank is lost."""
-        if layout().size > 1:
-            context().barrier()
-
-    __call__ = execute

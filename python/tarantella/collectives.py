@@ -1,0 +1,262 @@
+"""Collectives for the user's own data: numbers, arrays, tensors, and structures of them.
+
+Every rank of the group calls the same one, in the same order, with the same structure, shapes and dtypes; each
+blocks until its result is there. Results have the kind, dtype and shape of the inputs and are copies: they stay as
+they are whatever comes later. With one rank they are copies of the inputs.
+
+Kinds: bool, int (of 64 bits) and float; NumPy arrays and scalars; eager tensors and variables of TensorFlow, torch
+and JAX (a variable gives a tensor); lists, tuples and dicts of these, nested at will. Raises TypeError for anything
+else, tarantella.MismatchError if ranks disagree, tarantella.PeerLostError if one is lost.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._groups import Group
+
+_REDUCED = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8", "bool")
+
+
+class ReductionOp(enum.Enum):
+    """How the values of the ranks become one, in rank order: all ranks get the same bits."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
+    AVERAGE = "average"
+
+
+class Allreduce:
+    """`Allreduce(group, op).execute(inputs)`: the reduction over the ranks, on every rank."""
+
+    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        self.group, self.op = group or Group(), ReductionOp(op)
+
+    def check(self, inputs: Any) -> None:
+        """Raises TypeError for what cannot be reduced. Does not communicate."""
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            _check_reduction(name, array.dtype.name, self.op)
+            return array
+
+        _map(one, inputs)
+
+    def execute(self, inputs: Any) -> Any:
+        """Raises TypeError too for a reduction that the dtype does not have, such as an average of whole numbers."""
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            context = self.group.context()
+            if context is None:
+                return array.copy()
+            if array.dtype.name == "bfloat16":  # NumPy hands no such array to others
+                raw = array.view(np.uint16)
+                return context.allreduce(raw, name, self.op.value, "bfloat16").view(array.dtype)
+            return context.allreduce(array, name, self.op.value).view(array.dtype)
+
+        self.check(inputs)
+        return _map(one, inputs)
+
+
+class Broadcast:
+    """`Broadcast(group, root_rank).execute(inputs)`: the values of one rank, on every rank.
+
+    `root_rank` is the job's number of a rank in the group, its first by default.
+    """
+
+    def __init__(self, group: Group | None = None, root_rank: int | None = None) -> None:
+        """Raises ValueError if `root_rank` is not in the group."""
+        self.group = group or Group()
+        self.root = 0 if root_rank is None else self.group.to_group_rank(root_rank)
+
+    def execute(self, inputs: Any) -> Any:
+        """The inputs of the other ranks say the structure, shapes and dtypes, which must be those of the root."""
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            context = self.group.context()
+            if context is None:
+                return array.copy()
+            return context.broadcast(_bytes(array), self.root, name).view(array.dtype).reshape(array.shape)
+
+        return _map(one, inputs)
+
+
+class Allgatherv:
+    """`Allgatherv(group).execute(inputs)`: the rows of all ranks, one after the other, on every rank.
+
+    First dimensions may differ between ranks. A number counts as one row and gives an array.
+    """
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self, inputs: Any) -> Any:
+        """Blocks until all ranks of the group have called it."""
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            rows = array.reshape(1) if array.ndim == 0 else array
+            context = self.group.context()
+            if context is None:
+                return rows.copy()
+            width = int(np.prod(rows.shape[1:], dtype=np.int64)) * rows.itemsize
+            # an empty row still has to be counted
+            raw = _bytes(rows).reshape(len(rows), width) if width else np.zeros((len(rows), 1), np.uint8)
+            gathered = context.allgatherv(raw, name)
+            if not width:
+                return np.zeros((len(gathered), *rows.shape[1:]), rows.dtype)
+            return gathered.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
+
+        return _map(one, inputs, rows=True)
+
+
+class Barrier:
+    """A meeting point: `tarantella.Barrier().execute()`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self) -> None:
+        """Blocks until every rank of the group has called it. Raises tarantella.Error if a rank is lost."""
+        context = self.group.context()
+        if context is not None:
+            context.barrier()
+
+    __call__ = execute
+
+
+class TensorAllreducer:
+    """Sums structures like `inputs` over the ranks: `TensorAllreducer(inputs).allreduce(inputs)`."""
+
+    def __init__(self, inputs: Any, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        self._allreduce = Allreduce(group, op)
+        self._allreduce.check(inputs)
+
+    def allreduce(self, inputs: Any) -> Any:
+        """The reduction over the ranks of each value in `inputs`."""
+        return self._allreduce.execute(inputs)
+
+
+class TensorBroadcaster:
+    """Gives all ranks the root's values: `TensorBroadcaster(inputs, root_rank).broadcast(inputs)`."""
+
+    def __init__(self, inputs: Any, root_rank: int | None = None, group: Group | None = None) -> None:
+        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        _check_kinds(inputs)
+        self._inputs = inputs
+        self._broadcast = Broadcast(group, root_rank)
+
+    def broadcast(self, inputs: Any = None) -> Any:
+        """The root's `inputs`; without any, those of the constructor count."""
+        return self._broadcast.execute(self._inputs if inputs is None else inputs)
+
+
+class TensorAllgatherer:
+    """Puts the rows of all ranks together: `TensorAllgatherer(inputs).allgather(inputs)`."""
+
+    def __init__(self, inputs: Any, group: Group | None = None) -> None:
+        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        _check_kinds(inputs)
+        self._allgather = Allgatherv(group)
+
+    def allgather(self, inputs: Any) -> Any:
+        """The rows of all ranks, in rank order; see `Allgatherv`."""
+        return self._allgather.execute(inputs)
+
+
+def _check_kinds(inputs: Any) -> None:
+    _map(lambda name, array: array, inputs)
+
+
+def _check_reduction(name: str, dtype: str, op: ReductionOp) -> None:
+    if dtype not in _REDUCED:
+        raise TypeError(f"{name} of the type {dtype} cannot be reduced; convert it to one of {', '.join(_REDUCED)}")
+    floating = "float" in dtype
+    if (
+        (op is ReductionOp.AVERAGE and not floating)
+        or (op in (ReductionOp.AND, ReductionOp.OR) and floating)
+        or (op is ReductionOp.SUM and dtype == "bool")
+    ):
+        raise TypeError(f"{name} of the type {dtype} has no {op.value} over ranks; convert it first")
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _map(
+    function: Callable[[str, NDArray[Any]], NDArray[Any]], value: Any, name: str = "input", rows: bool = False
+) -> Any:
+    """`function(name, array)` of each value of a structure, each result as the kind that its value had.
+
+    Ranks that disagree in the dtype or the shape must not meet, even where the numbers of bytes are alike, so both are
+    part of the name; but for the number of `rows`, where they may differ: there, a number gives an array.
+    """
+    if isinstance(value, dict):
+        # in an order that all ranks have
+        done = {key: _map(function, value[key], f"{name}[{key!r}]", rows) for key in sorted(value, key=repr)}
+        return {key: done[key] for key in value}
+    if isinstance(value, (list, tuple)):
+        items = [_map(function, item, f"{name}[{place}]", rows) for place, item in enumerate(value)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    array, back = _array(name, value)
+    shape = array.shape[1:] if rows else array.shape
+    whole = np.ascontiguousarray(array).reshape(array.shape)
+    result = function(f"{name}: {array.dtype.name}{list(shape)}", whole)
+    return result if rows and array.ndim == 0 else back(result)
+
+
+def _array(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Any]]:
+    """A value as an array, and the way back to its kind."""
+    if isinstance(value, (bool, float)):
+        return np.array(value), type(value)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise TypeError(f"{name} is a whole number of more than 64 bits: {value}; pass a float")
+        return np.array(value, np.int64), int
+    if isinstance(value, np.generic):
+        return np.asarray(value), lambda result: result[()]
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject or (value.dtype.kind in "USV" and value.dtype.name != "bfloat16"):
+            raise TypeError(f"{name} is an array of {value.dtype}; only numbers can travel between ranks")
+        return value, lambda result: result
+    return _tensor(name, value)
+
+
+def _tensor(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Any]]:
+    """A framework's tensor or variable; the framework is loaded if there is one."""
+    if hasattr(value, "path") and hasattr(value, "value") and not callable(value.value):  # a keras.Variable
+        value = value.value
+    tf, torch, jax = (sys.modules.get(module) for module in ("tensorflow", "torch", "jax"))
+    if tf is not None and isinstance(value, (tf.Tensor, tf.Variable)):
+        if not hasattr(value, "numpy") or not tf.executing_eagerly():
+            raise TypeError(f"{name} is a symbolic tensor; call this outside of tf.function")
+        if value.dtype == tf.string:
+            raise TypeError(f"{name} is a tensor of strings; only numbers can travel between ranks")
+        return value.numpy(), tf.convert_to_tensor
+    if torch is not None and isinstance(value, torch.Tensor):
+        # NumPy has no bfloat16 of torch's
+        device, kind = value.device, value.dtype
+        plain = value.detach().cpu()
+        if kind == torch.bfloat16:
+            import ml_dtypes
+
+            array = plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+            return array, lambda result: torch.from_numpy(result.view(np.int16)).view(kind).to(device)
+        return plain.numpy(), lambda result: torch.from_numpy(result).to(device)
+    if jax is not None and isinstance(value, jax.Array):
+        if isinstance(value, jax.core.Tracer):
+            raise TypeError(f"{name} is a traced array; call this outside of jax.jit")
+        return np.asarray(value), jax.numpy.asarray
+    raise TypeError(
+        f"{name} is a {type(value).__name__}; numbers, arrays, tensors, and lists, tuples and dicts of them "
+        "can travel between ranks"
+    )

@@ -1,0 +1,220 @@
+"""The collectives for users: kinds, dtypes and structures are kept, disagreements are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+KINDS = """
+    import collections, numpy as np, ml_dtypes, tarantella as tnt
+    from tarantella import ReductionOp as Op
+    rank, size = tnt.get_rank(), tnt.get_size()
+
+    def alike(got, expected):
+        assert type(got) is type(expected), (type(got), type(expected))
+        if isinstance(expected, dict):
+            assert list(got) == list(expected)
+            for key in expected: alike(got[key], expected[key])
+        elif isinstance(expected, (list, tuple)):
+            assert len(got) == len(expected)
+            for a, b in zip(got, expected): alike(a, b)
+        elif hasattr(expected, "dtype"):
+            assert got.dtype == expected.dtype and got.shape == expected.shape, (got, expected)
+            assert np.asarray(got).tobytes() == np.asarray(expected).tobytes(), (got, expected)
+        else:
+            assert got == expected, (got, expected)
+
+    Pair = collections.namedtuple("Pair", "a b")
+
+    def structure(of):
+        \"\"\"of(r) sums what rank r alone would have.\"\"\"
+        dtypes = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.int64, np.uint8]
+        return {
+            "z": of(2.5), "numbers": [of(3), of(-1.0), of(np.float32(1.5)), of(np.int64(7))],
+            "arrays": tuple(of(np.arange(6).reshape(2, 3).astype(d)) for d in dtypes),
+            "pair": Pair(of(np.zeros((0, 4), np.float32)), {"deep": [of(np.array(1.0))]}),
+            "strided": of(np.arange(12.0).reshape(3, 4).T[::2]),
+        }
+    total = size * (size + 1) // 2
+
+    def times(factor):
+        \"\"\"Multiplies a number or an array and keeps its type.\"\"\"
+        def of(x):
+            if isinstance(x, (int, float)): return x * factor
+            product = (np.asarray(x) * factor).astype(x.dtype)
+            return product[()] if isinstance(x, np.generic) else product
+        return of
+
+    inputs = structure(times(rank + 1))
+    alike(tnt.TensorAllreducer(inputs).allreduce(inputs), structure(times(total)))
+    # a dict that was filled in another order
+    shuffled = dict(reversed(inputs.items())) if rank else inputs
+    alike(tnt.Allreduce().execute(shuffled)["numbers"], structure(times(total))["numbers"])
+
+    ones = structure(lambda x: x)
+    last = structure(times(size))
+    alike(tnt.TensorBroadcaster(ones, root_rank=size - 1).broadcast(inputs), last)
+
+    for op, right in (("min", 1), ("max", size), ("average", (size + 1) / 2)):
+        alike(tnt.Allreduce(op=Op(op)).execute(np.full(3, rank + 1.0)), np.full(3, float(right)))
+    alike(tnt.Allreduce(op=Op.AND).execute([True, rank == 0]), [True, size == 1])
+    alike(tnt.Allreduce(op=Op.OR).execute(np.array([False, rank == 0])), np.array([False, True]))
+
+    rows = np.full((rank, 2), rank, np.int16)  # rank 0 has none; a type that is moved, not reduced
+    gathered = tnt.TensorAllgatherer(rows).allgather(rows)
+    alike(gathered, np.concatenate([np.full((r, 2), r, np.int16) for r in range(size)]))
+    alike(tnt.Allgatherv().execute(rank * 1.5), np.arange(size) * 1.5)
+    alike(tnt.Allgatherv().execute(np.zeros((rank, 0))), np.zeros((size * (size - 1) // 2, 0)))
+    print("all right", rank)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_kinds_dtypes_and_structures_are_kept(scripts: Any, ranks: int) -> None:
+    ended = scripts.ranks(ranks, KINDS, options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all right") == ranks
+
+
+TENSORS = """
+    import numpy as np, tensorflow as tf, keras, tarantella as tnt
+    rank, size = tnt.get_rank(), tnt.get_size()
+    weights = [tf.constant([1.0, 2.0]) * (rank + 1), tf.Variable([[3]], dtype=tf.int64), keras.Variable([0.5])]
+    reducer = tnt.TensorAllreducer(weights)
+    first = reducer.allreduce(weights)
+    assert all(isinstance(t, tf.Tensor) for t in first)
+    assert first[0].dtype == tf.float32 and first[1].dtype == tf.int64
+    kept = [t.numpy() for t in first]
+    variable = tf.Variable(first[0])
+    variable.assign(first[0])
+    for step in range(3):  # neither the kept result nor the variable is a view of what comes later
+        reducer.allreduce([tf.fill([2], 100.0), weights[1], weights[2]])
+    total = size * (size + 1) / 2
+    np.testing.assert_array_equal(first[0], [total, 2 * total])
+    np.testing.assert_array_equal(variable, [total, 2 * total])
+    for tensor, before in zip(first, kept): np.testing.assert_array_equal(tensor, before)
+    half = tf.cast([1.0, 3.0], tf.bfloat16)
+    assert tnt.Allreduce().execute(half).dtype == tf.bfloat16
+    np.testing.assert_array_equal(tf.cast(tnt.Allreduce().execute(half), tf.float32), [size, 3 * size])
+    inside = tf.function(lambda t: tnt.Allreduce().execute(t))
+    for wrong in (lambda: inside(half), lambda: tnt.TensorAllreducer(tf.constant(["a"]))):
+        try: wrong()
+        except TypeError as error: print("TypeError", error)
+    print("all right")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tensors_come_back_as_tensors_and_are_copies(scripts: Any, ranks: int) -> None:
+    ended = scripts.ranks(ranks, TENSORS)
+    assert ended.code == 0, ended.err
+    assert "outside of tf.function" in ended.out
+    assert "tensor of strings" in ended.out
+    assert ended.out.endswith("all right\n")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_cannot_travel_is_a_type_error(scripts: Any, ranks: int) -> None:
+    ended = scripts.ranks(
+        ranks,
+        """
+        import numpy as np, tarantella as tnt
+        from tarantella import ReductionOp as Op
+        calls = [
+            lambda: tnt.TensorAllreducer("text"), lambda: tnt.TensorBroadcaster([1, None]),
+            lambda: tnt.TensorAllgatherer({"a": {1, 2}}), lambda: tnt.TensorAllreducer(np.array(["a"])),
+            lambda: tnt.Allreduce().execute(np.zeros(2, np.int16)), lambda: tnt.Allreduce().execute(2**70),
+            lambda: tnt.Allreduce().execute(np.zeros(2, complex)), lambda: tnt.Allreduce().execute(True),
+            lambda: tnt.Allreduce(op=Op.AVERAGE).execute([1.0, 2]), lambda: tnt.Allreduce(op=Op.AND).execute(1.0),
+            lambda: tnt.Allreduce().execute(np.array([object()])),
+        ]
+        for call in calls:
+            try: call()
+            except TypeError as error: print("TypeError:", error)
+        print(tnt.Allreduce().execute(1))
+        """,
+    )
+    assert ended.code == 0, ended.err
+    assert ended.out.count("TypeError: input") == 11
+    assert "input[1] of the type int64 has no average" in ended.out.replace(": int64[]", "")
+    assert ended.out.endswith(f"{ranks}\n")
+
+
+DISAGREEMENTS = {
+    "shape": ("tnt.Allreduce().execute(np.zeros((2, 3) if rank else (3, 2)))", "float64[2, 3]"),
+    "dtype": ("tnt.Allgatherv().execute(np.zeros(2, np.int16 if rank else np.uint16))", "int16[]"),
+    "structure": ("tnt.Allreduce().execute({'b' if rank else 'a': 1.0})", "input['b']"),
+    "operation": ("tnt.Allreduce(op=tnt.ReductionOp('max' if rank else 'min')).execute(1.0)", "(max)"),
+    "root": ("tnt.Broadcast(root_rank=rank).execute(1.0)", "from rank 1"),
+    "order": ("[tnt.Barrier(), tnt.Allreduce()][rank].execute(*[1.0] * rank)", "barrier"),
+    "group": ("tnt.Group([0, 1] if rank else [1, 0])", "group of 2 ranks, with other sizes or ranks"),
+}
+
+
+@pytest.mark.parametrize("what", DISAGREEMENTS)
+def test_disagreements_are_found_before_any_number_is_wrong(scripts: Any, what: str) -> None:
+    call, named = DISAGREEMENTS[what]
+    source = f"""
+        import numpy as np, tarantella as tnt
+        rank = tnt.get_rank()
+        try: {call}
+        except tnt.MismatchError as error: print("MismatchError:", error)
+        """
+    ended = scripts.ranks(2, source, options=("--output-on-all-devices",))
+    assert ended.out.count("MismatchError: rank 1 called") == 2, (ended.out, ended.err)
+    assert named in ended.out
+
+
+def test_groups_have_collectives_of_their_own(scripts: Any) -> None:
+    ended = scripts.ranks(
+        4,
+        """
+        import numpy as np, threading, tarantella as tnt
+        rank = tnt.get_rank()
+        odd, last = tnt.Group([3, 1]), tnt.Group([3])
+        assert (odd.rank, odd.size, 1 in odd, 0 in odd) == ({3: 0, 1: 1}.get(rank), 2, True, False)
+        assert tnt.get_group_master_rank(odd) == 3 and tnt.is_group_master_rank(odd) == (rank == 3)
+        if rank in odd:
+            def beside():
+                for i in range(200):
+                    assert tnt.Allreduce(odd).execute(rank + i) == 4 + 2 * i
+            thread = threading.Thread(target=beside)
+            thread.start()
+        for i in range(50):  # at the same time
+            assert tnt.Allreduce().execute(1) == 4
+        if rank in odd:
+            thread.join()
+            np.testing.assert_array_equal(tnt.Allgatherv(odd).execute(np.full(rank, rank)), [3, 3, 3, 1])
+            assert tnt.Broadcast(odd, root_rank=1).execute(rank) == 1
+            tnt.Barrier(odd).execute()
+        else:
+            for wrong in (lambda: tnt.Barrier(odd).execute(), lambda: tnt.Broadcast(odd, root_rank=0),
+                          lambda: tnt.Group([0, 7]), lambda: tnt.Group([])):
+                try: wrong()
+                except ValueError as error: print("ValueError", error)
+        if rank == 3: assert tnt.Allreduce(last).execute(2.5) == 2.5
+        assert tnt.Allreduce(tnt.Group()).execute(1) == 4
+        print("all right")
+        """,
+        options=("--output-on-all-devices",),
+    )
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all right") == 4
+    assert ended.out.count("ValueError rank 0 is not in the group of the ranks [3, 1]: only they may call it") == 1
+    assert ended.out.count("ValueError") == 8
+
+
+def test_a_rank_that_dies_ends_a_wait_in_a_group(scripts: Any) -> None:
+    ended = scripts.ranks(
+        3,
+        """
+        import os, signal, tarantella as tnt
+        group = tnt.Group([0, 2])
+        tnt.Barrier().execute()
+        if tnt.get_rank() == 2: os.kill(os.getpid(), signal.SIGKILL)
+        if tnt.get_rank() == 0: tnt.Barrier(group).execute()
+        """,
+    )
+    assert ended.code != 0
+    assert "rank 2" in ended.err
