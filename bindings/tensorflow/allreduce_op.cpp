@@ -196,7 +196,7 @@ void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
 }
 
 /// Runs when TensorFlow loads this library: it takes over what was registered meanwhile.
-bool register_op() {
+bool register_allreduce() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAllreduce");
   api()->TF_OpDefinitionBuilderAddAttr(op, "T: {float, double, int32, int64}");
@@ -207,19 +207,11 @@ bool register_op() {
   api()->TF_OpDefinitionBuilderAddInput(op, "anchor: int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sum: T");
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);
-  TfStatus status(*api());
-  api()->TF_RegisterOpDefinition(op, status.get());
-  if (status.ok()) {
-    TF_KernelBuilder* kernel =
-        api()->TF_NewAsyncKernelBuilder("TarantellaAllreduce", "CPU", create, compute, destroy);
-    api()->TF_RegisterKernelBuilder("TarantellaAllreduce", kernel, status.get());
-  }
-  if (!status.ok())
-    std::fprintf(stderr, "tarantella: ERROR: the TensorFlow op: %s\n", api()->TF_Message(status.get()));
-  return status.ok();
+  return register_op(op, "TarantellaAllreduce",
+                     api()->TF_NewAsyncKernelBuilder("TarantellaAllreduce", "CPU", create, compute, destroy));
 }
 
-[[maybe_unused]] const bool registered = register_op();
+[[maybe_unused]] const bool registered = register_allreduce();
 
 }  // namespace
 }  // namespace tarantella::tensorflow

@@ -35,4 +35,14 @@ const Api* api() {
   return loaded ? &*loaded : nullptr;
 }
 
+bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel) {
+  TfStatus status(*api());
+  api()->TF_RegisterOpDefinition(op, status.get());
+  if (status.ok()) api()->TF_RegisterKernelBuilder(name, kernel, status.get());
+  if (!status.ok()) {
+    std::fprintf(stderr, "tarantella: ERROR: the operation %s: %s\n", name, api()->TF_Message(status.get()));
+  }
+  return status.ok();
+}
+
 }  // namespace tarantella::tensorflow

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 extern "C" {
 struct TF_Status;
@@ -26,6 +27,7 @@ constexpr int kAborted = 10;         // TF_Code
 
 using TF_ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 using TF_CreateKernel = void* (*)(TF_OpKernelConstruction*);
+using TF_Compute = void (*)(void*, TF_OpKernelContext*);
 using TF_ComputeAsync = void (*)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
 using TF_DeleteKernel = void (*)(void*);
 using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
@@ -55,6 +57,8 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
                 (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
   TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput,                                                 \
                 (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
+  TARANTELLA_TF(TF_KernelBuilder*, TF_NewKernelBuilder,                                                  \
+                (const char* op, const char* device, TF_CreateKernel, TF_Compute, TF_DeleteKernel))      \
   TARANTELLA_TF(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                             \
                 (const char* op, const char* device, TF_CreateKernel, TF_ComputeAsync, TF_DeleteKernel)) \
   TARANTELLA_TF(void, TF_RegisterKernelBuilder, (const char* name, TF_KernelBuilder*, TF_Status*))       \
@@ -69,6 +73,12 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
   TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrBool,                                               \
                 (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))                     \
   TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                  \
+  TARANTELLA_TF(int, TF_NumInputs, (TF_OpKernelContext*))                                                \
+  TARANTELLA_TF(size_t, TF_TensorByteSize, (const TF_Tensor*))                                           \
+  TARANTELLA_TF(int, TF_ExpectedOutputDataType, (TF_OpKernelContext*, int))                              \
+  TARANTELLA_TF(TF_Tensor*, TF_AllocateOutput,                                                           \
+                (TF_OpKernelContext*, int output, int type, const int64_t* dims, int dimensions,         \
+                 size_t bytes, TF_Status*))                                                              \
   TARANTELLA_TF(TF_Tensor*, TF_ForwardInputOrAllocateOutput,                                             \
                 (TF_OpKernelContext*, const int* inputs, int count, int output, const int64_t* dims,     \
                  int dimensions, int* forwarded, TF_Status*))                                            \
@@ -83,6 +93,9 @@ struct Api {
 /// The functions of the TensorFlow that this process has loaded, or nullptr, after a line on stderr that names the
 /// first one that is missing. Looked up once; thread-safe.
 const Api* api();
+
+/// Registers an op and its kernel on the CPU. False, after a line on stderr, where TensorFlow refuses.
+bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel);
 
 /// A TF_Status for one call. Not copied.
 class TfStatus {
@@ -99,6 +112,28 @@ class TfStatus {
  private:
   const Api& api_;
   TF_Status* const status_;
+};
+
+/// All inputs of a running kernel. Not copied.
+class Inputs {
+ public:
+  Inputs(TF_OpKernelContext* context, TfStatus& status) {
+    const int count = api()->TF_NumInputs(context);
+    for (int i = 0; i < count && status.ok(); ++i) {
+      tensors_.push_back(nullptr);
+      api()->TF_GetInput(context, i, &tensors_.back(), status.get());
+    }
+  }
+  ~Inputs() {
+    for (TF_Tensor* const tensor : tensors_) api()->TF_DeleteTensor(tensor);
+  }
+  Inputs(const Inputs&) = delete;
+  Inputs& operator=(const Inputs&) = delete;
+
+  const std::vector<TF_Tensor*>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<TF_Tensor*> tensors_;
 };
 
 }  // namespace tarantella::tensorflow

@@ -151,6 +151,11 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  tnt_done done, void* user);
 
+/* Blocks: hands in this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i]).
+ * `tensors` must be the plan's number of them. Ends with an error when the plan or the job does; counts as the plan's
+ * step, so no tensor of it may be under way. */
+TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, void* const* outputs, size_t tensors);
+
 /* The bucket in which tensor `index` begins: tensors of one bucket end together, when all of them are submitted, so a
  * rank that submits one must be sure to submit the others. */
 TNT_API tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket);

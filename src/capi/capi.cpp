@@ -290,6 +290,14 @@ tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t c
   });
 }
 
+tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, void* const* outputs, size_t tensors) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    const size_t expected = found.layout().places.size();
+    if (tensors == expected) return found.run(inputs, outputs);
+    return invalid(tarantella::text("the plan has ", expected, " tensors, not ", tensors));
+  });
+}
+
 tnt_code tnt_plan_abort(tnt_plan plan, const char* reason) {
   return on_plan(plan, [&](auto& found) -> Status {
     found.abort(name_of(reason));

@@ -1,6 +1,7 @@
 #include "engine/plan.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <utility>
 
@@ -110,6 +111,35 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   }
   count_in(place.last_bucket);
+  return {};
+}
+
+Status Plan::run(const void* const* inputs, void* const* outputs) {
+  std::mutex mutex;
+  std::condition_variable all_done;
+  size_t under_way = tensors_.size();
+  Status first;
+  const auto done = [&](const Status& status, const void*) {
+    const std::lock_guard lock(mutex);
+    if (first.ok()) first = status;
+    if (--under_way == 0) all_done.notify_one();
+  };
+  for (size_t i = tensors_.size(); i-- > 0;) {  // in the order of the buckets
+    const Status refused = submit(i, inputs[i], tensors_[i].count(), tensors_[i].dtype, done);
+    if (refused.ok()) continue;
+    abort(refused.message());  // the others of its bucket would wait for ever
+    const std::lock_guard lock(mutex);
+    if (first.ok()) first = refused;
+    under_way -= i + 1;
+    break;
+  }
+  std::unique_lock lock(mutex);
+  all_done.wait(lock, [&] { return under_way == 0; });
+  TNT_RETURN_IF_ERROR(first);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const Place& place = layout_.places[i];
+    if (place.bytes != 0) std::memcpy(outputs[i], result() + place.offset, place.bytes);
+  }
   return {};
 }
 

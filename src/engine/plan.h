@@ -40,6 +40,10 @@ class Plan {
   /// failure; kInvalidArgument for an index, count or dtype that is not the plan's, or a tensor still under way.
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
 
+  /// Hands in all tensors and waits for their sums: input and output `i` hold those of tensor `i`, and may be the same.
+  /// Blocks until the step ends; the progress thread ends it too when the job fails. Errors as in submit().
+  Status run(const void* const* inputs, void* const* outputs);
+
   const Layout& layout() const { return layout_; }
   /// Ends the job's communication: this rank cannot hand in what others wait for. Any thread.
   void abort(const std::string& reason) {

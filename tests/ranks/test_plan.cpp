@@ -140,6 +140,73 @@ TEST_P(Plans, SumEveryTensorEveryStep) {
   }
 }
 
+/// All gradients of a step, and pointers to them as Plan::run() takes them.
+struct Whole {
+  std::vector<std::vector<std::byte>> data;
+  std::vector<void*> pointers;
+
+  Whole(const std::vector<TensorSpec>& specs, int rank, int step) {
+    for (size_t i = 0; i < specs.size(); ++i) data.push_back(gradient(specs[i], rank, step, i));
+    for (auto& each : data) pointers.push_back(each.data());
+  }
+};
+
+TEST_P(Plans, RunAsAWholeInPlace) {
+  const auto specs = some_tensors();
+  for (const size_t threshold : {size_t{0}, size_t{300}, size_t{1} << 20}) {
+    world_.run([&](Engine& engine) {
+      const int rank = engine.group().rank();
+      const auto plan = engine.add_plan("gradients", specs, threshold);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      for (int step = 0; step < 20; ++step) {
+        Whole whole(specs, rank, step);
+        const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+        ASSERT_TRUE(status.ok()) << status.message();
+        for (size_t i = 0; i < specs.size(); ++i)
+          EXPECT_TRUE(is_right(specs[i], whole.pointers[i], world_.size(), step, i)) << "tensor " << i;
+      }
+    });
+  }
+}
+
+TEST_P(Plans, RunAsAWholeEndWhenARankGivesUp) {
+  if (world_.size() < 2) GTEST_SKIP();
+  const auto specs = some_tensors();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    const auto plan = engine.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok());
+    if (rank == 1) return plan.value()->abort("no gradients here");
+    Whole whole(specs, rank, 0);
+    const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+    EXPECT_NE(status.message().find("rank 1: no gradients here"), std::string::npos) << status.message();
+  });
+}
+
+TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
+  if (world_.size() < 2) GTEST_SKIP();
+  const auto specs = some_tensors();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    const auto plan = engine.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok());
+    if (rank != 0) {  // without them the tensor stays under way
+      while (engine.group().failure().ok()) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    Step late(1);
+    const auto data = gradient(specs[2], rank, 0, 2);
+    ASSERT_TRUE(plan.value()
+                    ->submit(2, data.data(), specs[2].count(), specs[2].dtype,
+                             [&](const Status& status, const void*) { late.done(status); })
+                    .ok());
+    Whole whole(specs, rank, 0);
+    const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+    EXPECT_NE(status.message().find("handed in twice"), std::string::npos) << status.message();
+    EXPECT_FALSE(late.wait().ok());
+  });
+}
+
 TEST_P(Plans, TakeAnyOrderAndAnyLateness) {
   const auto specs = some_tensors();
   world_.run([&](Engine& engine) {
