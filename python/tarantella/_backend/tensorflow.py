@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import context as eager_context
+from tensorflow.python.ops import control_flow_util
 
 from .. import _log, _runtime
 from .._environment import integer
 from .._names import name_of
+from . import tensorflow_slices
 
 # KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
 DEFAULT_FUSION_THRESHOLD = 1024
 
+_LIBRARY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libtarantella_tensorflow.so")
 _WIRE_DTYPES = (tf.float32, tf.float64, tf.int32, tf.int64)
 
 
@@ -35,42 +39,70 @@ _plans: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, str], ...], Plan]] 
 
 
 @functools.lru_cache(maxsize=1)
-def _operation() -> Callable[..., tf.Tensor]:
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libtarantella_tensorflow.so")
-    allreduce: Callable[..., tf.Tensor] = tf.load_op_library(path).tarantella_allreduce
-    return allreduce
+def _operations() -> Any:
+    return tf.load_op_library(_LIBRARY)
+
+
+def compiled() -> bool:
+    """Whether the graph that is traced now will be compiled by XLA (`jit_compile=True`)."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+@functools.lru_cache(maxsize=1)
+def can_compile() -> bool:
+    """Whether graphs compiled by XLA can reduce gradients with this TensorFlow."""
+    _operations()
+    return bool(ctypes.CDLL(_LIBRARY).tarantella_xla())
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
     """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
 
-    In a graph this adds one operation a gradient; the first trace for `owner` (an optimizer) and a set of
-    variables is collective. With `borrow` the sums lie in memory that the next step overwrites: for consumers
-    that keep nothing. Eagerly it blocks.
+    In a graph this adds one operation a gradient, under XLA one call for all; the first trace for `owner` (an
+    optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next step
+    overwrites: for consumers that keep nothing. Eagerly it blocks.
+    Slices of a sparse gradient are not summed but those of all ranks, in rank order: that is the gradient of the
+    global batch as one process has it, whatever an optimizer does with repeated rows.
     """
-    present = [(_dense(g, v), v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-    if not present:
-        return list(gradients)
-    wire = [g if g.dtype in _WIRE_DTYPES else tf.cast(g, tf.float32) for g, _ in present]
+    gradients = list(gradients)
+    sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+    dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
+    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow) if dense else []
+    # After the sums, so that no rank waits in the one exchange while another waits in the other.
+    with tf.control_dependencies(sums):
+        gathered = tensorflow_slices.gather([gradients[i] for i in sparse]) if sparse else []
+    for i, result in zip([*dense, *sparse], [*sums, *gathered], strict=True):
+        gradients[i] = result
+    return gradients
+
+
+def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool) -> list[tf.Tensor]:
+    wire = [g if g.dtype in _WIRE_DTYPES else tf.cast(g, tf.float32) for g in gradients]
+    wire = [tf.ensure_shape(g, v.shape) for g, v in zip(wire, variables, strict=True)]
+    reduction = plan(owner, wire, variables)
     if tf.executing_eagerly():
-        summed = _eager(wire)
+        sums = _operations().tarantella_allreduce_all(wire, plan=reduction.number)
+    elif compiled():
+        sums = _compiled(reduction, wire)
     else:
-        summed = _graph(plan(owner, wire, [v for _, v in present]), wire, borrow)
-    results = iter([tf.cast(s, g.dtype) for s, (g, _) in zip(summed, present, strict=True)])
-    return [None if g is None else next(results) for g in gradients]
+        sums = _graph(reduction, wire, borrow)
+    return [tf.cast(s, g.dtype) for s, g in zip(sums, gradients, strict=True)]
 
 
-def _dense(gradient: Any, variable: Any) -> tf.Tensor:
-    if isinstance(gradient, tf.IndexedSlices):
-        _log.warn_once(
-            f"the sparse gradient of {variable.path!r} is made dense before it is reduced: results are those "
-            "of a dense gradient, at the cost of the whole variable in every step"
-        )
-    return tf.convert_to_tensor(gradient)
+def _compiled(plan: Plan, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
+    sums: list[tf.Tensor] = gen_xla_ops.xla_custom_call_v2(
+        gradients,
+        call_target_name="tarantella_allreduce",
+        backend_config=f"{plan.number} {len(gradients)}",
+        has_side_effect=True,
+        result_dtypes=[g.dtype for g in gradients],
+        result_shapes=[g.shape for g in gradients],
+    )
+    return sums
 
 
 def _graph(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
-    operation = _operation()
+    operation = _operations().tarantella_allreduce
     anchor = plan.anchor.read_value()
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in set(plan.buckets):
@@ -106,23 +138,33 @@ def _release(plans: dict[Any, Plan]) -> None:
         _runtime.release(each.number)
 
 
-def _eager(gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-    """One call for each dtype with all gradients: eagerly an operation a gradient would wait for ever."""
-    summed: list[tf.Tensor] = [None] * len(gradients)
-    for dtype in sorted({g.dtype.name for g in gradients}):
-        places = [i for i, g in enumerate(gradients) if g.dtype.name == dtype]
-        flat = np.concatenate([gradients[i].numpy().ravel() for i in places])
-        flat = _runtime.context().allreduce(flat, f"{dtype} gradients")
-        ends = np.cumsum([int(tf.size(gradients[i])) for i in places])[:-1]
-        for i, part in zip(places, np.split(flat, ends), strict=True):
-            summed[i] = tf.reshape(tf.convert_to_tensor(part), gradients[i].shape)
-    return summed
+def dense_if_compiled(gradient: Any, variable: Any) -> Any:
+    """The gradient; under XLA, whose shapes cannot depend on what other ranks have, a dense one in place of slices."""
+    if not isinstance(gradient, tf.IndexedSlices) or not compiled():
+        return gradient
+    _log.warn_once(
+        f"under jit_compile=True the sparse gradient of {variable.path!r} is made dense before it is reduced, so "
+        "optimizers that tell repeated rows apart differ from one process; compile with jit_compile=False"
+    )
+    return tf.convert_to_tensor(gradient)
+
+
+def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+    """The gradient times `weight(dtype)`."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        return tensorflow_slices.like(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
+    return gradient * weight(gradient.dtype)
 
 
 def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
-    """The gradient, or exact zeros (also in place of inf and nan) where the condition holds."""
+    """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
     if gradient is None:
         return None
+    if isinstance(gradient, tf.IndexedSlices):
+        kept = tf.where(condition, 0, tf.shape(gradient.indices)[0])
+        return tensorflow_slices.like(gradient, gradient.values[:kept], gradient.indices[:kept])
     gradient = tf.convert_to_tensor(gradient)
     # Not tf.where: it would copy every gradient in every step for the rare batch that is too small.
     return tf.cond(condition, lambda: tf.zeros_like(gradient), lambda: gradient)
@@ -139,7 +181,8 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
     def skip() -> list[tf.Tensor]:
         return [tf.zeros([0], v.dtype) for v in values]
 
-    saved = tf.cond(condition, keep, skip) if values else []
+    # XLA wants the shapes to agree too.
+    saved = [] if not values else keep() if compiled() else tf.cond(condition, keep, skip)
     result = step()
 
     def restore() -> tf.Tensor:

@@ -75,8 +75,9 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         step.applied = True
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        grads = [backend.dense_if_compiled(g, v) for g, v in zip(grads, variables, strict=True)]
         if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-            grads = [None if g is None else g * step.weight(g.dtype) for g in grads]
+            grads = [backend.scale(g, step.weight) for g in grads]
         if step.copied is not None:
             grads = [backend.zero_where(step.copied, g) for g in grads]
         borrow = _keeps_no_gradient(optimizer, variables)

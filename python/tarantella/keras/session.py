@@ -10,7 +10,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from .. import _runtime
+from .. import _log, _runtime
+from .._backend import tensorflow as backend
 from .._environment import prints_output
 from .._errors import Error
 from ..data.shares import PredictBatch
@@ -81,13 +82,19 @@ def _check_compiled(model: Any, name: str) -> None:
         raise ValueError(f"compile the model before {name}: model.compile(optimizer=…, loss=…)")
 
 
-def _no_xla(model: Any) -> None:
-    if model.jit_compile:
-        from .. import _log
-
-        _log.warn_once("jit_compile=True is not supported on several ranks yet and is switched off")
-        model.jit_compile = False
-        model.train_function = model.test_function = model.predict_function = None
+def _train_without_xla_if_need_be(model: Any) -> None:
+    """Makes an uncompiled training step where XLA cannot reduce gradients; evaluate and predict stay compiled."""
+    if not model.jit_compile or model.train_function is not None:
+        return
+    embeddings = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    sparse = [layer.name for layer in embeddings if layer.trainable_weights]
+    if backend.can_compile() and not sparse:
+        return
+    reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)" if sparse else "this version of TensorFlow"
+    _log.warn_once(f"jit_compile=True is switched off for training on several ranks: not possible with {reason}")
+    model.jit_compile = False
+    model.make_train_function(force=True)
+    model.jit_compile = True
 
 
 def _verbose(verbose: Any) -> Any:
@@ -129,8 +136,8 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
             )
         )
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    _no_xla(model)
     datasets = _start(model, feeds, {name: options[name] for name in shown})
+    _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = callback_rules.for_this_rank(options["callbacks"])
     limits.say(model)
@@ -163,7 +170,6 @@ def evaluate(
     """Distributed `keras.Model.evaluate`: the numbers of all rows, on every rank."""
     _check_compiled(model, "evaluate")
     feed = feeding.feed("evaluation data", model, x, y, sample_weight, batch_size=batch_size, steps=steps)
-    _no_xla(model)
     (dataset,) = _start(model, [feed], {"steps": steps})
     return model.evaluate(
         dataset,
@@ -177,7 +183,6 @@ def evaluate(
 def predict(model: Any, x: Any, *, batch_size: Any, verbose: Any, steps: Any, callbacks: Any) -> Any:
     """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank."""
     feed = feeding.feed("data to predict", model, x, batch_size=batch_size, steps=steps)
-    _no_xla(model)
     (dataset,) = _start(model, [feed], {"steps": steps}, positions=True)
     outputs, positions = model.predict(
         dataset, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.for_this_rank(callbacks)

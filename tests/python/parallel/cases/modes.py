@@ -1,0 +1,73 @@
+"""How a step runs: eagerly, compiled by XLA, several at once; with one or more models and optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from common import Wrap, case, compiled, data, mlp, pipeline, results
+
+
+def clipped() -> Any:
+    return keras.optimizers.AdamW(
+        0.01, global_clipnorm=0.1, use_ema=True, ema_overwrite_frequency=3, gradient_accumulation_steps=2
+    )
+
+
+def trained_and_used(wrap: Wrap, optimizer: Any = None, batch_size: int = 8, **options: Any) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()), optimizer, **options)
+    history = model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0, validation_data=data(10))
+    return results(model, history, x, y)
+
+
+@case
+def compiled_by_xla(wrap: Wrap) -> Any:
+    return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
+
+
+@case
+def compiled_by_xla_float32(wrap: Wrap) -> Any:
+    return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
+
+
+@case
+def compiled_by_xla_clipped_accumulated_averaged(wrap: Wrap) -> Any:
+    return trained_and_used(wrap, clipped(), jit_compile=True)
+
+
+@case
+def compiled_by_xla_batches_smaller_than_ranks(wrap: Wrap) -> Any:
+    model = compiled(wrap(mlp()), jit_compile=True)
+    history = model.fit(pipeline(2, 7), epochs=2, verbose=0)
+    return results(model, history, *data(7), batch_size=2)
+
+
+@case
+def compiled_by_xla_several_steps_per_execution(wrap: Wrap) -> Any:
+    return trained_and_used(wrap, batch_size=6, jit_compile=True, steps_per_execution=2)
+
+
+@case
+def compiled_by_xla_one_gradient(wrap: Wrap) -> Any:
+    x, y = data()
+    model = wrap(keras.Sequential([keras.Input((x.shape[1],)), keras.layers.Dense(3, use_bias=False)]))
+    model = compiled(model, jit_compile=True)
+    return results(model, model.fit(x, y, batch_size=8, verbose=0), x, y)
+
+
+@case
+def compiled_by_xla_loss_scaled(wrap: Wrap) -> Any:
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01))
+    return trained_and_used(wrap, optimizer, jit_compile=True)
+
+
+@case
+def eager_clipped_accumulated_averaged(wrap: Wrap) -> Any:
+    return trained_and_used(wrap, clipped(), run_eagerly=True)
+
+
+@case
+def eager_batches_smaller_than_ranks(wrap: Wrap) -> Any:
+    model = compiled(wrap(mlp()), run_eagerly=True)
+    return results(model, model.fit(pipeline(2, 7), verbose=0), *data(7), batch_size=2)

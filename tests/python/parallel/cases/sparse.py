@@ -1,0 +1,117 @@
+"""Sparse gradients: one process's result whatever the optimizer does with repeated rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from common import CLASSES, Wrap, case, compiled, results, trained
+
+WORDS, LENGTH = 11, 4
+
+
+def sentences(samples: int = 37) -> tuple[Any, Any]:
+    """Few words, so that rows repeat within a sentence, a batch and over ranks."""
+    random = np.random.default_rng(samples)
+    return random.integers(0, WORDS, (samples, LENGTH)), random.integers(0, CLASSES, samples)
+
+
+def net() -> Any:
+    """Two embeddings, the one used twice, and a dense layer."""
+    words = keras.Input((LENGTH,), dtype="int32")
+    shared = keras.layers.Embedding(WORDS, 3)
+    other = keras.layers.Embedding(WORDS, 2)
+    parts = [shared(words), shared(words[:, ::-1]), other(words)]
+    flat = keras.layers.Flatten()(keras.layers.Concatenate()(parts))
+    return keras.Model(words, keras.layers.Dense(CLASSES)(flat))
+
+
+def embedded(wrap: Wrap, optimizer: Any, batch_size: int = 8, **options: Any) -> Any:
+    x, y = sentences()
+    model = compiled(wrap(net()), optimizer, **options)
+    return trained(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0))
+
+
+@case
+def embedding_adam(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adam(0.01))
+
+
+@case
+def embedding_adam_clipped(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adam(0.01, clipnorm=0.01))
+
+
+@case
+def embedding_momentum(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True), batch_size=7)
+
+
+@case
+def embedding_adagrad_clipped(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adagrad(0.1, clipnorm=0.05))
+
+
+@case
+def embedding_adadelta_globally_clipped(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adadelta(0.5, global_clipnorm=0.05))
+
+
+@case
+def embedding_rmsprop_clipped_by_value(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.RMSprop(0.01, clipvalue=0.003))
+
+
+@case
+def embedding_eagerly(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adagrad(0.1), batch_size=13, run_eagerly=True)
+
+
+@case
+def embedding_several_steps_per_execution(wrap: Wrap) -> Any:
+    return embedded(wrap, keras.optimizers.Adam(0.01), steps_per_execution=3)
+
+
+@case
+def embedding_batches_smaller_than_ranks(wrap: Wrap) -> Any:
+    source = tf.data.Dataset.from_tensor_slices(sentences(7)).batch(2)
+    model = compiled(wrap(net()), keras.optimizers.Adagrad(0.1))
+    return trained(model, model.fit(source, epochs=2, verbose=0))
+
+
+@case
+def embedding_compiled_by_xla(wrap: Wrap) -> Any:
+    """Trained without XLA, evaluated with it."""
+    x, y = sentences()
+    model = compiled(wrap(net()), keras.optimizers.Adam(0.01), jit_compile=True)
+    return results(model, model.fit(x, y, batch_size=8, verbose=0), x, y)
+
+
+class OwnStep(keras.Model):
+    """A user's own step with no dense gradient, and no scaling of the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = keras.layers.Embedding(WORDS, CLASSES)
+
+    def call(self, x: Any) -> Any:
+        return tf.reduce_sum(self.table(x), axis=1)
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+@case
+def embedding_own_step(wrap: Wrap) -> Any:
+    x, y = sentences()
+    model = wrap(OwnStep())
+    model.compile(keras.optimizers.Adam(0.01))
+    model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    return {"weights": model.get_weights(), "predict": model.predict(x, verbose=0)}
