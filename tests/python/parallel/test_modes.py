@@ -1,0 +1,116 @@
+"""Steps compiled by XLA: what is in them, what happens when a rank is lost, and where they are not possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD = """
+import os, signal, sys, time, numpy as np, keras, tensorflow as tf
+import tarantella as tnt
+from tarantella import _runtime
+from tarantella._backend import tensorflow as backend
+rank = tnt.get_rank()
+x = np.ones((16, 4), "float32"); y = np.zeros((16, 1), "float32")
+def net():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+def compiled(model, **options):
+    model.compile(optimizer="sgd", loss="mse", jit_compile=True, **options)
+    return model
+"""
+
+
+def test_a_compiled_step_has_one_call_for_all_gradients(scripts: Any) -> None:
+    source = HEAD + (
+        "from tarantella.data.shares import MicroBatch\n"
+        "model = compiled(tnt.Model(net()))\n"
+        "model.fit(x, y, batch_size=4, epochs=2, verbose=0)\n"
+        "(plan,) = backend._plans[model.optimizer].values()\n"
+        "events = [event for _, event, _ in _runtime.context().trace(plan.number)]\n"
+        "assert events.count('submit') == 4 * 2 * 4, events\n"  # gradients, epochs, steps
+        "count = tf.constant(8, tf.int64)\n"
+        "batch = MicroBatch((tf.constant(x[:8]), tf.constant(y[:8])), count, 2 * count, count)\n"
+        "step = tf.function(model.keras_model.train_step, jit_compile=True)\n"
+        "text = step.experimental_get_compiler_ir(batch)(stage='optimized_hlo')\n"
+        "assert text.count('tarantella_allreduce') == 1, text\n"
+        "print('counted')\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    assert "counted" in ended.out
+
+
+def test_a_rank_that_leaves_ends_a_compiled_step(scripts: Any) -> None:
+    """Inside the step: the launcher knows nothing, as the process lives on."""
+    source = HEAD + (
+        "seen = sys.argv[1]\n"
+        "class Leave(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if rank == 1 and batch == 2:\n"
+        "            _runtime.close()\n"
+        "            while not os.path.exists(seen): time.sleep(0.1)\n"
+        "            os._exit(0)\n"
+        "try:\n"
+        "    compiled(tnt.Model(net())).fit(x, y, batch_size=2, callbacks=[Leave()], verbose=0)\n"
+        "except tnt.PeerLostError as error:\n"
+        "    print('caught', error)\n"
+        "finally:\n"
+        "    open(seen, 'w').close()\n"
+    )
+    ended = scripts.ranks(2, source, str(scripts.folder / "seen"), timeout=120)
+    assert ended.code == 0, ended.err
+    assert "caught" in ended.out
+    assert "rank 1 has ended" in ended.out
+
+
+def test_a_dead_rank_ends_a_compiled_job(scripts: Any) -> None:
+    source = HEAD + (
+        "class Die(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if rank == 1 and batch == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "compiled(tnt.Model(net())).fit(x, y, batch_size=2, epochs=1000, callbacks=[Die()], verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source, timeout=120)
+    assert ended.code == 137
+    assert "Traceback" not in ended.err
+    assert any("rank 1" in line for line in ended.lines), ended.err
+
+
+def test_where_xla_has_no_custom_calls_only_training_does_without(scripts: Any) -> None:
+    source = HEAD + (
+        "backend.can_compile = lambda: False\n"
+        "class Watched(keras.Sequential):\n"
+        "    def train_step(self, batch):\n"
+        "        assert not backend.compiled()\n"
+        "        return super().train_step(batch)\n"
+        "    def test_step(self, batch):\n"
+        "        assert backend.compiled()\n"
+        "        return super().test_step(batch)\n"
+        "    def predict_step(self, batch):\n"
+        "        assert backend.compiled()\n"
+        "        return super().predict_step(batch)\n"
+        "model = compiled(tnt.Model(Watched(net().layers)))\n"
+        "for _ in range(2): model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)\n"
+        "model.evaluate(x, y, verbose=0); model.predict(x, verbose=0)\n"
+        "assert model.jit_compile\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.lines if "jit_compile=True is switched off for training" in line]
+    assert len(said) == 1, ended.err
+
+
+def test_an_own_sparse_gradient_is_made_dense_under_xla_and_said(scripts: Any) -> None:
+    source = HEAD + (
+        "class Table(keras.layers.Layer):\n"
+        "    def build(self, shape): self.table = self.add_weight(shape=(5, 2), name='table')\n"
+        "    def call(self, words): return tf.gather(self.table, words)\n"
+        "    def compute_output_shape(self, shape): return (*shape, 2)\n"
+        "layers = [keras.Input((4,), dtype='int32'), Table(), keras.layers.Flatten(), keras.layers.Dense(1)]\n"
+        "model = compiled(tnt.Model(keras.Sequential(layers)))\n"
+        "model.fit(x.astype('int32'), y, batch_size=4, verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    assert any("the sparse gradient of 'sequential/table/table' is made dense" in line for line in ended.lines), (
+        ended.err
+    )
