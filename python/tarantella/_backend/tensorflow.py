@@ -200,6 +200,11 @@ def counter() -> tf.Variable:
     return tf.Variable(0, dtype=tf.int64, trainable=False)
 
 
+def checksum(variables: Sequence[Any]) -> int:
+    """One number of 64 bits for the values of these variables, at the speed of memory."""
+    return int(_operations().tarantella_checksum([tf.convert_to_tensor(v) for v in variables]))
+
+
 def ratio(part: tf.Tensor, whole: tf.Tensor, dtype: Any) -> tf.Tensor:
     """part / whole in the given type."""
     return tf.cast(tf.cast(part, tf.float64) / tf.cast(whole, tf.float64), dtype)

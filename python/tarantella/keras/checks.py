@@ -1,18 +1,26 @@
-"""What ranks compare at the end of every epoch and evaluation: what they read, and what they have become."""
+"""What ranks compare after every evaluation and epoch, and now and then within: what they read and have become."""
 
 from __future__ import annotations
 
+import math
+import time
 import weakref
-import zlib
 from typing import Any
 
+import keras
 import numpy as np
 
 from .. import _runtime
 from .._backend import tensorflow as backend
+from .._environment import integer
 from .._errors import MismatchError
 from .._names import name_of
 from . import sync
+
+# Steps between two comparisons of weights: TNT_WEIGHT_CHECK_STEPS overrides it, 0 leaves the ends of epochs.
+AUTOMATIC = -1
+_FIRST = 32  # before the first one, which measures
+_SHARE = 0.001  # of the time that comparisons may take
 
 # By model: the sum of the fingerprints of the global batches since the last comparison.
 _read: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -50,8 +58,70 @@ def same_data(model: Any) -> None:
 
 def same_weights(model: Any) -> None:
     """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective."""
-    lines = [
-        f"{name_of(v)!r} with the checksum {zlib.crc32(np.ascontiguousarray(v).tobytes()):08x}"
-        for v in model.trainable_variables
-    ]
-    sync.agree("trained weights", lines, "do the same to the model, its learning rate and optimizers on every rank")
+    _compare(model, backend.checksum(model.trainable_variables))
+
+
+def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
+    """As `same_weights`; the weights are looked at one by one only where they differ. The master's proposal."""
+    mine = np.array([checksum, proposal], np.int64)
+    everyone = _runtime.context().allgather(mine, "checksum of the weights")
+    if (everyone[:, 0] != everyone[0, 0]).any():
+        variables = model.trainable_variables
+        lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
+        cure = "do the same to the model, its learning rate and optimizers on every rank"
+        sync.agree("trained weights", lines, cure)
+    return int(everyone[0, 1])
+
+
+class WeightsAgree(keras.callbacks.Callback):
+    """Compares the weights of the ranks within epochs, at most so often that it costs 0.1 % of the time.
+
+    The master measures and says when the next comparison is. It is done before a batch: Keras may run what
+    comes after one in another thread.
+    """
+
+    def __init__(self, model: Any, steps: int) -> None:
+        """`steps` between two comparisons, or AUTOMATIC."""
+        super().__init__()
+        self._watched, self._fixed = model, steps
+        self._left = _FIRST if steps == AUTOMATIC else steps
+        self._steps, self._seconds = 0, 0.0  # since the last comparison, within epochs
+        self._began: float | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._began = None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        now = time.perf_counter()
+        if self._began is not None:
+            self._steps, self._seconds = self._steps + 1, self._seconds + now - self._began
+        if self._left == 0:
+            self._left = self._compare()
+            self._steps, self._seconds = 0, 0.0
+        self._left -= 1
+        self._began = time.perf_counter()
+
+    def _compare(self) -> int:
+        begin = time.perf_counter()
+        checksum = backend.checksum(self._watched.trainable_variables)
+        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+        cost = 2 * (time.perf_counter() - begin)
+        proposal = interval(cost, self._seconds / max(self._steps, 1)) if self._fixed == AUTOMATIC else self._fixed
+        return _compare(self._watched, checksum, proposal)
+
+
+def interval(cost: float, step: float) -> int:
+    """Steps between two comparisons of `cost` seconds each, where a step takes `step` seconds."""
+    return math.ceil(cost / (_SHARE * max(step, 1e-6)))
+
+
+def within_epochs(model: Any, callbacks: Any) -> Any:
+    """The callbacks of a fit and, unless TNT_WEIGHT_CHECK_STEPS is 0, the one that compares weights."""
+    steps = integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
+    if steps == 0:
+        return callbacks
+    watch = WeightsAgree(model, steps)
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(watch)
+        return callbacks
+    return [*(callbacks or []), watch]

@@ -12,7 +12,7 @@ from keras import tree
 
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
-from .._environment import prints_output
+from .._environment import integer, prints_output
 from .._errors import Error
 from ..data.shares import PredictBatch
 from . import callbacks as callback_rules
@@ -135,11 +135,12 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
                 steps=options["validation_steps"],
             )
         )
+    steps_between = integer("TNT_WEIGHT_CHECK_STEPS", checks.AUTOMATIC)
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    datasets = _start(model, feeds, {name: options[name] for name in shown})
+    datasets = _start(model, feeds, {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between})
     _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
-    options["callbacks"] = callback_rules.for_this_rank(options["callbacks"])
+    options["callbacks"] = checks.within_epochs(model, callback_rules.for_this_rank(options["callbacks"]))
     limits.say(model)
     validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
