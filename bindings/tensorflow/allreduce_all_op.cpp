@@ -48,7 +48,7 @@ void compute(void* kernel, TF_OpKernelContext* context) {
 bool register_allreduce_all() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAllreduceAll");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "T: list({float, double, int32, int64})");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "T: list({float, double, half, bfloat16, int32, int64})");
   api()->TF_OpDefinitionBuilderAddAttr(op, "plan: int");
   api()->TF_OpDefinitionBuilderAddInput(op, "gradients: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sums: T");

@@ -83,6 +83,10 @@ Type type_of(int tf_type) {
       return {TNT_INT32, 4};
     case 9:
       return {TNT_INT64, 8};
+    case 14:
+      return {TNT_BFLOAT16, 2};
+    case 19:
+      return {TNT_FLOAT16, 2};
     default:
       return {static_cast<tnt_dtype>(0), 0};
   }
@@ -199,7 +203,7 @@ void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
 bool register_allreduce() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAllreduce");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "T: {float, double, int32, int64}");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "T: {float, double, half, bfloat16, int32, int64}");
   api()->TF_OpDefinitionBuilderAddAttr(op, "plan: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "index: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");

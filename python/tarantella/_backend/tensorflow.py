@@ -23,7 +23,6 @@ from . import tensorflow_slices
 DEFAULT_FUSION_THRESHOLD = 1024
 
 _LIBRARY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libtarantella_tensorflow.so")
-_WIRE_DTYPES = (tf.float32, tf.float64, tf.int32, tf.int64)
 
 
 class Plan(NamedTuple):
@@ -77,16 +76,13 @@ def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], bo
 
 
 def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool) -> list[tf.Tensor]:
-    wire = [g if g.dtype in _WIRE_DTYPES else tf.cast(g, tf.float32) for g in gradients]
-    wire = [tf.ensure_shape(g, v.shape) for g, v in zip(wire, variables, strict=True)]
-    reduction = plan(owner, wire, variables)
+    gradients = [tf.ensure_shape(g, v.shape) for g, v in zip(gradients, variables, strict=True)]
+    reduction = plan(owner, gradients, variables)
     if tf.executing_eagerly():
-        sums = _operations().tarantella_allreduce_all(wire, plan=reduction.number)
-    elif compiled():
-        sums = _compiled(reduction, wire)
-    else:
-        sums = _graph(reduction, wire, borrow)
-    return [tf.cast(s, g.dtype) for s, g in zip(sums, gradients, strict=True)]
+        return list(_operations().tarantella_allreduce_all(gradients, plan=reduction.number))
+    if compiled():
+        return _compiled(reduction, gradients)
+    return _graph(reduction, gradients, borrow)
 
 
 def _compiled(plan: Plan, gradients: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -19,7 +19,7 @@ def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> t
 def gather(gradients: list[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
     """The slices of all ranks for each gradient, in rank order, which is the order of the global batch's rows.
 
-    Collective when it runs, in a graph or eagerly. One exchange takes them all, so that ranks cannot differ in the
+    Collective when it runs, in a graph or eagerly. One function takes them all, so that ranks cannot differ in the
     order of several.
     """
     parts = [part for g in gradients for part in (g.values, g.indices)]
@@ -31,18 +31,9 @@ def gather(gradients: list[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
 
 def _concatenated(*parts: NDArray[Any]) -> list[NDArray[Any]]:
     """Each array joined with those of the other ranks along the first dimension."""
-    lengths = _runtime.context().allgather(np.array([len(part) for part in parts], np.int64), "lengths of slices")
-    payload = np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
-    row_bytes = np.array([int(np.prod(part.shape[1:])) * part.itemsize for part in parts])
-    sizes = (lengths * row_bytes).sum(axis=1)
-    padded = np.zeros(max(int(sizes.max()) + 7 & ~7, 8), np.uint8)
-    padded[: payload.size] = payload
-    everyone = _runtime.context().allgather(padded.view(np.int64), "slices").view(np.uint8)
-    ends = np.cumsum(lengths * row_bytes, axis=1)
-    starts = ends - lengths * row_bytes
-    return [
-        np.concatenate([raw[a:b] for raw, a, b in zip(everyone, starts[:, i], ends[:, i], strict=True)])
-        .view(part.dtype)
-        .reshape((-1, *part.shape[1:]))
-        for i, part in enumerate(parts)
-    ]
+    joined = []
+    for part in parts:
+        rows = np.ascontiguousarray(part).reshape(len(part), int(np.prod(part.shape[1:])))
+        everyone = _runtime.context().allgatherv(rows.view(np.uint8), "slices of a gradient")
+        joined.append(everyone.view(part.dtype).reshape(len(everyone), *part.shape[1:]))
+    return joined

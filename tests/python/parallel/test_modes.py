@@ -1,8 +1,10 @@
-"""Steps compiled by XLA: what is in them, what happens when a rank is lost, and where they are not possible."""
+"""Steps compiled by XLA: what is in them, when a rank is lost, where they are not possible; and short types."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import pytest
 
 HEAD = """
 import os, signal, sys, time, numpy as np, keras, tensorflow as tf
@@ -114,3 +116,28 @@ def test_an_own_sparse_gradient_is_made_dense_under_xla_and_said(scripts: Any) -
     assert any("the sparse gradient of 'sequential/table/table' is made dense" in line for line in ended.lines), (
         ended.err
     )
+
+
+@pytest.mark.parametrize("mode", ["", "run_eagerly=True", "jit_compile=True"])
+def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> None:
+    """Sums of rounded parts are not those of one process, so they are compared to what the type can tell apart."""
+    source = HEAD + (
+        "for dtype in ('float16', 'bfloat16'):\n"
+        "    trained = []\n"
+        "    for wrap in (tnt.Model, lambda model: model):\n"
+        "        keras.backend.clear_session(); keras.utils.set_random_seed(1)\n"
+        "        layers = [keras.layers.Dense(n, dtype=dtype) for n in (3, 1)]\n"
+        "        model = wrap(keras.Sequential([keras.Input((4,), dtype=dtype), *layers]))\n"
+        f"        model.compile('sgd', 'mse', {mode})\n"
+        "        model.fit(x, y + 1, batch_size=4, verbose=0)\n"
+        "        trained.append([w.astype('float64') for w in model.get_weights()])\n"
+        "        if wrap is tnt.Model:\n"
+        "            (key,) = backend._plans[model.optimizer]\n"
+        "            assert {name for _, name in key} == {dtype}, key\n"
+        "    for ours, plain in zip(*trained):\n"
+        "        np.testing.assert_allclose(ours, plain, atol=0.03)\n"
+        "print('near')\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    assert "near" in ended.out
