@@ -145,6 +145,11 @@ def dense_if_compiled(gradient: Any, variable: Any) -> Any:
     return tf.convert_to_tensor(gradient)
 
 
+def without_repeats(value: Any) -> Any:
+    """Slices of which each row has one, the sum of those it had, in a fixed order; any other value as it is."""
+    return tensorflow_slices.without_repeats(value) if isinstance(value, tf.IndexedSlices) else value
+
+
 def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     """The gradient times `weight(dtype)`."""
     if gradient is None:

@@ -16,6 +16,12 @@ def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> t
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
+def without_repeats(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """One slice for each row that has any: their sum, in a fixed order."""
+    rows, places = tf.unique(gradient.indices)
+    return like(gradient, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows)), rows)
+
+
 def gather(gradients: list[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
     """The slices of all ranks for each gradient, in rank order, which is the order of the global batch's rows.
 

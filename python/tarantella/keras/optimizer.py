@@ -54,6 +54,18 @@ def install(optimizer: Any) -> None:
     """Hooks one outermost optimizer. Idempotent: models may share it."""
     hooks.hook(optimizer, "scale_loss", lambda original: _scale_loss(optimizer, original))
     hooks.hook(optimizer, "apply", lambda original: _apply(optimizer, original))
+    for each in [optimizer, *_optimizers_in(vars(optimizer).values())]:
+        hooks.hook(each, "assign_add", _add_repeated_rows_first)
+        hooks.hook(each, "assign_sub", _add_repeated_rows_first)
+
+
+def _add_repeated_rows_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Else threads would add them to the variable in any order, and the ranks' sums would differ by rounding."""
+
+    def assign(variable: Any, value: Any) -> Any:
+        return original(variable, value if hooks.current() is None else backend.without_repeats(value))
+
+    return assign
 
 
 def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -141,3 +141,22 @@ def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> N
     ended = scripts.ranks(2, source)
     assert ended.code == 0, ended.err
     assert "near" in ended.out
+
+
+def test_repeated_rows_are_added_alike_by_many_threads(scripts: Any) -> None:
+    """TensorFlow's threads add the slices of one row in any order: left to them, ranks drift apart by rounding."""
+    source = HEAD.replace(
+        "import tarantella", "tf.config.threading.set_intra_op_parallelism_threads(4); import tarantella", 1
+    )
+    source += (
+        "x = np.random.default_rng(0).integers(0, 5, (512, 64)); y = np.ones((512, 1), 'float32')\n"
+        "for optimizer in (keras.optimizers.SGD(), keras.optimizers.LossScaleOptimizer(keras.optimizers.Adagrad())):\n"
+        "    layers = [keras.layers.Embedding(5, 16), keras.layers.Flatten(), keras.layers.Dense(1)]\n"
+        "    model = tnt.Model(keras.Sequential([keras.Input((64,), dtype='int32'), *layers]))\n"
+        "    model.compile(optimizer, 'mse')\n"
+        "    model.fit(x, y, batch_size=256, epochs=15, verbose=0)\n"
+        "print('together')\n"
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    assert "together" in ended.out
