@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
 import functools
 import os
@@ -33,8 +34,9 @@ class Plan(NamedTuple):
     anchor: tf.Variable  # what an operation reads so that it is never taken for a constant
 
 
-# By optimizer: the plans of the sets of variables that it was applied to.
-_plans: weakref.WeakKeyDictionary[Any, dict[tuple[tuple[int, str], ...], Plan]] = weakref.WeakKeyDictionary()
+# By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
+# what it sums by the way.
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=1)
@@ -116,14 +118,18 @@ def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:
 
     It lives as long as `owner`, so that models made in a loop do not pile up memory.
     """
+    key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
+    tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
+    return _plan(owner, key, "the gradients", tensors)
+
+
+def _plan(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]]) -> Plan:
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
-    key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
     if key not in _plans[owner]:
-        tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        number = _runtime.context().plan("the gradients", tensors, threshold)
+        number = _runtime.context().plan(what, tensors, threshold)
         with tf.init_scope():
             _plans[owner][key] = Plan(number, _runtime.context().buckets(number, len(tensors)), counter())
     return _plans[owner][key]
@@ -157,6 +163,35 @@ def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tensorflow_slices.like(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
     return gradient * weight(gradient.dtype)
+
+
+def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
+    """The sum over the ranks of a small float32 or float64 tensor of a known shape, within a step.
+
+    `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
+    """
+    if tf.executing_eagerly():
+        return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
+    reduction = _plan(owner, (what, values.dtype.name), what, [(what, values.dtype.name, tuple(values.shape))])
+    return (_compiled(reduction, [values]) if compiled() else _graph(reduction, [values], False))[0]
+
+
+def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
+    """`sum_over_ranks` whose gradient is the sum of all ranks' gradients."""
+
+    @tf.custom_gradient
+    def total(values: tf.Tensor) -> Any:
+        return sum_over_ranks(owner, what, values), lambda upstream: sum_over_ranks(
+            owner, f"{what}, gradient", upstream
+        )
+
+    return total(values)
+
+
+def apart(function: Callable[[], Any]) -> Any:
+    """Runs `function` eagerly, where neither a graph is traced nor a Keras layer is called: in a fresh thread."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
 
 
 def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
@@ -206,9 +241,10 @@ def checksum(variables: Sequence[Any]) -> int:
     return int(_operations().tarantella_checksum([tf.convert_to_tensor(v) for v in variables]))
 
 
-def ratio(part: tf.Tensor, whole: tf.Tensor, dtype: Any) -> tf.Tensor:
-    """part / whole in the given type."""
-    return tf.cast(tf.cast(part, tf.float64) / tf.cast(whole, tf.float64), dtype)
+def ratio(part: Any, whole: Any, dtype: Any) -> tf.Tensor:
+    """part / whole in the given type, 0 where the whole is; a constant to gradients."""
+    quotient = tf.math.divide_no_nan(tf.cast(part, tf.float64), tf.cast(whole, tf.float64))
+    return tf.stop_gradient(tf.cast(quotient, dtype))
 
 
 def global_seed() -> int | None:

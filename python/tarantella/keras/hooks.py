@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import contextvars
 import functools
@@ -13,28 +14,37 @@ from ..data.shares import MicroBatch, PaddedMicroBatch
 
 
 class Step:
-    """One step on one micro batch, alive while it is traced (or run, eagerly)."""
+    """One step on one micro batch, alive while it is traced (or run, eagerly).
 
-    def __init__(self, batch: MicroBatch | PaddedMicroBatch) -> None:
+    Every loss weighs by this rank's part of the rows; what needs another share gets a `factor` on top.
+    """
+
+    def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch) -> None:
+        self.model = model
         self.rows, self.global_rows = batch.rows, batch.global_rows
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
-        self.additive = False  # the loss is a sum over rows, see losses.py
+        self.inputs = batch.data[0] if isinstance(batch.data, tuple) else batch.data
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
         self.applied = False
+        self._numbers: collections.Counter[int] = collections.Counter()
 
     def share(self, dtype: Any) -> Any:
-        """This rank's part of the rows of the global batch."""
+        """This rank's part of the rows of the global batch. Gradients of losses so scaled are summed."""
         return backend.ratio(self.rows, self.global_rows, dtype)
 
-    def weight(self, dtype: Any) -> Any:
-        """What this rank's loss weighs in the global loss. Gradients of weighted losses are summed.
+    def factor(self, share: Any, dtype: Any) -> Any:
+        """What turns the share by rows into another one; 0 where this rank has no rows."""
+        return backend.ratio(share, self.share("float64"), dtype)
 
-        The one place that knows the rule; a weight for each term of the loss goes here too.
-        """
-        if self.additive:
-            return backend.ratio(self.global_rows, self.global_rows, dtype)
-        return self.share(dtype)
+    def own(self, values: Any) -> Any:
+        """The values, or zeros where this rank has no rows."""
+        return values if self.copied is None else backend.zero_where(self.copied, values)
+
+    def number(self, owner: Any) -> int:
+        """How often this was called for `owner` before: a layer may run several times in a step."""
+        self._numbers[id(owner)] += 1
+        return self._numbers[id(owner)] - 1
 
 
 _current: contextvars.ContextVar[Step | None] = contextvars.ContextVar("tarantella_step", default=None)

@@ -11,12 +11,13 @@ from .. import _log
 
 def say(model: Any) -> None:
     """Logs which parts of a model make training differ from one process's."""
-    kind = keras.layers.BatchNormalization
-    normalized = [layer.name for layer in model._flatten_layers() if isinstance(layer, kind) and layer.trainable]
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+    normalized = [layer.name for layer in layers if layer.trainable and not layer.synchronized]
     if normalized:
         _log.warn_once(
             f"{_list(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
-            "from one process's; moving statistics are averaged over the ranks after every epoch"
+            "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
+            "normalizes all rows together"
         )
     every = [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
     own = [metric.name for metric in every if not type(metric).__module__.startswith("keras.")]

@@ -1,72 +1,146 @@
-"""How the losses of micro batches combine to that of the global batch.
+"""How the losses given to compile combine: each is scaled by its own share of the global batch.
 
-A loss that is a mean over rows weighs by rows; one that is a sum over rows adds up. Where a single weight
-cannot be exact, the user is told which loss it is.
+The weight by rows, which every loss gets, is right for a mean over rows. A sum, or a mean over what masks
+and sample weights leave, gets a factor on top; that of a mask or a weight takes one small reduction a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops, tree
 
 from .. import _log
-from . import hooks
+from .._backend import tensorflow as backend
+from . import hooks, probe
 
 _SUMS = ("sum", "none", None)
 
 
-def _compiled(model: Any) -> list[Any]:
-    flat = getattr(getattr(model, "_compile_loss", None), "_flat_losses", None) or []
-    return [entry.loss for entry in flat if entry is not None and entry.loss is not None]
+def install(model: Any) -> None:
+    """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None:
+        return
+    hooks.hook(compiled, "build", lambda original: _build(compiled, original))
+    _replace(compiled)
 
 
-def additive(model: Any, y_pred: Any, sample_weight: Any) -> bool:
-    """Whether the model's loss is a sum over rows rather than a mean. Called after the forward pass.
+def _build(compiled: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def build(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        _replace(compiled)
+        return result
 
-    Raises ValueError where sums and means are mixed.
-    """
-    losses = _compiled(model)
-    sums = [loss for loss in losses if getattr(loss, "reduction", None) in _SUMS]
-    if sums and (len(sums) < len(losses) or model.losses):
-        raise ValueError(
-            f"the loss {sums[0].name!r} with reduction={sums[0].reduction!r} is a sum over rows and cannot be "
-            "mixed with means, regularizers or add_loss on several ranks yet; use reduction='sum_over_batch_size'"
-        )
-    if not sums:
-        _warn(model, losses, y_pred, sample_weight)
-    return bool(sums)
+    return build
 
 
-def _warn(model: Any, losses: list[Any], y_pred: Any, sample_weight: Any) -> None:
-    inexact = "is averaged over ranks by rows, which differs from one process's result"
-    for loss in losses:
-        if loss.reduction == "mean_with_sample_weight" and sample_weight is not None:
-            _log.warn_once(f"the loss {loss.name!r} with reduction='mean_with_sample_weight' {inexact}")
-        if getattr(loss, "ignore_class", None) is not None:
-            _log.warn_once(f"the loss {loss.name!r} with ignore_class={loss.ignore_class} {inexact}")
-        if _couples_rows(loss):
-            _log.warn_once(f"the loss {loss.name!r} depends on which rows share a batch, and {inexact}")
-    if any(getattr(leaf, "_keras_mask", None) is not None for leaf in tree.flatten(y_pred)):
-        _log.warn_once(f"a loss over masked outputs {inexact}")
-    if any(len(loss.shape) > 0 for loss in model.losses):
-        _log.warn_once(f"an add_loss of a vector {inexact}; add its mean over rows instead")
+def _replace(compiled: Any) -> None:
+    if hasattr(compiled, "flat_losses"):  # Keras 3.5
+        compiled.flat_losses = [_term(loss) for loss in compiled.flat_losses]
+    elif getattr(compiled, "_flat_losses", None):
+        compiled._flat_losses = [entry._replace(loss=_term(entry.loss)) for entry in compiled._flat_losses]
 
 
-def _couples_rows(loss: Any) -> bool:
-    axis = getattr(loss, "_fn_kwargs", {}).get("axis", -1)
-    ratio = isinstance(loss, (keras.losses.Dice, keras.losses.Tversky)) and (axis is None or 0 in np.atleast_1d(axis))
-    return (
-        ratio
-        or isinstance(loss, keras.losses.Circle)
-        or (isinstance(loss, keras.losses.CosineSimilarity) and axis == 0)
-    )
+def _term(loss: Any) -> Any:
+    return loss if loss is None or isinstance(loss, Term) else Term(loss)
 
 
-def weighted_update(original: Callable[..., Any]) -> Callable[..., Any]:
+class Term:
+    """One loss of a model. Outside a distributed step it is the loss itself."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+        self._verdict: probe.Verdict | None = None
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        step = hooks.current()
+        if step is None:
+            return self.loss(y_true, y_pred, sample_weight)
+        with _values(self.loss) as values:
+            result = self.loss(y_true, y_pred, sample_weight)
+        share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
+        return result if share is None else result * step.factor(share, result.dtype)
+
+    def _share(self, step: hooks.Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+        """This rank's share of the loss; None means by rows."""
+        reduced = values is None or len(values.shape) == 0  # by the user's own function
+        if self._is_sum(y_true, y_pred, reduced):
+            return 1.0
+        weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
+        masked = any(getattr(leaf, "_keras_mask", None) is not None for leaf in tree.flatten([y_pred, values]))
+        if reduced and (sample_weight is not None or masked):
+            _log.warn_once(
+                f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
+                "that differs from one process's result; return a value for each row"
+            )
+        elif weighted or masked:
+            part = step.own(_Divisor(values)(y_pred, y_pred, sample_weight if weighted else None))
+            whole = backend.sum_over_ranks(self, f"divisor {step.number(self)} of the loss {self.loss.name!r}", part)
+            return backend.ratio(part, whole, part.dtype)
+        return None
+
+    def _is_sum(self, y_true: Any, y_pred: Any, reduced: bool) -> bool:
+        if self._verdict is None:
+            self._verdict = self._try_out(y_true, y_pred)
+            if self._verdict.certainty is probe.Certainty.COUPLED:
+                _log.warn_once(
+                    f"the loss {self.loss.name!r} depends on which rows share a batch: each rank sees its own rows "
+                    "alone, so training differs from one process's"
+                )
+            elif self._verdict.certainty is probe.Certainty.UNKNOWN and reduced:
+                _log.warn_once(
+                    f"whether the loss {self.loss.name!r} is a mean or a sum over rows could not be found out, it is "
+                    "taken for a mean; to be sure, return a value for each row and choose a reduction"
+                )
+        # Where Keras reduces, its reduction is certain.
+        return self._verdict.is_sum if reduced else self.loss.reduction in _SUMS
+
+    def _try_out(self, y_true: Any, y_pred: Any) -> probe.Verdict:
+        def evaluate(rows: slice) -> dict[str, Any]:
+            labels, outputs = (
+                tree.map_structure(lambda leaf, of=of: ops.convert_to_tensor(probe.batch_like(leaf, of)[rows]), each)
+                for each, of in ((y_true, True), (y_pred, False))
+            )
+            return {"loss": self.loss(labels, outputs)}
+
+        return probe.try_out(evaluate).get("loss", probe.UNKNOWN)
+
+
+@contextlib.contextmanager
+def _values(loss: Any) -> Iterator[list[Any]]:
+    """Collects what a loss computes before Keras reduces it."""
+    original, seen = loss.call, []
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        seen.append(original(*args, **kwargs))
+        return seen[-1]
+
+    loss.call = call
+    try:
+        yield seen
+    finally:
+        del loss.call
+
+
+class _Divisor(keras.losses.Loss):
+    """What Keras divides a loss by, found by summing ones in the place of the loss's values."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(reduction="sum", dtype="float64")
+        self._values = values
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        ones = ops.ones_like(self._values, dtype="float64")
+        if getattr(self._values, "_keras_mask", None) is not None:
+            ones._keras_mask = self._values._keras_mask
+        return ones
+
+
+def tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
     """The hook of a loss tracker's update: states of all ranks then add up to one process's state."""
 
     def update_state(value: Any, sample_weight: Any = None) -> Any:
@@ -74,10 +148,8 @@ def weighted_update(original: Callable[..., Any]) -> Callable[..., Any]:
         if step is None:
             return original(value, sample_weight=sample_weight)
         value = ops.convert_to_tensor(value)
-        if step.additive and len(value.shape) == 0:
-            # One process weighs the global sum by the global rows; a rank has its part of both.
-            rows = ops.maximum(step.share(value.dtype), 1e-30)
-            value = value / rows
+        if len(value.shape) > 0:  # an unreduced loss: a sum for the gradient, a mean for the tracker
+            return original(value * step.share(value.dtype), sample_weight=sample_weight)
         # Keras leaves the weight out where the batch dimension is unknown: every global batch counts one.
         weight = step.share(value.dtype) if sample_weight is None else sample_weight
         return original(value, sample_weight=weight)

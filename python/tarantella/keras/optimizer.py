@@ -74,7 +74,7 @@ def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any
         if step is None:
             return original(loss)
         step.scaled.add(id(optimizer))
-        return original(loss * step.weight(loss.dtype))
+        return original(loss * step.share(loss.dtype))
 
     return scale_loss
 
@@ -89,7 +89,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         grads = [backend.dense_if_compiled(g, v) for g, v in zip(grads, variables, strict=True)]
         if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-            grads = [backend.scale(g, step.weight) for g in grads]
+            grads = [backend.scale(g, step.share) for g in grads]
         if step.copied is not None:
             grads = [backend.zero_where(step.copied, g) for g in grads]
         borrow = _keeps_no_gradient(optimizer, variables)

@@ -12,9 +12,9 @@ from typing import Any
 
 from .._backend import tensorflow as backend
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
-from . import checks, losses, metrics
+from . import added_losses, checks, losses, metrics, normalization
 from . import optimizer as optimizers
-from .hooks import Step, current, hook, running
+from .hooks import Step, hook, running
 
 
 def install(model: Any) -> None:
@@ -22,19 +22,20 @@ def install(model: Any) -> None:
     fresh = hook(model, "train_step", functools.partial(_step, model, True))
     fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
-    fresh |= hook(model, "compute_loss", functools.partial(_compute_loss, model))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
-    metrics.install(model)
-    checks.install(model)
+    for part in (metrics, checks, losses, added_losses, normalization):
+        part.install(model)
     for tracker in metrics.loss_trackers(model):
-        hook(tracker, "update_state", losses.weighted_update)
+        hook(tracker, "update_state", losses.tracked_update)
     for each in optimizers.outermost(model):
         optimizers.install(each)
 
 
 def _state(model: Any) -> list[Any]:
-    return list(model.non_trainable_variables) + list(model.metrics_variables)
+    """What a rank without rows must not change by itself."""
+    alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
+    return [v for v in [*model.non_trainable_variables, *model.metrics_variables] if id(v) not in alike]
 
 
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
@@ -50,7 +51,7 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
         checks.note(model, batch.fingerprint)
-        with running(Step(batch)) as step:
+        with running(Step(model, batch)) as step:
             logs = _run(model, step, original, batch.data)
             if trains and model.trainable_variables and not step.applied:
                 raise NotImplementedError(
@@ -69,15 +70,3 @@ def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return original(batch.data), batch.positions
 
     return predict_step
-
-
-def _compute_loss(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    def compute_loss(
-        x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        step = current()
-        if step is not None:
-            step.additive = losses.additive(model, y_pred, sample_weight)
-        return original(x, y, y_pred, sample_weight, *args, **kwargs)
-
-    return compute_loss
