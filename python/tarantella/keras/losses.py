@@ -105,7 +105,9 @@ class Term:
                 tree.map_structure(lambda leaf, of=of: ops.convert_to_tensor(probe.batch_like(leaf, of)[rows]), each)
                 for each, of in ((y_true, True), (y_pred, False))
             )
-            return {"loss": self.loss(labels, outputs)}
+            with _values(self.loss) as values:
+                result = self.loss(labels, outputs)
+            return {"loss": values[-1] if values else result}
 
         return probe.try_out(evaluate).get("loss", probe.UNKNOWN)
 

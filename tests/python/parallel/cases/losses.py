@@ -234,7 +234,7 @@ class OwnStep(keras.Model):
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         for metric in self.metrics:
             metric.update_state(loss) if metric.name == "loss" else metric.update_state(y, predicted)
-        return {metric.name: metric.result() for metric in self.metrics}
+        return self.get_metrics_result()
 
 
 @case
@@ -252,16 +252,18 @@ class OwnLoop(OwnStep):
     def train_step(self, batch: Any) -> Any:
         x, y = batch
         with tf.GradientTape() as tape:
-            loss = ops.mean(ops.square(y - self(x, training=True))) + sum(self.losses)
+            predicted = self(x, training=True)
+            loss = ops.mean(ops.square(y - predicted)) + sum(self.losses)
         self.optimizer.apply_gradients(
             zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
         )
-        return {}
+        return self.compute_metrics(x, y, predicted)
 
     def test_step(self, batch: Any) -> Any:
         x, y = batch
-        self.compute_loss(y=y, y_pred=self(x, training=False))
-        return self.compute_metrics(x, y, self(x, training=False))
+        predicted = self(x, training=False)
+        self._loss_tracker.update_state(self.compute_loss(y=y, y_pred=predicted))
+        return self.compute_metrics(x, y, predicted)
 
 
 @case

@@ -1,0 +1,117 @@
+"""BatchNormalization with synchronized=True is that of one process, its moving statistics included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, results, trained
+
+
+def net(*layers: Any, **options: Any) -> Any:
+    first = keras.layers.BatchNormalization(synchronized=True, **options)
+    second = keras.layers.BatchNormalization(synchronized=True, momentum=0.5, **options)
+    return keras.Sequential(
+        [
+            keras.Input((FEATURES,)),
+            first,
+            keras.layers.Dense(8, activation="tanh"),
+            second,
+            *layers,
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def fitted(wrap: Wrap, model: Any, batch_size: int = 9, **options: Any) -> Any:
+    x, y = data()
+    model = compiled(wrap(model), keras.optimizers.SGD(0.1, momentum=0.9), **options)
+    return results(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0, validation_split=0.2), x, y)
+
+
+@case
+def synchronized(wrap: Wrap) -> Any:
+    return fitted(wrap, net())
+
+
+@case
+def synchronized_one_row_left(wrap: Wrap) -> Any:
+    """A rank without rows must not count its copied row, but must move its statistics."""
+    return fitted(wrap, net(), batch_size=6)
+
+
+@case
+def synchronized_eagerly(wrap: Wrap) -> Any:
+    return fitted(wrap, net(), run_eagerly=True)
+
+
+@case
+def synchronized_several_steps(wrap: Wrap) -> Any:
+    return fitted(wrap, net(), steps_per_execution=2)
+
+
+@case
+def synchronized_renormalized(wrap: Wrap) -> Any:
+    return fitted(wrap, net(renorm=True) if "renorm" in dir(keras.layers.BatchNormalization()) else net())
+
+
+@case
+def synchronized_float32(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(net()), keras.optimizers.SGD(0.05))
+    return trained(model, model.fit(x + 30, y, batch_size=9, epochs=1, verbose=0))
+
+
+@case
+def synchronized_and_shared(wrap: Wrap) -> Any:
+    """One layer on two inputs: its moments are reduced twice in a step."""
+    a, b = keras.Input((FEATURES,), name="a"), keras.Input((FEATURES,), name="b")
+    tower = net(keras.layers.Dense(CLASSES))
+    model = compiled(wrap(keras.Model({"a": a, "b": b}, keras.layers.Add()([tower(a), tower(b)]))))
+    x, y = data()
+    inputs = {"a": x, "b": np.roll(x, 1, axis=1)}
+    return results(model, model.fit(inputs, y, batch_size=9, epochs=2, verbose=0), inputs, y)
+
+
+@case
+def synchronized_over_images(wrap: Wrap) -> Any:
+    """Channels first, and one of them alone."""
+    images = np.random.default_rng(2).normal(size=(SAMPLES, 2, 3, 3))
+    layers = [
+        keras.layers.BatchNormalization(axis=1, synchronized=True),
+        keras.layers.Conv2D(1, 2),
+        keras.layers.BatchNormalization(synchronized=True),
+        keras.layers.Flatten(),
+        keras.layers.Dense(CLASSES),
+    ]
+    model = compiled(wrap(keras.Sequential([keras.Input(images.shape[1:]), *layers])))
+    _, y = data()
+    return results(model, model.fit(images, y, batch_size=9, epochs=2, verbose=0), images, y)
+
+
+@case
+def synchronized_and_masked(wrap: Wrap) -> Any:
+    words = np.random.default_rng(3).integers(0, 4, (SAMPLES, 6))
+    layers = [
+        keras.layers.Embedding(4, 5, mask_zero=True),
+        keras.layers.BatchNormalization(synchronized=True),
+        keras.layers.Dense(CLASSES),
+    ]
+    model = compiled(wrap(keras.Sequential([keras.Input((6,)), *layers])), keras.optimizers.SGD(0.1))
+    tags = words % CLASSES
+    return results(model, model.fit(words, tags, batch_size=9, epochs=2, verbose=0), words, tags)
+
+
+@case
+def synchronized_then_frozen(wrap: Wrap) -> Any:
+    x, y = data()
+    model = net()
+    model = compiled(wrap(model))
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.layers[0].trainable = False
+    compiled(model)
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.layers[0].trainable = True
+    compiled(model)
+    return trained(model, model.fit(x, y, batch_size=8, verbose=0))
