@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         TensorAllreducer,
         TensorBroadcaster,
     )
+    from .keras.loops import broadcast_variables, distributed_optimizer
     from .keras.model import Model
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "TensorBroadcaster",
     "TimeoutError",
     "__version__",
+    "broadcast_variables",
+    "distributed_optimizer",
     "get_group_master_rank",
     "get_local_rank",
     "get_master_rank",
@@ -76,6 +79,8 @@ _LAZY = {
     "Model": ".keras.model",
     "PeerLostError": "._errors",
     "TimeoutError": "._errors",
+    "broadcast_variables": ".keras.loops",
+    "distributed_optimizer": ".keras.loops",
 }
 
 _seeds.arrange()

@@ -5,6 +5,8 @@ So unscaling, accumulation, clipping and moving averages work on the gradients o
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +17,9 @@ from . import hooks
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
+
+# By optimizer of a loop of the user's own: the weight of a rank's gradients.
+_weights: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 
 
 def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
@@ -55,17 +60,23 @@ def install(optimizer: Any) -> None:
     hooks.hook(optimizer, "scale_loss", lambda original: _scale_loss(optimizer, original))
     hooks.hook(optimizer, "apply", lambda original: _apply(optimizer, original))
     for each in [optimizer, *_optimizers_in(vars(optimizer).values())]:
-        hooks.hook(each, "assign_add", _add_repeated_rows_first)
-        hooks.hook(each, "assign_sub", _add_repeated_rows_first)
+        hooks.hook(each, "assign_add", functools.partial(_add_repeated_rows_first, optimizer))
+        hooks.hook(each, "assign_sub", functools.partial(_add_repeated_rows_first, optimizer))
 
 
-def _add_repeated_rows_first(original: Callable[..., Any]) -> Callable[..., Any]:
+def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """Else threads would add them to the variable in any order, and the ranks' sums would differ by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
-        return original(variable, value if hooks.current() is None else backend.without_repeats(value))
+        distributed = hooks.current() is not None or optimizer in _weights
+        return original(variable, backend.without_repeats(value) if distributed else value)
 
     return assign
+
+
+def reduce_in_loops(optimizer: Any, weight: float) -> None:
+    """Has a hooked optimizer reduce gradients outside of distributed steps too, each rank's with this weight."""
+    _weights[optimizer] = weight
 
 
 def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -82,17 +93,24 @@ def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any
 def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
         step = hooks.current()
-        if step is None:
+        if step is None and optimizer not in _weights:
             return original(grads, trainable_variables)
-        step.applied = True
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         grads = [backend.dense_if_compiled(g, v) for g, v in zip(grads, variables, strict=True)]
-        if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-            grads = [backend.scale(g, step.share) for g in grads]
-        if step.copied is not None:
-            grads = [backend.zero_where(step.copied, g) for g in grads]
+        if step is None:
+            grads = [backend.scale(g, lambda _: _weights[optimizer]) for g in grads]
+        else:
+            grads = _weighed(step, optimizer, grads)
         borrow = _keeps_no_gradient(optimizer, variables)
         return original(backend.allreduce(optimizer, grads, variables, borrow), trainable_variables)
 
     return apply
+
+
+def _weighed(step: hooks.Step, optimizer: Any, grads: list[Any]) -> list[Any]:
+    """This rank's part of the gradients of the global batch."""
+    step.applied = True
+    if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
+        grads = [backend.scale(g, step.share) for g in grads]
+    return grads if step.copied is None else [backend.zero_where(step.copied, g) for g in grads]

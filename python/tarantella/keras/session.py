@@ -43,7 +43,7 @@ def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], pos
     datasets = [feed.dataset(positions) for feed in feeds]
     _build(model, datasets[0].element_spec)
     sync.agree_on_variables(model)
-    sync.broadcast(model)
+    sync.broadcast(sync.variables(model))
     steps.install(model)
     checks.forget(model)
     return datasets

@@ -79,10 +79,10 @@ def agree_on_variables(model: Any) -> None:
     agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
-def broadcast(model: Any) -> None:
-    """Gives all ranks the master's values; generators of random numbers get a stream of their own a rank."""
+def broadcast(every: Iterable[Any]) -> None:
+    """Gives these variables the master's values; generators of random numbers get a stream of their own a rank."""
     rank = _runtime.get_rank()
-    for group in _groups(variables(model)):
+    for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
         # View through int32: raw bytes travel, whatever the type.
         flat = np.concatenate([_bytes(value) for value in values])

@@ -57,11 +57,6 @@ MISTAKES = {
         "NotImplementedError: ParallelStrategy.ALL needs pipelining",
     ),
     "not a model": ("tnt.Model(keras.layers.Dense(1))", "TypeError: tarantella.Model needs a keras.Model (got Dense)"),
-    "mixed losses": (
-        "m = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_regularizer='l2')]))\n"
-        "m.compile('sgd', keras.losses.MeanSquaredError(reduction='sum')); m.fit(x, y, verbose=0)",
-        "ValueError: the loss 'mean_squared_error' with reduction='sum'",
-    ),
 }
 
 

@@ -147,7 +147,7 @@ words = np.random.default_rng(0).integers(0, 9, (16, 5)); tags = words % 3
 model = tnt.Model(keras.Sequential([
     keras.Input((5,)), keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.BatchNormalization(),
     keras.layers.Dense(3)]))
-loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=1, reduction="mean_with_sample_weight")
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(optimizer="sgd", loss=loss, jit_compile=True)
 for _ in range(2):
     model.fit(words, tags, sample_weight=np.ones((16, 5)), batch_size=8, verbose=0)
@@ -160,9 +160,6 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
     for part in (
         "sparse gradient of",
         "BatchNormalization",
-        "ignore_class=1",
-        "mean_with_sample_weight",
-        "masked outputs",
         "jit_compile=True",
         "batch_size=8 is ignored",
     ):

@@ -1,0 +1,57 @@
+"""What a training loop of the user's own needs: equal starts and reduced gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import tree
+
+from .. import _runtime
+from .._names import name_of
+from . import optimizer as optimizers
+from . import sync
+
+
+def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
+    """Makes `apply` and `apply_gradients` of a Keras optimizer reduce the gradients over all ranks first.
+
+    For loops with a GradientTape, in a tf.function or eager; `tarantella.Model` needs no such call. Returns the
+    same object, which saves as ever. Unscaling, accumulation, clipping and moving averages see the reduced
+    gradients.
+
+    With `op="average"` every rank counts alike: right where each rank's loss is the mean over its rows, and all
+    ranks have equally many. Elsewhere divide the loss by the rows of the global batch (`sum(losses) / global_rows`)
+    and use `op="sum"`. Regularizers and other terms that are no sum over rows have to be divided by
+    `tarantella.get_size()` under "sum", and by nothing under "average".
+
+    All ranks must apply gradients of the same variables equally often; each application waits for all ranks. With
+    one rank nothing changes.
+    Raises TypeError for anything but a Keras optimizer, ValueError for another `op`.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")
+    if op not in ("average", "sum"):
+        raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
+    if _runtime.get_size() > 1:
+        optimizers.install(optimizer)
+        optimizers.reduce_in_loops(optimizer, 1 / _runtime.get_size() if op == "average" else 1.0)
+    return optimizer
+
+
+def broadcast_variables(source: Any) -> None:
+    """Gives all ranks the master's values of a model, a layer, an optimizer, or a structure of variables.
+
+    A model brings its optimizers along. Generators of random numbers get a stream of their own on each rank.
+    Blocks until all ranks have called it; with one rank nothing changes. Build models and optimizers before.
+    Raises MismatchError on all ranks where their variables differ in number, name, shape or type.
+    """
+    if _runtime.get_size() == 1:
+        return
+    if isinstance(source, keras.Model):
+        variables = sync.variables(source)
+    else:
+        variables = list(source.variables) if hasattr(source, "variables") else tree.flatten(source)
+    lines = [f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}" for v in variables]
+    sync.agree("the variables to broadcast", lines, "build the same model and optimizer on every rank")
+    sync.broadcast(variables)

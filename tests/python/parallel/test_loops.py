@@ -1,0 +1,162 @@
+"""Training loops of the user's own, and what random layers draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+HEAD = """
+import sys, numpy as np, keras, tensorflow as tf
+import tarantella as tnt
+rank, size, out = tnt.get_rank(), tnt.get_size(), sys.argv[1]
+keras.config.set_floatx("float64")
+x = np.random.default_rng(1).normal(size=(32, 4)); y = x[:, :1] ** 2
+"""
+
+LOOP = (
+    HEAD
+    + """
+op, eager = sys.argv[2], sys.argv[3] == "eager"
+keras.utils.set_random_seed(5 + rank)
+layers = [keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(1)]
+model = keras.Sequential([keras.Input((4,)), *layers])
+optimizer = keras.optimizers.Adam(0.05, global_clipnorm=0.1)
+optimizer.build(model.trainable_variables)
+if size > 1 or op == "average":
+    assert tnt.distributed_optimizer(optimizer, op) is optimizer
+tnt.broadcast_variables([model.variables, optimizer.variables])
+
+def step(x, y, rows):
+    with tf.GradientTape() as tape:
+        errors = tf.square(y - model(x, training=True))
+        loss = tf.reduce_mean(errors) if op == "average" else tf.reduce_sum(errors) / rows
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+
+step = step if eager else tf.function(step)
+rows = 8 if op == "average" else 7  # 7 rows are no equal shares
+for start in range(0, 32 - rows + 1, rows):
+    mine = np.array_split(np.arange(start, start + rows), size)[rank]
+    step(tf.constant(x[mine]), tf.constant(y[mine]), float(rows))
+np.savez(f"{out}/{size}.{rank}.npz", *[np.asarray(v) for v in [*model.variables, *optimizer.variables]])
+if rank == 0:
+    model.compile(optimizer, "mse")
+    model.save(f"{out}/{size}.keras")
+"""
+)
+
+
+@pytest.mark.parametrize(("op", "mode"), [("average", "graph"), ("sum", "eager")])
+def test_a_loop_trains_as_one_process(op: str, mode: str, scripts: Any, tmp_path: Any) -> None:
+    for ranks in (1, 2):
+        ended = scripts.ranks(ranks, LOOP, str(tmp_path), op, mode)
+        assert ended.code == 0, ended.err
+    alone, *both = (np.load(tmp_path / name) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
+    for name in alone.files:
+        for each in both:
+            np.testing.assert_allclose(each[name], alone[name], rtol=1e-9, atol=1e-9)
+        assert both[0][name].tobytes() == both[1][name].tobytes()
+    loaded = scripts.plain(
+        "import sys, keras\nkeras.models.load_model(sys.argv[1]).summary()\nassert 'tarantella' not in sys.modules\n",
+        str(tmp_path / "2.keras"),
+    )
+    assert loaded.code == 0, loaded.err
+
+
+def test_mistakes_in_loops(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+for call, error, said in [
+    (lambda: tnt.distributed_optimizer("adam"), TypeError, "needs a keras.optimizers.Optimizer (got str)"),
+    (lambda: tnt.distributed_optimizer(keras.optimizers.SGD(), "max"), ValueError, "op must be 'average' or 'sum'"),
+    (lambda: tnt.broadcast_variables([keras.Variable(np.ones(2 + rank))]), tnt.MismatchError, "build the same model"),
+]:
+    try:
+        call()
+    except error as caught:
+        assert said in str(caught), caught
+    else:
+        raise AssertionError(said)
+print("all seen")
+"""
+    )
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all seen") >= 1
+
+
+def test_random_layers_draw_apart_and_again_the_same(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+keras.utils.set_random_seed(11)
+class Notes(keras.layers.Layer):
+    def build(self, shape):
+        self.seen = self.add_weight(shape=(2, 64), trainable=False, name="seen")
+    def call(self, x):
+        self.seen.assign(x)
+        return x
+x = np.ones((8, 64))
+layers = [keras.layers.Dropout(0.5), Notes(), keras.layers.Dense(1)]
+model = tnt.Model(keras.Sequential([keras.Input((64,)), *layers]))
+model.compile("sgd", "mse")
+model.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0)
+np.savez(f"{out}/{sys.argv[2]}.{rank}.npz", mask=np.asarray(model.layers[1].seen) == 0, kernel=model.get_weights()[-2])
+"""
+    )
+    for run in ("first", "second"):
+        ended = scripts.ranks(2, source, str(tmp_path), run)
+        assert ended.code == 0, ended.err
+    runs = [[np.load(tmp_path / f"{run}.{rank}.npz") for rank in range(2)] for run in ("first", "second")]
+    for one, other in zip(*runs, strict=True):
+        assert (one["mask"] == other["mask"]).all()
+        assert (one["kernel"] == other["kernel"]).all()
+    masks = [each["mask"] for each in runs[0]]
+    assert (masks[0] != masks[1]).any()
+    assert all(0.2 < mask.mean() < 0.8 for mask in masks)
+
+
+def test_losses_that_no_rule_makes_exact_are_named_once(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Coupled(keras.layers.Layer):
+    def call(self, x):
+        self.add_loss(keras.ops.mean(keras.ops.var(x, axis=0)))
+        return x
+def root(true, predicted):
+    return keras.ops.sqrt(keras.ops.mean(keras.ops.square(true - predicted)))
+def fit(loss, *layers):
+    model = tnt.Model(keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)]))
+    model.compile("sgd", loss)
+    for _ in range(2):
+        model.fit(x, y, batch_size=8, verbose=0)
+fit(root)
+fit(keras.losses.CosineSimilarity(axis=0))
+fit(keras.losses.Dice())
+fit("mse", Coupled(name="coupled"))
+fit("mse", keras.layers.Dropout(0.5), keras.layers.ActivityRegularization(l2=0.1, name="fine"))
+fit("binary_crossentropy")
+fit("huber", keras.layers.Dense(3, kernel_regularizer="l2"))
+def fails(true, predicted):
+    if tf.executing_eagerly():
+        raise RuntimeError
+    return keras.ops.mean(keras.ops.square(true - predicted))
+fit(fails)
+"""
+    )
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.lines if "tarantella: WARNING" in line]
+    for part in (
+        "the loss 'root' depends on which rows share a batch",
+        "the loss 'cosine_similarity' depends on",
+        "the loss 'dice' depends on",
+        "the layer 'coupled' adds depends on",
+        "whether the loss 'fails' is a mean or a sum over rows could not be found out",
+    ):
+        assert len([line for line in said if part in line]) == 1, (part, ended.err)
+    assert len(said) == 5, said
