@@ -172,8 +172,15 @@ def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
     """
     if tf.executing_eagerly():
         return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
-    reduction = _plan(owner, (what, values.dtype.name), what, [(what, values.dtype.name, tuple(values.shape))])
-    return (_compiled(reduction, [values]) if compiled() else _graph(reduction, [values], False))[0]
+    tensors = [(what, values.dtype.name, tuple(values.shape))]
+    reduction = _plan(owner, (what, values.dtype.name), what, tensors)
+    if compiled():
+        return _compiled(reduction, [values])[0]
+    (total,) = _graph(reduction, [values], borrow=False)
+    # What depends on data alone could run before the step before has ended: the anchor keeps steps apart.
+    with tf.control_dependencies([total]):
+        reduction.anchor.assign_add(1)
+    return total
 
 
 def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:

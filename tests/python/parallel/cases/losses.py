@@ -85,7 +85,17 @@ def masked_and_weighted_mean(wrap: Wrap) -> Any:
 
 @case
 def ignored_class(wrap: Wrap) -> Any:
-    return tagged(wrap, crossentropy(ignore_class=1), tagger(masked=False), steps_per_execution=2)
+    return tagged(wrap, crossentropy(ignore_class=1), tagger(masked=False))
+
+
+@case
+def ignored_class_in_several_steps(wrap: Wrap) -> Any:
+    """The count of a step depends on its data alone: it must not overtake the step before."""
+    model = wrap(tagger(masked=False))
+    compiled(model, keras.optimizers.SGD(0.1), loss=crossentropy(ignore_class=1), steps_per_execution=4)
+    model.unrolled_steps_per_execution = 2
+    words, tags = sentences()
+    return results(model, model.fit(words, tags, batch_size=5, epochs=2, verbose=0), words, tags)
 
 
 @case
