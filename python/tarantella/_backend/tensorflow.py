@@ -201,15 +201,6 @@ def apart(function: Callable[[], Any]) -> Any:
         return thread.submit(function).result()
 
 
-def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
-    """The gradient times `weight(dtype)`."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * weight(gradient.dtype), gradient.indices, gradient.dense_shape)
-    return gradient * weight(gradient.dtype)
-
-
 def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
     """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
     if gradient is None:

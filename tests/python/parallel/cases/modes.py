@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from common import Wrap, case, compiled, data, mlp, pipeline, results
 
 
@@ -71,3 +72,20 @@ def eager_clipped_accumulated_averaged(wrap: Wrap) -> Any:
 def eager_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     model = compiled(wrap(mlp()), run_eagerly=True)
     return results(model, model.fit(pipeline(2, 7), verbose=0), *data(7), batch_size=2)
+
+
+@case
+def compiled_by_xla_with_sums_within_the_step(wrap: Wrap) -> Any:
+    """A masked loss and synchronized normalization: exchanges of their own, in forward and backward pass."""
+    x, y = data()
+    tokens = (np.abs(x[:, :4]) * 3).astype("int64") % 5
+    one_hot = np.eye(5)[tokens]
+    inputs = keras.Input((4, 5))
+    hidden = keras.layers.Masking(0.0)(keras.layers.Dense(6)(inputs))
+    hidden = keras.layers.BatchNormalization(synchronized=True)(hidden)
+    model = wrap(keras.Model(inputs, keras.layers.Dense(3)(hidden)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+    model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
+    labels = np.repeat(y[:, None], 4, axis=1)
+    history = model.fit(one_hot, labels, batch_size=8, epochs=2, verbose=0)
+    return {"weights": model.get_weights(), "history": dict(history.history)}
