@@ -40,7 +40,7 @@ std::string python_in(const std::string& folder) {
   return "";
 }
 
-std::string find_python(const std::string& folder, const std::string& path) {
+Result<std::string> find_python(const std::string& folder, const std::string& path) {
   std::string python = folder.empty() ? "" : python_in(folder);
   for (size_t start = 0; python.empty() && start <= path.size();) {
     const size_t colon = std::min(path.find(':', start), path.size());
@@ -50,6 +50,7 @@ std::string find_python(const std::string& folder, const std::string& path) {
     }
     start = colon + 1;
   }
+  if (python.empty()) return Status(Code::kSystem, "no python3 beside the tarantella executable or in PATH");
   return python;
 }
 
@@ -94,13 +95,21 @@ Result<Command> command_for(const std::string& script, const std::vector<std::st
   if (runs_itself(script)) {
     command.program = script;
   } else {
-    command.program = find_python(folder, path);
-    if (command.program.empty()) {
-      return Status(Code::kSystem, "no python3 beside the tarantella executable or in PATH");
-    }
+    const Result<std::string> python = find_python(folder, path);
+    if (!python.ok()) return python.status();
+    command.program = python.value();
     command.words.push_back(command.program);
   }
   command.words.push_back(script);
+  command.words.insert(command.words.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+Result<Command> command_for_module(const std::string& module, const std::vector<std::string>& arguments,
+                                   const std::string& folder, const std::string& path) {
+  const Result<std::string> python = find_python(folder, path);
+  if (!python.ok()) return python.status();
+  Command command{python.value(), {python.value(), "-m", module}};
   command.words.insert(command.words.end(), arguments.begin(), arguments.end());
   return command;
 }

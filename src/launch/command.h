@@ -24,6 +24,10 @@ Status check_script(const std::string& script);
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
                             const std::string& folder, const std::string& path);
 
+/// Python (as for a script that does not run itself) with a module of ours: the launcher's sub-commands.
+Result<Command> command_for_module(const std::string& module, const std::vector<std::string>& arguments,
+                                   const std::string& folder, const std::string& path);
+
 /// `words` as one line that a shell reads back as they are.
 std::string shell_quoted(const std::vector<std::string>& words);
 

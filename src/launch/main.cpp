@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 
 #include "launch/command.h"
 #include "launch/dry_run.h"
@@ -88,8 +90,27 @@ int launch(Options options) {
   return Job(plan, options, command.value(), environments, signals.value(), orphans).run();
 }
 
+/// `tarantella verify …`: becomes the Python that compares runs, which comes back to this executable for each.
+int verify(std::vector<std::string> words) {
+  const std::string folder = own_folder();
+  words.insert(words.begin(), folder + "/tarantella");
+  const Result<Command> command = command_for_module(
+      "tarantella.verify", words, folder, value_of(current_environment(), "PATH").value_or("/usr/bin:/bin"));
+  if (!command.ok()) {
+    say(command.status().message());
+    return kCannotRun;
+  }
+  std::vector<char*> argv;
+  for (const std::string& word : command.value().words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  ::execv(command.value().program.c_str(), argv.data());
+  say(Status::system("cannot start " + command.value().program, errno).message());
+  return kCannotRun;
+}
+
 int run(int argc, char** argv) {
   open_standard_streams();
+  if (argc > 1 && std::string_view(argv[1]) == "verify") return verify({argv + 2, argv + argc});
   Result<Options> options = parse_options(argc, argv);
   if (!options.ok()) {
     say(options.status().message());

@@ -166,7 +166,8 @@ const argp kArgp = {kOptions,
                     parse_one,
                     "-- SCRIPT [ARGUMENT...]",
                     "Trains a Keras model on several processes of this machine.\v"
-                    "Example: tarantella -n 4 -- model.py --batch_size=64",
+                    "Example: tarantella -n 4 -- model.py --batch_size=64\n"
+                    "'tarantella verify --help': whether N ranks give what one process gives",
                     nullptr,
                     nullptr,
                     nullptr};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import keras
@@ -233,3 +234,9 @@ def _check_options(method: str, options: dict[str, Any], known: tuple[str, ...])
             raise NotImplementedError(f"{name}=False is not available yet; give every rank the global batches")
         elif not value:
             _log.logger.info("%s=False: with one rank there is nothing to distribute", name)
+
+
+if "TNT_VERIFY" in os.environ:
+    from ..verify import observe
+
+    observe.install(Model)

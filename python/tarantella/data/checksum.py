@@ -1,0 +1,65 @@
+"""Numbers that tell which rows the steps of a model have read, whatever their order within a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from .._backend import tensorflow as backend
+from .shares import rows_of
+
+_ODD = -7046029254386353131  # 2**64 divided by the golden ratio, as int64
+_OTHER_ODD = -4658895280553007687
+
+
+class Rows:
+    """Counts rows and adds up a checksum of each; sums over the ranks are those of the global batches."""
+
+    def __init__(self) -> None:
+        with tf.init_scope():  # also where a step is traced already
+            self._count, self._checksum = backend.counter(), backend.counter()
+
+    def note(self, data: Any, count: Any = None) -> None:
+        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies that do not count."""
+        leaves = [leaf for leaf in tree.flatten(data) if leaf is not None]
+        count = rows_of(leaves[0]) if count is None else count
+        total = tf.reduce_sum(_mix(_sums(leaves)))
+        self._count.assign_add(count)
+        self._checksum.assign_add(tf.where(count > 0, total, tf.zeros_like(total)))
+
+    def take(self) -> tuple[int, int]:
+        """Rows and checksum since the last call."""
+        taken = int(self._count.numpy()), int(self._checksum.numpy())
+        self._count.assign(0)
+        self._checksum.assign(0)
+        return taken
+
+
+def _sums(leaves: list[Any]) -> tf.Tensor:
+    """For each row the sum of its elements' bits, each times a number of its place. Wraps around."""
+    total: Any = tf.constant(0, tf.int64)
+    for place, leaf in enumerate(leaves):
+        bits = _bits(leaf)
+        flat = tf.reshape(bits, [tf.shape(bits)[0], -1])
+        places = tf.range(tf.shape(flat, out_type=tf.int64)[1])
+        total += tf.reduce_sum(flat * (_mix((places + 1) * _ODD + place) | 1), axis=1)
+    return total
+
+
+def _bits(leaf: Any) -> tf.Tensor:
+    if isinstance(leaf, tf.SparseTensor):
+        leaf = tf.sparse.to_dense(leaf)
+    elif isinstance(leaf, tf.RaggedTensor):
+        leaf = leaf.to_tensor()
+    if leaf.dtype == tf.string:
+        return tf.strings.to_hash_bucket_fast(leaf, 2**62)
+    if leaf.dtype.is_floating:
+        return tf.cast(tf.bitcast(tf.cast(leaf, tf.float32), tf.int32), tf.int64)
+    return tf.cast(leaf, tf.int64)
+
+
+def _mix(number: tf.Tensor) -> tf.Tensor:
+    number = tf.bitwise.bitwise_xor(number, tf.bitwise.right_shift(number, 31)) * _OTHER_ODD
+    return tf.bitwise.bitwise_xor(number, tf.bitwise.right_shift(number, 29))

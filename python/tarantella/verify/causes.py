@@ -1,0 +1,73 @@
+"""From the first difference, and what was found out about it, to the likely cause and its cure."""
+
+from __future__ import annotations
+
+from .compare import Difference
+
+_OF_DIFFERENCES = {
+    "steps": (
+        "the script takes other steps on ranks: its number of batches or epochs depends on the number of ranks",
+        "give fit the same arguments on any number of ranks, Tarantella deals out the rows",
+    ),
+    "model": (
+        "the script builds another model on ranks",
+        "build the same model on any number of ranks",
+    ),
+    "rows": (
+        "the script makes the batch depend on the number of ranks, or feeds each rank its own part",
+        "pass the global batch size and all data on every rank, Tarantella deals out the rows",
+    ),
+    "data": (
+        "data that differ: shuffled, split or invented without a seed or with one of the rank's own",
+        "seed every shuffle, split and generator of random data alike on all ranks (keras.utils.set_random_seed, "
+        "seed=… of a dataset's shuffle)",
+    ),
+    "rate": (
+        "the script makes the learning rate depend on the number of ranks",
+        "leave it as it is on one process: the batch is the global one",
+    ),
+}
+
+# Most likely first: what is random always differs, what couples rows nearly always.
+_OF_FINDINGS = {
+    "random": (
+        "random in training, and each rank draws numbers of its own",
+        "nothing needs to be cured, this is as designed; to verify all else, switch it off (rate 0) for the moment",
+    ),
+    "coupled": (
+        "depends on which rows share a batch, and each rank has a part of the rows",
+        "BatchNormalization(synchronized=True), or a normalization of single rows (Layer-, GroupNormalization); "
+        "or accept it: training works, with statistics of smaller batches",
+    ),
+    "coupled loss": (
+        "depends on which rows share a batch, and each rank has a part of the rows",
+        "a loss that is a mean over rows; or accept it: each rank minimizes it on its own rows",
+    ),
+    "sum": (
+        "is a sum over rows, not a mean",
+        "return one value a row (in a keras.losses.Loss, whose reduction says how they combine), or the mean",
+    ),
+}
+
+
+def explain(difference: Difference, findings: list[tuple[str, str]], warnings: list[str]) -> list[str]:
+    """Lines about the likely cause and its cure."""
+    if difference.kind in _OF_DIFFERENCES:
+        cause, cure = _OF_DIFFERENCES[difference.kind]
+        return [f"likely cause: {cause}", f"cure: {cure}"]
+    lines = []
+    for kind, (cause, cure) in _OF_FINDINGS.items():
+        names = [name for found, name in findings if found == kind]
+        if names:
+            title = "also possible" if lines else "likely cause"
+            lines += [f"{title}: {_list(names)}: {cause}", f"cure: {cure}"]
+    if not lines:
+        lines = [
+            "likely cause: none found: no random layer, none that couples rows, and the loss is a mean over rows; "
+            "what the script does in a train_step, callback or optimizer of its own was not looked into"
+        ]
+    return lines + [f"Tarantella has warned: {warning}" for warning in warnings]
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,152 @@
+"""The first thing in which the records of one process and of several ranks differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .record import Observation, places
+
+# How far weights may be apart, relative to how far training has moved them; and losses, relative to the loss.
+_APART = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-1, "bfloat16": 1e-1}
+_LOSS_APART = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+_EPSILON = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.9e-3}
+
+
+@dataclass
+class Difference:
+    """The first difference: its kind and one line about it."""
+
+    kind: str  # steps, model, rows, data, rate, loss, weights
+    observation: Observation
+    line: str
+
+
+@dataclass
+class Agreement:
+    """No difference; the largest one that still counts as rounding."""
+
+    steps: int
+    largest: float = 0.0
+    tensor: str = ""
+    label: str = ""
+    precision: str = ""
+
+
+def compare(one: list[Observation], ranks: list[list[Observation]]) -> Difference | Agreement:
+    """Looks at every moment in order: what was read, the loss, then each weight on each rank."""
+    first: dict[str, Observation] = {}  # of each model
+    agreement = Agreement(steps=sum(o.step > 0 for o in one))
+    size = f"{len(ranks)} rank{'s' * (len(ranks) > 1)}"
+    for index, mine in enumerate(one):
+        others = [rank[index] for rank in ranks if index < len(rank)]
+        if len(others) < len(ranks):
+            rank = next(r for r, seen in enumerate(ranks) if len(seen) <= index)
+            return Difference(
+                "steps", mine, f"{mine.label}: on one process only, rank {rank} of {size} did not come to it"
+            )
+        first.setdefault(mine.model, mine)
+        found = (
+            _structure(mine, others)
+            or _inputs(mine, others, size)
+            or _loss(mine, others, size)
+            or _weights(mine, others, first[mine.model], size, agreement)
+        )
+        if found:
+            return found
+    longest = max(ranks, key=len)
+    if len(longest) > len(one):
+        extra = longest[len(one)]
+        return Difference("steps", extra, f"{extra.label}: on {size} only, one process did not come to it")
+    return agreement
+
+
+def _structure(mine: Observation, others: list[Observation]) -> Difference | None:
+    for rank, other in enumerate(others):
+        if other.label != mine.label:
+            return Difference("steps", mine, f"{mine.label} on one process, {other.label} on rank {rank}")
+        pairs = zip(mine.names, mine.shapes, other.names, other.shapes, strict=False)
+        for name, shape, other_name, other_shape in pairs:
+            if shape != other_shape:
+                return Difference(
+                    "model",
+                    mine,
+                    f"{mine.label}, tensor {name!r} has the shape {tuple(shape)} on one process, "
+                    f"{other_name!r} has {tuple(other_shape)} on rank {rank}",
+                )
+        if len(mine.names) != len(other.names):
+            line = f"{len(mine.names)} trainable weights on one process, {len(other.names)} on rank {rank}"
+            return Difference("model", mine, f"{mine.label}: {line}")
+    return None
+
+
+def _inputs(mine: Observation, others: list[Observation], size: str) -> Difference | None:
+    rows = sum(other.rows for other in others)
+    if rows != mine.rows:
+        return Difference("rows", mine, f"{mine.label}: {mine.rows} rows on one process, {rows} in all on {size}")
+    if (sum(other.checksum for other in others) - mine.checksum) % 2**64:
+        return Difference("data", mine, f"{mine.label}: the {rows} rows on {size} are not those on one process")
+    for rank, other in enumerate(others):
+        a, b = mine.learning_rate, other.learning_rate
+        if a is not None and b is not None and abs(a - b) > 1e-6 * abs(a):
+            line = f"the learning rate, rank {rank}: {a:.6g} on one process, {b:.6g} on {size}"
+            return Difference("rate", mine, f"{mine.label}, {line}")
+    return None
+
+
+def _loss(mine: Observation, others: list[Observation], size: str) -> Difference | None:
+    weight = sum(other.weight for other in others)
+    if mine.step == 0 or not mine.weight or not weight:
+        return None
+    a, b = mine.loss / mine.weight, sum(other.loss for other in others) / weight
+    if abs(a - b) <= _LOSS_APART[_coarser(mine)] * max(abs(a), abs(b)) or (np.isnan(a) and np.isnan(b)):
+        return None
+    return Difference(
+        "loss", mine, f"{mine.label}, the loss: {_shown(a, b)[0]} on one process, {_shown(a, b)[1]} on {size}"
+    )
+
+
+def _coarser(mine: Observation) -> str:
+    return max(mine.precision, mine.loss_precision, key=_LOSS_APART.__getitem__)
+
+
+def _weights(
+    mine: Observation, others: list[Observation], first: Observation, size: str, agreement: Agreement
+) -> Difference | None:
+    for i, name in enumerate(mine.names):
+        moved = _length(_apart(mine.sketches[i], first.sketches[i]) if first.step == 0 else mine.sketches[i])
+        allowed = _APART[mine.precision] * moved + 8 * _EPSILON[mine.precision] * _length(mine.sketches[i])
+        for rank, other in enumerate(others):
+            apart = _apart(mine.samples[i], other.samples[i])
+            worst = int(apart.argmax()) if apart.size else 0
+            if _length(_apart(mine.sketches[i], other.sketches[i])) <= np.nan_to_num(allowed):
+                if apart.size and apart[worst] > agreement.largest:
+                    agreement.largest, agreement.tensor = float(apart[worst]), name
+                    agreement.label, agreement.precision = mine.label, mine.precision
+                continue
+            where = np.unravel_index(places(int(np.prod(mine.shapes[i])))[worst], mine.shapes[i])
+            element = f"[{', '.join(map(str, where))}]" if where else ""
+            a, b = _shown(mine.samples[i][worst], other.samples[i][worst])
+            line = f"{mine.label}, tensor {name!r}{element}, rank {rank}: {a} on one process, {b} on {size}"
+            return Difference("weights", mine, line)
+    return None
+
+
+def _apart(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The distances; a NaN or an infinity in both is none, in one of them it is as far as can be."""
+    with np.errstate(invalid="ignore"):
+        same = (one == other) | (np.isnan(one) & np.isnan(other))
+        return np.where(same, 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf))
+
+
+def _length(vector: NDArray[Any]) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def _shown(one: float, other: float) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to tell them apart."""
+    digits = next((d for d in range(4, 17) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17) + 2
+    return f"{one:.{digits}g}", f"{other:.{digits}g}"

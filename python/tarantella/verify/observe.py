@@ -1,0 +1,238 @@
+"""Inside the user's script: what training reads and makes is written down, and the script is stopped in time.
+
+Active only in processes that `tarantella verify` has started (TNT_VERIFY names their folder).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from .. import _seeds
+from .._environment import layout
+from ..data.checksum import Rows
+from ..keras import hooks
+from . import record
+
+_PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
+
+
+def install(wrapper: type) -> None:
+    """Makes every `tarantella.Model` an observed one."""
+    folder = Path(os.environ["TNT_VERIFY"])
+    plan = json.loads((folder / "plan.json").read_text())
+    if layout().size == 1:
+        _seeds.set_default()  # as on ranks: unseeded shuffles are then alike
+    watch = Watch(folder, plan)
+    kind: Any = wrapper
+    kind.__init__ = _after(kind.__init__, lambda self: watch.data(self.keras_model))
+    kind.fit = _fit(kind.fit, watch)
+    kind.train_on_batch = _train_on_batch(kind.train_on_batch, watch)
+
+
+def _after(original: Callable[..., Any], act: Callable[[Any], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        act(self)
+
+    return method
+
+
+def _fit(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        callbacks = given.arguments.get("callbacks")
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks.append(_Callback(watch))
+        else:
+            given.arguments["callbacks"] = [*keras.tree.flatten(callbacks or []), _Callback(watch)]
+        watch.call("fit", args[0].keras_model)
+        return original(*given.args, **given.kwargs)
+
+    return fit
+
+
+def _train_on_batch(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train_on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watch.call("train_on_batch", self.keras_model)
+        if self.built and self.keras_model not in watch.started:
+            watch.begin(self.keras_model)
+        logs = original(self, *args, **kwargs)
+        watch.step(self.keras_model)
+        return logs
+
+    return train_on_batch
+
+
+class _Callback(keras.callbacks.Callback):
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.watch.begin(self.model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.watch.losses.pop(self.model, None)  # Keras has just reset them
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.watch.step(self.model)
+
+
+class Watch:
+    """All that is observed in one process."""
+
+    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+        self.folder, self.plan = folder, plan
+        self.rank, self.size = layout().rank, layout().size
+        self.written = self.steps = 0
+        self.calls = {"fit": 0, "train_on_batch": 0}
+        self.method, self.step_of_call = "fit", 0
+        self.rows: weakref.WeakKeyDictionary[Any, Rows] = weakref.WeakKeyDictionary()
+        self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
+        self.started: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.inside = False
+
+    def data(self, model: Any) -> None:
+        """Observes what the steps of this model read; by its class, so that copies are observed too."""
+        kind, watch = type(model), self
+        if "_tarantella_watched" in vars(kind):
+            return
+        original = kind.train_step
+
+        @functools.wraps(original)
+        def train_step(self: Any, data: Any) -> Any:
+            if watch.inside:  # super().train_step
+                return original(self, data)
+            step = hooks.current()
+            watch.rows_of(self).note(data, step.rows if step else None)
+            watch.inside = True
+            try:
+                watch.examine(self, data)
+                return original(self, data)
+            finally:
+                watch.inside = False
+
+        kind.train_step, kind._tarantella_watched = train_step, True
+        model.train_function = None
+
+    def rows_of(self, model: Any) -> Rows:
+        """What this model has read."""
+        if model not in self.rows:
+            self.rows[model] = Rows()
+        return self.rows[model]
+
+    def call(self, method: str, model: Any) -> None:
+        """A call of `fit` or `train_on_batch` begins."""
+        self.calls[method] += 1
+        self.method, self.step_of_call = method, 0
+        if self._examines():
+            model.run_eagerly, model.jit_compile, model.train_function = True, False, None
+
+    def begin(self, model: Any) -> None:
+        """The model is built and about to take its first step of a call."""
+        self._same_start(model)
+        self.rows_of(model).take()
+        self._write(model)
+
+    def step(self, model: Any) -> None:
+        """A step is over. Ends the script, with success, after the last step that was asked for."""
+        self.steps += 1
+        self.step_of_call += 1
+        self._write(model)
+        if self.steps >= self.plan["steps"]:
+            raise SystemExit(0)
+
+    def _examines(self) -> bool:
+        return bool(self.plan.get("examine") == [self.method, self.calls[self.method]])
+
+    def examine(self, model: Any, data: Any) -> None:
+        """Looks for causes on this batch, if that is what the process is for, and ends the script."""
+        if self._examines():
+            from . import examine
+
+            findings = examine.examine(model, data)
+            (self.folder / "findings.json").write_text(json.dumps(findings))
+            raise SystemExit(0)
+
+    def _same_start(self, model: Any) -> None:
+        """One process keeps the weights that a model starts from; ranks take them over."""
+        if model in self.started:
+            return
+        path = Path(self.plan["initial"]) / f"{len(self.started)}.npz"
+        self.started.add(model)
+        variables = [v for v in model.variables if v.name != "seed_generator_state"]
+        if path.exists():
+            with np.load(path) as stored:
+                values = [stored[name] for name in stored.files]
+            if [v.shape for v in values] == [tuple(v.shape) for v in variables]:
+                for variable, value in zip(variables, values, strict=True):
+                    variable.assign(value)
+        elif self.size == 1:
+            np.savez(path, *[_storable(v) for v in variables])
+
+    def _label(self) -> str:
+        number = self.calls[self.method]
+        if self.method == "train_on_batch":
+            return f"train_on_batch call {number}"
+        return f"step {self.step_of_call}" + (f" of fit call {number}" if number > 1 else "")
+
+    def _write(self, model: Any) -> None:
+        rows, checksum = self.rows_of(model).take()
+        values = [np.asarray(v) for v in model.trainable_variables]
+        tracker = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "total")), None)
+        loss, weight = self._loss(model, tracker)
+        rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
+        observation = record.Observation(
+            label=self._label(),
+            model=model.name,
+            method=self.method,
+            call=self.calls[self.method],
+            step=self.step_of_call,
+            rows=rows,
+            checksum=checksum,
+            loss=loss,
+            weight=weight,
+            learning_rate=None if rate is None else float(rate),
+            precision=_precision(model),
+            loss_precision=tracker.dtype if tracker else "float32",
+            names=[v.path for v in model.trainable_variables],
+            shapes=[list(v.shape) for v in values],
+            sketches=[record.sketch(v) for v in values],
+            samples=[record.sample(v) for v in values],
+        )
+        record.write(self.folder, self.rank, self.written, observation)
+        self.written += 1
+
+    def _loss(self, model: Any, tracker: Any) -> tuple[float, float]:
+        """What was added to the loss's running sum and count since the last observation."""
+        if tracker is None:
+            return 0.0, 0.0
+        now = float(np.asarray(tracker.total)), float(np.asarray(tracker.count))
+        before = self.losses.get(model, (0.0, 0.0))
+        self.losses[model] = now
+        return now[0] - before[0], now[1] - before[1]
+
+
+def _precision(model: Any) -> str:
+    kinds = {v.dtype for v in model.trainable_variables} | {layer.compute_dtype for layer in model._flatten_layers()}
+    return next((kind for kind in _PRECISIONS if kind in kinds), "float32")
+
+
+def _storable(variable: Any) -> Any:
+    value = np.asarray(variable)
+    return value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16 is none of NumPy's types

@@ -1,0 +1,85 @@
+"""What a run leaves behind: a file for each rank and each moment that was observed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WHOLE = 4096  # weights up to this size are kept as they are
+_BUCKETS = 1024
+_CHUNK = _BUCKETS * 1024
+
+
+@dataclass
+class Observation:
+    """One rank just before the first step of a call (step 0), or after a step."""
+
+    label: str  # "step 3", "step 1 of fit call 2"
+    model: str
+    method: str  # "fit" or "train_on_batch"
+    call: int  # of that method, from 1
+    step: int
+    rows: int = 0  # of this rank, in this step
+    checksum: int = 0  # of those rows; sums over the ranks, modulo 2**64, tell the global batch
+    loss: float = 0.0  # what the step added to the loss's running sum, of this rank
+    weight: float = 0.0  # and to what that sum is divided by
+    learning_rate: float | None = None
+    precision: str = "float32"  # the coarsest type that takes part
+    loss_precision: str = "float32"
+    names: list[str] = field(default_factory=list)  # of the trainable weights
+    shapes: list[list[int]] = field(default_factory=list)
+    sketches: list[NDArray[Any]] = field(default_factory=list)
+    samples: list[NDArray[Any]] = field(default_factory=list)
+
+
+def sample(value: NDArray[Any]) -> NDArray[Any]:
+    """The values, of a large tensor evenly spread ones."""
+    flat = value.reshape(-1)
+    return flat[places(flat.size)].astype(np.float64)
+
+
+def places(size: int) -> NDArray[np.int64]:
+    """Where the values of `sample` lie in a flat tensor."""
+    return np.unique(np.linspace(0, size - 1, min(size, _WHOLE)).astype(np.int64))
+
+
+def sketch(value: NDArray[Any]) -> NDArray[np.float64]:
+    """A vector whose length (2-norm) is about that of the tensor; it is linear, so differences work alike.
+
+    A small tensor is its own sketch; of a large one, values with random signs are summed in buckets.
+    """
+    flat = value.reshape(-1)
+    if flat.size <= _WHOLE:
+        return flat.astype(np.float64)
+    total = np.zeros(_BUCKETS)
+    for number, start in enumerate(range(0, flat.size, _CHUNK)):
+        part = flat[start : start + _CHUNK].astype(np.float64)
+        part *= np.random.default_rng(number).integers(0, 2, part.size, np.int8) * 2.0 - 1.0
+        total += np.pad(part, (0, -part.size % _BUCKETS)).reshape(-1, _BUCKETS).sum(axis=0)
+    return total
+
+
+def write(folder: Path, rank: int, number: int, observation: Observation) -> None:
+    """Stores an observation as the `number`-th of its rank."""
+    arrays = {}
+    for name in ("sketches", "samples"):
+        arrays.update({f"{name}{i}": value for i, value in enumerate(getattr(observation, name))})
+    facts = {name: value for name, value in asdict(observation).items() if name not in ("sketches", "samples")}
+    np.savez(folder / f"{rank}.{number:06d}.npz", facts=np.array(json.dumps(facts)), **arrays)
+
+
+def read(folder: Path, rank: int) -> list[Observation]:
+    """What a rank has observed, in order."""
+    found = []
+    for path in sorted(folder.glob(f"{rank}.*.npz")):
+        with np.load(path) as stored:
+            facts = json.loads(str(stored["facts"]))
+            count = len(facts["names"])
+            arrays = {name: [stored[f"{name}{i}"] for i in range(count)] for name in ("sketches", "samples")}
+        found.append(Observation(**facts, **arrays))
+    return found

@@ -1,0 +1,89 @@
+"""Running the user's script, on one process or on ranks, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import record
+from .record import Observation
+
+_TAIL = 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all runs have in common."""
+
+    launcher: str
+    options: list[str]  # of the launcher
+    script: list[str]  # with its arguments
+    steps: int
+    folder: Path  # for what the runs leave behind
+    verbose: bool
+
+    def command(self, ranks: int, *more: str) -> list[str]:
+        return [self.launcher, *self.options, "-n", str(ranks), *more, "--", *self.script]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is over."""
+
+    what: str
+    folder: Path
+    code: int
+    observed: list[list[Observation]]  # by rank
+
+    @property
+    def output(self) -> str:
+        """The last lines that it printed, if they were not shown already."""
+        path = self.folder / "output.txt"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return "\n".join(lines[-_TAIL:])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What Tarantella itself has warned about."""
+        path = self.folder / "output.txt"
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        mark = "tarantella: WARNING: "
+        return [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+
+    @property
+    def findings(self) -> list[tuple[str, str]]:
+        """What a run that was to examine a batch has found."""
+        path = self.folder / "findings.json"
+        return [(kind, name) for kind, name in json.loads(path.read_text())] if path.exists() else []
+
+
+def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
+    """Runs the script to its end, or to that of the steps. `plan` goes to the observer in the script."""
+    folder = job.folder / name
+    folder.mkdir()
+    plan = {"steps": job.steps, "initial": str(job.folder), **plan}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    what = "one process" if ranks == 1 else f"{ranks} ranks"
+    print(f"verify: {what}: {why}", flush=True)
+    environment = {**os.environ, "TNT_VERIFY": str(folder)}
+    if job.verbose:
+        code = subprocess.run(job.command(ranks), env=environment, check=False).returncode
+    else:
+        with open(folder / "output.txt", "wb") as output:
+            code = subprocess.run(
+                job.command(ranks), env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
+            ).returncode
+    return Run(what, folder, code, [record.read(folder, rank) for rank in range(ranks)])
+
+
+def refused(job: Job, ranks: int) -> int:
+    """Has the launcher check its options and the script; its exit code, 0 if it would start them."""
+    done = subprocess.run(job.command(ranks, "--dry-run"), capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(done.stderr)
+    return done.returncode
