@@ -263,3 +263,11 @@ def global_seed() -> int | None:
 def set_global_seed(seed: int) -> None:
     """Sets the seed from which TensorFlow derives those of its operations."""
     tf.random.set_seed(seed)
+
+
+def gradients(loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
+    """The gradients of what `loss` returns, None where it does not depend on a variable. Eager."""
+    with tf.GradientTape() as tape:
+        value = loss()
+    found = tape.gradient(value, [v.value for v in variables])
+    return [None if g is None else tf.convert_to_tensor(g) for g in found]

@@ -59,33 +59,58 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _verify(job: runs.Job, size: int) -> int:
-    script = os.path.basename(job.script[0])
-    one = runs.run(job, "one", 1, f"{script}, {job.steps} steps at most")
+    what = f"{os.path.basename(job.script[0])}, {job.steps} steps at most"
+    one = runs.run(job, "one", 1, what)
     if one.code:
         return _failed(one)
     if not one.observed[0]:
-        print(f"{script} never trains: it has ended without a fit or train_on_batch of a tarantella.Model")
+        print(f"{job.script[0]} never trains: it has ended without a fit or train_on_batch of a tarantella.Model")
         return CANNOT_COMPARE
-    several = runs.run(job, "ranks", size, f"{script}, {job.steps} steps at most")
+    several = runs.run(job, "ranks", size, what)
     verdict = compare.compare(one.observed[0], several.observed)
-    if isinstance(verdict, compare.Agreement):
-        return _failed(several) if several.code else _agree(verdict, several.what)
-    if several.code and verdict.kind == "steps":
+    if several.code and (isinstance(verdict, compare.Agreement) or verdict.kind == "steps"):
         return _failed(several)
-    findings = []
+    if isinstance(verdict, compare.Agreement):
+        return _agree(verdict, several)
+    return _explain(job, one, several, verdict)
+
+
+def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.Difference) -> int:
+    """Looks for the cause by experiment and prints what was found."""
+    findings: list[tuple[str, str, str]] = []
     if verdict.kind in ("loss", "weights"):
-        observed = verdict.observation
-        why = f"looking for the cause in the first batch of {observed.method} call {observed.call}"
-        findings = runs.run(job, "examine", 1, why, examine=[observed.method, observed.call]).findings
+        moment = verdict.observation
+        why = f"looking for the cause in the first batch of {moment.method} call {moment.call}"
+        findings = runs.run(job, "examine", 1, why, examine=[moment.method, moment.call]).findings
+    idle = [name for kind, name, _ in findings if kind == "no gradient"]
+    if verdict.tensor in idle:
+        others = compare.compare(one.observed[0], several.observed, without=idle)
+        if isinstance(others, compare.Agreement):
+            return _agree(others, several, f"; {', '.join(idle)} left out: their gradients are nothing but rounding")
+        verdict = others
+    layers = [layer for _, _, layer in findings if layer]
+    checked = _switched_off(job, len(several.observed), layers, idle) if layers else []
     print(f"differ: {verdict.line}")
-    for line in causes.explain(verdict, findings, several.warnings):
+    for line in [*causes.explain(verdict, findings, several.warnings), *checked]:
         print(line)
     if several.code:
         _failed(several)
     return DIFFER
 
 
-def _agree(verdict: compare.Agreement, what: str) -> int:
+def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) -> list[str]:
+    """What both runs give when the suspects act as they do outside of training."""
+    why = f"the same with {causes.listed(layers)} switched off"
+    one, several = (runs.run(job, f"off{ranks}", ranks, why, off=layers) for ranks in (1, size))
+    verdict = compare.compare(one.observed[0], several.observed, without=idle)
+    if one.code or several.code:
+        return []
+    if isinstance(verdict, compare.Agreement):
+        return [f"checked: with {causes.listed(layers)} switched off (training=False) both agree"]
+    return [f"checked: with {causes.listed(layers)} switched off (training=False) both differ still: {verdict.line}"]
+
+
+def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
     steps = f"{verdict.steps} step{'s' * (verdict.steps != 1)}"
     largest = "to the last bit"
     if verdict.largest:
@@ -93,7 +118,7 @@ def _agree(verdict: compare.Agreement, what: str) -> int:
             f"largest difference {verdict.largest:.1e}, in {verdict.tensor!r} after {verdict.label}: "
             f"rounding of {verdict.precision}"
         )
-    print(f"agree: {what} gave what one process gives over {steps} ({largest})")
+    print(f"agree: {several.what} gave what one process gives over {steps} ({largest}{but})")
     return AGREE
 
 

@@ -50,24 +50,27 @@ _OF_FINDINGS = {
 }
 
 
-def explain(difference: Difference, findings: list[tuple[str, str]], warnings: list[str]) -> list[str]:
+def explain(difference: Difference, findings: list[tuple[str, str, str]], warnings: list[str]) -> list[str]:
     """Lines about the likely cause and its cure."""
     if difference.kind in _OF_DIFFERENCES:
         cause, cure = _OF_DIFFERENCES[difference.kind]
         return [f"likely cause: {cause}", f"cure: {cure}"]
-    lines = []
+    lines: list[str] = []
     for kind, (cause, cure) in _OF_FINDINGS.items():
-        names = [name for found, name in findings if found == kind]
+        names = [name for found, name, _ in findings if found == kind]
         if names:
             title = "also possible" if lines else "likely cause"
-            lines += [f"{title}: {_list(names)}: {cause}", f"cure: {cure}"]
-    if not lines:
+            lines += [f"{title}: {listed(names)}: {cause}", f"cure: {cure}"]
+    if not lines and warnings:
+        lines = ["likely cause: what Tarantella itself has warned about"]
+    elif not lines:
         lines = [
-            "likely cause: none found: no random layer, none that couples rows, and the loss is a mean over rows; "
-            "what the script does in a train_step, callback or optimizer of its own was not looked into"
+            "likely cause: none found: no layer is random or couples rows, and the loss is a mean over rows; "
+            "a train_step, callback or optimizer of the script's own was not looked into"
         ]
     return lines + [f"Tarantella has warned: {warning}" for warning in warnings]
 
 
-def _list(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """The first of them."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

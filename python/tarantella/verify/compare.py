@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +12,10 @@ from numpy.typing import NDArray
 
 from .record import Observation, places
 
-# How far weights may be apart, relative to how far training has moved them; and losses, relative to the loss.
-_APART = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-1, "bfloat16": 1e-1}
-_LOSS_APART = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}
+# How far weights may be apart after the first step, relative to how far training has moved them: rounding in
+# float32 gives 1e-7 to 1e-5. Each step adds as much, for rounding adds up. Losses: relative to the loss.
+_APART = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-1, "bfloat16": 1e-1}
+_LOSS_APART = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-2}
 _EPSILON = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.9e-3}
 
 
@@ -23,6 +26,7 @@ class Difference:
     kind: str  # steps, model, rows, data, rate, loss, weights
     observation: Observation
     line: str
+    tensor: str = ""
 
 
 @dataclass
@@ -36,9 +40,15 @@ class Agreement:
     precision: str = ""
 
 
-def compare(one: list[Observation], ranks: list[list[Observation]]) -> Difference | Agreement:
-    """Looks at every moment in order: what was read, the loss, then each weight on each rank."""
-    first: dict[str, Observation] = {}  # of each model
+def compare(
+    one: list[Observation], ranks: list[list[Observation]], without: Collection[str] = ()
+) -> Difference | Agreement:
+    """Looks at every moment in order: what was read, the loss, then each weight on each rank.
+
+    The weights named in `without` may differ.
+    """
+    first: dict[int, Observation] = {}  # of each model
+    ages: Counter[int] = Counter()  # its steps so far
     agreement = Agreement(steps=sum(o.step > 0 for o in one))
     size = f"{len(ranks)} rank{'s' * (len(ranks) > 1)}"
     for index, mine in enumerate(one):
@@ -49,11 +59,12 @@ def compare(one: list[Observation], ranks: list[list[Observation]]) -> Differenc
                 "steps", mine, f"{mine.label}: on one process only, rank {rank} of {size} did not come to it"
             )
         first.setdefault(mine.model, mine)
+        ages[mine.model] += mine.step > 0
         found = (
             _structure(mine, others)
             or _inputs(mine, others, size)
-            or _loss(mine, others, size)
-            or _weights(mine, others, first[mine.model], size, agreement)
+            or _loss(mine, others, ages[mine.model], size)
+            or _weights(mine, others, first[mine.model], ages[mine.model], without, agreement, size)
         )
         if found:
             return found
@@ -97,12 +108,12 @@ def _inputs(mine: Observation, others: list[Observation], size: str) -> Differen
     return None
 
 
-def _loss(mine: Observation, others: list[Observation], size: str) -> Difference | None:
+def _loss(mine: Observation, others: list[Observation], age: int, size: str) -> Difference | None:
     weight = sum(other.weight for other in others)
     if mine.step == 0 or not mine.weight or not weight:
         return None
     a, b = mine.loss / mine.weight, sum(other.loss for other in others) / weight
-    if abs(a - b) <= _LOSS_APART[_coarser(mine)] * max(abs(a), abs(b)) or (np.isnan(a) and np.isnan(b)):
+    if abs(a - b) <= _LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b)) or (np.isnan(a) and np.isnan(b)):
         return None
     return Difference(
         "loss", mine, f"{mine.label}, the loss: {_shown(a, b)[0]} on one process, {_shown(a, b)[1]} on {size}"
@@ -114,11 +125,19 @@ def _coarser(mine: Observation) -> str:
 
 
 def _weights(
-    mine: Observation, others: list[Observation], first: Observation, size: str, agreement: Agreement
+    mine: Observation,
+    others: list[Observation],
+    first: Observation,
+    age: int,
+    without: Collection[str],
+    agreement: Agreement,
+    size: str,
 ) -> Difference | None:
     for i, name in enumerate(mine.names):
+        if name in without:
+            continue
         moved = _length(_apart(mine.sketches[i], first.sketches[i]) if first.step == 0 else mine.sketches[i])
-        allowed = _APART[mine.precision] * moved + 8 * _EPSILON[mine.precision] * _length(mine.sketches[i])
+        allowed = _APART[mine.precision] * age * moved + 8 * _EPSILON[mine.precision] * _length(mine.sketches[i])
         for rank, other in enumerate(others):
             apart = _apart(mine.samples[i], other.samples[i])
             worst = int(apart.argmax()) if apart.size else 0
@@ -131,7 +150,7 @@ def _weights(
             element = f"[{', '.join(map(str, where))}]" if where else ""
             a, b = _shown(mine.samples[i][worst], other.samples[i][worst])
             line = f"{mine.label}, tensor {name!r}{element}, rank {rank}: {a} on one process, {b} on {size}"
-            return Difference("weights", mine, line)
+            return Difference("weights", mine, line, name)
     return None
 
 

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import tree
 
 from .. import _log
+from .._backend import tensorflow as backend
 
 _SAME = 1e-4  # relative to the largest value: rounding stays below
 
-# A finding: what is "random", "coupled" or "sum", and its name.
-Finding = tuple[str, str]
+
+class Finding(NamedTuple):
+    """A part of the model that is "random", "coupled" (over rows), "coupled loss", "sum" or of "no gradient"."""
+
+    kind: str
+    name: str
+    layer: str = ""  # that can be switched off
 
 
 def examine(model: Any, data: Any) -> list[Finding]:
     """What on this batch makes training depend on how rows are dealt out. Runs eagerly, changes state."""
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-    rows = next(len(leaf) for leaf in tree.flatten(x) if leaf is not None)
+    batch = keras.utils.unpack_x_y_sample_weight(data)
+    rows = _rows(batch[0])
     if rows < 2:
         return []
-    halves = slice(0, rows // 2), slice(rows // 2, rows)
-    found = _layers(model, x, rows, halves[0])
+    half, rest = slice(0, rows // 2), slice(rows // 2, rows)
+    found = _layers(model, batch[0], rows, half)
     try:
-        found += _losses(model, [_cut((x, y, weights), rows, part) for part in (slice(None), *halves)], not found)
+        parts = [batch, _cut(batch, rows, half), _cut(batch, rows, rest)]
+        return found + _losses(model, parts, not found) + _no_gradients(model, batch)
     except Exception as error:  # a model with a train_step of its own may have no loss to ask for
         _log.logger.info("the loss could not be examined: %s", error)
-    return found
+        return found
+
+
+def _rows(x: Any) -> int:
+    return next(len(leaf) for leaf in tree.flatten(x) if leaf is not None)
 
 
 def _cut(structure: Any, rows: int, part: slice) -> Any:
@@ -64,7 +77,7 @@ def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
         if kind and not getattr(layer, "synchronized", False):
             found.setdefault(id(layer), (layer, kind))
     return [
-        (kind, f"{type(layer).__name__} {layer.name!r}")
+        Finding(kind, f"{type(layer).__name__} {layer.name!r}", layer.name if switchable(layer) else "")
         for layer, kind in found.values()
         if not any(id(inner) in found for inner in layer._flatten_layers(include_self=False))
     ]
@@ -92,22 +105,53 @@ def _kind(original: Callable[..., Any], args: Any, kwargs: Any, output: Any, row
 
 def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
     """Terms of the loss that are no mean over rows: the whole batch's against those of its halves."""
-    whole, first, second = ([*map(float, _terms(model, *batch, training))] for batch in batches)
-    sizes = [next(len(leaf) for leaf in tree.flatten(batch[0]) if leaf is not None) for batch in batches]
+    whole, first, second = ([*map(float, _terms(model, batch, training))] for batch in batches)
+    sizes = [_rows(x) for x, _, _ in batches]
     found = []
     for i, (w, a, b) in enumerate(zip(whole, first, second, strict=True)):
         name = _loss_name(model) if i == 0 else f"add_loss number {i}"
         if not _near(w, (a * sizes[1] + b * sizes[2]) / sizes[0]):
-            found.append(("sum" if _near(w, a + b) else "coupled loss", name))
+            found.append(Finding("sum" if _near(w, a + b) else "coupled loss", name))
     return found
+
+
+def _no_gradients(model: Any, batch: Any) -> list[Finding]:
+    """Weights on which the loss does not depend, but for rounding (a key's bias in attention)."""
+    weights = model.trainable_variables
+    largest = [
+        0.0 if g is None else float(keras.ops.max(keras.ops.abs(g)))
+        for g in backend.gradients(lambda: sum(_terms(model, batch, True)), weights)
+    ]
+    rounding = 100 * float(np.finfo(np.float64 if weights[0].dtype == "float64" else np.float32).eps)
+    limit = rounding * max(largest, default=0.0)
+    return [Finding("no gradient", v.path) for v, most in zip(weights, largest, strict=True) if most <= limit]
+
+
+def switchable(layer: Any) -> bool:
+    """Whether a layer knows a way to act outside of training."""
+    return "training" in inspect.signature(layer.call).parameters
+
+
+def switch_off(layer: Any) -> None:
+    """Makes a layer act as it does outside of training, for the rest of this process."""
+    original, signature = layer.call, inspect.signature(layer.call)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.arguments["training"] = False
+        return original(*given.args, **given.kwargs)
+
+    layer.call = call
 
 
 def _near(one: float, other: float) -> bool:
     return abs(one - other) <= _SAME * max(abs(one), abs(other))
 
 
-def _terms(model: Any, x: Any, y: Any, weights: Any, training: bool) -> list[Any]:
+def _terms(model: Any, batch: Any, training: bool) -> list[Any]:
     """The compiled loss, then all others: add_loss and regularizers."""
+    x, y, weights = batch
     outputs = model(x, training=training)
     others = [keras.ops.sum(loss) for loss in model.losses]
     total = model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weights)

@@ -21,7 +21,7 @@ from .. import _seeds
 from .._environment import layout
 from ..data.checksum import Rows
 from ..keras import hooks
-from . import record
+from . import examine, record
 
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
 
@@ -69,7 +69,7 @@ def _train_on_batch(original: Callable[..., Any], watch: Watch) -> Callable[...,
     @functools.wraps(original)
     def train_on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
         watch.call("train_on_batch", self.keras_model)
-        if self.built and self.keras_model not in watch.started:
+        if self.built and self.keras_model not in watch.models:
             watch.begin(self.keras_model)
         logs = original(self, *args, **kwargs)
         watch.step(self.keras_model)
@@ -104,7 +104,8 @@ class Watch:
         self.method, self.step_of_call = "fit", 0
         self.rows: weakref.WeakKeyDictionary[Any, Rows] = weakref.WeakKeyDictionary()
         self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
-        self.started: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.models: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbered as they train
+        self.known = 0
         self.inside = False
 
     def data(self, model: Any) -> None:
@@ -145,7 +146,10 @@ class Watch:
 
     def begin(self, model: Any) -> None:
         """The model is built and about to take its first step of a call."""
-        self._same_start(model)
+        if model not in self.models:
+            self.known += 1
+            self.models[model] = self.known
+            self._same_start(model, Path(self.plan["initial"]) / f"{self.known}.npz")
         self.rows_of(model).take()
         self._write(model)
 
@@ -163,18 +167,15 @@ class Watch:
     def examine(self, model: Any, data: Any) -> None:
         """Looks for causes on this batch, if that is what the process is for, and ends the script."""
         if self._examines():
-            from . import examine
-
             findings = examine.examine(model, data)
             (self.folder / "findings.json").write_text(json.dumps(findings))
             raise SystemExit(0)
 
-    def _same_start(self, model: Any) -> None:
+    def _same_start(self, model: Any, path: Path) -> None:
         """One process keeps the weights that a model starts from; ranks take them over."""
-        if model in self.started:
-            return
-        path = Path(self.plan["initial"]) / f"{len(self.started)}.npz"
-        self.started.add(model)
+        for layer in model._flatten_layers(include_self=False):
+            if layer.name in self.plan.get("off", []):
+                examine.switch_off(layer)
         variables = [v for v in model.variables if v.name != "seed_generator_state"]
         if path.exists():
             with np.load(path) as stored:
@@ -199,7 +200,7 @@ class Watch:
         rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
         observation = record.Observation(
             label=self._label(),
-            model=model.name,
+            model=self.models.get(model, 0),
             method=self.method,
             call=self.calls[self.method],
             step=self.step_of_call,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 _WHOLE = 4096  # weights up to this size are kept as they are
 _BUCKETS = 1024
 _CHUNK = _BUCKETS * 1024
+_ARRAYS = ("sketches", "samples")
 
 
 @dataclass
@@ -20,7 +21,7 @@ class Observation:
     """One rank just before the first step of a call (step 0), or after a step."""
 
     label: str  # "step 3", "step 1 of fit call 2"
-    model: str
+    model: int  # numbered in the order in which they begin to train
     method: str  # "fit" or "train_on_batch"
     call: int  # of that method, from 1
     step: int
@@ -66,10 +67,8 @@ def sketch(value: NDArray[Any]) -> NDArray[np.float64]:
 
 def write(folder: Path, rank: int, number: int, observation: Observation) -> None:
     """Stores an observation as the `number`-th of its rank."""
-    arrays = {}
-    for name in ("sketches", "samples"):
-        arrays.update({f"{name}{i}": value for i, value in enumerate(getattr(observation, name))})
-    facts = {name: value for name, value in asdict(observation).items() if name not in ("sketches", "samples")}
+    facts = asdict(observation)
+    arrays = {f"{name}{i}": value for name in _ARRAYS for i, value in enumerate(facts.pop(name))}
     np.savez(folder / f"{rank}.{number:06d}.npz", facts=np.array(json.dumps(facts)), **arrays)
 
 
@@ -78,8 +77,8 @@ def read(folder: Path, rank: int) -> list[Observation]:
     found = []
     for path in sorted(folder.glob(f"{rank}.*.npz")):
         with np.load(path) as stored:
-            facts = json.loads(str(stored["facts"]))
-            count = len(facts["names"])
-            arrays = {name: [stored[f"{name}{i}"] for i in range(count)] for name in ("sketches", "samples")}
-        found.append(Observation(**facts, **arrays))
+            facts: dict[str, Any] = json.loads(str(stored["facts"]))
+            for name in _ARRAYS:
+                facts[name] = [stored[f"{name}{i}"] for i in range(len(facts["names"]))]
+        found.append(Observation(**facts))
     return found

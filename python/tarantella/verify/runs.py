@@ -56,10 +56,10 @@ class Run:
         return [line.removeprefix(mark) for line in lines if line.startswith(mark)]
 
     @property
-    def findings(self) -> list[tuple[str, str]]:
-        """What a run that was to examine a batch has found."""
+    def findings(self) -> list[tuple[str, str, str]]:
+        """What a run that was to examine a batch has found: kind, name, layer to switch off (see examine.py)."""
         path = self.folder / "findings.json"
-        return [(kind, name) for kind, name in json.loads(path.read_text())] if path.exists() else []
+        return [(kind, name, layer) for kind, name, layer in json.loads(path.read_text())] if path.exists() else []
 
 
 def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:

@@ -1,0 +1,303 @@
+"""`tarantella verify`: agreement, the first difference and its cause, and what cannot be compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tarantella.verify import causes, compare, record
+
+# Neither weights nor shuffles are seeded: verify sees to it that both runs start alike.
+TRAINS = """
+    import sys
+    import keras
+    import numpy as np
+    import tarantella as tnt
+
+    kind, size = sys.argv[1], tnt.get_size()
+    if kind == "float64":
+        keras.config.set_floatx("float64")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(101, 6)).astype(keras.config.floatx())
+    y = random.integers(0, 3, 101)
+
+    class Variance(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(keras.ops.var(x, axis=0)))
+            return x
+
+    def summed(y, p):
+        return keras.ops.sum(keras.losses.sparse_categorical_crossentropy(y, p))
+
+    def model(*more):
+        layers = [keras.layers.Input((6,)), keras.layers.Dense(8, "relu"), *more, keras.layers.Dense(3, "softmax")]
+        made = tnt.Model(keras.Sequential(layers))
+        rate = 0.01 * (size if kind == "rate" else 1)
+        made.compile(keras.optimizers.Adam(rate), summed if kind == "sum" else "sparse_categorical_crossentropy")
+        return made
+
+    if kind == "fails" or (kind == "fails on ranks" and size > 1):
+        raise RuntimeError("there is no such file")
+    if kind == "never":
+        sys.exit()
+    if kind == "data":
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(200, seed=tnt.get_rank()).batch(20)
+        model().fit(dataset, verbose=0)
+    elif kind == "second":
+        model().fit(x, y, batch_size=51, verbose=0)
+        model(keras.layers.Dropout(0.5)).fit(x, y, batch_size=51, verbose=0)
+    else:
+        layer = {
+            "dropout": keras.layers.Dropout(0.5),
+            "normalization": keras.layers.BatchNormalization(),
+            "variance": Variance(),
+        }.get(kind)
+        model(*[layer] if layer else []).fit(
+            x, y, batch_size=20 * (size if kind == "rows" else 1), epochs=2, verbose=0
+        )
+    open("went on", "w").close()
+"""
+
+
+def verify(launcher, kind, *options, ranks=2):
+    script = launcher.script(TRAINS)
+    return launcher.run("verify", "-n", ranks, "--no-gpu", *options, "--", script, kind, timeout=290)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "ranks"), [("plain", 2), ("plain", 3), ("float64", 2), ("float64", 3)])
+def test_plain_training_agrees(launcher, kind, ranks):
+    done = verify(launcher, kind, ranks=ranks)
+    assert done.returncode == 0, done.out + done.err
+    assert f"agree: {ranks} ranks gave what one process gives over 5 steps" in done.out
+    assert not (launcher.folder / "went on").exists()  # both runs were stopped
+
+
+@pytest.mark.slow
+def test_a_script_that_ends_sooner(launcher):
+    done = verify(launcher, "plain", "--steps", "100")
+    assert done.returncode == 0, done.out + done.err
+    assert "over 12 steps" in done.out
+    assert (launcher.folder / "went on").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "first", "cause"),
+    [
+        ("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
+        ("normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"),
+        ("variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"),
+        ("sum", "differ: step 1, the loss: ", "likely cause: the loss 'summed': is a sum over rows"),
+        ("data", "differ: step 1: the 20 rows on 2 ranks are not those on one process", "likely cause: data that"),
+        ("rows", "differ: step 1: 20 rows on one process, 40 in all on 2 ranks", "likely cause: the script makes"),
+        ("rate", "differ: step 0, the learning rate, rank 0: 0.01 on one process, 0.02", "likely cause: the script"),
+        ("second", "differ: step 1 of fit call 2, the loss: ", "likely cause: Dropout 'dropout': random"),
+    ],
+)
+def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
+    done = verify(launcher, kind)
+    assert done.returncode == 1, done.out + done.err
+    lines = done.out.splitlines()
+    assert any(line.startswith(first) for line in lines), done.out
+    assert [line for line in lines if line.startswith("likely cause")][0].startswith(cause), done.out
+    assert any(line.startswith("cure: ") for line in lines)
+    if kind in ("dropout", "normalization", "second"):
+        assert lines[-1].endswith("switched off (training=False) both agree")
+
+
+@pytest.mark.slow
+def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
+    """Adam makes steps of full length of it: the bias of attention's keys goes where rounding sends it."""
+    script = launcher.script("""
+        import keras
+        import numpy as np
+        import tarantella as tnt
+
+        random = np.random.default_rng(0)
+        x, y = random.normal(size=(64, 10, 16)), random.normal(size=(64, 1))
+        inputs = keras.Input((10, 16))
+        outputs = keras.layers.MultiHeadAttention(2, 8)(inputs, inputs)
+        outputs = keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(outputs))
+        model = tnt.Model(keras.Model(inputs, outputs))
+        model.compile(keras.optimizers.Adam(0.01), "mse")
+        model.fit(x, y, batch_size=16, verbose=0)
+    """)
+    done = launcher.run("verify", "-n", 2, "--no-gpu", "--", script, timeout=290)
+    assert done.returncode == 0, done.out + done.err
+    assert "multi_head_attention/key/bias left out" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("fails", "the run on one process failed with exit code 1"),
+        ("fails on ranks", "the run on 2 ranks failed with exit code 1"),
+    ],
+)
+def test_a_script_that_fails(launcher, kind, verdict):
+    done = verify(launcher, kind)
+    assert done.returncode == 3
+    assert done.out.splitlines()[-1] == verdict
+    assert "RuntimeError: there is no such file" in done.out
+
+
+def test_a_script_that_never_trains(launcher):
+    done = launcher.run("verify", "--", launcher.script("import tarantella"))
+    assert done.returncode == 3
+    assert "script.py never trains" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["-n", "1", "--", "script.py"], "must be at least 2 (got 1)"),
+        (["--steps", "x", "--", "script.py"], "'x'"),
+        (["-n", "2", "script.py"], "no script given"),
+        (["--no-gup", "--", "script.py"], "did you mean '--no-gpu'?"),
+        (["--", "nowhere.py"], "cannot read script"),
+    ],
+)
+def test_mistakes_on_the_command_line(launcher, arguments, part):
+    launcher.script("open('ran', 'w')")
+    done = launcher.run("verify", *arguments)
+    assert done.returncode == 2
+    assert part in done.err
+    assert not (launcher.folder / "ran").exists()
+
+
+def test_help(launcher):
+    done = launcher.run("verify", "--help")
+    assert done.returncode == 0 and "--steps" in done.out
+    assert "tarantella verify --help" in launcher.run("--help").out
+
+
+def moments(*weights, rank=0, size=1, rows=8, loss=1.0, precision="float32"):
+    """The records of a rank: before training, and after each step, a model with one tensor."""
+    return [
+        record.Observation(
+            label=f"step {step}",
+            model=1,
+            method="fit",
+            call=1,
+            step=step,
+            rows=rows // size * (step > 0),
+            checksum=1000 * step // size,
+            loss=loss * rows / size,
+            weight=rows / size,
+            learning_rate=0.1,
+            precision=precision,
+            loss_precision=precision,
+            names=["dense/kernel"],
+            shapes=[[2, 2]],
+            sketches=[record.sketch(np.array(value))],
+            samples=[record.sample(np.array(value))],
+        )
+        for step, value in enumerate(weights)
+    ]
+
+
+START = np.ones((2, 2))
+
+
+def step_of(noise):
+    return START + 0.01 * np.array([[1.0, -1.0], [1.0, 1.0 + noise]])
+
+
+@pytest.mark.parametrize(("precision", "rounding", "error"), [("float32", 1e-5, 1e-3), ("float64", 1e-12, 1e-8)])
+def test_weights_are_judged_by_how_far_training_has_moved_them(precision, rounding, error):
+    one = moments(START, step_of(0), precision=precision)
+    near, far = (
+        [moments(START, step_of(noise), rank=r, size=2, precision=precision) for r in (0, 1)]
+        for noise in (rounding, error)
+    )
+    verdict = compare.compare(one, near)
+    assert isinstance(verdict, compare.Agreement) and verdict.steps == 1
+    assert 0 < verdict.largest < 1.1 * 0.01 * rounding
+    verdict = compare.compare(one, far)
+    assert isinstance(verdict, compare.Difference)
+    assert verdict.line.startswith("step 1, tensor 'dense/kernel'[1, 1], rank 0: 1.01")
+    assert isinstance(compare.compare(one, far, without=["dense/kernel"]), compare.Agreement)
+
+
+def test_the_rank_that_differs_is_named():
+    ranks = [moments(START, step_of(noise), rank=r, size=2) for r, noise in enumerate((0, 0.5))]
+    verdict = compare.compare(moments(START, step_of(0)), ranks)
+    assert "rank 1: 1.01" in verdict.line
+
+
+def test_not_a_number_in_both_is_no_difference():
+    nan = np.full((2, 2), np.nan)
+    one = moments(START, nan, loss=np.nan)
+    both = [moments(START, nan, rank=r, size=2, loss=np.nan) for r in (0, 1)]
+    assert isinstance(compare.compare(one, both), compare.Agreement)
+    only_ranks = [moments(START, nan, rank=r, size=2) for r in (0, 1)]
+    assert compare.compare(moments(START, step_of(0)), only_ranks).kind == "weights"
+
+
+def test_other_numbers_of_steps():
+    one = moments(START, step_of(0))
+    longer = [moments(START, step_of(0), step_of(0), size=2) for _ in range(2)]
+    verdict = compare.compare(one, longer)
+    assert verdict.kind == "steps" and verdict.line == "step 2: on 2 ranks only, one process did not come to it"
+    verdict = compare.compare(one, [moments(START, step_of(0), size=2), moments(START, size=2)])
+    assert verdict.line == "step 1: on one process only, rank 1 of 2 ranks did not come to it"
+
+
+def test_causes_come_in_the_order_of_their_weight():
+    difference = compare.Difference("loss", moments(START)[0], "")
+    lines = causes.explain(difference, [("sum", "the loss 'x'", ""), ("random", "Dropout 'd'", "d")], ["so it is"])
+    assert [line.split(":")[0] for line in lines] == [
+        "likely cause",
+        "cure",
+        "also possible",
+        "cure",
+        "Tarantella has warned",
+    ]
+    assert "Dropout" in lines[0] and "the loss 'x'" in lines[2]
+    assert causes.explain(difference, [], [])[0].startswith("likely cause: none found")
+
+
+def test_a_sketch_is_as_long_as_the_tensor():
+    random = np.random.default_rng(1)
+    large, other = random.normal(size=(2, 300, 5000))
+    assert np.linalg.norm(record.sketch(large)) == pytest.approx(np.linalg.norm(large), rel=0.1)
+    change = np.zeros_like(large)
+    change[17] = 1e-3  # a row of an embedding
+    apart = record.sketch(large + change) - record.sketch(large)
+    assert np.linalg.norm(apart) == pytest.approx(np.linalg.norm(change), rel=0.2)
+    np.testing.assert_allclose(record.sketch(large + other), record.sketch(large) + record.sketch(other))
+
+
+def test_records_come_back(tmp_path):
+    written = moments(START, step_of(0))
+    for number, each in enumerate(written):
+        record.write(tmp_path, 1, number, each)
+    read = record.read(tmp_path, 1)
+    assert [each.label for each in read] == ["step 0", "step 1"] and record.read(tmp_path, 0) == []
+    np.testing.assert_array_equal(read[1].sketches[0], written[1].sketches[0])
+
+
+def test_row_checksums_tell_rows_but_not_their_order():
+    import tensorflow as tf
+
+    from tarantella.data.checksum import Rows
+
+    def total(*batches):
+        rows = Rows()
+        for x, y in batches:
+            rows.note((tf.constant(x), {"y": tf.constant(y)}))
+        return rows.take()
+
+    x, y = np.arange(12, dtype=np.float32).reshape(6, 2), np.array(list("abcdef"))
+    order = [3, 1, 0, 5, 4, 2]
+    whole = total((x, y))
+    assert whole[0] == 6
+    assert total((x[order], y[order])) == whole
+    assert total((x, y[order])) != whole
+    assert total((x[:, ::-1], y)) != whole
+    first, second = total((x[:4], y[:4])), total((x[4:], y[4:]))
+    assert (sum(each[1] for each in (first, second)) - whole[1]) % 2**64 == 0
