@@ -102,7 +102,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
     assert done.returncode == 1, done.out + done.err
     lines = done.out.splitlines()
     assert any(line.startswith(first) for line in lines), done.out
-    assert [line for line in lines if line.startswith("likely cause")][0].startswith(cause), done.out
+    assert next(line for line in lines if line.startswith("likely cause")).startswith(cause), done.out
     assert any(line.startswith("cure: ") for line in lines)
     if kind in ("dropout", "normalization", "second"):
         assert lines[-1].endswith("switched off (training=False) both agree")
