@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -30,8 +31,8 @@ def set_default() -> None:
 
 
 def arrange() -> None:
-    """Sets the default seed now or, with several ranks, as soon as TensorFlow gets imported."""
-    if layout().size == 1:
+    """Sets the default seed, now or as soon as TensorFlow gets imported: on several ranks, and what they verify."""
+    if layout().size == 1 and "TNT_VERIFY" not in os.environ:
         return
     if hasattr(sys.modules.get("tensorflow"), "random"):
         set_default()

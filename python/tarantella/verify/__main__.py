@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -130,6 +131,8 @@ def _failed(run: runs.Run) -> int:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):  # the run that is under way ends with us
+        signal.signal(number, lambda caught, _: sys.exit(128 + caught))
     try:
         sys.exit(main(sys.argv[1], sys.argv[2:]))
     except KeyboardInterrupt:
