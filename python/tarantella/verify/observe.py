@@ -191,7 +191,8 @@ class Watch:
         number = self.calls[self.method]
         if self.method == "train_on_batch":
             return f"train_on_batch call {number}"
-        return f"step {self.step_of_call}" + (f" of fit call {number}" if number > 1 else "")
+        label = f"step {self.step_of_call}" if self.step_of_call else "before step 1"
+        return label + (f" of fit call {number}" if number > 1 else "")
 
     def _write(self, model: Any) -> None:
         rows, checksum = self.rows_of(model).take()

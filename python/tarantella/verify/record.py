@@ -20,7 +20,7 @@ _ARRAYS = ("sketches", "samples")
 class Observation:
     """One rank just before the first step of a call (step 0), or after a step."""
 
-    label: str  # "step 3", "step 1 of fit call 2"
+    label: str  # "before step 1", "step 3", "step 1 of fit call 2"
     model: int  # numbered in the order in which they begin to train
     method: str  # "fit" or "train_on_batch"
     call: int  # of that method, from 1
