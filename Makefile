@@ -1,10 +1,12 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test wheel compatibility lint format clean
 
 help:
 	@echo "make setup    system packages, .venv, the built package: what is missing of them"
 	@echo "make demo     LeNet-5 on two ranks and on one process, and a table of both"
 	@echo "make test     set up, then lint and every test"
+	@echo "make wheel    a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
+	@echo "make compatibility   that wheel under TensorFlow and Keras from the oldest to the nightly"
 	@echo "make lint     formatters, linters, type checker, include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -18,6 +20,12 @@ demo: setup
 test:
 	@tools/setup.sh --dev
 	@tools/test.sh
+
+wheel:
+	@tools/wheel.sh $(PYTHONS)
+
+compatibility:
+	@tools/compatibility.sh
 
 lint:
 	@tools/setup.sh --dev

@@ -1,7 +1,8 @@
 """Build-time metadata of the package: what the extra `tensorflow` asks for, and a word where no build works.
 
 scikit-build-core calls this while it computes the metadata on the user's machine ([[tool.dynamic-metadata]]
-in pyproject.toml). Requirements have no "or", so the extra is empty where some TensorFlow is installed.
+in pyproject.toml). Requirements have no "or", so the extra is empty where some TensorFlow is installed. A wheel
+for other machines (tools/wheel.sh, which sets TARANTELLA_PORTABLE) asks for the full package whatever is here.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ def dynamic_metadata(_settings: Mapping[str, Any], _project: Mapping[str, Any]) 
     if missing:
         # SystemExit, since pip would wrap any other exception in thirty lines of traceback.
         raise SystemExit("\nTarantella cannot be built here. Missing: " + "; and ".join(missing) + ".\n")
-    return {"optional-dependencies": {"tensorflow": tensorflow_requirements(site_folders())}}
+    portable = os.environ.get("TARANTELLA_PORTABLE")
+    wanted = [f"tensorflow{MINIMUM}"] if portable else tensorflow_requirements(site_folders())
+    return {"optional-dependencies": {"tensorflow": wanted}}
 
 
 def dynamic_wheel(_settings: Mapping[str, Any]) -> dict[str, bool]:

@@ -33,13 +33,14 @@ class Ended:
         ]
 
 
-def executable() -> str | None:
+def find_executable() -> str:
     """The launcher: TARANTELLA_EXECUTABLE, the one beside this Python, or the one in PATH."""
     beside = Path(sys.executable).parent / "tarantella"
+    named = os.environ.get("TARANTELLA_EXECUTABLE") or (str(beside) if beside.exists() else None)
     return (
-        os.environ.get("TARANTELLA_EXECUTABLE")
-        or (str(beside) if beside.exists() else None)
+        named
         or shutil.which("tarantella")
+        or pytest.fail("no tarantella executable: install the package, or set TARANTELLA_EXECUTABLE")
     )
 
 
@@ -53,10 +54,7 @@ def run_ranks(
     ranks: int, script: Path, *arguments: str, options: tuple[str, ...] = (), timeout: float = 280, **extra: str
 ) -> Ended:
     """Runs `tarantella -n ranks options -- script arguments` to its end."""
-    launcher = executable()
-    if launcher is None:
-        pytest.fail("no tarantella executable: set TARANTELLA_EXECUTABLE or install the package")
-    command = [launcher, "-n", str(ranks), "--no-gpu", *options, "--", str(script), *arguments]
+    command = [find_executable(), "-n", str(ranks), "--no-gpu", *options, "--", str(script), *arguments]
     return run(command, timeout=timeout, **extra)
 
 
@@ -89,3 +87,8 @@ class Scripts:
 @pytest.fixture
 def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path)
+
+
+@pytest.fixture
+def executable() -> str:
+    return find_executable()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +14,6 @@ from pathlib import Path
 import pytest
 
 OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED")
-
-
-def find_executable() -> str | None:
-    beside = Path(sys.executable).parent / "tarantella"
-    named = os.environ.get("TARANTELLA_EXECUTABLE") or (str(beside) if beside.exists() else None)
-    return named or shutil.which("tarantella")
 
 
 def pids_with(mark: str) -> list[int]:
@@ -97,10 +90,7 @@ class Launcher:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path):
-    executable = find_executable()
-    if executable is None:
-        pytest.fail("no tarantella executable: build it, or set TARANTELLA_EXECUTABLE")
+def launcher(tmp_path: Path, executable: str):
     made = Launcher(executable, tmp_path)
     yield made
     left = made.pids()

@@ -1,4 +1,4 @@
-"""Results of all cases, run once a number of ranks: starting TensorFlow costs more than a case."""
+"""Results of the cases, run once a number of ranks: starting TensorFlow costs more than a case."""
 
 from __future__ import annotations
 
@@ -25,18 +25,25 @@ def _shared(name: str) -> Any:
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[dict[str, Any]]]:
-    """`results(file, ranks)`: what each rank's cases of a file in cases/ gave; ranks = 0 is plain Keras."""
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, int], list[dict[str, Any]]]:
+    """`results(file, ranks)`: what each rank's cases of a file in cases/ gave; ranks = 0 is plain Keras.
+
+    Of the cases only those run that were selected, with -k or by name.
+    """
     shared = _shared("tarantella_test_runner")
     folder = tmp_path_factory.mktemp("cases")
+    selected = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
 
     @functools.cache
     def run(file: str, ranks: int) -> list[dict[str, Any]]:
         out, script = str(folder / f"{file}.{ranks}"), HERE / "run_cases.py"
+        names = list(dict.fromkeys(p["name"] for p in selected if p.get("file") == file))
         if ranks:
-            ended = shared.run_ranks(ranks, script, file, out, "ranks", timeout=800)
+            ended = shared.run_ranks(ranks, script, file, out, "ranks", *names, timeout=800)
         else:
-            ended = shared.run([sys.executable, str(script), file, out, "plain"], timeout=800)
+            ended = shared.run([sys.executable, str(script), file, out, "plain", *names], timeout=800)
         files = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
         assert all(file.exists() for file in files), f"exit code {ended.code}\n{ended.err[-6000:]}"
         return [pickle.loads(file.read_bytes()) for file in files]

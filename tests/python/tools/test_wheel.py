@@ -1,0 +1,87 @@
+"""The wheels in dist/ (tools/wheel.sh): what they ask of the system, and what they bring into a process."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+WHEELS = sorted((Path(__file__).resolve().parents[3] / "dist").glob("tarantella-*.whl"))
+SYSTEM = re.compile(r"(libc\.so\.6|libm\.so\.6|lib(pthread|dl|rt|gcc_s)\.so\.\d|ld-linux-[\w-]+\.so\.\d)")
+
+
+@pytest.fixture(scope="module", params=WHEELS or [None], ids=lambda wheel: wheel.stem if wheel else "none")
+def wheel(request, tmp_path_factory) -> Path:
+    """A folder with what is in a wheel."""
+    if request.param is None:
+        pytest.skip("dist/ has no wheel: make wheel")
+    folder = tmp_path_factory.mktemp("wheel")
+    zipfile.ZipFile(request.param).extractall(folder)
+    return folder
+
+
+def binaries(wheel: Path) -> list[Path]:
+    found = [path for path in wheel.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+    names = {path.name.split(".")[0] for path in found}
+    assert names == {"_core", "libtarantella", "libtarantella_tensorflow", "tarantella"}
+    return found
+
+
+def readelf(option: str, path: Path) -> str:
+    return subprocess.run(["readelf", "--wide", option, path], capture_output=True, text=True, check=True).stdout
+
+
+def symbols(path: Path) -> list[tuple[str, bool, bool]]:
+    """Name (with its version), whether it is defined here, whether it may be missing."""
+    rows = [line.split() for line in readelf("--dyn-syms", path).splitlines()]
+    return [(row[7], row[6] != "UND", row[4] == "WEAK") for row in rows if len(row) > 7 and row[0][:-1].isdigit()]
+
+
+def test_it_links_to_the_system_alone(wheel):
+    """Neither to TensorFlow nor to MPI: they are found at run time. The C++ library is inside."""
+    for path in binaries(wheel):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("--dynamic", path))
+        others = [name for name in needed if not SYSTEM.fullmatch(name)]
+        assert others in ([], ["libtarantella.so"]), path.name
+
+
+def test_it_uses_no_c_interface_of_numpy(wheel):
+    for path in binaries(wheel):
+        assert b"_ARRAY_API" not in path.read_bytes(), path.name
+
+
+def test_an_old_glibc_serves(wheel):
+    """Symbols without a version would be missed only where they are missing."""
+    for path in binaries(wheel):
+        versions = re.findall(r"Name: GLIBC_(\d+)\.(\d+)", readelf("--version-info", path))
+        assert max((int(major), int(minor)) for major, minor in versions) <= (2, 28), path.name
+        undefined = [name for name, defined, weak in symbols(path) if not defined and not weak and "@" not in name]
+        assert [name for name in undefined if not re.match(r"tnt_|_?Py", name)] == [], path.name
+
+
+def test_it_shows_the_process_its_own_names_only(wheel):
+    """Functions of the C++ library inside would take the place of TensorFlow's; type descriptions are alike."""
+    own = re.compile(r"tnt_|PyInit__core$|_ZT[ISV]St")
+    for path in binaries(wheel):
+        if path.suffix == ".so":
+            assert [name for name, defined, _ in symbols(path) if defined and not own.match(name)] == [], path.name
+
+
+def test_its_name_says_what_it_is(wheel):
+    (core,) = wheel.glob("tarantella/_core.*.so")
+    (info,) = wheel.glob("*.dist-info/WHEEL")
+    (tag,) = re.findall(r"^Tag: (.*)$", info.read_text(), flags=re.MULTILINE)
+    python, abi, platform = tag.split("-")
+    assert platform.startswith("manylinux_2_28_")
+    assert (python, abi) == ("cp312", "abi3") if core.name == "_core.abi3.so" else abi == python
+    assert core.name == "_core.abi3.so" or f"cpython-{python[2:]}-" in core.name
+
+
+def test_the_machine_that_built_it_left_no_trace_in_what_it_asks_for(wheel):
+    (info,) = wheel.glob("*.dist-info/METADATA")
+    assert re.findall(r'^Requires-Dist: (.*); extra == "tensorflow"$', info.read_text(), flags=re.MULTILINE) == [
+        "tensorflow>=2.16"
+    ]

