@@ -123,7 +123,8 @@ main() {
   if ! is_current "requirements$extras" "$requirements"; then
     # shellcheck disable=SC2046 # one word a requirement
     # The build tools live in .venv, so that a second build is an incremental one.
-    stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",')
+    stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",') \
+      'cmake>=3.26; python_version >= "3.12"' # for the stable interface: see pyproject.toml
     stage requirements "Tarantella and what it needs: [$extras], TensorFlow being the largest" \
       "${pip[@]}" --no-build-isolation ".[$extras]"
     mark "requirements$extras" "$requirements"
