@@ -3,7 +3,7 @@
 
 #include <sys/random.h>
 
-char __libc_single_threaded = 0; // "there may be other threads"
+char __libc_single_threaded = 0;  // "there may be other threads"
 
 unsigned int arc4random(void) {
   unsigned int number;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Lint, the C++ tests (release and under each sanitizer), the Python tests. All of them run; any failure fails.
+# Lint, the C++ tests (release and under each sanitizer), the wheel under old and new frameworks, the Python tests. All of
+# them run; any failure fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -33,6 +34,8 @@ cpp() {
 
 step "lint" tools/lint.sh
 for preset in release asan ubsan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+
+step "compatibility" tools/compatibility.sh
 
 printf '\n=== Python tests\n'
 python -m pytest tests/python || failed+=("Python tests")

@@ -45,7 +45,10 @@ build_wheel() {
   LDFLAGS="-B$SYSTEM -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--allow-shlib-undefined" TARANTELLA_PORTABLE=1 \
     "$TOOLS/bin/uv" build --quiet --wheel --no-python-downloads --python "$1" --out-dir "$raw" \
     -C build-dir="$BUILD/{wheel_tag}" -C cmake.define.HWLOC_LIBRARY=OFF .
-  PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat -w dist "$raw"/*.whl
+  PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat -w dist "$raw"/*.whl \
+    >"$BUILD/auditwheel.log" 2>&1 || { cat "$BUILD/auditwheel.log" >&2; return 1; }
+  # shellcheck disable=SC2012 # our own names
+  echo "[wheel] dist/$(ls -t dist | head -n 1)"
 }
 
 mkdir -p "$BUILD"
