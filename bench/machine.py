@@ -1,0 +1,43 @@
+"""What a benchmark ran on: stored with every result, since only numbers of one machine and one run compare."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def _line(file: str, key: str) -> str:
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "unknown")
+
+
+def describe() -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "processor": _line("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": _line("/proc/meminfo", "MemTotal"),
+        "system": platform.platform(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def warn_if_busy(machine: dict[str, Any]) -> None:
+    """The load counts processes that ran in the last minute, so a build just before shows, too."""
+    if machine["load"] > 1:
+        print(f"[bench] the machine is busy (load {machine['load']:.1f}): only that it runs means anything", flush=True)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of the packages that are installed in this Python."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
