@@ -1,5 +1,8 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test wheel compatibility lint format clean
+.PHONY: help setup demo test bench wheel compatibility lint format clean
+
+# ROUNDS=1 is quicker; ALLREDUCE and TRAIN are options for the scripts in bench/ (they say which with --help).
+ROUNDS ?= 3
 
 help:
 	@echo "make setup    system packages, .venv, the built package: what is missing of them"
@@ -7,6 +10,7 @@ help:
 	@echo "make test     set up, then lint and every test"
 	@echo "make wheel    a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   that wheel under TensorFlow and Keras from the oldest to the nightly"
+	@echo "make bench    allreduce beside MPI, training beside the ceiling, as JSON and a page (ROUNDS=3)"
 	@echo "make lint     formatters, linters, type checker, include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -26,6 +30,12 @@ wheel:
 
 compatibility:
 	@tools/compatibility.sh
+
+bench:
+	@tools/setup.sh --bench
+	@.venv/bin/python bench/allreduce.py --rounds $(ROUNDS) $(ALLREDUCE)
+	@.venv/bin/python bench/train_step.py --rounds $(ROUNDS) $(TRAIN)
+	@.venv/bin/python bench/report.py
 
 lint:
 	@tools/setup.sh --dev

@@ -1,10 +1,11 @@
-"""Training steps of two ranks beside those of two silent processes: what does talking cost?
+"""Training steps of two ranks beside those of two silent processes, and of one rank beside plain Keras.
 
-The ceiling is two processes on the same cores, with the same input pipeline and settings, that do not communicate;
-the slower of the two counts. Variants are interleaved, so that a noisy machine hits all of them alike, and only
-ratios within one run mean anything. Minimum and median over rounds and epochs; everything is stored as JSON.
+What does talking cost? The ceiling is two processes on the same cores, with the same input pipeline and settings, that
+do not communicate; the slower of the two counts. What does Tarantella cost where there is nobody to talk to? There the
+ceiling is plain Keras without it. Rows are interleaved, so that a noisy machine hits all of them alike, and only ratios
+within one run mean anything. Minimum and median over rounds and epochs; everything is stored as JSON.
 
-    python bench/train_step.py --net lenet5 mlp --threshold 0 1024 4096
+    python bench/train_step.py --rows ranks --net lenet5 mlp --threshold 0 1024 4096
 """
 
 from __future__ import annotations
@@ -17,63 +18,113 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import machine
 
 WORKER = Path(__file__).with_name("train_worker.py")
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
 STEPS = {"lenet5": 200, "resnet20": 12, "mlp": 20}
+CEILING = {"lenet5": 0.95, "resnet20": 0.98, "mlp": 0.88}
+ALONE = 0.98
 
 
-def slowest(folder: Path) -> list[float]:
-    """By epoch: the slower process's seconds a step."""
-    ranks = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-    return [max(steps) for steps in zip(*ranks, strict=True)]
+class Row(NamedTuple):
+    """One command a process, up to the name of the network; what it is compared with, and the least ratio."""
+
+    commands: list[list[str]]
+    mode: str
+    silent: bool = False
+    ceiling: str = ""
+    goals: dict[str, float] | None = None
 
 
-def run(net: str, ranks: int, threshold: int | None, epochs: int) -> list[float]:
-    """Seconds a step: of silent processes if threshold is None, else of ranks that fuse `threshold` KB."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = [str(WORKER), net, "--steps", str(STEPS[net]), "--epochs", str(epochs), "--output", folder]
-        environment = {**os.environ, **ENVIRONMENT}
-        if threshold is None:
-            commands = [[sys.executable, *script, "--silent", str(rank), str(ranks)] for rank in range(ranks)]
-        else:
-            launcher = str(Path(sys.executable).with_name("tarantella"))
+def rows(options: argparse.Namespace) -> dict[str, Row]:
+    """By name; those that others are compared with come first."""
+    launcher = os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
+    ranks, alone = options.ranks, dict.fromkeys(STEPS, ALONE)
+    found = {}
+    if "ranks" in options.rows:
+        found["silent"] = Row([[sys.executable]] * ranks, "silent", silent=True)
+        for threshold in options.threshold:
             fusion = ["--fusion-threshold", str(threshold)] if threshold >= 0 else []
-            commands = [[launcher, "-n", str(ranks), "--no-gpu", *fusion, "--", *script]]
-        processes = [subprocess.Popen(command, env=environment) for command in commands]
-        codes = [process.wait() for process in processes]
+            name = f"{ranks} ranks" + (f", fusion {threshold} KB" if fusion else "")
+            command = [launcher, "-n", str(ranks), "--no-gpu", *fusion, "--"]
+            found[name] = Row([command], "tarantella", ceiling="silent", goals=CEILING)
+    if "alone" in options.rows:
+        found["plain Keras"] = Row([[sys.executable]], "plain")
+        found["no launcher"] = Row([[sys.executable]], "tarantella", ceiling="plain Keras", goals=alone)
+        found["-n 1"] = Row([[launcher, "-n", "1", "--no-gpu", "--"]], "tarantella", ceiling="plain Keras", goals=alone)
+    return found
+
+
+def run(name: str, row: Row, net: str, epochs: int) -> list[float]:
+    """By epoch: the slowest process's seconds a step."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        script = [str(WORKER), net, row.mode, f"--steps={STEPS[net]}", f"--epochs={epochs}", f"--output={folder}"]
+        commands = [[*command, *script] for command in row.commands]
+        if row.silent:
+            for rank, command in enumerate(commands):
+                command += ["--silent", str(rank), str(len(commands))]
+        log, environment = folder / "log", {**os.environ, **ENVIRONMENT}
+        with log.open("w") as out:
+            processes = [subprocess.Popen(command, env=environment, stdout=out, stderr=out) for command in commands]
+            codes = [process.wait() for process in processes]
         if any(codes):
-            raise SystemExit(f"{net} with threshold {threshold} failed; see above")
-        return slowest(Path(folder))
+            raise SystemExit(f"{net}, {name} failed:\n{log.read_text(errors='replace')}")
+        times = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
+        return [max(steps) for steps in zip(*times, strict=True)]
+
+
+def summarize(seconds: dict[str, list[float]], found: dict[str, Row], net: str) -> dict[str, dict[str, Any]]:
+    """By row: milliseconds a step, the share of its ceiling that it reaches, and the share that it must."""
+    kinds = {"minimum": min, "median": statistics.median}
+    summary: dict[str, dict[str, Any]] = {}
+    for name, row in found.items():
+        result: dict[str, Any] = {kind: 1e3 * of(seconds[name]) for kind, of in kinds.items()}
+        if row.goals:
+            ceiling = summary[row.ceiling]
+            result |= {"ceiling": row.ceiling, "goal": row.goals[net]}
+            result["share"] = {kind: ceiling[kind] / result[kind] for kind in kinds}
+        summary[name] = result
+    return summary
+
+
+def show(net: str, summary: dict[str, dict[str, Any]]) -> None:
+    for name, row in summary.items():
+        text = f"{net:9} {name:24} {row['minimum']:8.2f} / {row['median']:8.2f} ms a step"
+        if "share" in row:
+            least, middle = row["share"].values()
+            text += f"   of {row['ceiling']}: {least:.3f} / {middle:.3f} (goal {row['goal']})"
+        print(text, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--rows", nargs="+", choices=["ranks", "alone"], default=["ranks", "alone"])
     parser.add_argument("--threshold", nargs="+", type=int, default=[-1], help="KB; -1: the default")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--json", type=Path, default=Path("build/bench/train_step.json"))
     options = parser.parse_args()
-    results: dict[str, dict[str, list[float]]] = {}
+    where = machine.describe()
+    machine.warn_if_busy(where)
+    found = rows(options)
+    nets = {}
     for net in options.net:
-        variants = {"silent": None, **{f"fusion {t if t >= 0 else 'default'}": t for t in options.threshold}}
-        steps: dict[str, list[float]] = {name: [] for name in variants}
-        for _ in range(options.rounds):
-            for name, threshold in variants.items():
-                steps[name] += run(net, options.ranks, threshold, options.epochs)
-        results[net] = steps
-        ceiling = (min(steps["silent"]), statistics.median(steps["silent"]))
-        for name, seconds in steps.items():
-            least, middle = min(seconds), statistics.median(seconds)
-            print(
-                f"{net:9} {name:15} {least * 1e3:8.2f} / {middle * 1e3:8.2f} ms a step"
-                f"   of the ceiling: {ceiling[0] / least:.3f} / {ceiling[1] / middle:.3f}",
-                flush=True,
-            )
+        seconds: dict[str, list[float]] = {name: [] for name in found}
+        for number in range(1, options.rounds + 1):
+            for name, row in found.items():
+                print(f"[bench] {net}, round {number} of {options.rounds}: {name}", flush=True)
+                seconds[name] += run(name, row, net, options.epochs)
+        nets[net] = {"seconds": seconds, "summary": summarize(seconds, found, net)}
+        show(net, nets[net]["summary"])
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(results, indent=1))
+    versions = machine.versions("tarantella", "tensorflow", "tensorflow-cpu", "keras", "numpy")
+    options.json.write_text(json.dumps({"machine": where, "versions": versions, "nets": nets}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""One process of bench/train_step.py: trains a network and prints the seconds of each epoch's step as JSON.
+"""One process of bench/train_step.py: trains a network and writes the seconds of each epoch's step as JSON.
 
-Under the launcher it trains as a rank; with --silent R of N it is a process that talks to nobody, on the same
-rows, through the same input pipeline and settings, as rank R would.
+As `tarantella` it trains as a rank, or alone where no launcher started it. As `silent` it is a process that talks to
+nobody, on the same rows, through the same input pipeline and settings, as the rank would. As `plain` it is Keras
+without Tarantella, which is not even imported.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from typing import Any
 
 import keras
 import nets
-
-import tarantella as tnt
-from tarantella.data import arrays
+import numpy as np
 
 
 class Clock(keras.callbacks.Callback):
@@ -42,30 +41,53 @@ class Clock(keras.callbacks.Callback):
             self.steps.append((self._last - self._first) / (self._count - 1))
 
 
+def data(net: nets.Net, steps: int, size: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """x, y and the global batch size."""
+    batch = net.rows * size
+    return *nets.data(net, batch * steps), batch
+
+
+def plain(net: nets.Net, steps: int, **fit: Any) -> None:
+    x, y, batch = data(net, steps, 1)
+    net.model.fit(x, y, batch_size=batch, shuffle=False, **fit)
+
+
+def tarantella(net: nets.Net, steps: int, **fit: Any) -> None:
+    import tarantella as tnt
+
+    x, y, batch = data(net, steps, tnt.get_size())
+    tnt.Model(net.model).fit(x, y, batch_size=batch, shuffle=False, **fit)
+
+
+def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
+    from tarantella.data import arrays
+
+    x, y, batch = data(net, steps, size)
+    dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), rank, size)
+    net.model.fit(dataset.map(lambda micro_batch: micro_batch.data), **fit)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
+    parser.add_argument("mode", choices=["tarantella", "silent", "plain"])
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--silent", type=int, nargs=2, metavar=("RANK", "SIZE"))
-    parser.add_argument("--output", type=Path, required=True, help="a folder; this process writes RANK.json")
+    parser.add_argument("--silent", type=int, nargs=2, metavar=("RANK", "SIZE"), default=(0, 1))
+    parser.add_argument("--output", type=Path, required=True, help="a folder, which gets a file a process")
     options = parser.parse_args()
-    rank, size = options.silent or (tnt.get_rank(), tnt.get_size())
-    if options.silent:
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+    clock = Clock()
+    fit = {"epochs": options.epochs, "verbose": 0, "callbacks": [clock]}
+    if options.mode == "silent":  # before TensorFlow makes its threads
+        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.silent[0]]})
     keras.utils.set_random_seed(1)
     net = nets.NETS[options.net]()
     nets.compile_net(net)
-    batch = net.rows * size
-    x, y = nets.data(net, batch * options.steps)
-    clock = Clock()
-    fit = {"epochs": options.epochs, "verbose": 0, "callbacks": [clock]}
-    if options.silent:
-        dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), rank, size)
-        net.model.fit(dataset.map(lambda micro_batch: micro_batch.data), **fit)
+    if options.mode == "silent":
+        silent(net, options.steps, *options.silent, **fit)
     else:
-        tnt.Model(net.model).fit(x, y, batch_size=batch, shuffle=False, **fit)
-    (options.output / f"{rank}.json").write_text(json.dumps(clock.steps))
+        {"plain": plain, "tarantella": tarantella}[options.mode](net, options.steps, **fit)
+    (options.output / f"{os.getpid()}.json").write_text(json.dumps(clock.steps), encoding="utf-8")
 
 
 if __name__ == "__main__":

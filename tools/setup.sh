@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up what is missing, and is quick where nothing is: system packages, .venv, the built package in it.
-# Usage: tools/setup.sh [--dev]     (--dev adds the linters)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, --bench what draws the plots)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ readonly VENV="$PWD/.venv"
 readonly LOGS="$PWD/build/log"
 readonly SUMS="$VENV/.setup" # one file a stage: the checksum of what the stage was made from
 extras="tensorflow,test"
-[ "${1:-}" = --dev ] && extras="$extras,dev"
+case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
 
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
