@@ -133,6 +133,9 @@ def main() -> None:
     verdicts = judge(summary, options.sizes)
     print("\nmicroseconds, minimum / median; and how many times faster ours are than the best MPI and than vLLM:")
     print(table(summary, options.sizes), end="\n\n")
+    pace = [row["barrier"] for row in rows if row["row"] != "memcpy"]
+    if pace and max(pace) > 2 * min(pace):
+        say(f"word took {min(pace):.2f} to {max(pace):.2f} us from core to core: more rounds make the ratios surer")
     for verdict in verdicts:
         for kind in ("minimum", "median"):
             met = {True: "met", False: "MISSED", None: "not measured"}[verdict[kind]["met"]]

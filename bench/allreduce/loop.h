@@ -108,6 +108,13 @@ inline int iterations(size_t bytes) {
   return bytes <= 64 << 10 ? kMostIterations : bytes <= 1 << 20 ? 200 : bytes <= 16 << 20 ? 20 : 10;
 }
 
+template <class Work>
+double microseconds(Work work) {
+  auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
 class Loop {
  public:
   /// `size` may be 1: then there is nobody to wait for.
@@ -135,26 +142,33 @@ class Loop {
   void measure(const char* row, float* data, Allreduce allreduce) {
     for (size_t bytes : sizes_) {
       size_t count = bytes / sizeof(float);
+      double pace = barrier_median();
       shared_.wrong[rank_] = !right(data, count, allreduce);
       int timed = iterations(bytes), warm_up = timed / 10 + 2;
       std::vector<double> times(timed);
       for (int i = -warm_up; i < timed; ++i) {
         std::fill_n(data, count, rank_ + 1.0f);
         meet();
-        auto start = std::chrono::steady_clock::now();
-        allreduce(data, count);
-        std::chrono::duration<double, std::micro> passed = std::chrono::steady_clock::now() - start;
-        if (i >= 0) times[i] = passed.count();
+        double passed = microseconds([&] { allreduce(data, count); });
+        if (i >= 0) times[i] = passed;
         meet();
       }
       std::copy(times.begin(), times.end(), shared_.microseconds[rank_]);
       meet();
-      if (rank_ == 0) print(row, bytes, timed);
+      if (rank_ == 0) print(row, bytes, timed, pace);
       meet();
     }
   }
 
  private:
+  /// How long word takes from core to core just now.
+  double barrier_median() {
+    std::vector<double> times(201);
+    for (double& time : times) time = microseconds([this] { meet(); });
+    std::nth_element(times.begin(), times.begin() + 100, times.end());
+    return times[100];
+  }
+
   template <class Allreduce>
   bool right(float* data, size_t count, Allreduce allreduce) {
     for (size_t i = 0; i < count; ++i) data[i] = rank_ + 1 + i % 7;
@@ -166,7 +180,7 @@ class Loop {
     return true;
   }
 
-  void print(const char* row, size_t bytes, int timed) {
+  void print(const char* row, size_t bytes, int timed, double pace) {
     std::vector<double> slowest(timed);
     bool wrong = false;
     for (int rank = 0; rank < size_; ++rank) {
@@ -175,9 +189,9 @@ class Loop {
     }
     std::sort(slowest.begin(), slowest.end());
     std::printf(
-        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "correct": %s})"
+        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "barrier": %.3f, "correct": %s})"
         "\n",
-        row, bytes, timed, slowest.front(), slowest[timed / 2], wrong ? "false" : "true");
+        row, bytes, timed, slowest.front(), slowest[timed / 2], pace, wrong ? "false" : "true");
     std::fflush(stdout);
   }
 
