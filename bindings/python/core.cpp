@@ -287,6 +287,16 @@ class Context {
     checked([&] { return tnt_barrier(context_, ""); });
   }
 
+  void post(const std::string& name, uint32_t result) {
+    checked([&] { return tnt_post(open(), name.c_str(), result); });
+  }
+
+  uint32_t wait_posted(int rank, const std::string& name) {
+    uint32_t result = 0;
+    checked([&] { return tnt_wait_posted(open(), rank, name.c_str(), &result); });
+    return result;
+  }
+
   tnt_plan plan(const std::string& name, const std::vector<TensorSpec>& specs, size_t threshold) {
     std::vector<tnt_tensor> tensors;
     for (const auto& [tensor_name, dtype, shape] : specs) {
@@ -377,6 +387,8 @@ NB_MODULE(_core, m) {
       .def("allgatherv", &Context::allgatherv, "array"_a, "name"_a = "", "dtype"_a = nb::none())
       .def("alltoall", &Context::alltoall, "array"_a, "splits"_a, "name"_a = "", "dtype"_a = nb::none())
       .def("barrier", &Context::barrier)
+      .def("post", &Context::post, "name"_a, "result"_a)
+      .def("wait_posted", &Context::wait_posted, "rank"_a, "name"_a)
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)

@@ -130,6 +130,12 @@ TNT_API tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtyp
                                       tnt_reduction reduction, const char* name);
 /* Not collective. NULL is ignored. */
 TNT_API void tnt_buffer_release(tnt_buffer* buffer);
+/* Not collective, does not block: says that this rank has done what `name` names, with a result of its own choice. */
+TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result);
+/* One-sided: blocks until `rank` has posted `name` since this rank's last collective call, as often as this rank has
+ * waited for `name` since then. Earlier posts do not count, and `rank` waits for nobody. TNT_MISMATCH if `rank` goes on
+ * to another collective call without; it fails all ranks, as a lost `rank` does. */
+TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
 
 /* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of
  * `fusion_threshold` bytes (0: a bucket a tensor), filled from the last tensor to the first; a large tensor is cut. The tensors are compared

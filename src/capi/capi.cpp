@@ -251,6 +251,29 @@ tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype,
 }
 
 void tnt_buffer_release(tnt_buffer* buffer) { delete buffer; }
+tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto&) -> Status {
+      engine.group().post(name_of(name), result);
+      return {};
+    });
+  });
+}
+
+tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result) {
+  return on_context(context, [&](auto& engine) {
+    return engine.call([&](auto&) -> Status {
+      auto& group = engine.group();
+      if (rank < 0 || rank >= group.size() || rank == group.rank()) {
+        return invalid(tarantella::text("rank ", group.rank(), " cannot wait for a post of rank ", rank));
+      }
+      const auto posted = group.await_post(rank, name_of(name));
+      if (!posted.ok()) return posted.status();
+      *result = posted.value();
+      return {};
+    });
+  });
+}
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
                          size_t fusion_threshold, tnt_plan* plan) {

@@ -27,6 +27,12 @@ bool reached(const Word& word, uint32_t target) {
 
 size_t index_of(Wait kind) { return kind == Wait::kCall ? 0 : 1; }
 
+uint64_t key_of(const std::string& name) {
+  uint64_t key = 0xcbf29ce484222325;  // FNV-1a: the same in every process
+  for (const char each : name) key = (key ^ static_cast<uint8_t>(each)) * 0x100000001b3;
+  return key;
+}
+
 const char* name_of(Wait kind) { return kind == Wait::kCall ? "a blocking call" : "gradients"; }
 
 }  // namespace
@@ -118,6 +124,34 @@ Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
   }
   auto region = link_->map(bytes);
   return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
+}
+
+void Group::post(const std::string& name, uint32_t value) {
+  Board& board = seat(rank()).board;
+  board.post(key_of(name), value, step_);
+  link_->wake(board.count());
+}
+
+Result<uint32_t> Group::await_post(int from, const std::string& name) {
+  TNT_RETURN_IF_ERROR(failure());
+  if (awaited_step_ != step_) awaited_.clear();
+  awaited_step_ = step_;
+  const uint32_t nth = ++awaited_[name];
+  const uint64_t key = key_of(name);
+  Seat& other = seat(from);
+  Watch watch(*this, Wait::kCall, name);
+  while (true) {
+    const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
+    const bool went_on = reached(other.step, step_ + 1);  // looked at first: a post comes before the step
+    if (const auto value = other.board.find(key, step_, nth)) return *value;
+    if (went_on) {
+      return fail(
+          {Code::kMismatch, text("rank ", rank(), " waits in ", name, ": rank ", from,
+                                 " goes on without it; call it on every rank, or on rank ", from, " alone")});
+    }
+    link_->sleep(other.board.count(), seen, kSlice);
+    TNT_RETURN_IF_ERROR(watch.check(from));
+  }
 }
 
 Status Group::fail(const Status& status) {

@@ -3,6 +3,7 @@
 // for the dead, and the one first cause when something fails.
 
 #include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/board.h"
 #include "transport/link.h"
 
 namespace tarantella::collective {
@@ -73,6 +75,13 @@ class Group : public std::enable_shared_from_this<Group> {
     if (spin(word, target)) return {};
     return sleep_until(rank, word, target, describe());
   }
+  /// Not collective, does not block. Says that this rank has done what `name` names, and how it ended.
+  void post(const std::string& name, uint32_t value);
+
+  /// One-sided: blocks until `from` has posted `name` since this rank's last collective call, as often as this
+  /// rank has waited for it since then; what it posted earlier does not count. Returns what it posted.
+  /// kMismatch where `from` goes on to another call instead. One thread at a time with the collective calls.
+  Result<uint32_t> await_post(int from, const std::string& name);
 
   /// Ends the job's communication with `status` unless it has failed before; returns the first cause.
   /// Thread-safe, does not block; every wait of every rank returns that status within its next slice.
@@ -105,6 +114,7 @@ class Group : public std::enable_shared_from_this<Group> {
     Word bell_sleepers;
     alignas(64) std::array<Word, 2> waiting;  ///< by Wait kind: how many waits of that kind
     Word heartbeat;
+    alignas(64) Board board;
   };
   struct Failure {
     Word state;  ///< 0 none, 1 being written, 2 there
@@ -127,6 +137,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Seat* const seats_;
   Duration limit_;  ///< options_.start_timeout at first, then options_.timeout
   uint32_t step_ = 0;
+  uint32_t awaited_step_ = 0;
+  std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_step_
   bool own_cores_ = false;
 };
 

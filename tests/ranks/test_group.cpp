@@ -33,6 +33,44 @@ TEST_P(Groups, TheFirstCauseWins) {
   });
 }
 
+TEST_P(Groups, WaitForWhatOneRankPosts) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    for (uint32_t round = 0; round < 50; ++round) {
+      if (rank == 0) {
+        group.value()->post("alone", 1);  // nobody waits for it
+        for (uint32_t i = 0; i < 2; ++i) group.value()->post("file", 10 * round + i);
+      } else {
+        for (uint32_t i = 0; i < 2; ++i) {
+          const auto posted = group.value()->await_post(0, "file");
+          ASSERT_TRUE(posted.ok()) << posted.status().message();
+          ASSERT_EQ(posted.value(), 10 * round + i);  // those of earlier rounds do not count
+        }
+      }
+      ASSERT_TRUE(group.value()->sync("round").ok());
+    }
+  });
+}
+
+TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    if (rank == 0) {
+      group.value()->post("file", 0);
+      EXPECT_TRUE(group.value()->sync("first").ok());
+      EXPECT_EQ(group.value()->sync("second").code(), Code::kMismatch);
+    } else {
+      ASSERT_TRUE(group.value()->sync("first").ok());
+      const auto posted = group.value()->await_post(0, "file");
+      EXPECT_EQ(posted.status().code(), Code::kMismatch);
+      EXPECT_NE(posted.status().message().find("waits in file: rank 0 goes on without it"), std::string::npos)
+          << posted.status().message();
+    }
+  });
+}
+
 TEST_P(Groups, EndAWaitForARankThatLeft) {
   world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
     auto group = Group::create(std::move(link), world_.options());

@@ -1,0 +1,56 @@
+#pragma once
+// Where a rank writes what it has done, for others to wait for without its help.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "transport/link.h"
+
+namespace tarantella::collective {
+
+/// Lies in shared memory, zeroed at first. One writer; any number of readers at any time.
+class Board {
+ public:
+  /// Entries that are kept. A reader that finds none but newer ones takes its own for written.
+  static constexpr uint32_t kEntries = 64;
+
+  /// Writes that `key` was done with `value`, after the writer's `step`-th meeting with the others.
+  void post(uint64_t key, uint32_t value, uint32_t step) {
+    Entry& entry = entries_[count_.load(std::memory_order_relaxed) % kEntries];
+    entry.key.store(key, std::memory_order_relaxed);
+    entry.value.store(value, std::memory_order_relaxed);
+    entry.step.store(step, std::memory_order_release);
+    count_.fetch_add(1, std::memory_order_seq_cst);
+  }
+
+  /// The value of the `nth` entry (from 1) for `key` at `step` or later, if there is one.
+  std::optional<uint32_t> find(uint64_t key, uint32_t step, uint32_t nth) const {
+    const uint32_t end = count_.load(std::memory_order_seq_cst);
+    bool lost = end >= kEntries;
+    for (uint32_t i = end >= kEntries ? end - kEntries : 0; i != end; ++i) {
+      const Entry& entry = entries_[i % kEntries];
+      const bool recent = static_cast<int32_t>(entry.step.load(std::memory_order_acquire) - step) >= 0;
+      lost = lost && recent;
+      if (recent && entry.key.load(std::memory_order_relaxed) == key && --nth == 0) {
+        return entry.value.load(std::memory_order_relaxed);
+      }
+    }
+    return lost ? std::optional<uint32_t>(0) : std::nullopt;
+  }
+
+  /// Changes with every post.
+  transport::Word& count() { return count_; }
+
+ private:
+  struct Entry {
+    std::atomic<uint64_t> key;
+    std::atomic<uint32_t> value;
+    transport::Word step;
+  };
+  transport::Word count_;
+  std::array<Entry, kEntries> entries_;
+};
+
+}  // namespace tarantella::collective
