@@ -22,6 +22,7 @@ from ._strategy import ParallelStrategy
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from . import keras, models
     from ._errors import Error, MismatchError, PeerLostError, TimeoutError
     from .collectives import (
         Allgatherv,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
         TensorBroadcaster,
     )
     from .keras.loops import broadcast_variables, distributed_optimizer
-    from .keras.model import Model
+    from .keras.model import Model, Sequential
 
 __all__ = [
     "Allgatherv",
@@ -48,6 +49,7 @@ __all__ = [
     "ParallelStrategy",
     "PeerLostError",
     "ReductionOp",
+    "Sequential",
     "TensorAllgatherer",
     "TensorAllreducer",
     "TensorBroadcaster",
@@ -63,8 +65,11 @@ __all__ = [
     "init",
     "is_group_master_rank",
     "is_master_rank",
+    "keras",
+    "models",
 ]
 
+_MODULES = ("keras", "models")
 _LAZY = {
     "Allgatherv": ".collectives",
     "Allreduce": ".collectives",
@@ -78,6 +83,7 @@ _LAZY = {
     "MismatchError": "._errors",
     "Model": ".keras.model",
     "PeerLostError": "._errors",
+    "Sequential": ".keras.model",
     "TimeoutError": "._errors",
     "broadcast_variables": ".keras.loops",
     "distributed_optimizer": ".keras.loops",
@@ -87,6 +93,8 @@ _seeds.arrange()
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name], __name__), name)

@@ -131,6 +131,7 @@ Status Exchange::advance(const Call& call) {
     mine.name_hash = mine.header.hash;
   }
   TNT_RETURN_IF_ERROR(group_.failure());
+  group_.meet();
   group_.publish(mine.round, round_);
   const auto describe = [&mine] { return mine.header.describe(mine.name.data()); };
   for (int other = 0; other < group_.size(); ++other) {

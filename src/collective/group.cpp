@@ -62,6 +62,7 @@ Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transp
 
 Status Group::sync(const std::string& what) {
   TNT_RETURN_IF_ERROR(failure());
+  meet();
   const uint32_t target = ++step_;
   publish(seat(rank()).step, target);
   for (int other = 0; other < size(); ++other) {
@@ -128,22 +129,22 @@ Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
 
 void Group::post(const std::string& name, uint32_t value) {
   Board& board = seat(rank()).board;
-  board.post(key_of(name), value, step_);
+  board.post(key_of(name), value, meetings_);
   link_->wake(board.count());
 }
 
 Result<uint32_t> Group::await_post(int from, const std::string& name) {
   TNT_RETURN_IF_ERROR(failure());
-  if (awaited_step_ != step_) awaited_.clear();
-  awaited_step_ = step_;
+  if (awaited_meeting_ != meetings_) awaited_.clear();
+  awaited_meeting_ = meetings_;
   const uint32_t nth = ++awaited_[name];
   const uint64_t key = key_of(name);
   Seat& other = seat(from);
   Watch watch(*this, Wait::kCall, name);
   while (true) {
     const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
-    const bool went_on = reached(other.step, step_ + 1);  // looked at first: a post comes before the step
-    if (const auto value = other.board.find(key, step_, nth)) return *value;
+    const bool went_on = reached(other.meetings, meetings_ + 1);  // looked at first: a post comes before it
+    if (const auto value = other.board.find(key, meetings_, nth)) return *value;
     if (went_on) {
       return fail(
           {Code::kMismatch, text("rank ", rank(), " waits in ", name, ": rank ", from,

@@ -60,6 +60,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Collective, one thread at a time: zeroed memory that all ranks see, or kOutOfMemory on all of them.
   Result<transport::Region> map(size_t bytes, const std::string& what);
 
+  /// Counts one more collective call, for await_post(); part of every one.
+  void meet() { seat(rank()).meetings.store(++meetings_, std::memory_order_release); }
+
   /// Sets `word`, in memory that all ranks see, which only this rank sets: ever further, by wrapping around. What it
   /// wrote before is visible to whoever await()s it. Thread-safe, does not block.
   void publish(Word& word, uint32_t value) {
@@ -107,6 +110,7 @@ class Group : public std::enable_shared_from_this<Group> {
   friend class Watch;
 
   struct alignas(64) Seat {
+    Word meetings;
     Word step;
     Word sleepers;  ///< on any word that this rank publishes
     std::array<std::atomic<uint64_t>, 2> value;
@@ -137,8 +141,9 @@ class Group : public std::enable_shared_from_this<Group> {
   Seat* const seats_;
   Duration limit_;  ///< options_.start_timeout at first, then options_.timeout
   uint32_t step_ = 0;
-  uint32_t awaited_step_ = 0;
-  std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_step_
+  uint32_t meetings_ = 0;
+  uint32_t awaited_meeting_ = 0;
+  std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_meeting_
   bool own_cores_ = false;
 };
 

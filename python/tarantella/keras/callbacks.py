@@ -1,43 +1,171 @@
-"""Which callbacks run on which rank."""
+"""Which callbacks run on which rank, and what they see.
+
+Keras's callbacks that write or send run on the master; all others, the user's own too, run on every rank. Logs are
+global at the end of an epoch and of an evaluation; after a single batch they are the rank's own. `Callback` chooses
+otherwise. A callback may be given to some ranks only; where one of them asks to stop, all ranks stop.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Any
 
 import keras
-import numpy as np
+from keras import tree
 
-from .._runtime import context, is_master_rank
+from .._environment import flag, prints_output
+from .._runtime import get_rank, is_master_rank
+from . import lockstep, sync
 
-# They write files or send reports: once, by the master. All others run on all ranks.
-_MASTER_ONLY = ("CSVLogger", "ModelCheckpoint", "RemoteMonitor", "TensorBoard")
+__all__ = ["Callback"]
 
-
-class _TerminateOnNaN(keras.callbacks.TerminateOnNaN):
-    """Stops all ranks after the batch in which the first of them sees a NaN: one small exchange a batch."""
-
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_batch_end(batch, logs)
-        mine = np.array([self.model.stop_training], np.int32)
-        if context().allreduce(mine, "stop on NaN")[0] > 0:
-            self.model.stop_training = True
+_WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 
 
-def for_this_rank(callbacks: Any) -> Any:
-    """The user's callbacks as this rank runs them. Raises NotImplementedError for those that cannot run yet."""
-    if callbacks is None or isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    every = [_ready(each) for each in (callbacks if isinstance(callbacks, (list, tuple)) else [callbacks])]
-    if is_master_rank():
-        return every
-    kinds = tuple(getattr(keras.callbacks, name) for name in _MASTER_ONLY)
-    return [callback for callback in every if not isinstance(callback, kinds)]
+def _is_one_of(callback: Any, *names: str) -> bool:
+    """Whether it is one of these callbacks of Keras, or a subclass of one. Not all Keras versions have them all."""
+    return any(kind.__module__.startswith("keras.") and kind.__name__ in names for kind in type(callback).__mro__)
 
 
-def _ready(callback: Any) -> Any:
-    if isinstance(callback, keras.callbacks.BackupAndRestore):
-        raise NotImplementedError(
-            "BackupAndRestore is not available on several ranks yet: ranks would restore different weights; "
-            "use ModelCheckpoint, and load_weights before fit"
+class Callback(keras.callbacks.Callback):
+    """Chooses for one callback what it sees and where it runs. With one rank it changes nothing."""
+
+    def __init__(self, keras_callback: Any, aggregate_logs: bool = True, run_on_all_ranks: bool | None = None) -> None:
+        """With `aggregate_logs` the callback sees global logs after every batch too, at the cost of an exchange and
+        of computing all metrics after every batch; without, the rank's own, as if it were not wrapped.
+        `run_on_all_ranks` is True for every rank, False for the master only; None, the default, is False for
+        Keras's callbacks that write or send and True for others. TensorBoard on all ranks writes to the folders
+        rank_0, rank_1, … in its log_dir.
+
+        Raises TypeError for anything but a Keras callback, ValueError for BackupAndRestore on all ranks, which
+        would overwrite each other's backup.
+        """
+        super().__init__()
+        if not isinstance(keras_callback, keras.callbacks.Callback):
+            raise TypeError(f"Callback needs a keras.callbacks.Callback (got {type(keras_callback).__name__})")
+        if isinstance(keras_callback, (Callback, keras.callbacks.CallbackList)):
+            raise ValueError("Callback needs a single callback of Keras or your own, not one that is wrapped already")
+        if run_on_all_ranks and _is_one_of(keras_callback, "BackupAndRestore"):
+            raise ValueError(
+                "BackupAndRestore cannot run on all ranks: they would overwrite each other's backup; leave "
+                "run_on_all_ranks out, and the master writes while all ranks restore"
+            )
+        self.keras_callback = keras_callback
+        self.aggregate_logs = aggregate_logs
+        self.run_on_all_ranks = (
+            not _is_one_of(keras_callback, *_WRITING) if run_on_all_ranks is None else run_on_all_ranks
         )
-    return _TerminateOnNaN() if type(callback) is keras.callbacks.TerminateOnNaN else callback
+        self.global_logs: lockstep.GlobalLogs | None = None
+
+    def set_model(self, model: Any) -> None:
+        self.keras_callback.set_model(model)
+
+    def set_params(self, params: Any) -> None:
+        self.keras_callback.set_params(params)
+
+    @property
+    def model(self) -> Any:
+        return self.keras_callback.model
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.keras_callback.on_train_batch_end(batch, self._seen(logs))
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.keras_callback.on_test_batch_end(batch, self._seen(logs))
+
+    def _seen(self, logs: Any) -> Any:
+        return logs if self.global_logs is None else dict(self.global_logs.logs)
+
+
+def _forwarded(name: str) -> Any:
+    def forward(self: Callback, *args: Any, **kwargs: Any) -> None:
+        getattr(self.keras_callback, name)(*args, **kwargs)
+
+    return forward
+
+
+for _name in dir(keras.callbacks.Callback):
+    if _name.startswith("on_") and _name not in vars(Callback):
+        setattr(Callback, _name, _forwarded(_name))
+
+
+def for_this_rank(callbacks: Any) -> list[Any]:
+    """Those of the user's callbacks that run on this rank."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return [each for each in tree.flatten(callbacks or []) if each is not None and _runs_here(each)]
+
+
+def _runs_here(callback: Any) -> bool:
+    inner = _inner(callback)
+    if isinstance(inner, keras.callbacks.ProgbarLogger):
+        return prints_output()
+    everywhere = callback.run_on_all_ranks if isinstance(callback, Callback) else not _is_one_of(inner, *_WRITING)
+    if isinstance(inner, keras.callbacks.TensorBoard):
+        everywhere = everywhere or flag("TNT_TENSORBOARD_ON_ALL_DEVICES")
+        own = f"rank_{get_rank()}"
+        if everywhere and os.path.basename(inner.log_dir) != own:
+            inner.log_dir = os.path.join(inner.log_dir, own)
+    return everywhere or is_master_rank()
+
+
+def arrange(model: Any, callbacks: Any) -> list[Any]:
+    """This rank's callbacks, amid those that the ranks need to stay together. Collective: ranks may differ.
+
+    Raises ValueError on all ranks if two of them would write the same file.
+    """
+    mine = for_this_rank(callbacks)
+    inner = [_inner(each) for each in mine]
+    needs = {
+        "restores": any(_is_one_of(each, "BackupAndRestore") for each in inner),
+        "stops": any(_may_stop_after_a_batch(each) for each in inner),
+        "saves": any(isinstance(getattr(each, "save_freq", None), int) for each in inner),
+        "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
+        "paths": [path for each in inner if _is_one_of(each, *_WRITING) for path in _paths(each)],
+    }
+    everyone = [json.loads(each) for each in sync.gather_bytes(json.dumps(needs).encode())]
+    paths = [path for each in everyone for path in set(each.pop("paths"))]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ValueError(f"several ranks would write {twice!r}; put tarantella.get_rank() into the path")
+    wanted = {need for each in everyone for need, is_wanted in each.items() if is_wanted}
+    first: list[Any] = [lockstep.AverageBeforeSaving(inner)] if "saves" in wanted else []
+    if "aggregates" in wanted:
+        first.append(lockstep.GlobalLogs())
+    for each in mine:
+        if isinstance(each, Callback):
+            each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
+    return [*first, *mine, lockstep.Agreement("restores" in wanted, "stops" in wanted)]
+
+
+def arrange_to_predict(callbacks: Any) -> list[Any]:
+    """This rank's callbacks for predict. Not collective."""
+    mine = for_this_rank(callbacks)
+    return [lockstep.OwnOutputs(), *mine] if mine else []
+
+
+def _inner(callback: Any) -> Any:
+    return callback.keras_callback if isinstance(callback, Callback) else callback
+
+
+def _overrides(callback: Any, *names: str) -> bool:
+    default = keras.callbacks.Callback
+    return any(getattr(getattr(callback, name), "__func__", None) is not getattr(default, name) for name in names)
+
+
+def _sees_batches(callback: Callback) -> bool:
+    return _overrides(callback.keras_callback, "on_batch_end", "on_train_batch_end", "on_test_batch_end")
+
+
+def _may_stop_after_a_batch(callback: Any) -> bool:
+    """TerminateOnNaN does, from logs of its rank; a user's own callback may, from whatever it knows."""
+    if _is_one_of(callback, "TerminateOnNaN"):
+        return True
+    own = not type(callback).__module__.startswith("keras.") or _is_one_of(callback, "LambdaCallback")
+    return own and _overrides(callback, "on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def _paths(callback: Any) -> list[str]:
+    names = ("filepath", "filename", "log_dir", "directory")
+    return [os.fspath(getattr(callback, name)) for name in names if getattr(callback, name, None) is not None]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from .. import _runtime
 
 
-def in_order(outputs: Any, positions: NDArray[np.int64]) -> Any:
-    """All rows of all ranks, on every rank, for any structure of arrays. Collective.
+def in_order(outputs: Any, positions: NDArray[np.int64], everywhere: bool) -> Any:
+    """All rows of all ranks, for any structure of arrays, or None but on the master. Collective.
 
     `positions` has one entry a row of this rank, -1 for rows that only fill up; they are dropped.
     """
@@ -20,7 +20,9 @@ def in_order(outputs: Any, positions: NDArray[np.int64]) -> Any:
     places = _rows(positions, counts)
     kept = np.flatnonzero(places >= 0)
     order = kept[np.argsort(places[kept], kind="stable")]
-    return tree.map_structure(lambda leaf: _rows(leaf, counts)[order], outputs)
+    here = everywhere or _runtime.is_master_rank()
+    gathered = tree.map_structure(lambda leaf: _rows(leaf, counts)[order if here else []], outputs)
+    return gathered if here else None
 
 
 def _rows(array: Any, counts: NDArray[np.int64]) -> NDArray[Any]:

@@ -69,6 +69,13 @@ def hooked(owner: Any, name: str) -> bool:
     return hasattr(vars(owner).get(name), "_tarantella_original")
 
 
+def original(owner: Any, name: str) -> Callable[..., Any]:
+    """The method of this very object, without our hook."""
+    method = getattr(owner, name)
+    unhooked: Callable[..., Any] = getattr(method, "_tarantella_original", method)
+    return unhooked
+
+
 def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
     """Puts `make(original)` in the place of a method of this object, once. True if it was put now."""
     if hooked(owner, name):

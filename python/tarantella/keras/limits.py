@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from .. import _log
+from . import metrics
 
 
 def say(model: Any) -> None:
@@ -19,12 +20,15 @@ def say(model: Any) -> None:
             "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
-    every = [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
-    own = [metric.name for metric in every if not type(metric).__module__.startswith("keras.")]
+    own = [
+        metric.name
+        for metric in metrics.single(model)
+        if not type(metric).__module__.startswith("keras.") and not hasattr(metric, "tnt_combine")
+    ]
     if own:
         _log.warn_once(
-            f"{_list(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals "
-            "but not for maxima or means"
+            f"{_list(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
+            "where it is not, say how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
     if any(v.name == "seed_generator_state" for v in model.variables):
         _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")

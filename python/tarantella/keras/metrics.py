@@ -1,18 +1,38 @@
-"""Global results of metrics: the states of all ranks are summed, never their results averaged."""
+"""Global results of metrics: the states of all ranks are brought together, never their results averaged.
+
+States are summed, in float64, which is right for all metrics of Keras (but see `limits`) and for every own metric
+that counts or adds up. One whose state combines in another way says so in its attribute `tnt_combine`:
+
+- "sum", "max" or "min", for all variables;
+- a dict of these by the names of the variables, where those that it leaves out are summed;
+- a function, or a method, of the list of the ranks' states, each a dict of float64 arrays by the names of the
+  variables; it returns one such dict.
+
+    class Largest(keras.metrics.Metric):
+        tnt_combine = "max"
+
+Once fit and evaluate have ended an epoch, the metric objects hold the global state on every rank. Training exchanges
+nothing for metrics before the end of an epoch.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
 import numpy as np
-from keras import tree
+from keras import ops
+from numpy.typing import NDArray
 
 from .. import _log, _runtime
 from ..data.shares import MicroBatch, PaddedMicroBatch
-from . import checks, hooks, sync
+from . import checks, flat, hooks, sync
+
+_OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
 class Phase(enum.Enum):
@@ -44,51 +64,107 @@ def loss_trackers(model: Any) -> list[Any]:
     return [tracker for tracker in [total, *parts] if tracker is not None]
 
 
+def single(model: Any) -> list[Any]:
+    """The model's metrics, those given to compile one by one."""
+    return [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
+
+
 def install(model: Any) -> None:
-    """Hooks the places where a Keras model asks for results. Idempotent."""
-    hooks.hook(model, "get_metrics_result", lambda original: _get_metrics_result(model, original))
+    """Hooks the places where a Keras model asks for results. Idempotent. Raises ValueError for a bad tnt_combine."""
     hooks.hook(model, "_get_metrics_result_or_logs", lambda original: _result_or_logs(model, original))
     hooks.hook(model, "evaluate", _evaluate)
+    trackers = loss_trackers(model)
+    for metric in single(model):
+        _rules(metric)
+        if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
+            hooks.hook(metric, "update_state", _scalars_by_share)
+        if type(metric) is keras.metrics.MeanMetricWrapper:
+            hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
 
 
-def _get_metrics_result(model: Any, original: Callable[[], Any]) -> Callable[[], Any]:
-    def get_metrics_result() -> Any:
-        # Within a step the results are those of this rank: an exchange a batch would cost too much.
-        if _phase is Phase.NONE or hooks.current() is not None:
-            return original()
+def _scalars_by_share(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows."""
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        step = hooks.current()
+        if step is not None and sample_weight is None and len(np.shape(values)) == 0:
+            sample_weight = step.share(ops.convert_to_tensor(values).dtype)
+        return original(values, sample_weight=sample_weight)
+
+    return update_state
+
+
+def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """As above, for a user's function of one batch that may return its mean rather than a value a row."""
+
+    def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        step = hooks.current()
+        if step is None or sample_weight is not None:
+            return original(y_true, y_pred, sample_weight=sample_weight)
+        function, scalar = metric._fn, []
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            values = function(*args, **kwargs)
+            scalar.append(len(np.shape(values)) == 0)
+            return values
+
+        before = [variable + 0 for variable in metric.variables]  # the value, not the variable
+        metric._fn = noting
+        try:
+            result = original(y_true, y_pred)
+        finally:
+            metric._fn = function
+        if scalar[-1]:
+            for variable, old in zip(metric.variables, before, strict=True):
+                variable.assign(old + (variable - old) * step.share(variable.dtype))
+        return result
+
+    return update_state
+
+
+def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Keras asks for it once an epoch or evaluation: then the ranks bring their states together, for good."""
+
+    def result_or_logs(logs: Any) -> Any:
+        if _phase is Phase.NONE:
+            return original(logs)
         checks.same_data(model)
         if _phase is Phase.FIT:
             sync.average_statistics(model)
             checks.same_weights(model)
-        with _global_state(model.metrics_variables):
-            # A metric may return its very variable, which is this rank's again in a moment.
-            return tree.map_structure(_number, original())
-
-    return get_metrics_result
-
-
-def _number(result: Any) -> Any:
-    value = np.array(result)
-    return float(value) if value.ndim == 0 else value
-
-
-def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Results at the end of an epoch, or the last batch's logs where a user's own step returns no metrics."""
-
-    def result_or_logs(logs: Any) -> Any:
-        results = original(logs)
-        if _phase is Phase.NONE or results is not logs or not logs:
-            return results
-        _log.warn_once(
-            f"{', '.join(map(str, logs))} (logs of the model's own step, not its metrics): the last batch's values are "
-            "averaged over the ranks, which differs from one process's; return self.get_metrics_result() instead"
-        )
-        values = {name: np.asarray(value, np.float64) for name, value in logs.items()}
-        total = _runtime.context().allreduce(np.concatenate([v.ravel() for v in values.values()]), "logs")
-        means = iter(np.split(total / _runtime.get_size(), np.cumsum([v.size for v in values.values()])[:-1]))
-        return {name: _number(next(means).reshape(value.shape)) for name, value in values.items()}
+        _combine(model)
+        return _results(original, logs)
 
     return result_or_logs
+
+
+def _results(original: Callable[[Any], Any], logs: Any) -> Any:
+    """The results of the metrics, or the last batch's logs where a user's own step returns none."""
+    results = original(logs)
+    if results is not logs or not logs:
+        return results
+    _log.warn_once(
+        f"{', '.join(map(str, logs))} (logs of the model's own step, not its metrics): the last batch's values are "
+        "averaged over the ranks, which differs from one process's; return self.get_metrics_result() instead"
+    )
+    values = [np.asarray(value) for value in logs.values()]
+    total = _runtime.context().allreduce(flat.join(values, np.float64), "logs")
+    means = flat.cut(total / _runtime.get_size(), values)
+    return {name: mean if mean.ndim else float(mean) for name, mean in zip(logs, means, strict=True)}
+
+
+def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
+    """What one process would log now, within an epoch; the metrics go on from this rank's state. Collective."""
+    original = hooks.original(model, "_get_metrics_result_or_logs")
+    variables = model.metrics_variables
+    local = [np.array(variable) for variable in variables]
+    _combine(model)
+    try:
+        results = _results(original, logs)
+        return {name: value if np.ndim(value) else float(value) for name, value in results.items()}
+    finally:
+        for variable, value in zip(variables, local, strict=True):
+            variable.assign(value)
 
 
 def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,22 +178,55 @@ def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
     return evaluate
 
 
-@contextlib.contextmanager
-def _global_state(variables: list[Any]) -> Iterator[None]:
-    """Within it, the variables hold their sums over the ranks. Collective."""
-    local = [np.asarray(variable) for variable in variables]
-    if not local:
-        yield
-        return
-    flat = np.concatenate([value.astype(np.float64).ravel() for value in local])
-    total = _runtime.context().allreduce(flat, "metrics")
-    start = 0
-    for variable, value in zip(variables, local, strict=True):
-        part = total[start : start + value.size].reshape(value.shape)
-        variable.assign(part.astype(value.dtype))
-        start += value.size
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, local, strict=True):
-            variable.assign(value)
+def _combine(model: Any) -> None:
+    """Gives the metrics of all ranks the global state. Collective."""
+    metrics = single(model)
+    own = [metric for metric in metrics if _rules(metric) is not None]
+    theirs = {id(variable) for metric in own for variable in metric.variables}
+    summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
+    if summed:
+        total = _runtime.context().allreduce(flat.join(summed, np.float64), "metrics")
+        _assign(summed, flat.cut(total, summed))
+    for metric in own:
+        names = [variable.name for variable in metric.variables]
+        everyone = _runtime.context().allgather(flat.join(metric.variables, np.float64), f"metric {metric.name}")
+        states = [dict(zip(names, flat.cut(row, metric.variables), strict=True)) for row in everyone]
+        state = _apply(metric, names, states)
+        _assign(metric.variables, [np.asarray(state[name]) for name in names])
+
+
+def _assign(variables: list[Any], values: list[NDArray[Any]]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value.astype(np.asarray(variable).dtype))
+
+
+def _rules(metric: Any) -> Any:
+    """The metric's `tnt_combine`, or None where its states are summed."""
+    rules = getattr(metric, "tnt_combine", None)
+    operations = [rules] if isinstance(rules, str) else rules.values() if isinstance(rules, dict) else []
+    if not all(operation in _OPERATIONS for operation in operations) or not (
+        rules is None or callable(rules) or isinstance(rules, (str, dict))
+    ):
+        raise ValueError(
+            f"tnt_combine of the metric {metric.name!r} must be 'sum', 'max' or 'min', a dict of these by the names "
+            f"of its variables, or a function of the ranks' states (got {rules!r})"
+        )
+    return rules
+
+
+def _apply(metric: Any, names: list[str], states: list[dict[str, Any]]) -> dict[str, Any]:
+    rules = _rules(metric)
+    if isinstance(rules, str):
+        rules = dict.fromkeys(names, rules)
+    unknown = sorted(set(rules) - set(names)) if isinstance(rules, dict) else []
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(
+            f"tnt_combine of the metric {metric.name!r} needs the names of its variables, each another one: they are "
+            f"{', '.join(names)}{f' and not {unknown[0]}' if unknown else ''}"
+        )
+    if not isinstance(rules, dict):
+        state: dict[str, Any] = rules(states)
+        return state
+    return {
+        name: _OPERATIONS[rules.get(name, "sum")](np.stack([state[name] for state in states]), axis=0) for name in names
+    }

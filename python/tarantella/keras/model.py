@@ -8,7 +8,8 @@ from typing import Any
 import keras
 
 from .. import _log, _runtime, _strategy
-from . import session
+from .._environment import prints_output
+from . import files, session
 from .feeding import check_size
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
@@ -32,8 +33,7 @@ class Model:
         that is not available yet.
         """
         strategy = _strategy.check(parallel_strategy)
-        if type(model) is Model:
-            model = model.keras_model
+        model = plain(model)
         _check_kind(model)
         _runtime.init()
         if _runtime.get_size() > 1 and keras.backend.backend() != "tensorflow":
@@ -170,12 +170,14 @@ class Model:
         verbose: Any = "auto",
         steps: int | None = None,
         callbacks: Any = None,
+        tnt_predict_all_devices: bool = True,
         **tnt_options: Any,
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
-        Returns arrays of shape (rows of x, …) in the order of the data, on every rank; blocks until all
-        ranks have called it. Errors as in `fit`.
+        Returns arrays of shape (rows of x, …) in the order of the data, on every rank, or on the master only (and
+        None on the others) with `tnt_predict_all_devices=False`. Blocks until all ranks have called it. Errors
+        as in `fit`.
         """
         check_size("batch_size", batch_size)
         _check_options("predict", tnt_options, _SWITCHES[:1] + _MICRO_SIZES[:1])
@@ -183,7 +185,7 @@ class Model:
         if _runtime.get_size() == 1:
             return self._tarantella_model.predict(x, **options)
         with session.core_errors():
-            return session.predict(self._tarantella_model, x, **options)
+            return session.predict(self._tarantella_model, x, everywhere=tnt_predict_all_devices, **options)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Keras's with one rank. Raises NotImplementedError with several, whose weights would drift apart."""
@@ -191,22 +193,61 @@ class Model:
             raise NotImplementedError("train_on_batch is not available on several ranks yet; use fit")
         return self._tarantella_model.train_on_batch(*args, **kwargs)
 
-    def save(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
-        """Saves the Keras model, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
-        return self._write("save", tnt_save_all_devices, args, kwargs)
+    def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Saves the Keras model, on the master only unless `tnt_save_all_devices`.
 
-    def save_weights(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
-        """Saves the weights, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
-        return self._write("save_weights", tnt_save_all_devices, args, kwargs)
+        The file is replaced as a whole. Called on all ranks it returns when every rank can load it: the others
+        wait for the master, which waits for nobody, so the master may also save alone. Raises Keras's errors on
+        the rank that writes, tarantella.Error on the others.
+        """
+        return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)
 
-    def export(self, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
-        """Exports the model, on the master only unless `tnt_save_all_devices`. Never waits for ranks."""
-        return self._write("export", tnt_save_all_devices, args, kwargs)
+    def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Saves the weights; as `save`."""
+        return files.write(self._tarantella_model, "save_weights", filepath, args, kwargs, tnt_save_all_devices)
 
-    def _write(self, method: str, everywhere: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if everywhere or _runtime.is_master_rank():
-            return getattr(self._tarantella_model, method)(*args, **kwargs)
-        return None
+    def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+        """Exports the model; as `save`, but the folder is written in place."""
+        return files.write(self._tarantella_model, "export", filepath, args, kwargs, tnt_save_all_devices)
+
+    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        """Loads weights as Keras does, on this rank. fit, evaluate and predict start from the master's."""
+        return self._tarantella_model.load_weights(files.existing(filepath, "save_weights"), *args, **kwargs)
+
+    def summary(self, *args: Any, **kwargs: Any) -> None:
+        """Prints Keras's summary, on the master only, or calls the `print_fn` that is given on every rank."""
+        if prints_output() or "print_fn" in kwargs:
+            self._tarantella_model.summary(*args, **kwargs)
+
+    def to_yaml(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises RuntimeError: Keras took YAML out, because reading it could run code."""
+        raise RuntimeError("Keras has no YAML any more, because reading it could run code; use to_json")
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
+        """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
+        from ..models import model_from_config
+
+        return model_from_config(config, custom_objects)
+
+
+class Sequential(Model):
+    """`tarantella.Model(keras.Sequential(layers))`, in one."""
+
+    def __init__(
+        self,
+        layers: Any = None,
+        trainable: bool = True,
+        name: str | None = None,
+        parallel_strategy: _strategy.ParallelStrategy = _strategy.ParallelStrategy.DATA,
+    ) -> None:
+        """Takes the arguments of keras.Sequential. Errors as in `Model`."""
+        super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
+
+
+def plain(model: Any) -> Any:
+    """The Keras model inside, or the Keras model itself."""
+    return model.keras_model if issubclass(type(model), Model) else model
 
 
 def _check_kind(model: Any) -> None:

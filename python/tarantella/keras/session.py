@@ -16,7 +16,7 @@ from .._environment import integer, prints_output
 from .._errors import Error
 from ..data.shares import PredictBatch
 from . import callbacks as callback_rules
-from . import checks, feeding, gather, limits, metrics, steps, sync
+from . import checks, feeding, files, gather, limits, metrics, steps, sync
 
 
 @contextlib.contextmanager
@@ -45,6 +45,7 @@ def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], pos
     sync.agree_on_variables(model)
     sync.broadcast(sync.variables(model))
     steps.install(model)
+    files.install(model)
     checks.forget(model)
     return datasets
 
@@ -140,7 +141,7 @@ def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any
     datasets = _start(model, feeds, {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between})
     _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
-    options["callbacks"] = checks.within_epochs(model, callback_rules.for_this_rank(options["callbacks"]))
+    options["callbacks"] = checks.within_epochs(model, callback_rules.arrange(model, options["callbacks"]))
     limits.say(model)
     validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
@@ -176,16 +177,18 @@ def evaluate(
         dataset,
         verbose=_verbose(verbose),
         steps=steps,
-        callbacks=callback_rules.for_this_rank(callbacks),
+        callbacks=callback_rules.arrange(model, callbacks),
         return_dict=return_dict,
     )
 
 
-def predict(model: Any, x: Any, *, batch_size: Any, verbose: Any, steps: Any, callbacks: Any) -> Any:
-    """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank."""
+def predict(
+    model: Any, x: Any, *, batch_size: Any, verbose: Any, steps: Any, callbacks: Any, everywhere: bool = True
+) -> Any:
+    """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank or on the master."""
     feed = feeding.feed("data to predict", model, x, batch_size=batch_size, steps=steps)
     (dataset,) = _start(model, [feed], {"steps": steps}, positions=True)
     outputs, positions = model.predict(
-        dataset, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.for_this_rank(callbacks)
+        dataset, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)
     )
-    return gather.in_order(outputs, positions)
+    return gather.in_order(outputs, positions, everywhere)

@@ -14,6 +14,7 @@ from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from .._errors import MismatchError
 from .._names import name_of
+from . import flat
 
 # Bytes that one broadcast carries at most: bounds the memory for copies.
 _CHUNK = 64 * 2**20
@@ -85,21 +86,15 @@ def broadcast(every: Iterable[Any]) -> None:
     for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
         # View through int32: raw bytes travel, whatever the type.
-        flat = np.concatenate([_bytes(value) for value in values])
-        flat = np.concatenate([flat, np.zeros(-flat.size % 4, np.uint8)])
-        raw = _runtime.context().broadcast(flat.view(np.int32), 0, "variables").view(np.uint8)
-        start = 0
-        for variable, value in zip(group, values, strict=True):
-            part = raw[start : start + value.nbytes].copy().view(value.dtype).reshape(tuple(variable.shape))
-            start += value.nbytes
+        raw = [value.reshape(-1).view(np.uint8) for value in values]
+        joined = flat.join([*raw, np.zeros(-sum(each.size for each in raw) % 4)], np.uint8)
+        received = _runtime.context().broadcast(joined.view(np.int32), 0, "variables").view(np.uint8)
+        for variable, value, part in zip(group, values, flat.cut(received, raw), strict=True):
+            new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
             if _is_seed(variable):
-                part = fold(part, rank)
+                new = fold(new, rank)
             if rank != 0:
-                variable.assign(part)
-
-
-def _bytes(value: NDArray[Any]) -> NDArray[np.uint8]:
-    return value.reshape(-1).view(np.uint8)
+                variable.assign(new)
 
 
 def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
@@ -142,13 +137,8 @@ def average_statistics(model: Any) -> None:
     moving = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
     if not moving:
         return
-    flat = np.concatenate([np.asarray(v).astype(np.float64).ravel() for v in moving])
-    everyone = _runtime.context().allgather(flat, "moving statistics")
+    everyone = _runtime.context().allgather(flat.join(moving, np.float64), "moving statistics")
     # Where all ranks have the same number it stays, to the last bit.
     mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
-    start = 0
-    for variable in moving:
-        size = int(np.prod(variable.shape))
-        value = mean[start : start + size].reshape(variable.shape)
+    for variable, value in zip(moving, flat.cut(mean, moving), strict=True):
         variable.assign(value.astype(np.asarray(variable).dtype))
-        start += size

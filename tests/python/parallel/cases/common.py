@@ -6,7 +6,9 @@ structure of arrays and numbers. Names that end in _float32 are judged to 1e-5, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -89,3 +91,19 @@ def dataset(wrap: Wrap, train: Any, **fit: Any) -> Any:
         "evaluate dataset": model.evaluate(train, verbose=0, return_dict=True),
         "predict dataset": model.predict(train, verbose=0),
     }
+
+
+def on_ranks() -> bool:
+    """Whether this runs on ranks rather than in plain Keras."""
+    return "tarantella" in sys.modules
+
+
+def is_master() -> bool:
+    return not on_ranks() or sys.modules["tarantella"].is_master_rank()
+
+
+def folder(name: str) -> Path:
+    """A folder for the files of a case, the same on all ranks."""
+    path = Path(f"{sys.argv[2]}.files") / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,178 +1,124 @@
-"""Several models and optimizers in one process, and copies of models that have been trained."""
+"""Kinds of models, and models that are saved, loaded, cloned and rebuilt."""
 
 from __future__ import annotations
 
-import copy
-import os
-import pickle
-import tempfile
+import sys
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
-from common import FEATURES, Wrap, case, compiled, data, mlp, trained
-
-NOISE = 2
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, folder, mlp, on_ranks, results, trained
 
 
-class Critic(keras.Model):
-    """Learns to tell rows from what `maker` makes of noise; the batch has both."""
-
-    def __init__(self, maker: Any, judge: Any) -> None:
-        super().__init__()
-        self.maker, self.judge = maker, judge
-
-    def call(self, batch: Any) -> Any:
-        return self.judge(batch[0])
-
-    def train_step(self, batch: Any) -> Any:
-        (rows, noise), *_ = batch
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(self.judge(self.maker(noise)) - self.judge(rows) + 0.1 * self.judge(rows) ** 2)
-        variables = self.judge.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return self.get_metrics_result()
+def models() -> Any:
+    return sys.modules["tarantella"].models if on_ranks() else keras.models
 
 
-class Forger(Critic):
-    """Learns to pass the judge."""
-
-    def train_step(self, batch: Any) -> Any:
-        (_, noise), *_ = batch
-        with tf.GradientTape() as tape:
-            loss = -tf.reduce_mean(self.judge(self.maker(noise)))
-        variables = self.maker.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return self.get_metrics_result()
-
-
-def nets() -> tuple[Any, Any]:
-    maker = keras.Sequential([keras.Input((NOISE,)), keras.layers.Dense(FEATURES, activation="tanh")])
-    judge = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
-    return maker, judge
-
-
-def noise(samples: int) -> Any:
-    return np.random.default_rng(samples + 1).normal(size=(samples, NOISE))
-
-
-def adversarial(wrap: Wrap, **options: Any) -> Any:
-    maker, judge = nets()
-    critic, forger = wrap(Critic(maker, judge)), wrap(Forger(maker, judge))
-    critic.compile(keras.optimizers.Adam(0.01), **options)
-    forger.compile(keras.optimizers.RMSprop(0.01), **options)
-    x, _ = data(21)
-    for _ in range(3):
-        critic.fit((x, noise(21)), batch_size=8, verbose=0)
-        forger.fit((x, noise(21)), batch_size=5, verbose=0)
-    return {"maker": maker.get_weights(), "judge": judge.get_weights()}
-
-
-@case
-def adversaries_trained_in_turn(wrap: Wrap) -> Any:
-    return adversarial(wrap)
-
-
-@case
-def adversaries_trained_in_turn_compiled_by_xla(wrap: Wrap) -> Any:
-    return adversarial(wrap, jit_compile=True)
-
-
-@case
-def adversaries_trained_in_turn_eagerly(wrap: Wrap) -> Any:
-    return adversarial(wrap, run_eagerly=True)
-
-
-@case
-def a_combined_model_and_its_part(wrap: Wrap) -> Any:
-    """The judge alone, then maker and frozen judge as one model, in turn."""
-    maker, judge = nets()
-    alone = wrap(judge)
-    alone.compile(keras.optimizers.Adam(0.01), keras.losses.BinaryCrossentropy(from_logits=True))
-    fixed = keras.models.clone_model(judge)
-    fixed.trainable = False
-    both = wrap(keras.Sequential([keras.Input((NOISE,)), maker, fixed]))
-    both.compile(keras.optimizers.Adam(0.01), keras.losses.BinaryCrossentropy(from_logits=True))
-    x, y = data(21)
-    for _ in range(2):
-        alone.fit(x, (y > 0).astype("float64"), batch_size=8, verbose=0)
-        fixed.set_weights(judge.get_weights())
-        both.fit(noise(21), np.ones(21), batch_size=8, verbose=0)
-    return {"maker": maker.get_weights(), "judge": judge.get_weights()}
-
-
-@case
-def one_optimizer_for_two_models(wrap: Wrap) -> Any:
-    """Over a shared layer and a layer of their own."""
-    inputs = keras.Input((FEATURES,))
-    hidden = keras.layers.Dense(4, activation="tanh")(inputs)
-    inner = [keras.Model(inputs, keras.layers.Dense(units)(hidden)) for units in (1, 2)]
-    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
-    optimizer.build(list({id(v): v for model in inner for v in model.trainable_variables}.values()))
-    first, second = (wrap(model) for model in inner)
-    first.compile(optimizer, "mse")
-    second.compile(optimizer, "mse")
-    x, _ = data(21)
-    for _ in range(2):
-        first.fit(x, x[:, :1], batch_size=8, verbose=0)
-        second.fit(x, x[:, :2], batch_size=8, verbose=0)
-    return [*first.get_weights(), *second.get_weights(), *(np.asarray(v) for v in optimizer.variables)]
-
-
-def and_on(model: Any) -> Any:
+def fitted(model: Any, **options: Any) -> Any:
     x, y = data()
-    return trained(model, model.fit(x, y, batch_size=7, verbose=0))
-
-
-def original(wrap: Wrap) -> Any:
-    model = compiled(wrap(mlp()), keras.optimizers.Adam(0.01))
-    and_on(model)
-    return model
+    return model.fit(x, y, **{"batch_size": 7, "epochs": 2, "shuffle": False, "verbose": 0, **options})
 
 
 @case
-def a_deep_copy_trains_on(wrap: Wrap) -> Any:
-    model = original(wrap)
-    twin = copy.deepcopy(model)
-    assert type(twin) is type(model)
-    return {"copy": and_on(twin), "original": and_on(model), "copy again": and_on(twin)}
+def nested_and_shared(wrap: Wrap) -> Any:
+    inner = mlp()
+    shared = keras.layers.Dense(FEATURES, activation="tanh")
+    inputs = keras.Input((FEATURES,))
+    outputs = inner(shared(shared(inputs))) + inner(inputs)
+    model = compiled(wrap(keras.Model(inputs, outputs)))
+    x, y = data()
+    return {**results(model, fitted(model), x, y), "inner": inner.get_weights()}
+
+
+class Own(keras.Model):
+    def __init__(self, units: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.units = units
+        self.hidden = keras.layers.Dense(units, activation="tanh")
+        self.towers = [mlp(), mlp()]
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        hidden = self.hidden(inputs["a"]) + inputs["b"]
+        return {"sum": self.towers[0](hidden) + self.towers[1](hidden), "hidden": hidden}
+
+    def get_config(self) -> Any:
+        return {**super().get_config(), "units": self.units}
+
+
+def own_loss(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
 
 
 @case
-def a_pickle_trains_on(wrap: Wrap) -> Any:
-    model = original(wrap)
-    twin = pickle.loads(pickle.dumps(model))
-    assert type(twin) is type(model)
-    return {"copy": and_on(twin), "original": and_on(model)}
+def subclassed_with_structures_saved_and_loaded(wrap: Wrap) -> Any:
+    path = folder("subclassed") / "model.keras"
+    x, y = data()
+    inputs, targets = {"a": x, "b": x + 1}, {"sum": y, "hidden": x}
+    losses = {"sum": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "hidden": own_loss}
+    model = wrap(Own(FEATURES))
+    model.compile(keras.optimizers.Adam(0.01), losses, metrics={"sum": ["accuracy"]})
+    model.fit(inputs, targets, batch_size=7, epochs=2, verbose=0)
+    model.save(path)
+    loaded = models().load_model(path, custom_objects={"Own": Own, "own_loss": own_loss})
+    history = loaded.fit(inputs, targets, batch_size=7, epochs=1, verbose=0)
+    return {**trained(loaded, history), "predict": loaded.predict(inputs, batch_size=9, verbose=0)}
 
 
 @case
-def a_clone_trains_from_the_start(wrap: Wrap) -> Any:
-    model = original(wrap)
-    clone = keras.models.clone_model(model)
-    clone.set_weights(model.get_weights())
-    clone = compiled(wrap(clone), keras.optimizers.Adam(0.02))
-    return {"clone": and_on(clone), "original": and_on(model)}
-
-
-@case
-def a_saved_and_loaded_model_trains_on(wrap: Wrap) -> Any:
-    model = original(wrap)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.keras")
-        getattr(model, "keras_model", model).save(path)
-        loaded = wrap(keras.models.load_model(path))
-    return {"loaded": and_on(loaded), "original": and_on(model)}
-
-
-@case
-def made_and_compiled_many_times(wrap: Wrap) -> Any:
-    x, y = data(16)
-    found = []
-    for _ in range(3):
-        model = wrap(mlp())
-        for rate in (0.1, 0.2):
-            compiled(model, keras.optimizers.SGD(rate))
-            found.append(trained(model, model.fit(x, y, batch_size=8, verbose=0)))
+def saved_loaded_and_gone_on(wrap: Wrap) -> Any:
+    """The state of the optimizer survives: an unbroken run has the same weights."""
+    path = folder("whole")
+    whole, broken = (compiled(wrap(mlp()), keras.optimizers.Adam(0.01)) for _ in range(2))
+    whole.set_weights(broken.get_weights())
+    fitted(whole, epochs=4)
+    fitted(broken)
+    found = {}
+    for name in ("model.keras", "model.h5"):
+        broken.save(path / name)
+        loaded = models().load_model(path / name)
+        found[name] = trained(loaded, fitted(loaded))
+    broken.save_weights(path / "model.weights.h5")
+    loaded = compiled(wrap(mlp()), keras.optimizers.Adam(0.01))
+    loaded.optimizer.build(loaded.trainable_variables)
+    loaded.load_weights(path / "model.weights.h5")
+    found["weights"] = trained(loaded, fitted(loaded))
+    for each in found.values():
+        for ours, wanted in zip(each["weights"], whole.get_weights(), strict=True):
+            np.testing.assert_allclose(ours, wanted, 1e-6 if each is found["model.h5"] else 1e-9, 1e-9)
     return found
+
+
+@case
+def cloned_and_rebuilt(wrap: Wrap) -> Any:
+    model = wrap(mlp())
+    config = model.get_config()
+    rebuilt = [
+        models().clone_model(model),
+        models().model_from_json(model.to_json()),
+        models().model_from_config(config) if on_ranks() else keras.Sequential.from_config(config),
+        sys.modules["tarantella"].Model.from_config(config) if on_ranks() else keras.Sequential.from_config(config),
+    ]
+    found = []
+    for each in rebuilt:
+        assert type(each) is type(model)
+        each.set_weights(model.get_weights())
+        found.append(trained(compiled(each), fitted(each)))
+    return found
+
+
+@case
+def sequential_of_our_own(wrap: Wrap) -> Any:
+    layers = [keras.Input((FEATURES,)), keras.layers.Dense(4, activation="tanh", name="first")]
+    kind = sys.modules["tarantella"].Sequential if on_ranks() else keras.Sequential
+    model = kind(layers, name="ours")
+    model.add(keras.layers.Dense(CLASSES))
+    lines: list[str] = []
+    model.summary(print_fn=lines.append)
+    compiled(model)
+    history = fitted(model)
+    return {
+        **trained(model, history),
+        "layer": model.get_layer("first").get_weights(),
+        "summary": len("".join(lines)),
+        "attributes": [model.name, len(model.layers), model.count_params(), model.output_shape[1], model.built],
+    }

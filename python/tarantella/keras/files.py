@@ -1,0 +1,101 @@
+"""Files: whole or not at all, by the master, and there for every rank that took part."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .. import _log, _runtime
+from .._errors import Error
+from . import hooks
+
+# The files that Keras 3 writes as one, by method; other targets are folders or shards.
+SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
+
+
+def install(model: Any) -> None:
+    """Hooks what callbacks call to save, so that a killed save leaves the old file whole. Idempotent."""
+    for method in SUFFIXES:
+        hooks.hook(model, method, functools.partial(_whole, method))
+
+
+def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: dict[str, Any], everywhere: bool) -> Any:
+    """Calls a Keras model's save, save_weights or export: the master's, or all ranks' with `everywhere`.
+
+    The other ranks return when the master has written: they wait for it, it waits for nobody. Raises
+    tarantella.Error on them if the master failed, or goes on without a call of its own.
+    """
+    path = named(path, method, options)
+    call = _whole(method, hooks.original(model, method))
+    if everywhere or _runtime.get_size() == 1:
+        return call(path, *args, **options)
+    what = f"{method} of {os.fspath(path)!r}"
+    context = _runtime.context()
+    if not _runtime.is_master_rank():
+        if context.wait_posted(_runtime.get_master_rank(), what):
+            raise Error(f"rank {_runtime.get_master_rank()} failed in {what}; its own error says why")
+        return None
+    failed = True
+    try:
+        result = call(path, *args, **options)
+        failed = False
+    finally:
+        context.post(what, int(failed))
+    return result
+
+
+def named(path: Any, method: str, options: dict[str, Any] | None = None) -> Any:
+    """The path with the suffix that Keras 3 asks for, where an older program gives none. Says so."""
+    if method not in SUFFIXES or not isinstance(path, (str, os.PathLike)) or options:
+        return path
+    if os.path.splitext(os.fspath(path))[1]:
+        return path
+    full = os.fspath(path) + SUFFIXES[method][0]
+    _log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
+    return full
+
+
+def existing(path: Any, method: str) -> Any:
+    """What `named` made of the path when it was saved, if there is no such thing under the path itself."""
+    if not isinstance(path, (str, os.PathLike)) or os.path.exists(path):
+        return path
+    full = os.fspath(path) + SUFFIXES[method][0]
+    return full if os.path.exists(full) else path
+
+
+def _whole(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def save(filepath: Any, *args: Any, **options: Any) -> Any:
+        if not _is_one_file(method, filepath, args, options):
+            return original(filepath, *args, **options)
+        target = os.path.realpath(filepath)
+        # The same name each time: what a killed save leaves behind goes with the next one.
+        folder, name = os.path.split(target)
+        partial = os.path.join(folder, f".{_runtime.get_rank()}.partial.{name}")
+        try:
+            result = original(partial, *args, **options)
+            os.replace(partial, target)
+        except BaseException:
+            if os.path.exists(partial):
+                os.remove(partial)
+            raise
+        return result
+
+    return save
+
+
+def _is_one_file(method: str, filepath: Any, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether Keras writes this and nothing else, asks nobody, and can."""
+    if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
+        return False
+    path = os.fspath(filepath)
+    overwrites = args[0] if args else options.get("overwrite", True)
+    plain = len(args) < 2 and options.get("zipped") is not False and options.get("max_shard_size") is None
+    return (
+        plain
+        and path.endswith(SUFFIXES.get(method, ()))
+        and os.path.isdir(os.path.dirname(os.path.realpath(path)))
+        and not os.path.isdir(path)
+        and (overwrites or not os.path.exists(path))
+    )

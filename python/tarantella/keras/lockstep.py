@@ -1,0 +1,80 @@
+"""The callbacks of our own that keep ranks together within fit and evaluate.
+
+All ranks have the same ones in the same order, whatever callbacks the user gave to each.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import keras
+import numpy as np
+
+from .. import _runtime
+from . import metrics, sync
+
+
+def _anywhere(flag: bool, what: str) -> bool:
+    """Whether it holds on any rank. Collective."""
+    return bool(_runtime.context().allreduce(np.array([flag], np.int32), what)[0])
+
+
+class AverageBeforeSaving(keras.callbacks.Callback):
+    """Brings the moving statistics together before a checkpoint in the middle of an epoch, on whichever rank."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        super().__init__()
+        self._savers = [each for each in callbacks if isinstance(getattr(each, "save_freq", None), int)]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # Asked of copies, because the answer counts the batches.
+        saves = any(copy.copy(each)._should_save_on_batch(batch) for each in self._savers)
+        if _anywhere(saves, "checkpoints"):
+            sync.average_statistics(self.model)
+
+
+class GlobalLogs(keras.callbacks.Callback):
+    """Holds the global logs after every batch, computed once for all callbacks that want them."""
+
+    logs: dict[str, Any]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.logs = metrics.batch_logs(self.model, logs or {})
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.logs = metrics.batch_logs(self.model, logs or {})
+
+
+class OwnOutputs(keras.callbacks.Callback):
+    """Takes from the outputs of a batch what a predict step adds for us, before other callbacks see them."""
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs["outputs"] = logs["outputs"][0]
+
+
+class Agreement(keras.callbacks.Callback):
+    """Runs last: what a callback restored, or its wish to stop, is that of all ranks."""
+
+    def __init__(self, restores: bool, stops_after_a_batch: bool) -> None:
+        super().__init__()
+        self._restores = restores
+        if stops_after_a_batch:
+            # Not a method of the class: Keras runs batches ahead of callbacks that do not look at them.
+            self.on_train_batch_end = lambda batch, logs=None: self._agree()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self._restores:
+            return
+        sync.broadcast(self.model)
+        epoch = self.model._initial_epoch
+        mine = np.array([-1 if epoch is None else epoch], np.int64)
+        restored = int(_runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
+        self.model._initial_epoch = None if restored < 0 else restored
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._agree()
+
+    def _agree(self) -> None:
+        if _anywhere(bool(self.model.stop_training), "stop"):
+            self.model.stop_training = True

@@ -1,0 +1,176 @@
+"""Callbacks: what they see, decide and write is what they would on one process."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from common import Wrap, case, compiled, data, folder, is_master, mlp, on_ranks, trained
+
+C = keras.callbacks
+
+
+def chosen(callback: Any, **options: Any) -> Any:
+    return sys.modules["tarantella"].keras.callbacks.Callback(callback, **options) if on_ranks() else callback
+
+
+def fitted(wrap: Wrap, callbacks: list[Any], optimizer: Any = None, **options: Any) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()), optimizer)
+    options = {"batch_size": 7, "epochs": 4, "validation_data": (x[:11], y[:11]), "verbose": 0, **options}
+    return trained(model, model.fit(x, y, callbacks=callbacks, **options))
+
+
+def weights_in(path: Path) -> Any:
+    if path.name.endswith(".weights.h5"):
+        model = mlp()
+        model.load_weights(path)
+        return model.get_weights()
+    return keras.models.load_model(path).get_weights()
+
+
+def files_in(path: Path) -> Any:
+    return {each.name: weights_in(each) for each in sorted(path.iterdir()) if each.name.endswith((".keras", ".h5"))}
+
+
+class OwnCheckpoint(C.ModelCheckpoint):
+    """A user's subclass follows the rule of its base."""
+
+
+@case
+def files_of_every_epoch(wrap: Wrap) -> Any:
+    path = folder("every")
+    every = [
+        C.CSVLogger(str(path / "log.csv")),
+        C.ModelCheckpoint(str(path / "{epoch}-{val_loss:.6f}.keras")),
+        OwnCheckpoint(str(path / "best.weights.h5"), monitor="loss", save_best_only=True, save_weights_only=True),
+        C.ModelCheckpoint(str(path / "batch-{epoch}-{batch}.weights.h5"), save_weights_only=True, save_freq=4),
+    ]
+    result = fitted(wrap, every)
+    with open(path / "log.csv") as file:
+        rows = list(csv.reader(file))
+    return {**result, "names": rows[0], "log": np.array(rows[1:], float), "files": files_in(path)}
+
+
+@case
+def learning_rates(wrap: Wrap) -> Any:
+    plan = C.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
+    plateau = C.ReduceLROnPlateau(monitor="val_loss", patience=0, min_delta=0.05)
+    return fitted(wrap, [plan, plateau])
+
+
+@case
+def averaged_weights(wrap: Wrap) -> Any:
+    path = folder("ema")
+    optimizer = keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.7)
+    swap = C.SwapEMAWeights(swap_on_epoch=True)
+    result = fitted(wrap, [swap, C.ModelCheckpoint(str(path / "{epoch}.keras"))], optimizer)
+    return {**result, "files": files_in(path)}
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+class Interrupts(C.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.model.optimizer.iterations == 14:
+            raise Interrupted
+
+
+@case
+def interrupted_and_restored(wrap: Wrap) -> Any:
+    path = folder("backup")
+    x, y = data()
+    options = {"batch_size": 7, "epochs": 4, "shuffle": False, "verbose": 0}
+    broken, restored, unbroken = (compiled(wrap(mlp()), keras.optimizers.Adam(0.01)) for _ in range(3))
+    unbroken.set_weights(broken.get_weights())
+    try:
+        broken.fit(x, y, callbacks=[C.BackupAndRestore(path), Interrupts()], **options)
+        raise AssertionError("not interrupted")
+    except Interrupted:
+        assert path.exists()
+    history = restored.fit(x, y, callbacks=[C.BackupAndRestore(path)], **options)
+    unbroken.fit(x, y, **options)
+    for ours, wanted in zip(restored.get_weights(), unbroken.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, wanted, 1e-9, 1e-9)
+    return {**trained(restored, history), "epochs": history.epoch, "gone": not path.exists()}
+
+
+class Sees(C.Callback):
+    """All logs that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, list[Any]] = {}
+
+    def _keep(self, name: str, logs: Any) -> None:
+        self.seen.setdefault(name, []).append(dict(logs))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._keep("batch", logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._keep("test batch", logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._keep("epoch", logs)
+        assert logs["val_loss"] == float(self.model.get_metrics_result()["loss"])
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._keep("test", logs)
+
+
+@case
+def logs_of_epochs(wrap: Wrap) -> Any:
+    sees = Sees()
+    result = fitted(wrap, [sees], epochs=2)
+    return {**result, "seen": [sees.seen["epoch"], sees.seen["test"]]}
+
+
+@case
+def logs_of_batches(wrap: Wrap) -> Any:
+    sees = Sees()
+    return {**fitted(wrap, [chosen(sees, aggregate_logs=True)], epochs=2), "seen": sees.seen}
+
+
+@case
+def logs_of_batches_for_the_master(wrap: Wrap) -> Any:
+    sees = Sees()
+    result = fitted(wrap, [chosen(sees, run_on_all_ranks=False)], epochs=2)
+    return {**result, "seen": len(sees.seen) if is_master() else 4}
+
+
+class StopsAt(C.Callback):
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training = bool(self.model.optimizer.iterations == self.step)
+
+
+@case
+def given_to_the_master_alone(wrap: Wrap) -> Any:
+    """Its checkpoint writes, and where it stops all stop."""
+    path = folder("alone")
+    alone = [C.ModelCheckpoint(str(path / "{epoch}.keras"), save_freq=3), StopsAt(8), C.EarlyStopping("loss")]
+    return {**fitted(wrap, alone if is_master() else []), "files": files_in(path)}
+
+
+@case
+def stopped_early_by_the_master_alone(wrap: Wrap) -> Any:
+    stop = C.EarlyStopping("loss", min_delta=0.05)
+    return fitted(wrap, [stop] if is_master() else None, epochs=30)
+
+
+@case
+def a_list_and_a_single_one(wrap: Wrap) -> Any:
+    history, sees = C.History(), Sees()
+    result = fitted(wrap, C.CallbackList([history, sees], model=None, verbose=0, epochs=2, steps=6), epochs=2)
+    single = fitted(wrap, C.LambdaCallback(on_epoch_end=lambda epoch, logs: sees.seen["epoch"].append(logs)), epochs=1)
+    return [result, single, dict(history.history), sees.seen["epoch"]]

@@ -1,0 +1,130 @@
+"""What callbacks do on several ranks beyond numbers: who runs, who writes, and how all end together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = """
+import glob, os, sys, numpy as np, keras
+import tarantella as tnt
+rank, folder = tnt.get_rank(), sys.argv[1]
+path = lambda name: os.path.join(folder, name)
+C = keras.callbacks
+random = np.random.default_rng(1)
+x = random.normal(size=(20, 3)).astype("float32"); y = x[:, :1]
+def compiled(*layers):
+    model = tnt.Model(keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1)]))
+    model.compile("sgd", "mse")
+    return model
+def fit(model, *callbacks, **options):
+    return model.fit(x, y, **{"batch_size": 5, "epochs": 2, "verbose": 0, "callbacks": list(callbacks), **options})
+"""
+
+WRITES = """
+sent = []
+class Monitor(C.RemoteMonitor):
+    def on_epoch_end(self, epoch, logs=None):
+        sent.append(logs)
+class Own(C.Callback):
+    ran = 0
+    def on_epoch_end(self, epoch, logs=None):
+        Own.ran += 1
+fit(compiled(), C.TensorBoard(path("board")), Monitor(), Own(), validation_data=(x, y))
+assert len(sent) == (2 if rank == 0 else 0) and Own.ran == 2
+assert len(glob.glob(path("board/train/*"))) == 1 and len(glob.glob(path("board/validation/*"))) == 1
+chosen = tnt.keras.callbacks.Callback(Own(), aggregate_logs=False, run_on_all_ranks=False)
+fit(compiled(), chosen)
+assert Own.ran == (4 if rank == 0 else 2)
+board = C.TensorBoard(path("boards"))
+for _ in range(2):  # a callback may be used again
+    fit(compiled(), tnt.keras.callbacks.Callback(board, run_on_all_ranks=True))
+tnt.Barrier().execute()
+assert sorted(os.listdir(path("boards"))) == ["rank_0", "rank_1"], os.listdir(path("boards"))
+
+# moving statistics are those of all ranks in every checkpoint, in the middle of an epoch too
+class Compares(C.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        moving = np.asarray(self.model.layers[0].moving_mean)
+        everyone = tnt._runtime.context().allgather(moving, "moving")
+        alike.append(bool((everyone[0] == everyone[1]).all()))
+        if os.path.exists(path("batch.weights.h5")) and batch == 2 and rank == 0:
+            copy = compiled(keras.layers.BatchNormalization())
+            copy.load_weights(path("batch.weights.h5"))
+            assert (np.asarray(copy.layers[0].moving_mean) == moving).all()
+alike = []
+fit(compiled(keras.layers.BatchNormalization()),
+    C.ModelCheckpoint(path("batch.weights.h5"), save_weights_only=True, save_freq=3), Compares(), epochs=1)
+assert alike == [False, False, True, False], alike
+
+outputs = []
+compiled().predict(x, batch_size=5, verbose=0, callbacks=[
+    C.LambdaCallback(on_predict_batch_end=lambda batch, logs: outputs.append(logs["outputs"].shape))])
+assert outputs == [(3 - rank, 1)] * 4, outputs
+predicted = compiled().predict(x, verbose=0, tnt_predict_all_devices=False)
+assert (predicted is None) == (rank != 0)
+print("done", rank)
+"""
+
+
+def test_who_runs_and_who_writes(scripts: Any, tmp_path: Any) -> None:
+    ended = scripts.ranks(2, HEAD + WRITES, str(tmp_path), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("done") == 2
+
+
+def test_tensorboard_on_all_devices_and_one_progress_bar(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD + "fit(compiled(), C.TensorBoard(path('all')), C.ProgbarLogger(), verbose=1, validation_data=(x, y))\n"
+    )
+    ended = scripts.ranks(2, source, str(tmp_path), TNT_TENSORBOARD_ON_ALL_DEVICES="true")
+    assert ended.code == 0, ended.err
+    assert sorted(str(each.relative_to(tmp_path)) for each in (tmp_path / "all").glob("*/*")) == [
+        f"all/rank_{rank}/{part}" for rank in range(2) for part in ("train", "validation")
+    ]
+    assert ended.out.count("Epoch 1/2") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (
+            "class Bad(C.Callback):\n"
+            "    def on_epoch_end(self, epoch, logs=None):\n"
+            "        if rank == 1: raise KeyError('mine')\n"
+            "fit(compiled(), Bad())",
+            "KeyError: 'mine'",
+        ),
+        (
+            "fit(compiled(), C.ModelCheckpoint(path('{nothing}.keras')))",
+            "Failed to format this callback filepath",
+        ),
+        (
+            "fit(compiled(), tnt.keras.callbacks.Callback(C.CSVLogger(path('log.csv')), run_on_all_ranks=True))",
+            "ValueError: several ranks would write",
+        ),
+        (
+            "tnt.keras.callbacks.Callback(C.BackupAndRestore(path('b')), run_on_all_ranks=True)",
+            "ValueError: BackupAndRestore cannot run on all ranks",
+        ),
+        ("tnt.keras.callbacks.Callback(compiled())", "TypeError: Callback needs a keras.callbacks.Callback"),
+        (
+            "class Odd(keras.metrics.Mean):\n"
+            "    tnt_combine = 'median'\n"
+            "model = compiled(); model.compile('sgd', 'mse', metrics=[Odd()]); fit(model)",
+            "ValueError: tnt_combine of the metric 'odd' must be 'sum', 'max' or 'min'",
+        ),
+        (
+            "class Odd(keras.metrics.MeanSquaredError):\n"
+            "    tnt_combine = {'totals': 'max'}\n"
+            "model = compiled(); model.compile('sgd', 'mse', metrics=[Odd()]); fit(model)",
+            "they are total, count and not totals",
+        ),
+    ],
+)
+def test_mistakes_end_all_ranks(code: str, wanted: str, scripts: Any, tmp_path: Any) -> None:
+    ended = scripts.ranks(2, HEAD + code + "\n", str(tmp_path))
+    assert ended.code == 1
+    assert wanted in ended.err, ended.err
+    assert not list(tmp_path.glob("*.keras"))

@@ -1,0 +1,159 @@
+"""Files that several ranks save: once, whole, there for every rank, plain Keras inside, and no rank is kept waiting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = """
+import os, signal, sys, time, numpy as np, keras
+import tarantella as tnt
+rank, folder = tnt.get_rank(), sys.argv[1]
+path = lambda name: os.path.join(folder, name)
+x = np.arange(32.0, dtype="float32").reshape(16, 2); y = x[:, :1] - x[:, 1:]
+def net():
+    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="dense"), keras.layers.Dense(1)])
+model = tnt.Model(net())
+model.compile("adam", "mse")
+model.fit(x, y, batch_size=4, verbose=0)
+"""
+
+SAVES = """
+import functools
+kinds = {"save": ["a.keras", "b.h5", "nested/c.keras", "older"], "save_weights": ["d.weights.h5", "weights"]}
+if tnt.is_master_rank():
+    os.makedirs(path("nested")); time.sleep(1.5)  # the others are there long before it
+for method, names in kinds.items():
+    for name in names:
+        getattr(model, method)(path(name))
+        if method == "save":  # it is there, whole, on every rank
+            loaded = tnt.models.load_model(path(name))
+            assert type(loaded) is tnt.Model and loaded.parallel_strategy == tnt.ParallelStrategy.DATA
+        else:
+            loaded = tnt.Model(net())
+            loaded.load_weights(path(name))
+        assert all((a == b).all() for a, b in zip(loaded.get_weights(), model.get_weights()))
+# the master alone, before and after a save of all: nobody waits for it, nor takes its file for the next one
+if tnt.is_master_rank():
+    model.save(path("alone.keras"))
+    model.save(path("again.keras"))
+tnt.Barrier().execute()
+mark = os.path.getmtime(path("again.keras"))
+if tnt.is_master_rank():
+    time.sleep(0.5)
+model.save(path("again.keras"))
+assert os.path.getmtime(path("again.keras")) > mark
+model.save(path("again.keras"))
+tnt.models.save_model(model.keras_model, path("mine.keras"), overwrite=True)
+model.save(path(f"rank_{rank}.keras"), tnt_save_all_devices=True)
+assert os.path.exists(path(f"rank_{rank}.keras"))
+model.export(path("exported"), verbose=False)
+assert os.path.exists(path("exported/saved_model.pb"))
+tnt.models.clone_model(model).set_weights(model.get_weights())
+model.fit(x, y, batch_size=4, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(path("callback.keras"))])
+if rank == 0:
+    np.savez(path("expected.npz"), *model.get_weights())
+    left = [name for name in os.listdir(folder) if "partial" in name]
+    assert not left, left
+print("done", rank)
+"""
+
+LOADS = """
+import os, sys, numpy as np, keras
+folder = sys.argv[1]
+path = lambda name: os.path.join(folder, name)
+expected = np.load(path("expected.npz"))
+for name in ("a.keras", "b.h5", "nested/c.keras", "older.keras", "alone.keras", "again.keras", "mine.keras",
+             "rank_0.keras", "rank_1.keras", "callback.keras"):
+    model = keras.models.load_model(path(name))
+    assert model.compiled and model.optimizer.iterations.numpy() in (4, 8), name
+    last = model
+for weights, array in zip(last.get_weights(), expected.values()):
+    assert (weights == array).all()
+for name in ("d.weights.h5", "weights.weights.h5"):
+    last.load_weights(path(name))
+layer = keras.layers.TFSMLayer(path("exported"), call_endpoint="serve")
+np.testing.assert_allclose(layer(np.ones((2, 2), "float32")), last.predict(np.ones((2, 2)), verbose=0), 1e-5, 1e-5)
+assert "tarantella" not in sys.modules
+print("plain")
+"""
+
+
+def test_every_rank_and_plain_keras_can_load_what_was_saved(scripts: Any, tmp_path: Any) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    saved = scripts.ranks(2, HEAD + SAVES, str(folder), options=("--output-on-all-devices",))
+    assert saved.code == 0, saved.err
+    assert saved.out.count("done") == 2
+    assert "Keras 3 needs a suffix" in saved.err
+    loaded = scripts.plain(LOADS, str(folder))
+    assert "plain" in loaded.out, loaded.err
+
+
+# Within a save, so that it is cut off half-way: by the layer's own variables.
+CUT = """
+class Cut(keras.layers.Dense):
+    armed = None
+    def save_own_variables(self, store):
+        if Cut.armed is not None:
+            Cut.armed()
+        super().save_own_variables(store)
+def stop(): raise OSError("disk full")
+def die(): os.kill(os.getpid(), signal.SIGKILL)
+model = tnt.Model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), Cut(1)]))
+model.save(path("a.keras")); model.save_weights(path("a.weights.h5"))
+before = {name: open(path(name), "rb").read() for name in os.listdir(folder)}
+model.set_weights([w + 1 for w in model.get_weights()])
+"""
+
+
+@pytest.mark.parametrize(("way", "said"), [("stop", "OSError: disk full"), ("die", "SIGKILL")])
+def test_a_save_that_is_cut_off_leaves_the_old_file(way: str, said: str, scripts: Any, tmp_path: Any) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    source = HEAD + CUT + f"Cut.armed = staticmethod({way})\n"
+    source += "\n".join(
+        [
+            "tnt.Barrier().execute()",
+            "try:",
+            "    model.save_weights(path('a.weights.h5'))",
+            "except OSError:",
+            "    assert rank == 0",
+            "except tnt.Error as error:",
+            "    assert rank == 1 and 'rank 0 failed in save_weights of' in str(error), error",
+            "else:",
+            "    raise AssertionError",
+            "assert before == {name: open(path(name), 'rb').read() for name in os.listdir(folder)}",
+            "model.save(path('a.keras'))",
+        ]
+    )
+    ended = scripts.ranks(2, source, str(folder))
+    assert ended.code not in (0, None)
+    assert said in ended.err, ended.err
+    check = (
+        "import sys, keras\nassert keras.models.load_model(sys.argv[1] + '/a.keras', custom_objects={'Cut': "
+        "keras.layers.Dense}).built\nprint('whole')"
+    )
+    assert "whole" in scripts.plain(check, str(folder)).out
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (
+            "if rank == 1: model.save(path('a.keras'))\nmodel.fit(x, y, batch_size=4, verbose=0)",
+            "a.keras': rank 0 goes on without it; call it on every rank, or on rank 0 alone",
+        ),
+        ("model.save(path('a.txt'))", "Invalid filepath extension for saving"),
+        ("model.save(path('no/such/a.keras'))", "No such file or directory"),
+        ("open(path('a.keras'), 'w').write('text'); tnt.models.load_model(path('a.keras'))", "a.keras"),
+        ("model.set_weights([w[:1] for w in model.get_weights()])", "shape"),
+        ("tnt.models.model_from_config({'name': 'x'})", "ValueError: model_from_config needs what get_config"),
+        ("model.to_yaml()", "RuntimeError: Keras has no YAML any more"),
+    ],
+)
+def test_bad_files_end_all_ranks(code: str, wanted: str, scripts: Any, tmp_path: Any) -> None:
+    ended = scripts.ranks(2, HEAD + code + "\n", str(tmp_path))
+    assert ended.code == 1
+    assert wanted in ended.err, ended.err
