@@ -75,7 +75,7 @@ class Callback(keras.callbacks.Callback):
         self.keras_callback.on_test_batch_end(batch, self._seen(logs))
 
     def _seen(self, logs: Any) -> Any:
-        return logs if self.global_logs is None else dict(self.global_logs.logs)
+        return logs if self.global_logs is None or self.global_logs.logs is None else dict(self.global_logs.logs)
 
 
 def _forwarded(name: str) -> Any:

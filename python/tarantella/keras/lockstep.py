@@ -37,13 +37,21 @@ class AverageBeforeSaving(keras.callbacks.Callback):
 class GlobalLogs(keras.callbacks.Callback):
     """Holds the global logs after every batch, computed once for all callbacks that want them."""
 
-    logs: dict[str, Any]
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[str, Any] | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.logs = metrics.batch_logs(self.model, logs or {})
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.logs = metrics.batch_logs(self.model, logs or {})
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.logs = None
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.logs = None
 
 
 class OwnOutputs(keras.callbacks.Callback):

@@ -170,7 +170,11 @@ def stopped_early_by_the_master_alone(wrap: Wrap) -> Any:
 
 @case
 def a_list_and_a_single_one(wrap: Wrap) -> Any:
-    history, sees = C.History(), Sees()
-    result = fitted(wrap, C.CallbackList([history, sees], model=None, verbose=0, epochs=2, steps=6), epochs=2)
-    single = fitted(wrap, C.LambdaCallback(on_epoch_end=lambda epoch, logs: sees.seen["epoch"].append(logs)), epochs=1)
-    return [result, single, dict(history.history), sees.seen["epoch"]]
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    sees = Sees()
+    every = C.CallbackList([sees], add_history=True, model=model, epochs=2, steps=6)
+    first = trained(model, model.fit(x, y, batch_size=7, epochs=2, validation_split=0.3, verbose=0, callbacks=every))
+    single = C.LambdaCallback(on_epoch_end=lambda epoch, logs: sees.seen["epoch"].append(logs))
+    second = trained(model, model.fit(x, y, batch_size=7, verbose=0, callbacks=single))
+    return [first, second, sees.seen["epoch"]]

@@ -104,6 +104,7 @@ def is_master() -> bool:
 
 def folder(name: str) -> Path:
     """A folder for the files of a case, the same on all ranks."""
-    path = Path(f"{sys.argv[2]}.files") / name
+    out = Path(sys.argv[2])
+    path = out.with_name(f"files-{out.name}") / name
     path.mkdir(parents=True, exist_ok=True)
     return path
