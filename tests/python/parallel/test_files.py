@@ -13,9 +13,9 @@ rank, folder = tnt.get_rank(), sys.argv[1]
 path = lambda name: os.path.join(folder, name)
 x = np.arange(32.0, dtype="float32").reshape(16, 2); y = x[:, :1] - x[:, 1:]
 def net():
-    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, name="dense"), keras.layers.Dense(1)])
+    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
 model = tnt.Model(net())
-model.compile("adam", "mse")
+model.compile("adam", keras.losses.MeanSquaredError())
 model.fit(x, y, batch_size=4, verbose=0)
 """
 
@@ -131,29 +131,55 @@ def test_a_save_that_is_cut_off_leaves_the_old_file(way: str, said: str, scripts
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code not in (0, None)
     assert said in ended.err, ended.err
-    check = (
-        "import sys, keras\nassert keras.models.load_model(sys.argv[1] + '/a.keras', custom_objects={'Cut': "
-        "keras.layers.Dense}).built\nprint('whole')"
-    )
-    assert "whole" in scripts.plain(check, str(folder)).out
+    check = """
+import sys, keras
+class Cut(keras.layers.Dense):
+    pass
+assert keras.models.load_model(sys.argv[1] + "/a.keras", custom_objects={"Cut": Cut}).built
+print("whole")
+"""
+    plain = scripts.plain(check, str(folder))
+    assert "whole" in plain.out, plain.err
 
 
-@pytest.mark.parametrize(
-    ("code", "wanted"),
-    [
-        (
-            "if rank == 1: model.save(path('a.keras'))\nmodel.fit(x, y, batch_size=4, verbose=0)",
-            "a.keras': rank 0 goes on without it; call it on every rank, or on rank 0 alone",
-        ),
-        ("model.save(path('a.txt'))", "Invalid filepath extension for saving"),
-        ("model.save(path('no/such/a.keras'))", "No such file or directory"),
-        ("open(path('a.keras'), 'w').write('text'); tnt.models.load_model(path('a.keras'))", "a.keras"),
-        ("model.set_weights([w[:1] for w in model.get_weights()])", "shape"),
-        ("tnt.models.model_from_config({'name': 'x'})", "ValueError: model_from_config needs what get_config"),
-        ("model.to_yaml()", "RuntimeError: Keras has no YAML any more"),
-    ],
-)
-def test_bad_files_end_all_ranks(code: str, wanted: str, scripts: Any, tmp_path: Any) -> None:
-    ended = scripts.ranks(2, HEAD + code + "\n", str(tmp_path))
+MISTAKES = [
+    ("model.save(path('a.txt'))", "Invalid filepath extension for saving"),
+    ("model.save(path('no/such/a.keras'))", "No such file or directory"),
+    ("tnt.models.load_model(path('nothing.keras'))", "File not found"),
+    ("tnt.models.load_model(path('text.keras'))", "text.keras"),
+    ("model.load_weights(path('other.weights.h5'))", "ValueError"),
+    ("model.set_weights([w[:1] for w in model.get_weights()])", "shape"),
+    ("tnt.models.model_from_config({'name': 'x'})", "ValueError: model_from_config needs what get_config"),
+    ("tnt.models.model_from_yaml('')", "RuntimeError: Keras has no YAML any more"),
+    ("model.to_yaml()", "RuntimeError: Keras has no YAML any more"),
+]
+
+
+def test_mistakes(scripts: Any, tmp_path: Any) -> None:
+    source = HEAD + "MISTAKES = " + repr(MISTAKES)
+    source += """
+other = tnt.Sequential([keras.Input((2,)), keras.layers.Dense(7), keras.layers.Dense(1)])
+other.save_weights(path("other.weights.h5"))
+open(path("text.keras"), "w").write("text")
+for code, wanted in MISTAKES:
+    try:
+        exec(compile(code, "user.py", "exec"))
+    except tnt.Error as error:  # the other ranks' word for what happened to the master
+        assert rank == 1 and "rank 0 failed in save of" in str(error), (code, error)
+    except Exception as error:
+        assert wanted in f"{type(error).__name__}: {error}", (code, error)
+    else:
+        raise AssertionError(code)
+assert sorted(os.listdir(folder)) == ["other.weights.h5", "script.py", "text.keras"], os.listdir(folder)
+print("all seen")
+"""
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
+    assert "all seen" in ended.out
+
+
+def test_a_save_that_the_master_never_makes_ends_all_ranks(scripts: Any, tmp_path: Any) -> None:
+    source = HEAD + "if rank == 1: model.save(path('a.keras'))\nmodel.fit(x, y, batch_size=4, verbose=0)\n"
+    ended = scripts.ranks(2, source, str(tmp_path))
     assert ended.code == 1
-    assert wanted in ended.err, ended.err
+    assert "a.keras': rank 0 goes on without it; call it on every rank, or on rank 0 alone" in ended.err, ended.err
