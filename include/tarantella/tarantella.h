@@ -133,8 +133,8 @@ TNT_API void tnt_buffer_release(tnt_buffer* buffer);
 /* Not collective, does not block: says that this rank has done what `name` names, with a result of its own choice. */
 TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result);
 /* One-sided: blocks until `rank` has posted `name` since this rank's last collective call, as often as this rank has
- * waited for `name` since then. Earlier posts do not count, and `rank` waits for nobody. TNT_MISMATCH if `rank` goes on
- * to another collective call without; it fails all ranks, as a lost `rank` does. */
+ * waited for `name` since then. Earlier posts do not count, and `rank` waits for nobody. TNT_MISMATCH, which fails no
+ * other rank, if `rank` leaves or goes on to a later collective call without it. */
 TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
 
 /* Collective, blocks. A plan sums the same tensors over ranks every step, in buckets of

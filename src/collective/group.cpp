@@ -143,12 +143,14 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   Watch watch(*this, Wait::kCall, name);
   while (true) {
     const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
-    const bool went_on = reached(other.meetings, meetings_ + 1);  // looked at first: a post comes before it
+    // looked at first: what it posts comes before its next call, and before it leaves
+    const bool went_on =
+        reached(other.meetings, meetings_ + 1) || link_->presence(from) == transport::Presence::kLeft;
     if (const auto value = other.board.find(key, meetings_, nth)) return *value;
     if (went_on) {
-      return fail(
-          {Code::kMismatch, text("rank ", rank(), " waits in ", name, ": rank ", from,
-                                 " goes on without it; call it on every rank, or on rank ", from, " alone")});
+      return Status(Code::kMismatch,
+                    text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
+                         " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
     }
     link_->sleep(other.board.count(), seen, kSlice);
     TNT_RETURN_IF_ERROR(watch.check(from));

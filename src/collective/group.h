@@ -83,7 +83,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// One-sided: blocks until `from` has posted `name` since this rank's last collective call, as often as this
   /// rank has waited for it since then; what it posted earlier does not count. Returns what it posted.
-  /// kMismatch where `from` goes on to another call instead. One thread at a time with the collective calls.
+  /// kMismatch, which fails nobody else, where `from` leaves or goes on to a later collective call instead. One
+  /// thread at a time with the collective calls.
   Result<uint32_t> await_post(int from, const std::string& name);
 
   /// Ends the job's communication with `status` unless it has failed before; returns the first cause.

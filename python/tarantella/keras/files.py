@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _log, _runtime
-from .._errors import Error
+from .._errors import Error, MismatchError
 from . import hooks
 
 # The files that Keras 3 writes as one, by method; other targets are folders or shards.
@@ -32,18 +32,30 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
     if everywhere or _runtime.get_size() == 1:
         return call(path, *args, **options)
     what = f"{method} of {os.fspath(path)!r}"
-    context = _runtime.context()
     if not _runtime.is_master_rank():
-        if context.wait_posted(_runtime.get_master_rank(), what):
-            raise Error(f"rank {_runtime.get_master_rank()} failed in {what}; its own error says why")
+        _wait(what, method)
         return None
     failed = True
     try:
         result = call(path, *args, **options)
         failed = False
     finally:
-        context.post(what, int(failed))
+        for name in (what, method):
+            _runtime.context().post(name, int(failed))
     return result
+
+
+def _wait(what: str, method: str) -> None:
+    context, master = _runtime.context(), _runtime.get_master_rank()
+    try:
+        failed = context.wait_posted(master, what)
+    except MismatchError as error:
+        try:
+            failed = context.wait_posted(master, method)  # to a path of its own, perhaps
+        except MismatchError:
+            raise error from None
+    if failed:
+        raise Error(f"rank {master} failed in {what}; its own error says why")
 
 
 def named(path: Any, method: str, options: dict[str, Any] | None = None) -> Any:

@@ -43,10 +43,6 @@ MISTAKES = {
         "compiled(tnt.Model(keras.Sequential([keras.layers.Dense(1)]))).fit(d)",
         "ValueError: the model is not built and the dataset does not say the shapes",
     ),
-    "restoring": (
-        "compiled(tnt.Model(net())).fit(x, y, callbacks=[keras.callbacks.BackupAndRestore('b')])",
-        "NotImplementedError: BackupAndRestore is not available",
-    ),
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
     "generator": (
         "compiled(tnt.Model(net())).fit((b for b in [(x, y)]))",

@@ -20,8 +20,7 @@ model.fit(x, y, batch_size=4, verbose=0)
 """
 
 SAVES = """
-import functools
-kinds = {"save": ["a.keras", "b.h5", "nested/c.keras", "older"], "save_weights": ["d.weights.h5", "weights"]}
+kinds = {"save": ["a.keras", "nested/c.keras", "older"], "save_weights": ["d.weights.h5", "weights"]}
 if tnt.is_master_rank():
     os.makedirs(path("nested")); time.sleep(1.5)  # the others are there long before it
 for method, names in kinds.items():
@@ -34,6 +33,7 @@ for method, names in kinds.items():
             loaded = tnt.Model(net())
             loaded.load_weights(path(name))
         assert all((a == b).all() for a, b in zip(loaded.get_weights(), model.get_weights()))
+tnt.models.load_model(path("a.keras")).save(path("b.h5"))
 # the master alone, before and after a save of all: nobody waits for it, nor takes its file for the next one
 if tnt.is_master_rank():
     model.save(path("alone.keras"))

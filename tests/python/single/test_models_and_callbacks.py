@@ -1,0 +1,99 @@
+"""With one rank: models are made, saved and loaded, and wrapped callbacks run, as in plain Keras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarantella as tnt
+
+keras = pytest.importorskip("keras")
+np = pytest.importorskip("numpy")
+
+
+def layers() -> list[Any]:
+    return [keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)]
+
+
+@pytest.fixture
+def model() -> Any:
+    made = tnt.Sequential(layers())
+    made.compile("sgd", "mse")
+    return made
+
+
+def test_older_names_get_a_suffix_that_loading_knows(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    model.save_weights(str(tmp_path / "weights"))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.keras", "weights.weights.h5"]
+    loaded = tnt.models.load_model(tmp_path / "model")
+    assert type(loaded) is tnt.Model
+    loaded.set_weights([w + 1 for w in loaded.get_weights()])
+    loaded.load_weights(tmp_path / "weights")
+    assert all((a == b).all() for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True))
+
+
+def test_what_keras_does_not_write_as_one_file_is_left_to_keras(model: Any, tmp_path: Path) -> None:
+    model.save(tmp_path / "folder", zipped=False)
+    assert (tmp_path / "folder" / "config.json").exists()
+    model.save_weights(tmp_path / "shards.weights.json", max_shard_size=1)
+    assert (tmp_path / "shards.weights.json").exists()
+
+
+def test_a_link_still_points_to_the_file(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "target.keras").write_text("old")
+    (tmp_path / "link.keras").symlink_to(tmp_path / "target.keras")
+    model.save(tmp_path / "link.keras")
+    assert (tmp_path / "link.keras").is_symlink()
+    assert keras.models.load_model(tmp_path / "target.keras").built
+
+
+@pytest.mark.parametrize("serialized", [True, False])
+@pytest.mark.parametrize("functional", [True, False])
+def test_models_from_configs(functional: bool, serialized: bool) -> None:
+    inputs = keras.Input((2,))
+    inner = keras.Model(inputs, keras.layers.Dense(1)(inputs)) if functional else keras.Sequential(layers())
+    config = keras.saving.serialize_keras_object(inner) if serialized else tnt.Model(inner).get_config()
+    rebuilt = tnt.models.model_from_config(config)
+    assert type(rebuilt) is tnt.Model
+    assert rebuilt.get_config() == inner.get_config()
+
+
+def test_keras_functions_take_our_models(model: Any, tmp_path: Path) -> None:
+    assert isinstance(model, keras.Sequential)
+    keras.models.save_model(model, tmp_path / "a.keras")
+    assert keras.models.load_model(tmp_path / "a.keras").count_params() == model.count_params()
+    assert keras.models.clone_model(model).count_params() == model.count_params()
+
+
+def test_a_wrapped_callback_sees_all(model: Any) -> None:
+    class Own(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[str] = []
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.calls.append(f"begin {self.params['epochs']} {self.model.name}")
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.calls.append(f"batch {batch} {sorted(logs)}")
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.calls.append(f"epoch {epoch}")
+            self.model.stop_training = True
+
+    own = Own()
+    model.fit(np.ones((4, 2)), np.ones((4, 1)), epochs=3, verbose=0, callbacks=tnt.keras.callbacks.Callback(own))
+    assert own.calls == [f"begin 3 {model.name}", "batch 0 ['loss']", "epoch 0"]
+
+
+def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
+    wrap = tnt.keras.callbacks.Callback
+    with pytest.raises(TypeError, match=r"needs a keras.callbacks.Callback \(got str\)"):
+        wrap("early")
+    with pytest.raises(ValueError, match="wrapped already"):
+        wrap(wrap(keras.callbacks.History()))
+    with pytest.raises(ValueError, match="BackupAndRestore cannot run on all ranks"):
+        wrap(keras.callbacks.BackupAndRestore(tmp_path), run_on_all_ranks=True)
