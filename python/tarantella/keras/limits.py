@@ -30,7 +30,7 @@ def say(model: Any) -> None:
             f"{_list(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
             "where it is not, say how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
-    across = [metric.name for metric in metrics.single(model) if _axis(metric) == 0]
+    across = [metric.name for metric in metrics.single(model) if getattr(metric, "_fn_kwargs", {}).get("axis") == 0]
     if across:
         _log.warn_once(
             f"{_list(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
@@ -38,10 +38,6 @@ def say(model: Any) -> None:
         )
     if any(v.name == "seed_generator_state" for v in model.variables):
         _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
-
-
-def _axis(metric: Any) -> Any:
-    return getattr(metric, "axis", getattr(metric, "_fn_kwargs", {}).get("axis"))
 
 
 def _list(names: list[str]) -> str:

@@ -75,7 +75,7 @@ class Agreement(keras.callbacks.Callback):
         if not self._restores:
             return
         sync.broadcast(self.model)
-        epoch = self.model._initial_epoch
+        epoch = getattr(self.model, "_initial_epoch", None)
         mine = np.array([-1 if epoch is None else epoch], np.int64)
         restored = int(_runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
         self.model._initial_epoch = None if restored < 0 else restored

@@ -105,7 +105,7 @@ class Model:
 
         Call it on all ranks with the same arguments: it blocks until all of them train. Starts from the
         master's weights. Returns Keras's History, whose epochs hold global numbers on every rank; what
-        callbacks see after a single batch is this rank's.
+        callbacks see after a single batch is this rank's (see tarantella.keras.callbacks, also for who writes).
         Raises ValueError and TypeError for unfit arguments, NotImplementedError for inputs that are not
         ready, tarantella.Error if ranks disagree or are lost.
         """

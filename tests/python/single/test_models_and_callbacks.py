@@ -97,3 +97,18 @@ def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
         wrap(wrap(keras.callbacks.History()))
     with pytest.raises(ValueError, match="BackupAndRestore cannot run on all ranks"):
         wrap(keras.callbacks.BackupAndRestore(tmp_path), run_on_all_ranks=True)
+
+
+def test_metrics_that_depend_on_the_batches_are_named(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tarantella import _log
+    from tarantella.keras import limits
+
+    said: list[str] = []
+    monkeypatch.setattr(_log, "warn_once", said.append)
+    across = [keras.metrics.CosineSimilarity(axis=0), keras.metrics.PearsonCorrelation(axis=0)]
+    along = [keras.metrics.CosineSimilarity(name="fine"), keras.metrics.F1Score()]
+    model.compile("sgd", "mse", metrics=[*across, *along])
+    model.evaluate(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+    limits.say(model.keras_model)
+    assert len(said) == 1
+    assert "cosine_similarity, pearson_correlation (metrics along axis=0)" in said[0]
