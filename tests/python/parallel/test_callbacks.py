@@ -101,10 +101,10 @@ MISTAKES = [
     ),
     ("tnt.keras.callbacks.Callback(compiled())", "TypeError: Callback needs a keras.callbacks.Callback"),
     (
-        "class Odd(keras.metrics.Mean):\n"
+        "class Odd(keras.metrics.MeanSquaredError):\n"
         "    tnt_combine = 'median'\n"
         "model = compiled(); model.compile('sgd', 'mse', metrics=[Odd()]); fit(model)",
-        "ValueError: tnt_combine of the metric 'odd' must be 'sum', 'max' or 'min'",
+        "ValueError: tnt_combine of the metric 'mean_squared_error' must be 'sum', 'max' or 'min'",
     ),
     (
         "class Odd(keras.metrics.MeanSquaredError):\n"
