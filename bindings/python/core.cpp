@@ -288,12 +288,12 @@ class Context {
   }
 
   void post(const std::string& name, uint32_t result) {
-    checked([&] { return tnt_post(open(), name.c_str(), result); });
+    checked([&] { return tnt_post(context_, name.c_str(), result); });
   }
 
   uint32_t wait_posted(int rank, const std::string& name) {
     uint32_t result = 0;
-    checked([&] { return tnt_wait_posted(open(), rank, name.c_str(), &result); });
+    checked([&] { return tnt_wait_posted(context_, rank, name.c_str(), &result); });
     return result;
   }
 

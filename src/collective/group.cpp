@@ -148,9 +148,10 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
         reached(other.meetings, meetings_ + 1) || link_->presence(from) == transport::Presence::kLeft;
     if (const auto value = other.board.find(key, meetings_, nth)) return *value;
     if (went_on) {
-      return Status(Code::kMismatch,
-                    text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
-                         " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
+      return Status(
+          Code::kMismatch,
+          text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
+               " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
     }
     link_->sleep(other.board.count(), seen, kSlice);
     TNT_RETURN_IF_ERROR(watch.check(from));
