@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
+from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
+from .adapter import ArrayDataAdapter, MicroBatches
 from .shares import Slicer
 
 can_distribute = can_convert_arrays
+
+_FINGERPRINT_ROWS = 64
 
 
 def adapt(
@@ -40,14 +44,39 @@ def adapt(
     )
 
 
-def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> tf.data.Dataset:
+def rows(batch: Any) -> int:
+    """The rows of arrays in any structure. Raises ValueError for what is no array, and where lengths differ."""
+    if not can_distribute(batch):
+        raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
+    return int(adapt(*batch)._num_samples)
+
+
+def describe(adapter: ArrayDataAdapter) -> list[str]:
+    """What all ranks must have alike, a line each."""
+    whole = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
+    sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
+    leaves = [leaf for leaf in tree.flatten(sliceable) if leaf is not None]
+    return [
+        f"{adapter._num_samples} rows",
+        f"batches of {adapter.batch_size}, shuffle={adapter._shuffle}",
+        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
+        *(f"part {i} with the fingerprint {_fingerprint(leaf, adapter)}" for i, leaf in enumerate(leaves)),
+    ]
+
+
+def _fingerprint(leaf: Any, adapter: ArrayDataAdapter) -> str:
+    """Of a few rows, spread evenly: enough to catch data that each rank has made up for itself."""
+    rows = np.unique(np.linspace(0, adapter._num_samples - 1, _FINGERPRINT_ROWS).astype(np.int64))
+    some = np.asarray(leaf.convert_to_numpy(leaf[rows]))
+    return "none" if some.dtype.hasobject else f"{zlib.crc32(some.tobytes()):08x}"
+
+
+def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
     """The micro batches of `rank`, in the very order in which plain Keras visits the samples."""
     samples, batch_size = adapter._num_samples, adapter.batch_size
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
-    order = ArrayDataAdapter(
-        np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle
-    ).get_tf_dataset()
+    order = ArrayDataAdapter(np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
     inputs = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
     inputs = tree.lists_to_tuples(inputs)
 
@@ -59,17 +88,16 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
 
     # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()
-    dataset = tf.data.Dataset.zip((order.enumerate(), whole)).map(
+    dataset = tf.data.Dataset.zip((order.get_tf_dataset().enumerate(), whole)).map(
         lambda numbered, data: take(numbered[0], numbered[1], data)
     )
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(adapter.num_batches))
     options = tf.data.Options()
     options.deterministic = True
     # Cheap gathers gain nothing from tuning, whose thread delays the end of every epoch.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return dataset.with_options(options).prefetch(2)
+    return MicroBatches(order, dataset.with_options(options).prefetch(2), order.num_batches)
 
 
 def _gather(leaf: Any, indices: tf.Tensor) -> Any:

@@ -81,11 +81,15 @@ class Slicer:
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
 
     def cut(self, index: tf.Tensor, batch: Any) -> Any:
-        """The dataset element of a whole global batch."""
-        leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+        """The dataset element of a whole global batch. Fails where its parts differ in length."""
+        leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
         total = rows_of(leaves[0])
+        alike = "every part of a global batch must have the same number of rows, at least one"
+        checks = [tf.debugging.assert_equal(rows_of(leaf), total, alike) for leaf in leaves[1:]]
+        with tf.control_dependencies([tf.debugging.assert_positive(total, alike), *checks]):
+            total = tf.identity(total)
         start, taken, _ = self.bounds(total)
-        data = tree.map_structure(lambda leaf: None if leaf is None else _rows(leaf, start, taken), batch)
+        data = tree.map_structure(lambda leaf: _rows(leaf, start, taken) if has_rows(leaf) else leaf, batch)
         return self.pack(data, index, total, leaves)
 
 
@@ -95,6 +99,11 @@ def _fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
     dense = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.variant, tf.resource)]
     hashes = [tf.bitcast(tf.fingerprint(tf.gather(leaf, rows)), tf.int64) for leaf in dense]
     return tf.add_n([tf.reduce_sum(h) for h in hashes]) + total if hashes else total
+
+
+def has_rows(leaf: Any) -> bool:
+    """False for what stands in the place of a part that a batch does not have."""
+    return leaf is not None and not isinstance(leaf, (tf.experimental.Optional, tf.OptionalSpec))
 
 
 def rows_of(tensor: Any) -> tf.Tensor:

@@ -1,77 +1,45 @@
-"""From what the user passes as data to the dataset of this rank's micro batches.
+"""From what the user passes as data to this rank's micro batches.
 
-A new kind of input is a class like `_Arrays` here, and a line in `feed`.
+Keras's own adapter says what an input is; all that yields global batches is then cut in the same way.
 """
 
 from __future__ import annotations
 
 import operator
-import zlib
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
+import keras
 import tensorflow as tf
-from keras import tree
 
 from .. import _log, _runtime
-from ..data import arrays, tf_dataset
+from ..data import adapter as adapters
+from ..data import arrays, local, tf_dataset
+from ..data.adapter import ArrayDataAdapter, MicroBatches, TFDatasetAdapter
 
-_FINGERPRINT_ROWS = 64
 
+class Feed:
+    """One input of fit, evaluate or predict, checked but not yet cut."""
 
-class Feed(Protocol):
-    """One input of fit, evaluate or predict, checked but not yet turned into a dataset."""
+    def __init__(self, what: str, adapter: Any, distributed: bool, batch_size: int | None) -> None:
+        self.what, self.adapter, self.distributed = what, adapter, distributed
+        self.batch_size = batch_size  # as the user gave it
+        self.has_arrays = isinstance(adapter, ArrayDataAdapter)
+        # Python code draws from Python's and NumPy's generators: ranks must start from the same states.
+        self.runs_python = distributed and not isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter))
 
     def describe(self) -> list[str]:
         """What all ranks must agree on, a line each."""
+        if not self.distributed:
+            return [f"{self.what} of this rank's own"]
+        lines = arrays.describe(self.adapter) if self.has_arrays else tf_dataset.describe(self.adapter)
+        return [f"{self.what}: {line}" for line in lines]
 
-    def dataset(self, positions: bool = False) -> tf.data.Dataset:
-        """The micro batches of this rank."""
-
-
-class _Arrays:
-    def __init__(self, what: str, adapter: Any) -> None:
-        self.what, self.adapter = what, adapter
-
-    def describe(self) -> list[str]:
-        leaves = [leaf for leaf in tree.flatten(self.adapter._inputs) if leaf is not None]
-        return [
-            f"{self.what} of {self.adapter._num_samples} rows",
-            f"{self.what} in batches of {self.adapter.batch_size}, shuffle={self.adapter._shuffle}",
-            *(f"{self.what} part {i}: {leaf.dtype} {tuple(leaf.shape)}" for i, leaf in enumerate(leaves)),
-            *(f"{self.what} part {i} with the fingerprint {_fingerprint(leaf)}" for i, leaf in enumerate(leaves)),
-        ]
-
-    def dataset(self, positions: bool = False) -> tf.data.Dataset:
-        return arrays.distribute(self.adapter, _runtime.get_rank(), _runtime.get_size(), positions)
-
-
-def _fingerprint(leaf: Any) -> str:
-    """Of a few rows, spread evenly: enough to catch data that each rank has made up for itself."""
-    rows = np.unique(np.linspace(0, leaf.shape[0] - 1, _FINGERPRINT_ROWS).astype(np.int64))
-    if isinstance(leaf, np.ndarray):
-        some = leaf[rows]
-    elif isinstance(leaf, tf.Tensor):
-        some = tf.gather(leaf, rows).numpy()
-    else:
-        return "none"
-    return "none" if some.dtype.hasobject else f"{zlib.crc32(some.tobytes()):08x}"
-
-
-class _Dataset:
-    def __init__(self, what: str, source: tf.data.Dataset, class_weight: Any) -> None:
-        self.what, self.source, self.class_weight = what, source, class_weight
-
-    def describe(self) -> list[str]:
-        batches = int(self.source.cardinality())
-        return [
-            f"{self.what} of {batches if batches >= 0 else 'unknown or infinitely many'} batches",
-            *(f"{self.what} part {i}: {leaf}" for i, leaf in enumerate(tree.flatten(self.source.element_spec))),
-        ]
-
-    def dataset(self, positions: bool = False) -> tf.data.Dataset:
-        rank, size = _runtime.get_rank(), _runtime.get_size()
-        return tf_dataset.distribute(self.source, rank, size, self.class_weight, positions)
+    def batches(self, positions: bool = False) -> MicroBatches:
+        """This rank's. Collective where the ranks' own data are fed."""
+        if not self.distributed:
+            return local.distribute(self.adapter)
+        distribute = arrays.distribute if self.has_arrays else tf_dataset.distribute
+        return distribute(self.adapter, _runtime.get_rank(), _runtime.get_size(), positions)
 
 
 def check_size(name: str, value: Any) -> None:
@@ -94,29 +62,63 @@ def feed(
     sample_weight: Any = None,
     *,
     batch_size: int | None = None,
+    micro_batch_size: int | None = None,
+    distributed: bool = True,
     steps: int | None = None,
     shuffle: Any = False,
     class_weight: Any = None,
 ) -> Feed:
-    """Checks one input. Raises ValueError for unfit data, NotImplementedError for a kind that is not ready."""
+    """Checks one input. Raises ValueError for unfit data, and where micro and global batches do not fit.
+
+    With `distributed=False` it is this rank's own: its batches are micro batches.
+    """
     if x is None:
         raise ValueError(f"{what} is missing: x is None")
+    are_arrays = arrays.can_distribute((x, y, sample_weight))
+    x, batch_size = batched(what, model, x, batch_size, micro_batch_size, distributed)
     if isinstance(x, tf.data.Dataset):
-        for name, value in (("y", y), ("sample_weight", sample_weight)):
-            if value is not None:
-                raise ValueError(f"{name} must be part of the dataset where x is a tf.data.Dataset")
-        if batch_size is not None:
-            _log.warn_once(f"batch_size={batch_size} is ignored: {what} is a dataset, which has batches already")
-        tf_dataset.check(x, what, _input_shapes(model))
-        return _Dataset(what, x, class_weight)
-    if not arrays.can_distribute((x, y, sample_weight)):
-        raise NotImplementedError(
-            f"{what} of the type {type(x).__name__} cannot be distributed yet; pass arrays or a batched tf.data.Dataset"
+        reason = tf_dataset.unbatched(x, what, _input_shapes(model))
+        if reason:
+            raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
+    if batch_size is not None and not are_arrays:
+        _log.warn_once(f"batch_size={batch_size} is ignored: {what} comes in batches already")
+    if not distributed:
+        _log.logger.info("%s is not distributed: every rank takes its own for its micro batches", what)
+    # Keras would warn that it does not shuffle what has an order of its own.
+    shuffle = shuffle and (are_arrays or isinstance(x, keras.utils.PyDataset))
+    options = {"batch_size": batch_size, "shuffle": shuffle, "class_weight": class_weight}
+    if are_arrays:
+        adapter = arrays.adapt(x, y, sample_weight, steps=steps, **options)
+    else:
+        adapter = adapters.adapt(x, y, sample_weight, **options)
+    return Feed(what, adapter, distributed, batch_size)
+
+
+def batched(
+    what: str, model: Any, x: Any, batch_size: int | None, micro_batch_size: int | None, distributed: bool = True
+) -> tuple[Any, int | None]:
+    """The input and its batch size, made to fit the micro batch size if there is one.
+
+    Raises ValueError where the two do not fit.
+    """
+    if micro_batch_size is None:
+        return x, batch_size
+    ranks = _runtime.get_size() if distributed else 1
+    wanted = micro_batch_size * ranks
+    if arrays.can_distribute(x):
+        given = batch_size
+    elif not isinstance(x, tf.data.Dataset):
+        raise ValueError(f"a micro batch size needs arrays or a tf.data.Dataset, and {what} is a {type(x).__name__}")
+    elif tf_dataset.unbatched(x, what, _input_shapes(model)):
+        return x.batch(wanted), batch_size
+    else:
+        given = tf_dataset.batch_size(x)
+    if given not in (None, wanted):
+        raise ValueError(
+            f"micro batches of {micro_batch_size} on {ranks} ranks make global batches of {micro_batch_size} * {ranks} "
+            f"= {wanted} rows, but {what} has batches of {given}: change one of them, or leave the micro batch size out"
         )
-    adapter = arrays.adapt(
-        x, y, sample_weight, batch_size=batch_size, steps=steps, shuffle=shuffle, class_weight=class_weight
-    )
-    return _Arrays(what, adapter)
+    return x, batch_size if isinstance(x, tf.data.Dataset) else wanted
 
 
 def _input_shapes(model: Any) -> list[tuple[Any, ...]]:

@@ -29,7 +29,7 @@ from keras import ops
 from numpy.typing import NDArray
 
 from .. import _log, _runtime
-from ..data.shares import MicroBatch, PaddedMicroBatch
+from ..data.adapter import MicroBatches
 from . import checks, flat, hooks, sync
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
@@ -171,7 +171,7 @@ def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
     """Tells evaluations of our datasets from a callback that evaluates other data on its rank alone."""
 
     def evaluate(x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        distributed = isinstance(getattr(x, "element_spec", None), (MicroBatch, PaddedMicroBatch))
+        distributed = isinstance(x, MicroBatches)
         with phase(Phase.EVALUATE if distributed else Phase.NONE):
             return original(x, *args, **kwargs)
 

@@ -9,12 +9,10 @@ import keras
 
 from .. import _log, _runtime, _strategy
 from .._environment import prints_output
-from . import files, session
-from .feeding import check_size
+from . import files, on_batch, session
+from .feeding import batched, check_size
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
-_SWITCHES = ("tnt_distribute_dataset", "tnt_distribute_validation_dataset")
-_MICRO_SIZES = ("tnt_micro_batch_size", "tnt_validation_micro_batch_size")
 
 
 class Model:
@@ -99,38 +97,65 @@ class Model:
         validation_steps: int | None = None,
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
-        **tnt_options: Any,
+        tnt_micro_batch_size: int | None = None,
+        tnt_validation_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
+        tnt_distribute_validation_dataset: bool = True,
     ) -> Any:
         """Trains as `keras.Model.fit` does; `batch_size` and the batches of datasets are global.
 
+        `tnt_micro_batch_size` says the rows a rank instead: it batches arrays and datasets without batches, and
+        must otherwise fit the global batch. With `tnt_distribute_dataset=False` x is this rank's own, in micro
+        batches, and an epoch lasts as long as the longest data of a rank.
         Call it on all ranks with the same arguments: it blocks until all of them train. Starts from the
         master's weights. Returns Keras's History, whose epochs hold global numbers on every rank; what
         callbacks see after a single batch is this rank's (see tarantella.keras.callbacks, also for who writes).
-        Raises ValueError and TypeError for unfit arguments, NotImplementedError for inputs that are not
-        ready, tarantella.Error if ranks disagree or are lost.
+        Raises ValueError and TypeError for unfit arguments, tarantella.Error if ranks disagree or are lost.
         """
         check_size("batch_size", batch_size)
         check_size("validation_batch_size", validation_batch_size)
-        _check_options("fit", tnt_options, _SWITCHES + _MICRO_SIZES)
+        training = _data(tnt_micro_batch_size, tnt_distribute_dataset)
+        validation = _data(tnt_validation_micro_batch_size, tnt_distribute_validation_dataset, "validation_")
         options = {
-            "batch_size": batch_size,
             "epochs": epochs,
             "verbose": verbose,
             "callbacks": callbacks,
             "validation_split": validation_split,
-            "shuffle": shuffle,
-            "class_weight": class_weight,
-            "sample_weight": sample_weight,
             "initial_epoch": initial_epoch,
             "steps_per_epoch": steps_per_epoch,
             "validation_steps": validation_steps,
-            "validation_batch_size": validation_batch_size,
             "validation_freq": validation_freq,
         }
-        if _runtime.get_size() == 1:
-            return self._tarantella_model.fit(x, y, validation_data=validation_data, **options)
-        with session.core_errors():
-            return session.fit(self._tarantella_model, x, y, validation_data, **options)
+        training |= {
+            "batch_size": batch_size,
+            "sample_weight": sample_weight,
+            "shuffle": shuffle,
+            "class_weight": class_weight,
+        }
+        validation["batch_size"] = validation_batch_size
+        if _runtime.get_size() > 1:
+            with session.core_errors():
+                return session.fit(
+                    self._tarantella_model, x, y, validation_data, training=training, validation=validation, **options
+                )
+        model = self._tarantella_model
+        x, batch_size = batched("training data", model, x, batch_size, tnt_micro_batch_size)
+        if validation_data is not None and tnt_validation_micro_batch_size is not None:
+            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
+            sizes = (validation_batch_size, tnt_validation_micro_batch_size)
+            first, validation_batch_size = batched("validation data", model, parts[0], *sizes)
+            validation_data = first if parts[1] is None else (first, *parts[1:])
+        return model.fit(
+            x,
+            y,
+            batch_size,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            shuffle=shuffle,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            **options,
+        )
 
     def evaluate(
         self,
@@ -142,26 +167,23 @@ class Model:
         steps: int | None = None,
         callbacks: Any = None,
         return_dict: bool = False,
-        **tnt_options: Any,
+        tnt_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
     ) -> Any:
         """Evaluates as `keras.Model.evaluate` does, each rank its share; the result is global on every rank.
 
-        Blocks until all ranks have called it. Errors as in `fit`.
+        Blocks until all ranks have called it. Errors and further arguments as in `fit`.
         """
         check_size("batch_size", batch_size)
-        _check_options("evaluate", tnt_options, _SWITCHES[:1] + _MICRO_SIZES[:1])
-        options = {
-            "batch_size": batch_size,
-            "verbose": verbose,
-            "sample_weight": sample_weight,
-            "steps": steps,
-            "callbacks": callbacks,
-            "return_dict": return_dict,
-        }
-        if _runtime.get_size() == 1:
-            return self._tarantella_model.evaluate(x, y, **options)
-        with session.core_errors():
-            return session.evaluate(self._tarantella_model, x, y, **options)
+        data = _data(tnt_micro_batch_size, tnt_distribute_dataset)
+        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks, "return_dict": return_dict}
+        model = self._tarantella_model
+        if _runtime.get_size() > 1:
+            data |= {"batch_size": batch_size, "sample_weight": sample_weight}
+            with session.core_errors():
+                return session.evaluate(model, x, y, data=data, **options)
+        x, batch_size = batched("evaluation data", model, x, batch_size, tnt_micro_batch_size)
+        return model.evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
 
     def predict(
         self,
@@ -170,28 +192,57 @@ class Model:
         verbose: Any = "auto",
         steps: int | None = None,
         callbacks: Any = None,
+        tnt_micro_batch_size: int | None = None,
+        tnt_distribute_dataset: bool = True,
         tnt_predict_all_devices: bool = True,
-        **tnt_options: Any,
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
         Returns arrays of shape (rows of x, …) in the order of the data, on every rank, or on the master only (and
-        None on the others) with `tnt_predict_all_devices=False`. Blocks until all ranks have called it. Errors
-        as in `fit`.
+        None on the others) with `tnt_predict_all_devices=False`; blocks until all ranks have called it. With `tnt_distribute_dataset=False` this rank alone predicts its own x.
+        Errors as in `fit`.
         """
         check_size("batch_size", batch_size)
-        _check_options("predict", tnt_options, _SWITCHES[:1] + _MICRO_SIZES[:1])
-        options = {"batch_size": batch_size, "verbose": verbose, "steps": steps, "callbacks": callbacks}
-        if _runtime.get_size() == 1:
-            return self._tarantella_model.predict(x, **options)
-        with session.core_errors():
-            return session.predict(self._tarantella_model, x, everywhere=tnt_predict_all_devices, **options)
+        data = _data(tnt_micro_batch_size, tnt_distribute_dataset)
+        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
+        model = self._tarantella_model
+        if _runtime.get_size() > 1 and tnt_distribute_dataset:
+            with session.core_errors():
+                data = {**data, "batch_size": batch_size}
+                return session.predict(model, x, data=data, everywhere=tnt_predict_all_devices, **options)
+        x, batch_size = batched("data to predict", model, x, batch_size, tnt_micro_batch_size, distributed=False)
+        return model.predict(x, batch_size, **options)
 
-    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """Keras's with one rank. Raises NotImplementedError with several, whose weights would drift apart."""
-        if _runtime.get_size() > 1:
-            raise NotImplementedError("train_on_batch is not available on several ranks yet; use fit")
-        return self._tarantella_model.train_on_batch(*args, **kwargs)
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None, return_dict: bool = False
+    ) -> Any:
+        """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
+
+        Call it on all ranks with the same batch; blocks until all have. The first call since the model was
+        compiled, or since its variables changed in number, starts from the master's weights. The result is
+        global on every rank. Errors as in `fit`.
+        """
+        model = self._tarantella_model
+        if _runtime.get_size() == 1:
+            return model.train_on_batch(x, y, sample_weight, class_weight, return_dict)
+        with session.core_errors():
+            return on_batch.train(model, x, y, sample_weight, class_weight, return_dict)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+        """Evaluates one global batch as `keras.Model.test_on_batch` does; otherwise as `train_on_batch`."""
+        model = self._tarantella_model
+        if _runtime.get_size() == 1:
+            return model.test_on_batch(x, y, sample_weight, return_dict)
+        with session.core_errors():
+            return on_batch.test(model, x, y, sample_weight, return_dict)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `train_on_batch`."""
+        model = self._tarantella_model
+        if _runtime.get_size() == 1:
+            return model.predict_on_batch(x)
+        with session.core_errors():
+            return on_batch.predict(model, x)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
         """Saves the Keras model, on the master only unless `tnt_save_all_devices`.
@@ -261,20 +312,14 @@ def _check_kind(model: Any) -> None:
         raise TypeError(f"tarantella.Model needs a keras.Model (got {type(model).__name__})")
 
 
-def _check_options(method: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
-    for name, value in options.items():
-        if name not in known:
-            raise TypeError(f"{method}() got an unexpected argument {name!r}")
-        if name in _MICRO_SIZES:
-            check_size(name, value)
-            if value is not None:
-                raise NotImplementedError(f"{name} is not available yet; pass the global batch size alone")
-        elif not isinstance(value, bool):
-            raise TypeError(f"{name} must be True or False (got {value!r})")
-        elif not value and _runtime.get_size() > 1:
-            raise NotImplementedError(f"{name}=False is not available yet; give every rank the global batches")
-        elif not value:
-            _log.logger.info("%s=False: with one rank there is nothing to distribute", name)
+def _data(micro_batch_size: int | None, distribute: bool, kind: str = "") -> dict[str, Any]:
+    """The checked tnt_ arguments of one input, as `feeding.feed` takes them."""
+    check_size(f"tnt_{kind}micro_batch_size", micro_batch_size)
+    if not isinstance(distribute, bool):
+        raise TypeError(f"tnt_distribute_{kind}dataset must be True or False (got {distribute!r})")
+    if not distribute and _runtime.get_size() == 1:
+        _log.logger.info("tnt_distribute_%sdataset=False: with one rank there is nothing to distribute", kind)
+    return {"micro_batch_size": micro_batch_size, "distributed": distribute}
 
 
 if "TNT_VERIFY" in os.environ:

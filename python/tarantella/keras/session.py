@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import tree
+from keras.src.trainers.data_adapters.array_slicing import train_validation_split
 
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from .._environment import integer, prints_output
 from .._errors import Error
-from ..data.shares import PredictBatch
+from ..data import arrays
+from ..data.shares import PredictBatch, has_rows
 from . import callbacks as callback_rules
 from . import checks, feeding, files, gather, limits, metrics, steps, sync
 
@@ -40,25 +41,43 @@ def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], pos
     lines += [f"{name}={value!r}" for name, value in arguments.items()]
     sync.agree("data or arguments", lines, "pass the same to every rank, which takes its own rows")
     sync.agree_on_seed()
-    datasets = [feed.dataset(positions) for feed in feeds]
-    _build(model, datasets[0].element_spec)
+    if any(feed.runs_python for feed in feeds):
+        sync.agree_on_generators()
+    batches = [feed.batches(positions) for feed in feeds]
+    if model.jit_compile and not all(feed.distributed for feed in feeds):
+        _log.warn_once("jit_compile=True is switched off: not possible with data of each rank's own")
+        model.jit_compile = False
+        model.train_function = model.test_function = None
+    _equalize(model, batches[0].element_spec)
+    return batches
+
+
+def start(model: Any, lines: list[str], spec: Any) -> None:
+    """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
+    sync.agree("data or arguments", lines, "pass the same to every rank, which takes its own rows")
+    _equalize(model, spec)
+    _train_without_xla_if_need_be(model)
+    limits.say(model)
+
+
+def _equalize(model: Any, spec: Any) -> None:
+    _build(model, spec)
     sync.agree_on_variables(model)
     sync.broadcast(sync.variables(model))
     steps.install(model)
     files.install(model)
     checks.forget(model)
-    return datasets
 
 
 def _build(model: Any, spec: Any) -> None:
     """Creates all variables before the first step, from shapes alone."""
-    leaves = [leaf for leaf in tree.flatten(spec.data) if leaf is not None]
+    leaves = [leaf for leaf in tree.flatten(spec.data) if has_rows(leaf)]
     parts_built = all(layer.built for layer in model._flatten_layers(include_self=False))
     if any(leaf.shape.rank is None for leaf in leaves) or (parts_built and not model.built):
         _build_optimizer(model, parts_built)  # also models that have layers, but no call() of their own
         return
     data = tree.map_structure(
-        lambda leaf: None if leaf is None else keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name), spec.data
+        lambda leaf: keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name) if has_rows(leaf) else None, spec.data
     )
     if isinstance(spec, PredictBatch):
         if not all(layer.built for layer in model._flatten_layers()):
@@ -78,7 +97,8 @@ def _build_optimizer(model: Any, parts_built: bool) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
-def _check_compiled(model: Any, name: str) -> None:
+def check_compiled(model: Any, name: str) -> None:
+    """Raises ValueError for a model that is not compiled."""
     if not getattr(model, "compiled", False):
         raise ValueError(f"compile the model before {name}: model.compile(optimizer=…, loss=…)")
 
@@ -102,79 +122,51 @@ def _verbose(verbose: Any) -> Any:
     return verbose if prints_output() else 0
 
 
-def fit(model: Any, x: Any, y: Any, validation_data: Any, **options: Any) -> Any:
-    """Distributed `keras.Model.fit`. `options` are all its other arguments, by name."""
-    _check_compiled(model, "fit")
-    batch_size, sample_weight = options.pop("batch_size"), options.pop("sample_weight")
-    validation_batch_size = options.pop("validation_batch_size") or batch_size
-    split = options.pop("validation_split")
-    if split and validation_data is None:
-        if isinstance(x, tf.data.Dataset):
-            raise ValueError("validation_split needs arrays; pass validation_data beside a tf.data.Dataset")
-        (x, y, sample_weight), validation_data = _split((x, y, sample_weight), split)
-    feeds = [
-        feeding.feed(
-            "training data",
-            model,
-            x,
-            y,
-            sample_weight,
-            batch_size=batch_size,
-            steps=options["steps_per_epoch"],
-            shuffle=options.pop("shuffle"),
-            class_weight=options.pop("class_weight"),
-        )
-    ]
+def fit(
+    model: Any,
+    x: Any,
+    y: Any,
+    validation_data: Any,
+    *,
+    training: dict[str, Any],
+    validation: dict[str, Any],
+    validation_split: float,
+    **options: Any,
+) -> Any:
+    """Distributed `keras.Model.fit`. `training` and `validation` are what `feeding.feed` takes beside the data."""
+    check_compiled(model, "fit")
+    if validation_split and validation_data is None:
+        parts = (x, y, training.pop("sample_weight"))
+        (x, y, training["sample_weight"]), validation_data = train_validation_split(parts, validation_split)
+    feeds = [feeding.feed("training data", model, x, y, steps=options["steps_per_epoch"], **training)]
     if validation_data is not None:
         parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-        feeds.append(
-            feeding.feed(
-                "validation data",
-                model,
-                *parts,
-                batch_size=None if isinstance(parts[0], tf.data.Dataset) else validation_batch_size,
-                steps=options["validation_steps"],
-            )
-        )
+        if validation["batch_size"] is None and feeds[0].has_arrays and arrays.can_distribute(parts):
+            validation["batch_size"] = feeds[0].batch_size
+        feeds.append(feeding.feed("validation data", model, *parts, steps=options["validation_steps"], **validation))
     steps_between = integer("TNT_WEIGHT_CHECK_STEPS", checks.AUTOMATIC)
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    datasets = _start(model, feeds, {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between})
+    batches = _start(model, feeds, {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between})
     _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = checks.within_epochs(model, callback_rules.arrange(model, options["callbacks"]))
     limits.say(model)
-    validation = datasets[1] if len(datasets) > 1 else None
     with metrics.phase(metrics.Phase.FIT):
-        history = model.fit(datasets[0], validation_data=validation, shuffle=False, **options)
+        history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)
     # What the master's callbacks wrote is there when any rank goes on.
     _runtime.context().barrier()
     return history
 
 
-def _split(data: Any, fraction: float) -> Any:
-    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-
-    return train_validation_split(data, validation_split=fraction)
-
-
 def evaluate(
-    model: Any,
-    x: Any,
-    y: Any,
-    *,
-    batch_size: Any,
-    verbose: Any,
-    sample_weight: Any,
-    steps: Any,
-    callbacks: Any,
-    return_dict: bool,
+    model: Any, x: Any, y: Any, *, data: dict[str, Any], verbose: Any, steps: Any, callbacks: Any, return_dict: bool
 ) -> Any:
     """Distributed `keras.Model.evaluate`: the numbers of all rows, on every rank."""
-    _check_compiled(model, "evaluate")
-    feed = feeding.feed("evaluation data", model, x, y, sample_weight, batch_size=batch_size, steps=steps)
-    (dataset,) = _start(model, [feed], {"steps": steps})
+    check_compiled(model, "evaluate")
+    feed = feeding.feed("evaluation data", model, x, y, steps=steps, **data)
+    (batches,) = _start(model, [feed], {"steps": steps})
     return model.evaluate(
-        dataset,
+        batches,
         verbose=_verbose(verbose),
         steps=steps,
         callbacks=callback_rules.arrange(model, callbacks),
@@ -183,12 +175,12 @@ def evaluate(
 
 
 def predict(
-    model: Any, x: Any, *, batch_size: Any, verbose: Any, steps: Any, callbacks: Any, everywhere: bool = True
+    model: Any, x: Any, *, data: dict[str, Any], verbose: Any, steps: Any, callbacks: Any, everywhere: bool = True
 ) -> Any:
     """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank or on the master."""
-    feed = feeding.feed("data to predict", model, x, batch_size=batch_size, steps=steps)
-    (dataset,) = _start(model, [feed], {"steps": steps}, positions=True)
+    feed = feeding.feed("data to predict", model, x, steps=steps, **data)
+    (batches,) = _start(model, [feed], {"steps": steps}, positions=True)
     outputs, positions = model.predict(
-        dataset, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)
+        batches, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)
     )
     return gather.in_order(outputs, positions, everywhere)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._backend import tensorflow as backend
+from ..data import local
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
 from . import added_losses, checks, losses, metrics, normalization
 from . import optimizer as optimizers
@@ -48,6 +49,7 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
     """The hook of `train_step` or `test_step`."""
 
     def run_step(batch: Any) -> Any:
+        batch = local.together(model, batch)
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
         checks.note(model, batch.fingerprint)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
+import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -129,6 +131,15 @@ def agree_on_seed() -> None:
     chosen = int(seeds[0][0]) if seeds[0][1] else DEFAULT_SEED
     _log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
     backend.set_global_seed(chosen)
+
+
+def agree_on_generators() -> None:
+    """Gives all ranks the master's states of Python's and NumPy's generators, which input may draw from."""
+    states = gather_bytes(pickle.dumps((random.getstate(), np.random.get_state())))
+    if states[_runtime.get_rank()] != states[0]:
+        ours, numpys = pickle.loads(states[0])
+        random.setstate(ours)
+        np.random.set_state(numpys)
 
 
 def average_statistics(model: Any) -> None:

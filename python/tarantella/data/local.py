@@ -1,0 +1,82 @@
+"""Micro batches that each rank brings itself, where the user has switched distribution off.
+
+How many rows the others bring is known only when the step runs, so each step begins with adding them up.
+Where the data of some ranks end before those of others, they go on with batches that count for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from .. import _runtime
+from .._backend import tensorflow as backend
+from .adapter import DataAdapter, MicroBatches
+from .shares import MicroBatch, PaddedMicroBatch, has_rows, rows_of
+
+
+class LocalBatch(NamedTuple):
+    """A micro batch of this rank's own."""
+
+    data: Any
+    rows: Any  # scalar int64; 0 where one row fills up because this rank has no more data
+
+
+def distribute(adapter: DataAdapter) -> MicroBatches:
+    """The batches of `adapter`, then rows that do not count without end. Collective.
+
+    An epoch ends with the longest data: known beforehand where all ranks know their number of batches,
+    else by the step in which no rank has rows.
+    """
+    dataset = adapter.get_tf_dataset()
+    options = tf.data.Options()
+    options.deterministic = True
+    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, _rows(batch)))
+    filler = tree.map_structure(_one_row, dataset.element_spec)
+    fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int64))).repeat()
+    whole = counted.concatenate(fillers).with_options(options)
+    known = _runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
+    return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
+
+
+def _rows(batch: Any) -> tf.Tensor:
+    return rows_of(next(leaf for leaf in tree.flatten(batch) if has_rows(leaf)))
+
+
+def _one_row(spec: Any) -> Any:
+    """A row of zeros of a type of tensors."""
+    if not has_rows(spec):
+        return None if spec is None else tf.experimental.Optional.empty(None)
+    if spec.shape.rank is None:
+        raise ValueError(
+            "data that is not distributed must say the number of its dimensions: dataset.map(…) with tf.ensure_shape"
+        )
+    shape = [1, *(1 if length is None else length for length in spec.shape[1:])]
+    dense = tf.zeros(shape, spec.dtype)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensor.from_tensor(dense, ragged_rank=spec.ragged_rank, row_splits_dtype=spec.row_splits_dtype)
+    return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
+
+
+def together(owner: Any, batch: Any) -> MicroBatch | PaddedMicroBatch:
+    """A `LocalBatch` with the rows of the global batch; other batches as they are. Collective, within a step.
+
+    `owner` is the model. Raises tf.errors.OutOfRangeError, which ends the epoch, when no rank has rows.
+    """
+    if not isinstance(batch, LocalBatch):
+        return batch
+    total = backend.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(batch.rows, [1]), tf.float64))
+    total = tf.cast(total[0], tf.int64)
+    with tf.control_dependencies([_end_where(total == 0)]):
+        data = tree.map_structure(lambda leaf: None if leaf is None else tf.identity(leaf), batch.data)
+    return PaddedMicroBatch(data, batch.rows, total, tf.zeros_like(total), batch.rows == 0)
+
+
+def _end_where(condition: tf.Tensor) -> tf.Tensor:
+    def end() -> Any:
+        raise StopIteration  # TensorFlow makes an OutOfRangeError of it
+
+    return tf.cond(condition, lambda: tf.numpy_function(end, [], tf.int64), lambda: tf.constant(0, tf.int64))

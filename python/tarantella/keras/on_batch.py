@@ -1,0 +1,98 @@
+"""train_on_batch, test_on_batch and predict_on_batch on several ranks: global batches in, global numbers out."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+
+from .. import _runtime
+from ..data import arrays
+from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch, share
+from . import gather, metrics, session
+
+# By model: what its last compile() made, when ranks were made equal. Another one calls for doing so again.
+_started: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool) -> Any:
+    """Distributed `keras.Model.train_on_batch`."""
+    session.check_compiled(model, "train_on_batch")
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("class_weight and sample_weight cannot be given at the same time")
+        sample_weight = class_weight_to_sample_weights(y, class_weight)
+    batch = _micro_batch(model, (x, y, sample_weight))
+    model.make_train_function()
+    model.reset_metrics()
+    return _global(model, model.train_function(iter([batch])), return_dict)
+
+
+def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
+    """Distributed `keras.Model.test_on_batch`."""
+    session.check_compiled(model, "test_on_batch")
+    batch = _micro_batch(model, (x, y, sample_weight))
+    model.make_test_function()
+    model.reset_metrics()
+    return _global(model, model.test_function(iter([batch])), return_dict)
+
+
+def predict(model: Any, x: Any) -> Any:
+    """Distributed `keras.Model.predict_on_batch`."""
+    batch = _micro_batch(model, (x,), positions=True)
+    model.make_predict_function()
+    outputs, positions = model.predict_function([batch])
+    return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions))
+
+
+def _global(model: Any, logs: Any, return_dict: bool) -> Any:
+    with metrics.phase(metrics.Phase.EVALUATE):
+        logs = model._get_metrics_result_or_logs(logs)
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+
+def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> Any:
+    """This rank's rows of a global batch. Collective the first time since the model was compiled."""
+    total = arrays.rows(batch)
+    start, rows = share(total, _runtime.get_rank(), _runtime.get_size())
+    taken = slice(start, start + rows) if rows else slice(0, 1)
+    whole = array_slicing.convert_to_sliceable(tuple(batch))
+    data = tree.map_structure(lambda leaf: None if leaf is None else _tensor(leaf, taken), whole)
+    if positions:
+        places = np.arange(start, start + rows) if rows else np.array([-1])
+        micro: Any = PredictBatch(data, tf.constant(places, tf.int64))
+    else:
+        fingerprint = sum(_fingerprint(leaf, total) for leaf in tree.flatten(whole) if leaf is not None) + total
+        micro = MicroBatch(data, *(tf.constant(number, tf.int64) for number in (rows, total, fingerprint)))
+        if total < _runtime.get_size():
+            micro = PaddedMicroBatch(**micro._asdict(), copied=tf.constant(rows == 0))
+    _start(model, micro)
+    return micro
+
+
+def _tensor(leaf: Any, taken: slice) -> Any:
+    return tf.convert_to_tensor(leaf.convert_to_tf_dataset_compatible(leaf[taken]))
+
+
+def _fingerprint(leaf: Any, total: int) -> int:
+    some = np.asarray(leaf.convert_to_numpy(leaf[np.array([0, total // 2, total - 1])]))
+    return 0 if some.dtype.hasobject else zlib.crc32(some.tobytes())
+
+
+def _start(model: Any, micro: Any) -> None:
+    compiled = getattr(model, "_loss_tracker", None)
+    if model in _started and _started[model] is compiled:
+        return
+    # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
+    specs = tree.map_structure(
+        lambda leaf: None if leaf is None else tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), micro.data
+    )
+    session.start(model, [f"a part of a batch: {spec}" for spec in tree.flatten(specs)], micro._replace(data=specs))
+    _started[model] = compiled

@@ -1,0 +1,189 @@
+"""Every kind of input that Keras takes, with the options that go with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, mlp, pipeline, trained
+
+
+def batches(samples: int = 37, batch: int = 8, weights: bool = False) -> Any:
+    """Global batches, one after the other, the last one short."""
+    x, y = data(samples)
+    parts = (x, y, np.linspace(0, 2, samples)) if weights else (x, y)
+    for start in range(0, samples, batch):
+        yield tuple(part[start : start + batch] for part in parts)
+
+
+def fitted(wrap: Wrap, x: Any, **fit: Any) -> Any:
+    model = compiled(wrap(mlp()))
+    return model, trained(model, model.fit(x, verbose=0, **fit))
+
+
+class Batches(keras.utils.PyDataset):
+    """As in Keras's guide: it shuffles itself after every epoch."""
+
+    def __init__(self, samples: int = 37, batch: int = 8, length: Any = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.x, self.y = data(samples)
+        self.batch, self.begun, self.ended = batch, 0, 0
+        self.length = -(-samples // batch) if length else None
+        self.order = np.arange(samples)
+
+    @property
+    def num_batches(self) -> Any:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        rows = self.order[index % 5 * self.batch :][: self.batch]
+        return self.x[rows], self.y[rows]
+
+    def on_epoch_begin(self) -> None:
+        self.begun += 1
+
+    def on_epoch_end(self) -> None:
+        self.ended += 1
+        np.random.default_rng(self.ended).shuffle(self.order)
+
+
+@case
+def generator(wrap: Wrap) -> Any:
+    """Ends after the first epoch, whose length nobody knew."""
+    return fitted(wrap, batches())[1]
+
+
+@case
+def generator_with_weights_and_validation(wrap: Wrap) -> Any:
+    train = (batch for _ in range(3) for batch in batches(weights=True))
+    return fitted(wrap, train, epochs=3, steps_per_epoch=5, validation_data=batches(11, 4), validation_freq=3)[1]
+
+
+@case
+def generator_to_evaluate_and_predict(wrap: Wrap) -> Any:
+    model = compiled(wrap(mlp()))
+    return [
+        model.evaluate(batches(), verbose=0, return_dict=True),
+        model.predict(((x,) for x, _ in batches(10, 3)), verbose=0),
+        model.predict(((x,) for x, _ in batches(20, 3)), verbose=0, steps=2),
+    ]
+
+
+@case
+def generator_of_structures(wrap: Wrap) -> Any:
+    a, b = keras.Input((FEATURES,), name="a"), keras.Input((2,), name="b")
+    hidden = keras.layers.Concatenate()([a, b])
+    model = wrap(keras.Model({"a": a, "b": b}, {"c": keras.layers.Dense(CLASSES, name="c")(hidden)}))
+    model.compile("adam", {"c": keras.losses.SparseCategoricalCrossentropy(from_logits=True)})
+    train = (({"a": x, "b": x[:, :2]}, {"c": y}) for x, y in batches(37, 9))
+    return trained(model, model.fit(train, verbose=0))
+
+
+@case
+def py_dataset(wrap: Wrap) -> Any:
+    source, check = Batches(), Batches(11, 4)
+    model, result = fitted(wrap, source, epochs=3, shuffle=False, validation_data=check)
+    counts = [source.begun, source.ended, check.begun, check.ended]
+    evaluated = model.evaluate(check, verbose=0)
+    return [result, counts, evaluated, model.predict(Batches(10, 3), verbose=0)]
+
+
+@case
+def py_dataset_shuffled_and_weighted(wrap: Wrap) -> Any:
+    return fitted(wrap, Batches(), epochs=2, class_weight={0: 0.5, 1: 2.0, 2: 1.0})[1]
+
+
+@case
+def py_dataset_with_threads(wrap: Wrap) -> Any:
+    return fitted(wrap, Batches(workers=2, max_queue_size=3), epochs=2)[1]
+
+
+@case
+def py_dataset_with_processes(wrap: Wrap) -> Any:
+    return fitted(wrap, Batches(workers=2, use_multiprocessing=True), epochs=2, shuffle=False)[1]
+
+
+@case
+def py_dataset_without_end(wrap: Wrap) -> Any:
+    return fitted(wrap, Batches(length=None), epochs=2, steps_per_epoch=4)[1]
+
+
+@case
+def pandas_frames(wrap: Wrap) -> Any:
+    import pandas
+
+    x, y = data()
+    frame, labels = pandas.DataFrame(x, columns=list("abcde")), pandas.Series(y)
+    model = compiled(wrap(mlp()))
+    history = model.fit(frame, labels, batch_size=8, epochs=2, validation_split=0.2, verbose=0)
+    return [trained(model, history), model.evaluate(frame, labels, verbose=0), model.predict(frame, verbose=0)]
+
+
+@case
+def tensors_in_lists(wrap: Wrap) -> Any:
+    a, b = keras.Input((FEATURES,)), keras.Input((FEATURES,))
+    model = wrap(keras.Model([a, b], keras.layers.Dense(CLASSES)(keras.layers.Add()([a, b]))))
+    x, y = data()
+    inputs = [tf.constant(x), tf.constant(x * 2)]
+    model = compiled(model)
+    return trained(model, model.fit(inputs, tf.constant(y), batch_size=8, epochs=2, verbose=0))
+
+
+@case
+def validation_of_another_kind(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    first = model.fit(x, y, batch_size=9, epochs=2, validation_data=pipeline(4, 10), validation_freq=[2], verbose=0)
+    second = model.fit(pipeline(8), validation_data=data(11), validation_batch_size=4, validation_steps=2, verbose=0)
+    third = model.fit(x, y, batch_size=5, initial_epoch=1, epochs=3, validation_data=Batches(11, 4), verbose=0)
+    return [trained(model, first), dict(second.history), dict(third.history)]
+
+
+@case
+def repeated_with_steps(wrap: Wrap) -> Any:
+    return fitted(wrap, pipeline(8).repeat(), epochs=3, steps_per_epoch=4)[1]
+
+
+@case
+def repeated_before_batches(wrap: Wrap) -> Any:
+    source = tf.data.Dataset.from_tensor_slices(data()).repeat(2).batch(8)
+    return fitted(wrap, source, epochs=2)[1]
+
+
+@case
+def length_unknown(wrap: Wrap) -> Any:
+    source = tf.data.Dataset.from_tensor_slices(data()).filter(lambda x, y: x[0] > -1).batch(8)
+    model, result = fitted(wrap, source, epochs=3)
+    return [result, model.evaluate(source, verbose=0), model.predict(source, verbose=0)]
+
+
+@case
+def ends_within_the_steps(wrap: Wrap) -> Any:
+    return fitted(wrap, pipeline(8).repeat(2), epochs=4, steps_per_epoch=4)[1]
+
+
+@case
+def several_steps_per_execution_and_a_generator(wrap: Wrap) -> Any:
+    model = compiled(wrap(mlp()), steps_per_execution=3)
+    return trained(model, model.fit((b for _ in range(2) for b in batches()), epochs=2, steps_per_epoch=5, verbose=0))
+
+
+@case
+def padded_batches_in_dicts(wrap: Wrap) -> Any:
+    """Sequences of many lengths: the global batch says how far a row is padded."""
+    random = np.random.default_rng(3)
+    words = [random.integers(1, 9, random.integers(1, 7)) for _ in range(29)]
+
+    def source() -> Any:
+        for row in words:
+            yield {"words": row, "more": np.float64([len(row)])}, len(row) % CLASSES
+
+    spec = ({"words": tf.TensorSpec([None], tf.int64), "more": tf.TensorSpec([1], tf.float64)}, tf.TensorSpec([]))
+    rows = tf.data.Dataset.from_generator(source, output_signature=spec).padded_batch(6)
+    a, b = keras.Input((None,), name="words"), keras.Input((1,), name="more")
+    hidden = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(9, 4)(a))
+    hidden = keras.layers.Concatenate()([hidden, b])
+    model = compiled(wrap(keras.Model({"words": a, "more": b}, keras.layers.Dense(CLASSES)(hidden))))
+    return trained(model, model.fit(rows, epochs=2, verbose=0))
