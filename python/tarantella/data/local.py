@@ -70,9 +70,12 @@ def together(owner: Any, batch: Any) -> MicroBatch | PaddedMicroBatch:
         return batch
     total = backend.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(batch.rows, [1]), tf.float64))
     total = tf.cast(total[0], tf.int64)
+    # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.
     with tf.control_dependencies([_end_where(total == 0)]):
-        data = tree.map_structure(lambda leaf: None if leaf is None else tf.identity(leaf), batch.data)
-    return PaddedMicroBatch(data, batch.rows, total, tf.zeros_like(total), batch.rows == 0)
+        data, rows, total = tree.map_structure(
+            lambda leaf: None if leaf is None else tf.identity(leaf), (batch.data, batch.rows, total)
+        )
+    return PaddedMicroBatch(data, rows, total, tf.zeros_like(total), rows == 0)
 
 
 def _end_where(condition: tf.Tensor) -> tf.Tensor:
