@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import _seeds
+from . import _seeds, data
 from ._groups import Group, get_group_master_rank, is_group_master_rank
 from ._runtime import (
     get_local_rank,
@@ -56,6 +56,7 @@ __all__ = [
     "TimeoutError",
     "__version__",
     "broadcast_variables",
+    "data",
     "distributed_optimizer",
     "get_group_master_rank",
     "get_local_rank",

@@ -1,1 +1,17 @@
 """Splitting the user's global batches into the micro batches of the ranks."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .dataset import Dataset, explain
+
+__all__ = ["Dataset", "explain"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(".dataset", __name__), name)

@@ -12,7 +12,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
 
 from .adapter import ArrayDataAdapter, MicroBatches
-from .shares import Slicer
+from .shares import Slicer, fingerprint
 
 can_distribute = can_convert_arrays
 
@@ -84,7 +84,8 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
         total = tf.shape(indices, out_type=tf.int64)[0]
         start, taken, _ = slicer.bounds(total)
         mine = indices[start : start + taken]
-        return slicer.pack(tree.traverse(lambda leaf: _gather(leaf, mine), data), index, total, [indices])
+        taken_rows = tree.traverse(lambda leaf: _gather(leaf, mine), data)
+        return slicer.pack(taken_rows, index, total, fingerprint([indices], total))
 
     # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()

@@ -15,7 +15,8 @@ from keras import tree
 from .. import _runtime
 from .._backend import tensorflow as backend
 from .adapter import DataAdapter, MicroBatches
-from .shares import MicroBatch, PaddedMicroBatch, has_rows, rows_of
+from .shares import MicroBatch, PaddedMicroBatch, has_rows
+from .tf_dataset import length
 
 
 class LocalBatch(NamedTuple):
@@ -34,16 +35,12 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
     dataset = adapter.get_tf_dataset()
     options = tf.data.Options()
     options.deterministic = True
-    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, _rows(batch)))
+    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, length(batch)))
     filler = tree.map_structure(_one_row, dataset.element_spec)
     fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int64))).repeat()
     whole = counted.concatenate(fillers).with_options(options)
     known = _runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
     return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
-
-
-def _rows(batch: Any) -> tf.Tensor:
-    return rows_of(next(leaf for leaf in tree.flatten(batch) if has_rows(leaf)))
 
 
 def _one_row(spec: Any) -> Any:

@@ -68,14 +68,14 @@ class Slicer:
         empty = rows == 0
         return tf.where(empty, tf.zeros_like(start), start), tf.maximum(rows, 1), rows
 
-    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, seen: list[Any]) -> Any:
+    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, mark: tf.Tensor) -> Any:
         """The dataset element for rows that were cut already.
 
-        `index` numbers the global batches; `seen` are tensors that tell one global batch from another.
+        `index` numbers the global batches; `mark` is the fingerprint that tells one from another.
         """
         start, taken, rows = self.bounds(total)
         if not self.positions:
-            whole = (data, rows, total, (2 * index + 1) * _fingerprint(seen, total))
+            whole = (data, rows, total, (2 * index + 1) * mark)
             return PaddedMicroBatch(*whole, rows == 0) if self.padded else MicroBatch(*whole)
         places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
@@ -90,10 +90,10 @@ class Slicer:
             total = tf.identity(total)
         start, taken, _ = self.bounds(total)
         data = tree.map_structure(lambda leaf: _rows(leaf, start, taken) if has_rows(leaf) else leaf, batch)
-        return self.pack(data, index, total, leaves)
+        return self.pack(data, index, total, fingerprint(leaves, total))
 
 
-def _fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
+def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
     """Of three rows of each dense tensor: enough to tell that ranks shuffled or drew their data differently."""
     rows = tf.stack([tf.zeros_like(total), total // 2, total - 1])
     dense = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.variant, tf.resource)]

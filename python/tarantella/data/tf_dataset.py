@@ -7,18 +7,29 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
+from . import early, graph
 from .adapter import DataAdapter, MicroBatches, TFDatasetAdapter
-from .shares import Slicer
+from .shares import Slicer, has_rows, rows_of
 
 
 def describe(adapter: DataAdapter) -> list[str]:
     """What all ranks must have alike, a line each."""
-    specs = tree.flatten(adapter.get_tf_dataset().element_spec)
+    dataset = adapter.get_tf_dataset()
+    specs = tree.flatten(dataset.element_spec)
     batches = adapter.num_batches
     return [
         f"{'unknown or infinitely many' if batches is None else batches} batches",
         *(f"part {i}: {spec}" for i, spec in enumerate(specs)),
+        who_maps(dataset),
     ]
+
+
+def who_maps(dataset: tf.data.Dataset) -> str:
+    """Says in a line what work the ranks share."""
+    plan = early.plan(dataset)
+    if isinstance(plan, early.Plan):
+        return "every rank reads all elements and maps its own rows only"
+    return f"every rank reads and maps all rows and keeps its own, because {plan}"
 
 
 def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: list[tuple[Any, ...]]) -> str | None:
@@ -50,6 +61,11 @@ def _input_leaves(dataset: tf.data.Dataset) -> list[tf.TensorShape]:
     return [leaf.shape for leaf in tree.flatten(inputs) if hasattr(leaf, "shape")]
 
 
+def length(batch: Any) -> tf.Tensor:
+    """The rows of one batch."""
+    return rows_of(next(leaf for leaf in tree.flatten(batch) if has_rows(leaf)))
+
+
 def batch_size(dataset: tf.data.Dataset) -> int | None:
     """The rows of every batch of a dataset, None where that is not said."""
     lengths = [spec.shape[0] for spec in tree.flatten(dataset.element_spec) if getattr(spec, "shape", None)]
@@ -61,13 +77,18 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     dataset = adapter.get_tf_dataset()
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     slicer = Slicer(rank, size, padded=(batch_size(dataset) or 0) < size, positions=positions)
-    sliced = dataset.enumerate().map(lambda index, batch: slicer.cut(index, batch))
+    plan = early.plan(dataset)
+    if isinstance(plan, early.Plan):
+        plan = plan._replace(source=graph.made_safe(plan.source, rank))
+        sliced = early.split(plan, dataset.element_spec, slicer)
+    else:
+        sliced = graph.made_safe(dataset, rank).enumerate().map(lambda index, batch: slicer.cut(index, batch))
     options = tf.data.Options()
     options.deterministic = True
     if dataset.options().autotune.enabled is None:
         # Its thread delays the end of every epoch by up to its period, which doubles each time.
         options.autotune.enabled = False
-    sliced = sliced.with_options(options)
+    sliced = sliced.with_options(dataset.options().merge(options))
     if isinstance(adapter, TFDatasetAdapter):  # Keras reads ahead in Python's where it may
         sliced = sliced.prefetch(2)
     return MicroBatches(adapter, sliced, adapter.num_batches)

@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from .. import _log, _runtime
+from ..data import Dataset, arrays, early, local, tf_dataset
 from ..data import adapter as adapters
-from ..data import arrays, local, tf_dataset
 from ..data.adapter import ArrayDataAdapter, MicroBatches, TFDatasetAdapter
 
 
@@ -38,6 +38,8 @@ class Feed:
         """This rank's. Collective where the ranks' own data are fed."""
         if not self.distributed:
             return local.distribute(self.adapter)
+        if isinstance(self.adapter, TFDatasetAdapter):
+            _log.logger.info("%s: %s", self.what, tf_dataset.who_maps(self.adapter.get_tf_dataset()))
         distribute = arrays.distribute if self.has_arrays else tf_dataset.distribute
         return distribute(self.adapter, _runtime.get_rank(), _runtime.get_size(), positions)
 
@@ -74,6 +76,8 @@ def feed(
     """
     if x is None:
         raise ValueError(f"{what} is missing: x is None")
+    if isinstance(x, Dataset) and x.shard == "file":
+        x, distributed = x.distribute_dataset_across_ranks(), False
     are_arrays = arrays.can_distribute((x, y, sample_weight))
     x, batch_size = batched(what, model, x, batch_size, micro_batch_size, distributed)
     if isinstance(x, tf.data.Dataset):
@@ -101,6 +105,8 @@ def batched(
 
     Raises ValueError where the two do not fit.
     """
+    if isinstance(x, Dataset):
+        x = x.dataset
     if micro_batch_size is None:
         return x, batch_size
     ranks = _runtime.get_size() if distributed else 1
@@ -112,7 +118,7 @@ def batched(
     elif tf_dataset.unbatched(x, what, _input_shapes(model)):
         return x.batch(wanted), batch_size
     else:
-        given = tf_dataset.batch_size(x)
+        given = tf_dataset.batch_size(x) or early.batch_size(x)
     if given not in (None, wanted):
         raise ValueError(
             f"micro batches of {micro_batch_size} on {ranks} ranks make global batches of {micro_batch_size} * {ranks} "

@@ -35,15 +35,15 @@ def core_errors() -> Iterator[None]:
         raise
 
 
-def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], positions: bool = False) -> list[Any]:
+def _start(model: Any, call: str, feeds: list[feeding.Feed], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
     lines = [line for feed in feeds for line in feed.describe()]
     lines += [f"{name}={value!r}" for name, value in arguments.items()]
-    sync.agree("data or arguments", lines, "pass the same to every rank, which takes its own rows")
+    sync.agree(f"data or arguments of {call}", lines, "pass the same to every rank, which takes its own rows")
     sync.agree_on_seed()
     if any(feed.runs_python for feed in feeds):
         sync.agree_on_generators()
-    batches = [feed.batches(positions) for feed in feeds]
+    batches = [feed.batches(positions=call == "predict") for feed in feeds]
     if model.jit_compile and not all(feed.distributed for feed in feeds):
         _log.warn_once("jit_compile=True is switched off: not possible with data of each rank's own")
         model.jit_compile = False
@@ -54,7 +54,7 @@ def _start(model: Any, feeds: list[feeding.Feed], arguments: dict[str, Any], pos
 
 def start(model: Any, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
-    sync.agree("data or arguments", lines, "pass the same to every rank, which takes its own rows")
+    sync.agree("data or arguments of a batch", lines, "pass the same to every rank, which takes its own rows")
     _equalize(model, spec)
     _train_without_xla_if_need_be(model)
     limits.say(model)
@@ -146,7 +146,8 @@ def fit(
         feeds.append(feeding.feed("validation data", model, *parts, steps=options["validation_steps"], **validation))
     steps_between = integer("TNT_WEIGHT_CHECK_STEPS", checks.AUTOMATIC)
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    batches = _start(model, feeds, {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between})
+    options_alike = {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between}
+    batches = _start(model, "fit", feeds, options_alike)
     _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = checks.within_epochs(model, callback_rules.arrange(model, options["callbacks"]))
@@ -164,7 +165,7 @@ def evaluate(
     """Distributed `keras.Model.evaluate`: the numbers of all rows, on every rank."""
     check_compiled(model, "evaluate")
     feed = feeding.feed("evaluation data", model, x, y, steps=steps, **data)
-    (batches,) = _start(model, [feed], {"steps": steps})
+    (batches,) = _start(model, "evaluate", [feed], {"steps": steps})
     return model.evaluate(
         batches,
         verbose=_verbose(verbose),
@@ -179,7 +180,7 @@ def predict(
 ) -> Any:
     """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank or on the master."""
     feed = feeding.feed("data to predict", model, x, steps=steps, **data)
-    (batches,) = _start(model, [feed], {"steps": steps}, positions=True)
+    (batches,) = _start(model, "predict", [feed], {"steps": steps})
     outputs, positions = model.predict(
         batches, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)
     )

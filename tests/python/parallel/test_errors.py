@@ -44,9 +44,36 @@ MISTAKES = {
         "ValueError: the model is not built and the dataset does not say the shapes",
     ),
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
-    "generator": (
-        "compiled(tnt.Model(net())).fit((b for b in [(x, y)]))",
-        "NotImplementedError: training data of the type generator",
+    "no data for Keras": (
+        "compiled(tnt.Model(net())).fit([[1, 2], [3, 4]], [1, 2])",
+        "ValueError: Keras takes no data of the type list; pass arrays, a batched tf.data.Dataset, a generator",
+    ),
+    "micro batches that do not fit": (
+        "compiled(tnt.Model(net())).fit(x, y, batch_size=10, tnt_micro_batch_size=4)",
+        "ValueError: micro batches of 4 on 2 ranks make global batches of 4 * 2 = 8 rows, but training data has "
+        "batches of 10",
+    ),
+    "micro batches that do not fit the dataset": (
+        "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(6).prefetch(1)\n"
+        "compiled(tnt.Model(net())).evaluate(d, tnt_micro_batch_size=4)",
+        "4 * 2 = 8 rows, but evaluation data has batches of 6",
+    ),
+    "micro batches of a generator": (
+        "compiled(tnt.Model(net())).fit((b for b in [(x, y)]), tnt_micro_batch_size=4)",
+        "ValueError: a micro batch size needs arrays or a tf.data.Dataset, and training data is a generator",
+    ),
+    "a switch that is none": (
+        "compiled(tnt.Model(net())).fit(x, y, tnt_distribute_dataset='no')",
+        "TypeError: tnt_distribute_dataset must be True or False (got 'no')",
+    ),
+    "two kinds of weights for a batch": (
+        "compiled(tnt.Model(net())).train_on_batch(x, y, sample_weight=y[:, 0], class_weight={0: 1.0})",
+        "ValueError: class_weight and sample_weight cannot be given at the same time",
+    ),
+    "files that there are not": (
+        "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
+        "compiled(tnt.Model(net())).fit(tnt.data.Dataset(d, shard='file'))",
+        "ValueError: shard='file' needs a dataset that reads files",
     ),
     "pipelining": (
         "tnt.Model(net(), parallel_strategy=tnt.ParallelStrategy.ALL)",
@@ -125,6 +152,26 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
             "rank 1 read other data than rank 0",
         ),
         (
+            "compiled(tnt.Model(net())).fit(((np.random.rand(4, 4), y[:4]) for _ in range(5)), verbose=0)",
+            "rank 1 read other data than rank 0",
+        ),
+        (
+            "compiled(tnt.Model(net())).fit(((x[:4], y[:4]) for _ in range(5 - 2 * rank)), verbose=0)",
+            "rank 1 waits for a blocking call meanwhile; give every rank the same number of batches",
+        ),
+        (
+            "compiled(tnt.Model(net())).evaluate(((x[:4], y[:4]) for _ in range(5 - 2 * rank)), verbose=0)",
+            "rank 1 read other data than rank 0",
+        ),
+        (
+            "compiled(tnt.Model(net())).fit(((x[:4], y[:4] if rank else y[:4, 0]) for _ in range(5)), verbose=0)",
+            "rank 0 has training data: part 1: TensorSpec(shape=(None,)",
+        ),
+        (
+            "m = compiled(tnt.Model(net()))\nfor _ in range(2): m.train_on_batch(x + np.random.rand(*x.shape), y)",
+            "rank 1 read other data than rank 0",
+        ),
+        (
             "class Own(keras.callbacks.Callback):\n"
             "    def on_train_batch_end(self, batch, logs=None):\n"
             "        self.model.optimizer.learning_rate = 0.1 * (1 + rank)\n"
@@ -187,3 +234,30 @@ def test_a_dead_rank_ends_the_job(scripts: Any) -> None:
     assert ended.code == 137
     assert "Traceback" not in ended.err
     assert any("rank 1" in line for line in ended.lines), ended.err
+
+
+@pytest.mark.parametrize("call", ["evaluate", "predict"])
+def test_a_call_on_one_rank_alone(call: str, scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + f"m = compiled(tnt.Model(net()))\nif rank == 0: m.{call}(x, verbose=0)\n")
+    assert ended.code != 0
+    assert "Traceback" not in ended.err
+    said = f'"compare data or arguments of {call}"'
+    assert any(said in line and "rank 1 has ended" in line for line in ended.lines), ended.err
+
+
+def test_a_batch_of_another_structure_ends_the_job(scripts: Any) -> None:
+    source = HEAD + (
+        "def batches():\n"
+        "    for i in range(5):\n"
+        "        yield (x[:4], y[:4]) if rank == 0 or i < 3 else ((x[:4], x[:4]), y[:4])\n"
+        "compiled(tnt.Model(net())).fit(batches(), verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source, timeout=90)
+    assert ended.code == 1
+    assert "ValueError: Expected an instance of tuple" in ended.err
+
+
+def test_parts_of_a_batch_that_differ_in_length(scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + "compiled(tnt.Model(net())).fit(((x[:4], y[:3]) for _ in range(5)), verbose=0)\n")
+    assert ended.code == 1
+    assert "every part of a global batch must have the same number of rows" in ended.err

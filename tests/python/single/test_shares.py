@@ -16,6 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.data import arrays, shares, tf_dataset
+from tarantella.data.adapter import TFDatasetAdapter
+
+
+def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False) -> tf.data.Dataset:
+    return tf_dataset.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
@@ -36,9 +41,10 @@ def test_micro_batches(kind: str, samples: int, batch: int, size: int) -> None:
         if kind == "arrays":
             source = arrays.distribute(arrays.adapt(x, x, batch_size=batch), rank, size)
         else:
-            source = tf_dataset.distribute(tf.data.Dataset.from_tensor_slices((x, x)).batch(batch), rank, size)
-        batches = list(source)
-        assert int(source.cardinality()) == len(batches) == -(-samples // batch)
+            adapter = TFDatasetAdapter(tf.data.Dataset.from_tensor_slices((x, x)).batch(batch))
+            source = tf_dataset.distribute(adapter, rank, size)
+        batches = list(source.get_tf_dataset())
+        assert source.num_batches == len(batches) == -(-samples // batch)
         for number, element in enumerate(batches):
             total = min(batch, samples - number * batch)
             start, count = shares.share(total, rank, size)
@@ -57,7 +63,7 @@ def test_sparse_and_ragged_rows() -> None:
     sparse = tf.sparse.from_dense(np.eye(5, 3))
     ragged = tf.ragged.constant([[1], [2, 2], [], [4], [5, 5, 5]])
     source = tf.data.Dataset.from_tensor_slices((sparse, ragged)).batch(5)
-    (element,) = tf_dataset.distribute(source, 1, 2)
+    (element,) = cut(source, 1, 2)
     np.testing.assert_array_equal(tf.sparse.to_dense(element.data[0]), np.eye(5, 3)[3:])
     assert element.data[1].to_list() == [[4], [5, 5, 5]]
 
@@ -66,7 +72,7 @@ def test_positions_put_rows_in_order() -> None:
     source = tf.data.Dataset.range(7).batch(3)
     found = []
     for rank in range(2):
-        for element in tf_dataset.distribute(source, rank, 2, positions=True):
+        for element in cut(source, rank, 2, positions=True):
             found += [p for p in zip(element.positions.numpy(), element.data.numpy(), strict=True) if p[0] >= 0]
     assert [row for _, row in sorted(found)] == list(range(7))
 

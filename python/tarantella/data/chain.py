@@ -1,0 +1,52 @@
+"""The operations behind a tf.data.Dataset, as its Python objects show them.
+
+TensorFlow keeps these names to itself. They are hints here: where one is missing, batches are cut as they come.
+(Its graph of a dataset is public, but writing it takes seconds for 100 MB of data in memory.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The datasets that a dataset is made of, where TensorFlow says so."""
+    return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
+
+
+def every(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """The dataset and all behind it."""
+    yield dataset
+    for each in inputs(dataset):
+        yield from every(each)
+
+
+def kind(dataset: tf.data.Dataset) -> str:
+    """The operation that made it, for example "Batch" or "ParallelMap"."""
+    return type(dataset).__name__.strip("_").removesuffix("V1").removesuffix("V2").removesuffix("Dataset")
+
+
+def cache_file(dataset: tf.data.Dataset) -> str:
+    """The file of a cache, empty for all else."""
+    name = getattr(dataset, "_filename", None)
+    return "" if name is None or kind(dataset) != "Cache" else name.numpy().decode()
+
+
+def is_unordered(dataset: tf.data.Dataset) -> bool:
+    """Whether the user gave its order away with deterministic=False."""
+    return getattr(dataset, "_deterministic", None) == "false"
+
+
+def number(dataset: tf.data.Dataset, name: str) -> int | None:
+    """One of its own numbers, if TensorFlow still calls it so."""
+    value = getattr(dataset, name, None)
+    return None if value is None else int(value)
+
+
+def function(dataset: tf.data.Dataset) -> Any:
+    """The traced function of a map, None for all else."""
+    wrapper = getattr(dataset, "_map_func", None)
+    return getattr(wrapper, "function", None) if kind(dataset) in ("Map", "ParallelMap") else None

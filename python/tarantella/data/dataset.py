@@ -1,0 +1,121 @@
+"""What users may say, and ask, about the distribution of a tf.data.Dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .. import _log, _runtime
+from . import chain, early, tf_dataset
+from .adapter import TFDatasetAdapter
+from .shares import share
+
+_FILES = 1  # of AutoShardDataset: by file, an error where there are none
+
+
+class Dataset:
+    """A dataset of global batches, and how it is to be distributed. fit and evaluate take it as x.
+
+    With `shard="file"` every rank reads files of its own, which is faster and not exact: batches hold other
+    rows than those of one process, and ranks may end at different times. Otherwise it is as the dataset itself.
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        num_ranks: int | None = None,
+        rank: int | None = None,
+        shuffle_seed: int | None = None,
+        shard: str | None = None,
+    ) -> None:
+        """`num_ranks` and `rank` are the job's by default. `shuffle_seed` is ignored: shuffles without a seed
+        are alike on all ranks. Raises ValueError for an unknown `shard`.
+        """
+        if shard not in (None, "file"):
+            raise ValueError(f'shard must be None or "file" (got {shard!r})')
+        self.dataset, self.shard = dataset, shard
+        self.num_ranks = _runtime.get_size() if num_ranks is None else num_ranks
+        self.rank = _runtime.get_rank() if rank is None else rank
+
+    @property
+    def micro_batch_size(self) -> int | None:
+        """Rows of this rank in a full batch, None where the dataset does not say its batch size."""
+        batch_size = _batch_size(self.dataset)
+        return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
+
+    @property
+    def num_samples(self) -> int | None:
+        """Rows of all ranks in an epoch, None where that is unknown. Reads the dataset."""
+        if int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            return None
+        return sum(int(tf_dataset.length(batch)) for batch in self.dataset)
+
+    def distribute_dataset_across_ranks(
+        self, user_micro_batch_size: int | None = None, is_training: bool = True
+    ) -> tf.data.Dataset:
+        """The rows of this rank, batch by batch, for tnt_distribute_dataset=False.
+
+        Raises ValueError where `user_micro_batch_size` does not fit the global batch.
+        """
+        if user_micro_batch_size not in (None, self.micro_batch_size):
+            raise ValueError(
+                f"micro batches of {user_micro_batch_size} on {self.num_ranks} ranks make "
+                f"{user_micro_batch_size} * {self.num_ranks} rows, and the dataset has batches of "
+                f"{_batch_size(self.dataset)}"
+            )
+        if self.shard == "file":
+            return self._files()
+        micro = tf_dataset.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
+        return micro.filter(_has_rows).map(_data_of)
+
+    def _files(self) -> tf.data.Dataset:
+        if not self.micro_batch_size:
+            raise ValueError("shard='file' needs a dataset whose last operation is batch, with a row for each rank")
+        _log.warn_once(
+            "shard='file': every rank reads files of its own, so batches hold other rows than those of one process "
+            "and results differ from its"
+        )
+        spec = self.dataset.element_spec
+        flat = tf.nest.flatten(spec)
+        try:
+            variant = tf.raw_ops.AutoShardDataset(
+                input_dataset=tf.data.experimental.to_variant(self.dataset),
+                num_workers=self.num_ranks,
+                index=self.rank,
+                output_types=[each.dtype for each in flat],
+                output_shapes=[each.shape for each in flat],
+                auto_shard_policy=_FILES,
+            )
+        except tf.errors.NotFoundError:
+            raise ValueError("shard='file' needs a dataset that reads files, at least one for each rank") from None
+        return tf.data.experimental.from_variant(variant, spec).rebatch(self.micro_batch_size)
+
+
+def _has_rows(batch: Any) -> tf.Tensor:
+    return batch.rows > 0
+
+
+def _data_of(batch: Any) -> Any:
+    return batch.data
+
+
+def _batch_size(dataset: tf.data.Dataset) -> int | None:
+    return tf_dataset.batch_size(dataset) or early.batch_size(dataset)
+
+
+def explain(dataset: Any, num_ranks: int | None = None) -> None:
+    """Prints who reads, maps and trains on what, in a job of `num_ranks` (by default this one's)."""
+    given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    size = given.num_ranks if num_ranks is None else num_ranks
+    batch_size = _batch_size(given.dataset)
+    if given.shard == "file":
+        print(f"each of {size} ranks reads and maps files of its own; not exact")
+        return
+    print(tf_dataset.who_maps(given.dataset))
+    for rank in range(size):
+        start, rows = share(batch_size or 0, rank, size)
+        taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"
+        print(f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}")
+    for file in filter(None, map(chain.cache_file, chain.every(given.dataset))):
+        print(f"the cache {file} becomes one a rank: {file}.rank0 …")

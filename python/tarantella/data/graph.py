@@ -1,0 +1,71 @@
+"""The chain of operations behind a tf.data.Dataset, read and rewritten as TensorFlow's own graph of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from .. import _log
+from . import chain
+
+_IGNORE_STATE = 1  # of DatasetToGraphV2: what is stateful is in the graph as well
+
+
+def read(dataset: tf.data.Dataset) -> Any:
+    """The GraphDef of a dataset, or None where TensorFlow cannot write one (data in memory beyond 2 GB)."""
+    variant = tf.data.experimental.to_variant(dataset)
+    try:
+        text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_IGNORE_STATE)
+    except tf.errors.OpError:
+        return None
+    return tf.compat.v1.GraphDef.FromString(text.numpy())
+
+
+def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
+    """The dataset of a GraphDef. What it calls in Python lives only as long as the dataset that was read."""
+    for node in _nodes(graph):
+        node.device = ""  # is not written as it is read
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    return tf.data.experimental.from_variant(variant, element_spec)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
+    """The dataset with one order on all ranks, and with cache files that no other rank uses."""
+    if not any(chain.cache_file(each) or chain.is_unordered(each) for each in chain.every(dataset)):
+        return dataset
+    graph = read(dataset)
+    if graph is None:
+        return dataset
+    _force_order(graph)
+    _own_cache_files(graph, rank)
+    return write(graph, dataset.element_spec)
+
+
+def _force_order(graph: Any) -> None:
+    nodes = [n for n in _nodes(graph) if "deterministic" in n.attr and n.attr["deterministic"].s == b"false"]
+    for node in nodes:
+        node.attr["deterministic"].s = b"true"
+    if nodes:
+        _log.logger.info("deterministic=False in the dataset is not followed: all ranks must see the same order")
+
+
+def _own_cache_files(graph: Any, rank: int) -> None:
+    found = False
+    for scope in (graph.node, *(function.node_def for function in graph.library.function)):
+        names = {node.name: node for node in scope}
+        for cache in [node for node in scope if node.op in ("CacheDataset", "CacheDatasetV2")]:
+            file = names.get(cache.input[1].partition(":")[0])
+            value = file.attr["value"].tensor.string_val if file is not None and file.op == "Const" else [b""]
+            if value and value[0]:
+                value[0] += f".rank{rank}".encode()
+                found = True
+    if found:
+        _log.logger.info("every rank writes a cache file of its own: the name that dataset.cache got, and .rankN")

@@ -1,0 +1,223 @@
+"""What the ranks get of a dataset, put together, is the dataset: for any length, batch, ranks and operations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("tensorflow")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tarantella as tnt
+from tarantella.data import early, shares, tf_dataset
+from tarantella.data.adapter import TFDatasetAdapter, adapt
+
+slowly = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def doubled(row: Any) -> Any:
+    return row * 2
+
+
+def paired(row: Any) -> Any:
+    return {"x": tf.cast(row, tf.float32), "y": row + 1}
+
+
+def of_all(leaves: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: leaf - tf.reduce_max(leaf), leaves)
+
+
+BEFORE = {
+    "map": lambda d: d.map(doubled),
+    "parallel map": lambda d: d.map(doubled, num_parallel_calls=2),
+    "shuffle": lambda d: d.shuffle(7, seed=1),
+    "filter": lambda d: d.filter(lambda row: row % 3 != 1),
+    "repeat": lambda d: d.repeat(2),
+    "take": lambda d: d.take(9),
+    "cache": lambda d: d.cache(),
+    "prefetch": lambda d: d.prefetch(1),
+    "structure": lambda d: d.map(lambda row: row if isinstance(row, dict) else paired(row)),
+    "interleave": lambda d: d.interleave(lambda row: tf.data.Dataset.from_tensors(row).repeat(2), cycle_length=2),
+}
+AFTER = {
+    "map": lambda d: d.map(of_all),
+    "repeat": lambda d: d.repeat(2),
+    "take": lambda d: d.take(2),
+    "skip": lambda d: d.skip(1),
+    "shuffle": lambda d: d.shuffle(3, seed=2),
+    "prefetch": lambda d: d.prefetch(2),
+    "cache": lambda d: d.cache(),
+}
+
+
+def chained(length: int, before: list[str], batch: int, drop: bool, after: list[str]) -> tf.data.Dataset:
+    dataset = tf.data.Dataset.range(length)
+    for name in before:
+        if isinstance(dataset.element_spec, dict) and name not in ("shuffle", "repeat", "take", "cache", "prefetch"):
+            continue
+        dataset = BEFORE[name](dataset)
+    dataset = dataset.batch(batch, drop_remainder=drop)
+    for name in after:
+        dataset = AFTER[name](dataset)
+    return dataset
+
+
+@slowly
+@given(
+    st.integers(1, 40),
+    st.lists(st.sampled_from(list(BEFORE)), max_size=4),
+    st.integers(1, 12),
+    st.booleans(),
+    st.lists(st.sampled_from(list(AFTER)), max_size=3),
+    st.integers(2, 5),
+)
+def test_the_ranks_rows_are_the_datasets(
+    length: int, before: list[str], batch: int, drop: bool, after: list[str], size: int
+) -> None:
+    # A dataset of its own for each: the second reader of one dataset sees its second shuffle.
+    def new() -> tf.data.Dataset:
+        return chained(length, before, batch, drop, after)
+
+    ranks = [list(tf_dataset.distribute(TFDatasetAdapter(new()), r, size).get_tf_dataset()) for r in range(size)]
+    whole = list(new())
+    assert {len(rank) for rank in ranks} == {len(whole)}
+    for number, global_batch in enumerate(whole):
+        parts = [rank[number] for rank in ranks]
+        assert len({int(part.fingerprint) for part in parts}) == 1
+        counted = [tf.nest.map_structure(lambda leaf, n=int(p.rows): leaf[:n].numpy(), p.data) for p in parts]
+        together = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *counted)
+        tf.nest.map_structure(np.testing.assert_array_equal, together, global_batch)
+        total = int(tf_dataset.length(global_batch))
+        assert [int(part.global_rows) for part in parts] == [total] * size
+        assert [int(part.rows) for part in parts] == [shares.share(total, rank, size)[1] for rank in range(size)]
+        assert all(int(tf_dataset.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
+
+
+@slowly
+@given(st.integers(1, 30), st.integers(1, 9), st.integers(2, 4), st.sampled_from(["generator", "PyDataset"]))
+def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, kind: str) -> None:
+    rows = np.arange(length)
+
+    class Rows(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return -(-length // batch)
+
+        def __getitem__(self, index: int) -> Any:
+            return (rows[index * batch :][:batch],)
+
+    def new() -> Any:
+        return Rows() if kind == "PyDataset" else (Rows()[i] for i in range(len(Rows())))
+
+    ranks = [list(tf_dataset.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
+    found = [part.data[0][: int(part.rows)].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    np.testing.assert_array_equal(np.concatenate(found), rows)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
+    calls = []
+
+    def expensive(row: Any) -> Any:
+        calls.append(row)
+        return row
+
+    def mapped(row: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(expensive, [row], tf.int64, stateful=False), [])
+
+    source = tf.data.Dataset.range(100).shuffle(100, seed=1).map(mapped, num_parallel_calls=2).batch(8).prefetch(1)
+    for rank in range(size):
+        calls.clear()
+        list(tf_dataset.distribute(TFDatasetAdapter(source), rank, size).get_tf_dataset())
+        assert len(calls) <= 100 / size + 8
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (lambda d: d.map(lambda row: tf.random.uniform([])).batch(2), "its map calls RandomUniform"),
+        (lambda d: d.map(lambda row: tf.py_function(lambda r: r, [row], tf.int64)).batch(2), "its map calls EagerPy"),
+        (lambda d: d.map(doubled).batch(2).map(of_all), "its last operation is Map, not batch"),
+        (lambda d: d.map(doubled).shuffle(3).batch(2), "what is batched comes from Shuffle"),
+        (lambda d: d.map(doubled).padded_batch(2), "its last operation is PaddedBatch"),
+        (lambda d: d.map(tf.range).map(tf.size).batch(2), None),
+        (lambda d: d.map(doubled).window(2).flat_map(lambda w: w.batch(2)).map(tf.size).batch(2), "not dense"),
+    ],
+)
+def test_what_cannot_be_proven_is_not_split_early(source: Any, reason: str | None) -> None:
+    """One stream of random numbers, one global batch: all ranks do all of the work, and say why."""
+    dataset = source(tf.data.Dataset.range(8))
+    plan = early.plan(dataset)
+    assert isinstance(plan, early.Plan) if reason is None else reason in str(plan)
+    assert (reason or "maps its own rows only") in tf_dataset.who_maps(dataset)
+
+
+@pytest.mark.parametrize("after", [[], ["prefetch"], ["map"]])
+def test_a_cache_file_is_one_of_each_rank(tmp_path: Path, after: list[str]) -> None:
+    source = tf.data.Dataset.range(10).map(doubled).cache(str(tmp_path / "rows")).batch(4)
+    for name in after:
+        source = AFTER[name](source)
+    readers = [iter(tf_dataset.distribute(TFDatasetAdapter(source), rank, 2).get_tf_dataset()) for rank in range(2)]
+    rows = [part.data.numpy() for step in zip(*readers, strict=True) for part in step]  # both at the same time
+    np.testing.assert_array_equal(np.concatenate(rows), np.concatenate(list(source.as_numpy_iterator())))
+    for rank in range(2):
+        assert (tmp_path / f"rows.rank{rank}.index").exists()
+
+
+def test_an_order_given_away_is_taken_back() -> None:
+    import time
+
+    def slow_at_first(row: Any) -> Any:
+        time.sleep(0.2 if row == 0 else 0)
+        return row
+
+    def mapped(row: Any) -> Any:
+        return tf.ensure_shape(tf.py_function(slow_at_first, [row], tf.int64), [])
+
+    source = tf.data.Dataset.range(8).map(mapped, num_parallel_calls=4, deterministic=False).batch(4)
+    rows = [part.data.numpy() for part in tf_dataset.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
+    np.testing.assert_array_equal(np.concatenate(rows), np.arange(8))
+
+
+def test_a_dataset_by_its_old_name() -> None:
+    rows = tf.data.Dataset.range(11).batch(4)
+    parts = [tnt.data.Dataset(rows, num_ranks=3, rank=rank) for rank in range(3)]
+    assert [part.micro_batch_size for part in parts] == [2, 1, 1]
+    assert {part.num_samples for part in parts} == {11}
+    found = [[batch.tolist() for batch in part.distribute_dataset_across_ranks().as_numpy_iterator()] for part in parts]
+    assert found == [[[0, 1], [4, 5], [8]], [[2], [6], [9]], [[3], [7], [10]]]
+    with pytest.raises(ValueError, match=r"3 \* 3 rows"):
+        parts[0].distribute_dataset_across_ranks(3)
+    with pytest.raises(ValueError, match="shard must be"):
+        tnt.data.Dataset(rows, shard="row")
+
+
+def test_by_file_every_rank_reads_its_own(tmp_path: Path, caplog: Any) -> None:
+    for file in range(4):
+        (tmp_path / f"{file}.txt").write_text("".join(f"{file}{line}\n" for line in range(3)))
+    names = [str(tmp_path / f"{file}.txt") for file in range(4)]
+    source = tf.data.TextLineDataset(names).batch(4)
+    with caplog.at_level("WARNING", logger="tarantella"):
+        parts = [tnt.data.Dataset(source, 2, rank, shard="file").distribute_dataset_across_ranks() for rank in range(2)]
+    found = [[line.decode() for batch in part.as_numpy_iterator() for line in batch] for part in parts]
+    assert all(len(part) == 6 for part in found)
+    assert sorted(found[0] + found[1]) == sorted(f"{file}{line}" for file in range(4) for line in range(3))
+    assert not {line[0] for line in found[0]} & {line[0] for line in found[1]}
+    assert "results differ" in caplog.text
+
+
+def test_explain_says_who_reads_what(capsys: Any, tmp_path: Path) -> None:
+    source = tf.data.Dataset.range(11).cache(str(tmp_path / "rows")).map(doubled).batch(4)
+    tnt.data.explain(source, num_ranks=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "every rank reads all elements and maps its own rows only",
+        "rank 0 trains on rows 0 to 1 of every 4",
+        "rank 1 trains on rows 2 to 3 of every 4",
+        f"the cache {tmp_path}/rows becomes one a rank: {tmp_path}/rows.rank0 …",
+    ]
