@@ -253,8 +253,9 @@ def test_a_batch_of_another_structure_ends_the_job(scripts: Any) -> None:
         "compiled(tnt.Model(net())).fit(batches(), verbose=0)\n"
     )
     ended = scripts.ranks(2, source, timeout=90)
-    assert ended.code == 1
-    assert "ValueError: Expected an instance of tuple" in ended.err
+    assert ended.code != 0
+    # Whoever comes first: rank 1 with TensorFlow's error, or rank 0, which it has left.
+    assert "ValueError: Expected an instance of tuple" in ended.err or "rank 1 has ended" in ended.err
 
 
 def test_parts_of_a_batch_that_differ_in_length(scripts: Any) -> None:

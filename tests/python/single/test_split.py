@@ -221,3 +221,12 @@ def test_explain_says_who_reads_what(capsys: Any, tmp_path: Path) -> None:
         "rank 1 trains on rows 2 to 3 of every 4",
         f"the cache {tmp_path}/rows becomes one a rank: {tmp_path}/rows.rank0 …",
     ]
+
+
+def test_a_torch_loader_is_split_as_well() -> None:
+    torch = pytest.importorskip("torch")
+    rows = torch.arange(11)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
+    ranks = [list(tf_dataset.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
+    found = [part.data[0][: int(part.rows)].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    np.testing.assert_array_equal(np.concatenate(found), rows.numpy())

@@ -187,3 +187,25 @@ def padded_batches_in_dicts(wrap: Wrap) -> Any:
     hidden = keras.layers.Concatenate()([hidden, b])
     model = compiled(wrap(keras.Model({"words": a, "more": b}, keras.layers.Dense(CLASSES)(hidden))))
     return trained(model, model.fit(rows, epochs=2, verbose=0))
+
+
+@case
+def mapped_by_rows(wrap: Wrap) -> Any:
+    """Each rank maps its own rows only; the last batch has one row."""
+
+    def scaled(x: Any, y: Any) -> Any:
+        return {"x": x / (1 + tf.reduce_max(tf.abs(x)))}, y
+
+    rows = tf.data.Dataset.from_tensor_slices(data()).shuffle(37, seed=3).map(scaled, num_parallel_calls=2)
+    inputs = keras.Input((FEATURES,), name="x")
+    model = compiled(wrap(keras.Model({"x": inputs}, keras.layers.Dense(CLASSES)(inputs))))
+    history = model.fit(rows.batch(6).prefetch(1), epochs=2, class_weight={0: 0.5, 1: 2.0}, verbose=0)
+    check = tf.data.Dataset.from_tensor_slices(data(10)).map(scaled).batch(3)
+    return [trained(model, history), model.evaluate(check, verbose=0), model.predict(check, verbose=0)]
+
+
+@case
+def batches_mapped_as_a_whole(wrap: Wrap) -> Any:
+    """What depends on the global batch must see all of it."""
+    source = pipeline(8).map(lambda x, y: (x - tf.reduce_mean(x, axis=0), y)).cache().repeat(2)
+    return fitted(wrap, source, epochs=2)[1]
