@@ -133,10 +133,10 @@ def test_trains_as_plain_keras(keras: Any, model: Any) -> None:
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         ({"batch_size": "8"}, TypeError, "batch_size must be a whole number"),
         ({"validation_batch_size": -1}, ValueError, "validation_batch_size must be at least 1"),
-        ({"tnt_nothing": 1}, TypeError, "unexpected argument 'tnt_nothing'"),
+        ({"tnt_nothing": 1}, TypeError, "unexpected keyword argument 'tnt_nothing'"),
         ({"tnt_distribute_dataset": 1}, TypeError, "must be True or False"),
         ({"tnt_micro_batch_size": 0}, ValueError, "tnt_micro_batch_size must be at least 1"),
-        ({"tnt_micro_batch_size": 4}, NotImplementedError, "not available yet"),
+        ({"tnt_micro_batch_size": 4}, ValueError, "a micro batch size needs arrays or a tf.data.Dataset"),
     ],
 )
 def test_unfit_arguments(options: dict[str, Any], kind: type[Exception], message: str, model: Any) -> None:
