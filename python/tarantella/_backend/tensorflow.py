@@ -201,17 +201,6 @@ def apart(function: Callable[[], Any]) -> Any:
         return thread.submit(function).result()
 
 
-def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
-    """The sum over the ranks of a small float32 or float64 tensor of a known shape, within a step.
-
-    `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
-    """
-    if tf.executing_eagerly():
-        return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
-    shape = tuple(values.shape)
-    return _graph(_plan(owner, (what, values.dtype.name), what, [(what, values.dtype.name, shape)]), [values], False)[0]
-
-
 def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
     """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
     if gradient is None:

@@ -199,8 +199,8 @@ class Model:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
         Returns arrays of shape (rows of x, …) in the order of the data, on every rank, or on the master only (and
-        None on the others) with `tnt_predict_all_devices=False`; blocks until all ranks have called it. With `tnt_distribute_dataset=False` this rank alone predicts its own x.
-        Errors as in `fit`.
+        None on the others) with `tnt_predict_all_devices=False`; blocks until all ranks have called it.
+        With `tnt_distribute_dataset=False` this rank alone predicts its own x. Errors as in `fit`.
         """
         check_size("batch_size", batch_size)
         data = _data(tnt_micro_batch_size, tnt_distribute_dataset)

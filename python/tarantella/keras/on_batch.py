@@ -49,7 +49,7 @@ def predict(model: Any, x: Any) -> Any:
     batch = _micro_batch(model, (x,), positions=True)
     model.make_predict_function()
     outputs, positions = model.predict_function([batch])
-    return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions))
+    return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
 
 def _global(model: Any, logs: Any, return_dict: bool) -> Any:
