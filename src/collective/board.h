@@ -19,8 +19,8 @@ class Board {
   /// Writes that `key` was done with `value`, after the writer's `step`-th meeting with the others.
   void post(uint64_t key, uint32_t value, uint32_t step) {
     Entry& entry = entries_[count_.load(std::memory_order_relaxed) % kEntries];
-    entry.key.store(key, std::memory_order_relaxed);
-    entry.value.store(value, std::memory_order_relaxed);
+    entry.key.store(key, std::memory_order_release);
+    entry.value.store(value, std::memory_order_release);
     entry.step.store(step, std::memory_order_release);
     count_.fetch_add(1, std::memory_order_seq_cst);
   }
@@ -29,13 +29,15 @@ class Board {
   std::optional<uint32_t> find(uint64_t key, uint32_t step, uint32_t nth) const {
     const uint32_t end = count_.load(std::memory_order_seq_cst);
     bool lost = end >= kEntries;
-    for (uint32_t i = end >= kEntries ? end - kEntries : 0; i != end; ++i) {
+    // the slot of the oldest entry may be written again just now
+    for (uint32_t i = end >= kEntries ? end - kEntries + 1 : 0; i != end; ++i) {
       const Entry& entry = entries_[i % kEntries];
+      const uint64_t found = entry.key.load(std::memory_order_acquire);
+      const uint32_t value = entry.value.load(std::memory_order_acquire);
       const bool recent = static_cast<int32_t>(entry.step.load(std::memory_order_acquire) - step) >= 0;
+      if (count_.load(std::memory_order_acquire) - i >= kEntries) continue;
       lost = lost && recent;
-      if (recent && entry.key.load(std::memory_order_relaxed) == key && --nth == 0) {
-        return entry.value.load(std::memory_order_relaxed);
-      }
+      if (recent && found == key && --nth == 0) return value;
     }
     return lost ? std::optional<uint32_t>(0) : std::nullopt;
   }
