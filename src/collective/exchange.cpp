@@ -3,12 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collective/kernels.h"
-
 namespace tarantella::collective {
 namespace {
-
-constexpr size_t kPastCaches = 64 * 1024;  // bytes from which a chunk goes past this core's caches
 
 const char* name_of(Operation operation) {
   switch (operation) {
@@ -107,11 +103,7 @@ std::byte* Exchange::stage(int rank, uint32_t round, size_t bytes) const {
 }
 
 void Exchange::put(const std::byte* data, size_t bytes) {
-  if (bytes >= kPastCaches) {
-    copy_past_caches(own(bytes), data, bytes);
-  } else if (bytes != 0) {
-    std::memcpy(own(bytes), data, bytes);
-  }
+  if (bytes != 0) std::memcpy(own(bytes), data, bytes);
 }
 
 const std::byte* const* Exchange::inputs(const std::byte* own, size_t bytes, size_t offset) {

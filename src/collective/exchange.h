@@ -42,7 +42,8 @@ struct Call {
 /// One thread at a time. The group must outlive it.
 class Exchange {
  public:
-  static constexpr size_t kChunk = 1024 * 1024;  ///< bytes, a multiple of every element size and cache line
+  /// Bytes, a multiple of every element size and cache line; both stages fit into the nearest caches.
+  static constexpr size_t kChunk = 128 * 1024;
 
   /// Collective.
   static Result<std::unique_ptr<Exchange>> create(Group& group);

@@ -29,33 +29,22 @@ class DefaultFloatMode {
   DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 };
 
-struct Kernels {
-  decltype(&baseline::reduce) reduce;
-  decltype(&baseline::copy_past_caches) copy_past_caches;
-};
-
-const Kernels& best() {
-  static const Kernels chosen = [] {
+decltype(&baseline::reduce) best() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return Kernels{avx512::reduce, avx512::copy_past_caches};
-    if (__builtin_cpu_supports("avx2")) return Kernels{avx2::reduce, avx2::copy_past_caches};
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) return avx512::reduce;
+  if (__builtin_cpu_supports("avx2")) return avx2::reduce;
 #endif
-    return Kernels{baseline::reduce, baseline::copy_past_caches};
-  }();
-  return chosen;
+  return baseline::reduce;
 }
 
 }  // namespace
 
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count) {
+  static const auto chosen = best();
   const DefaultFloatMode mode;
-  best().reduce(dtype, reduction, inputs, n, output, count);
-}
-
-void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
-  best().copy_past_caches(to, from, bytes);
+  chosen(dtype, reduction, inputs, n, output, count);
 }
 
 }  // namespace tarantella::collective

@@ -1,7 +1,6 @@
 #pragma once
-// What touches every element: reductions of several ranks' elements in rank order, and the copy that hands large
-// data to another core. The same inputs give the same bits on every rank and machine of one instruction set: lanes
-// never mix, so the vector width does not matter.
+// Reductions of several ranks' elements in rank order. The same inputs give the same bits on every rank and machine of
+// one instruction set: lanes never mix, so the vector width does not matter.
 
 #include <cstddef>
 
@@ -15,9 +14,5 @@ namespace tarantella::collective {
 /// `n` >= 1 inputs; `output` may be one of them, and must overlap no other. Any alignment of `dtype`.
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count);
-
-/// As memcpy, but past the caches of this core: for large data that another core reads next. `to` must be aligned
-/// to 64 bytes.
-void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes);
 
 }  // namespace tarantella::collective

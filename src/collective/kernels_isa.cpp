@@ -5,10 +5,6 @@
 
 #include <type_traits>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace tarantella::collective::TARANTELLA_ISA {
 namespace {
 
@@ -192,27 +188,6 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
     case DType::kUInt8:
       return reduce_integers<uint8_t>(reduction, inputs, n, output, count);
   }
-}
-
-void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
-#if defined(__x86_64__)
-  constexpr size_t kLine = 64;
-  size_t done = 0;
-  for (; done + kLine <= bytes; done += kLine) {
-#if defined(__AVX512F__)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + done), _mm512_loadu_si512(from + done));
-#else
-    for (size_t part = done; part < done + kLine; part += sizeof(__m128i)) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + part),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + part)));
-    }
-#endif
-  }
-  __builtin_memcpy(to + done, from + done, bytes - done);
-  _mm_sfence();  // such stores are not ordered with the one that tells the reader
-#else
-  __builtin_memcpy(to, from, bytes);
-#endif
 }
 
 }  // namespace tarantella::collective::TARANTELLA_ISA

@@ -217,20 +217,6 @@ TEST(KernelsOfHalves, SumBFloat16InFloat32AndRoundOnce) {
   EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {nan, 0x3f80}), 0x7fc1);
 }
 
-TEST(Copies, PastTheCachesAreWhole) {
-  alignas(64) static std::byte target[1000];
-  std::vector<std::byte> source(1000);
-  for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7);
-  for (const size_t bytes : {0, 1, 63, 64, 65, 500, 990}) {
-    for (const size_t offset : {0, 3}) {
-      std::memset(target, 0xee, sizeof(target));
-      copy_past_caches(target, source.data() + offset, bytes);
-      EXPECT_EQ(std::memcmp(target, source.data() + offset, bytes), 0);
-      EXPECT_EQ(target[bytes], std::byte{0xee});
-    }
-  }
-}
-
 TEST(KernelsOfIntegers, WrapAround) {
   const int32_t most = std::numeric_limits<int32_t>::max();
   EXPECT_EQ((reduced<int32_t>(DType::kInt32, Reduction::kSum, {most, 1})),
