@@ -24,7 +24,7 @@ import machine
 
 WORKER = Path(__file__).with_name("train_worker.py")
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
-STEPS = {"lenet5": 200, "resnet20": 12, "mlp": 20}
+STEPS = {"lenet5": 400, "resnet20": 12, "mlp": 20}
 CEILING = {"lenet5": 0.95, "resnet20": 0.98, "mlp": 0.88}
 ALONE = 0.98
 

@@ -21,24 +21,19 @@ import numpy as np
 
 
 class Clock(keras.callbacks.Callback):
-    """Seconds a step of each epoch but the first, from the first batch's end to the last batch's."""
+    """Seconds a step of each epoch but the first: whole epochs, with all that begins and ends one."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int) -> None:
         super().__init__()
+        self.epoch_steps = steps
         self.steps: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._count = 0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._count += 1
-        self._last = time.perf_counter()
-        if self._count == 1:
-            self._first = self._last
+        self._began = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if epoch > 0:
-            self.steps.append((self._last - self._first) / (self._count - 1))
+            self.steps.append((time.perf_counter() - self._began) / self.epoch_steps)
 
 
 def data(net: nets.Net, steps: int, size: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -64,7 +59,7 @@ def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
 
     x, y, batch = data(net, steps, size)
     dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), rank, size)
-    net.model.fit(dataset.map(lambda micro_batch: micro_batch.data), **fit)
+    net.model.fit(dataset.get_tf_dataset().map(lambda micro_batch: micro_batch.data), **fit)
 
 
 def main() -> None:
@@ -76,7 +71,7 @@ def main() -> None:
     parser.add_argument("--silent", type=int, nargs=2, metavar=("RANK", "SIZE"), default=(0, 1))
     parser.add_argument("--output", type=Path, required=True, help="a folder, which gets a file a process")
     options = parser.parse_args()
-    clock = Clock()
+    clock = Clock(options.steps)
     fit = {"epochs": options.epochs, "verbose": 0, "callbacks": [clock]}
     if options.mode == "silent":  # before TensorFlow makes its threads
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.silent[0]]})
