@@ -24,6 +24,8 @@ const char* name_of(Operation operation) {
       return "shared allreduce";
     case Operation::kGroup:
       return "group";
+    case Operation::kPlan:
+      return "plan";
   }
   return "unknown";
 }

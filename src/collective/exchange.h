@@ -26,6 +26,7 @@ enum class Operation : uint32_t {
   kAlltoall = 6,
   kSharedAllreduce = 7,
   kGroup = 8,
+  kPlan = 9,
 };
 
 /// What a rank calls; all ranks must call the same, and a difference is found before any data is used.

@@ -38,6 +38,8 @@ Status compare_tensors(collective::Exchange& exchange, const std::string& name,
   std::string own;
   for (const TensorSpec& tensor : tensors) own += tensor.describe() + "\n";
   collective::Group& group = exchange.group();
+  // meets other calls where they are compared: a gather would wait for ever for a rank in one of them
+  TNT_RETURN_IF_ERROR(exchange.advance({.operation = collective::Operation::kPlan, .name = name}));
   auto lengths = group.gather(own.size(), text("the comparison of ", name));
   if (!lengths.ok()) return lengths.status();
   const std::vector<uint64_t>& counts = lengths.value();
