@@ -146,6 +146,12 @@ std::vector<size_t> shape_of(const Input& array, size_t first, const char* opera
   return shape;
 }
 
+uint64_t hash_of(const std::vector<size_t>& shape) {
+  uint64_t hash = shape.size();
+  for (const size_t extent : shape) hash = hash * 1'000'003 + extent;
+  return hash;
+}
+
 class Context {
  public:
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
@@ -213,7 +219,16 @@ class Context {
     return result;
   }
 
-  /// The numbers of all ranks, in rank order: size() from each.
+  Mismatch another_shape(const std::string& operation, const std::string& name, size_t rank) const {
+    const auto number = [this](size_t r) {
+      return std::to_string(tnt_context_job_rank(context_, static_cast<int>(r)));
+    };
+    return Mismatch(operation + " \"" + name + "\": the rows of rank " + number(rank) +
+                    " have another shape than those of rank " + number(0) +
+                    "; only first dimensions may differ");
+  }
+
+  /// The numbers of all ranks, in rank order: as many from each.
   std::vector<uint64_t> gather(const std::vector<uint64_t>& numbers, const std::string& name) {
     std::vector<uint64_t> all(numbers.size() * static_cast<size_t>(size_));
     const std::vector<uint64_t> counts(static_cast<size_t>(size_), numbers.size());
@@ -226,20 +241,13 @@ class Context {
   Output allgatherv(const Input& array, const std::string& name, const std::optional<std::string>& dtype) {
     const std::vector<size_t> row = shape_of(array, 1, "allgatherv");
     const tnt_dtype type = dtype_of(array, dtype);
+    const uint64_t elements = std::accumulate(row.begin(), row.end(), uint64_t{1}, std::multiplies<>());
     // a rank whose rows have another shape must not get as far as the data
-    uint64_t elements = 1;
-    uint64_t hash = row.size();
-    for (const size_t extent : row) {
-      elements *= extent;
-      hash = hash * 1'000'003 + extent;
-    }
-    const std::vector<uint64_t> all = gather({array.shape(0), hash}, name);
+    const std::vector<uint64_t> all = gather({array.shape(0), hash_of(row)}, name);
     std::vector<uint64_t> counts;
     uint64_t rows = 0;
     for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
-      if (all[2 * rank + 1] != all[1])
-        throw Mismatch("allgatherv \"" + name + "\": the rows of rank " + std::to_string(rank) +
-                       " have another shape than those of rank 0; only first dimensions may differ");
+      if (all[2 * rank + 1] != all[1]) throw another_shape("allgatherv", name, rank);
       rows += all[2 * rank];
       counts.push_back(all[2 * rank] * elements);
     }
@@ -258,12 +266,15 @@ class Context {
     if (splits.size() != size || std::accumulate(splits.begin(), splits.end(), uint64_t{0}) != array.shape(0))
       throw nb::value_error("alltoall needs a split for each rank, with the rows of the array as their sum");
     const uint64_t elements = std::accumulate(row.begin(), row.end(), uint64_t{1}, std::multiplies<>());
-    const std::vector<uint64_t> all = gather(splits, name);
+    std::vector<uint64_t> told = splits;
+    told.push_back(hash_of(row));
+    const std::vector<uint64_t> all = gather(told, name);
     std::vector<uint64_t> send;
     std::vector<uint64_t> receive;
     uint64_t rows = 0;
     for (size_t rank = 0; rank < size; ++rank) {
-      const uint64_t from = all[rank * size + static_cast<size_t>(rank_)];
+      if (all[rank * (size + 1) + size] != all[size]) throw another_shape("alltoall", name, rank);
+      const uint64_t from = all[rank * (size + 1) + static_cast<size_t>(rank_)];
       rows += from;
       send.push_back(splits[rank] * elements);
       receive.push_back(from * elements);

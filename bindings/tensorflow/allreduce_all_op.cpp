@@ -30,16 +30,18 @@ void compute(void* kernel, TF_OpKernelContext* context) {
   TfStatus status(*api());
   const Inputs inputs(context, status);
   std::vector<const void*> values;
+  std::vector<size_t> sizes;
   std::vector<void*> sums;
   for (size_t i = 0; i < inputs.tensors().size() && status.ok(); ++i) {
     TF_Tensor* output = output_like(inputs.tensors()[i], context, static_cast<int>(i), status);
     if (!status.ok()) break;
     values.push_back(api()->TF_TensorData(inputs.tensors()[i]));
+    sizes.push_back(api()->TF_TensorByteSize(inputs.tensors()[i]));
     sums.push_back(api()->TF_TensorData(output));
     api()->TF_DeleteTensor(output);  // the context holds it too
   }
-  if (status.ok() &&
-      tnt_plan_run(*static_cast<tnt_plan*>(kernel), values.data(), sums.data(), values.size()) != TNT_OK) {
+  if (status.ok() && tnt_plan_run(*static_cast<tnt_plan*>(kernel), values.data(), sizes.data(), sums.data(),
+                                  values.size()) != TNT_OK) {
     status.set(kAborted, tnt_last_error());
   }
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context, status.get());

@@ -94,12 +94,16 @@ TNT_API tnt_code tnt_failure(tnt_context* context);
  * The caller owns *group, and may destroy it before or after `context`. */
 TNT_API tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count,
                                           tnt_context** group);
-/* This rank's number in the context, and how many there are; -1 for a NULL context. */
+/* This rank's number in the context, how many there are, and the number in the whole job of the context's `rank`; -1 for
+ * a NULL context or a rank that does not exist. */
 TNT_API int tnt_context_rank(const tnt_context* context);
+TNT_API int tnt_context_job_rank(const tnt_context* context, int rank);
 TNT_API int tnt_context_size(const tnt_context* context);
 
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared over ranks
- * and named in errors. A buffer of no elements may be NULL. */
+ * and named in errors. A buffer of no elements may be NULL. Input and output must not overlap, unless it is said. Ranks must
+ * make the calls of one context and the steps of its plans in one order, whatever threads make them; ranks that wait for
+ * one another in calls of several contexts end with TNT_MISMATCH after the time for a stuck rank. */
 /* output[i] = the reduction over ranks of input[i]; output may be input. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
                                tnt_dtype dtype, tnt_reduction reduction, const char* name);
@@ -130,7 +134,8 @@ TNT_API tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtyp
                                       tnt_reduction reduction, const char* name);
 /* Not collective. NULL is ignored. */
 TNT_API void tnt_buffer_release(tnt_buffer* buffer);
-/* Not collective, does not block: says that this rank has done what `name` names, with a result of its own choice. */
+
+/* Not collective; waits at most for a blocking call of another thread. Says that this rank has done what `name` names, with a result of its own choice. */
 TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result);
 /* One-sided: blocks until `rank` has posted `name` since this rank's last collective call, as often as this rank has
  * waited for `name` since then. Earlier posts do not count, and `rank` waits for nobody. TNT_MISMATCH, which fails no
@@ -145,7 +150,7 @@ TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const t
 /* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
-/* Called once for each submitted tensor, from a thread of the core or inside a tnt_plan_submit() of any thread. With
+/* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its context. With
  * TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until this rank
  * submits the tensor again or the plan's memory is released; otherwise it is NULL and `message` says why (valid during
  * the call). It must not block nor call tnt_context_destroy(). */
@@ -158,9 +163,11 @@ TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, 
                                  tnt_done done, void* user);
 
 /* Blocks: hands in this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i]).
- * `tensors` must be the plan's number of them. Ends with an error when the plan or the job does; counts as the plan's
+ * `tensors` must be the plan's number of them, bytes[i] the size of input and output i; `bytes` may be NULL where the
+ * caller knows that they are the plan's. Ends with an error when the plan or the job does; counts as the plan's
  * step, so no tensor of it may be under way. */
-TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, void* const* outputs, size_t tensors);
+TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes,
+                              void* const* outputs, size_t tensors);
 
 /* The bucket in which tensor `index` begins: tensors of one bucket end together, when all of them are submitted, so a
  * rank that submits one must be sure to submit the others. */

@@ -182,6 +182,11 @@ int tnt_context_size(const tnt_context* context) {
   return context == nullptr ? -1 : context->engine->group().size();
 }
 
+int tnt_context_job_rank(const tnt_context* context, int rank) {
+  if (context == nullptr || rank < 0 || rank >= context->engine->group().size()) return -1;
+  return context->engine->group().job_rank(rank);
+}
+
 tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
                        tnt_reduction reduction, const char* name) {
   return collective(context, [&](Exchange& exchange) {
@@ -265,7 +270,8 @@ tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint3
     return engine.call([&](auto&) -> Status {
       auto& group = engine.group();
       if (rank < 0 || rank >= group.size() || rank == group.rank()) {
-        return invalid(tarantella::text("rank ", group.rank(), " cannot wait for a post of rank ", rank));
+        return invalid(
+            tarantella::text("a rank cannot wait for a post of rank ", rank, " of ", group.size()));
       }
       const auto posted = group.await_post(rank, name_of(name));
       if (!posted.ok()) return posted.status();
@@ -313,10 +319,11 @@ tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t c
   });
 }
 
-tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, void* const* outputs, size_t tensors) {
+tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes, void* const* outputs,
+                      size_t tensors) {
   return on_plan(plan, [&](auto& found) -> Status {
     const size_t expected = found.layout().places.size();
-    if (tensors == expected) return found.run(inputs, outputs);
+    if (tensors == expected) return found.run(inputs, bytes, outputs);
     return invalid(tarantella::text("the plan has ", expected, " tensors, not ", tensors));
   });
 }

@@ -13,8 +13,8 @@ namespace tarantella::collective {
 /// Lies in shared memory, zeroed at first. One writer; any number of readers at any time.
 class Board {
  public:
-  /// Entries that are kept. A reader that finds none but newer ones takes its own for written.
-  static constexpr uint32_t kEntries = 64;
+  /// Entries that are kept.
+  static constexpr uint32_t kEntries = 1024;
 
   /// Writes that `key` was done with `value`, after the writer's `step`-th meeting with the others.
   void post(uint64_t key, uint32_t value, uint32_t step) {
@@ -25,8 +25,14 @@ class Board {
     count_.fetch_add(1, std::memory_order_seq_cst);
   }
 
+  struct Found {
+    std::optional<uint32_t> value;
+    bool lost =
+        false;  ///< there were so many entries since `step` that it may have been among those not kept
+  };
+
   /// The value of the `nth` entry (from 1) for `key` at `step` or later, if there is one.
-  std::optional<uint32_t> find(uint64_t key, uint32_t step, uint32_t nth) const {
+  Found find(uint64_t key, uint32_t step, uint32_t nth) const {
     const uint32_t end = count_.load(std::memory_order_seq_cst);
     bool lost = end >= kEntries;
     // the slot of the oldest entry may be written again just now
@@ -37,9 +43,9 @@ class Board {
       const bool recent = static_cast<int32_t>(entry.step.load(std::memory_order_acquire) - step) >= 0;
       if (count_.load(std::memory_order_acquire) - i >= kEntries) continue;
       lost = lost && recent;
-      if (recent && found == key && --nth == 0) return value;
+      if (recent && found == key && --nth == 0) return {value, false};
     }
-    return lost ? std::optional<uint32_t>(0) : std::nullopt;
+    return {std::nullopt, lost};
   }
 
   /// Changes with every post.

@@ -24,6 +24,8 @@ const char* name_of(Operation operation) {
       return "shared allreduce";
     case Operation::kGroup:
       return "group";
+    case Operation::kBuffer:
+      return "creation of a shared buffer";
     case Operation::kPlan:
       return "plan";
   }
@@ -61,7 +63,8 @@ struct Exchange::Header {
   std::string describe(std::string_view name) const {
     std::string said = name_of(operation);
     if (!name.empty()) said += text(" \"", name, "\"");
-    if (operation == Operation::kBarrier) return said;
+    if (operation == Operation::kBarrier || operation == Operation::kPlan) return said;
+    if (operation == Operation::kAlltoall) return said + text(" of ", tarantella::name_of(dtype));
     if (operation == Operation::kGroup) return said + text(" of ", count, " ranks");
     said += text(" of ", count, " x ", tarantella::name_of(dtype));
     if (reduces(operation)) said += text(" (", tarantella::name_of(reduction), ")");

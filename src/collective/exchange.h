@@ -26,7 +26,8 @@ enum class Operation : uint32_t {
   kAlltoall = 6,
   kSharedAllreduce = 7,
   kGroup = 8,
-  kPlan = 9,
+  kBuffer = 9,
+  kPlan = 10,
 };
 
 /// What a rank calls; all ranks must call the same, and a difference is found before any data is used.
@@ -35,7 +36,7 @@ struct Call {
   std::string_view name{};
   DType dtype = DType::kUInt8;
   Reduction reduction = Reduction::kSum;
-  int root = 0;
+  int root = 0;  ///< the job's number
   uint64_t count = 0;
   std::span<const uint64_t> counts{};  ///< more numbers that must be alike
 };

@@ -146,7 +146,15 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
     // looked at first: what it posts comes before its next call, and before it leaves
     const bool went_on =
         reached(other.meetings, meetings_ + 1) || link_->presence(from) == transport::Presence::kLeft;
-    if (const auto value = other.board.find(key, meetings_, nth)) return *value;
+    const Board::Found found = other.board.find(key, meetings_, nth);
+    if (found.value && !found.lost) return *found.value;
+    if (found.lost) {
+      return Status(
+          Code::kMismatch,
+          text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
+               " has done too much alone since the ranks last met to tell whether this was done; let them "
+               "meet now and then, as with a barrier"));
+    }
     if (went_on) {
       return Status(
           Code::kMismatch,
@@ -215,6 +223,15 @@ Watch::Watch(Group& group, Wait kind, std::string what)
 
 Watch::~Watch() {
   group_.seat(group_.rank()).waiting[index_of(kind_)].fetch_sub(1, std::memory_order_relaxed);
+  group_.link().waits_for(group_.job_rank(group_.rank())).store(0, std::memory_order_relaxed);
+}
+
+bool Watch::waits_for_this_rank(int job_rank) const {
+  constexpr int kMost = 4096;  // others change while this looks: it must end all the same
+  const int own = group_.job_rank(group_.rank());
+  for (int i = 0; i < kMost && job_rank >= 0 && job_rank != own; ++i)
+    job_rank = static_cast<int>(group_.link().waits_for(job_rank).load(std::memory_order_relaxed)) - 1;
+  return job_rank == own;
 }
 
 Status Watch::check(int rank) {
@@ -255,6 +272,15 @@ Status Watch::check(int rank) {
                    Code::kMismatch);
   }
   suspect_since_ = Clock::time_point::max();
+  group_.link().waits_for(own).store(static_cast<uint32_t>(number) + 1, std::memory_order_relaxed);
+  // not a proof, where a rank has several threads: so it must last
+  circle_since_ = waits_for_this_rank(number) ? std::min(circle_since_, now) : Clock::time_point::max();
+  if (circle_since_ != Clock::time_point::max() && now - circle_since_ > group_.limit_) {
+    return group_.fail({Code::kMismatch,
+                        text("rank ", own, " waits in ", what_, " for rank ", number,
+                             ", which waits for it in another call: the ranks wait for one another; make the "
+                             "calls of all groups in one order on every rank (limit: TNT_TIMEOUT)")});
+  }
   if (now - last_sign_ > group_.limit_) {
     return group_.fail(
         {Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,

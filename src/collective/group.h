@@ -161,6 +161,8 @@ class Watch {
 
  private:
   Status suspect(const std::string& reason, Code code);
+  /// Whether those for whom `job_rank` waits, in whatever context, wait for this rank in the end.
+  bool waits_for_this_rank(int job_rank) const;
 
   Group& group_;
   const Wait kind_;
@@ -172,6 +174,7 @@ class Watch {
   Clock::time_point last_sign_;
   Clock::time_point suspect_since_ = Clock::time_point::max();
   uint32_t suspect_heartbeat_ = 0;
+  Clock::time_point circle_since_ = Clock::time_point::max();
 };
 
 }  // namespace tarantella::collective

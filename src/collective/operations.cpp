@@ -101,6 +101,8 @@ Status allreduce(Exchange& exchange, const void* input, void* output, size_t cou
 Status reduce_scatter(Exchange& exchange, const void* input, void* output, size_t count, DType dtype,
                       Reduction reduction, std::string_view name) {
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
+  if (input == output && input != nullptr)
+    return {Code::kInvalidArgument, "reduce_scatter needs an output beside its input"};
   const Call call{Operation::kReduceScatter, name, dtype, reduction, 0, count, {}};
   const size_t each = count * size_of(dtype);
   const auto rank = static_cast<size_t>(exchange.rank());
@@ -121,7 +123,8 @@ Status broadcast(Exchange& exchange, void* data, size_t count, DType dtype, int 
   const int size = exchange.group().size();
   if (root < 0 || root >= size)
     return {Code::kInvalidArgument, text("broadcast from rank ", root, ": ranks are 0 to ", size - 1)};
-  const Call call{Operation::kBroadcast, name, dtype, Reduction::kSum, root, count, {}};
+  const Call call{Operation::kBroadcast,           name,  dtype, Reduction::kSum,
+                  exchange.group().job_rank(root), count, {}};
   return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
     if (exchange.rank() == root) exchange.put(at(data, offset), bytes);
     TNT_RETURN_IF_ERROR(exchange.advance(call));
@@ -161,6 +164,8 @@ Status alltoall(Exchange& exchange, const void* input, std::span<const uint64_t>
   if (send_counts.size() != size || receive_counts.size() != size)
     return {Code::kInvalidArgument, text("alltoall needs counts for ", size, " ranks, not for ",
                                          send_counts.size(), " and ", receive_counts.size())};
+  if (input == output && input != nullptr)
+    return {Code::kInvalidArgument, "alltoall needs an output beside its input"};
   if (size * sizeof(uint64_t) > Exchange::kChunk)
     return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: they are too many")};
   const Call call{Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}};

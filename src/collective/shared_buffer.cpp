@@ -11,7 +11,8 @@ namespace tarantella::collective {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kBlock = 16 * 1024;  // bytes: still in the nearest cache when they are handed out
+constexpr size_t kMost = 1'000'000'000'000;  // bytes a rank; far above any machine, far below an overflow
+constexpr size_t kBlock = 16 * 1024;         // bytes: still in the nearest cache when they are handed out
 
 size_t stride(size_t bytes) { return round_up(bytes, kPage); }
 
@@ -19,8 +20,10 @@ size_t stride(size_t bytes) { return round_up(bytes, kPage); }
 
 Result<std::unique_ptr<SharedBuffer>> SharedBuffer::create(Exchange& exchange, size_t bytes) {
   Group& group = exchange.group();
-  TNT_RETURN_IF_ERROR(exchange.advance(
-      {.operation = Operation::kSharedAllreduce, .name = "creation of a shared buffer", .count = bytes}));
+  TNT_RETURN_IF_ERROR(exchange.advance({.operation = Operation::kBuffer, .count = bytes}));
+  if (bytes > kMost)
+    return Status(Code::kInvalidArgument,
+                  text("a shared buffer of ", bytes, " bytes is more than any machine has"));
   auto region = group.map(stride(bytes) * static_cast<size_t>(group.size()), "a shared buffer");
   if (!region.ok()) return region.status();
   return std::unique_ptr<SharedBuffer>(new SharedBuffer(std::move(region).value(), group.rank(), bytes));
@@ -33,10 +36,10 @@ std::span<std::byte> SharedBuffer::of(size_t rank) const {
 Status SharedBuffer::allreduce(Exchange& exchange, size_t count, DType dtype, Reduction reduction,
                                std::string_view name) {
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
+  if (count > bytes_ / size_of(dtype))
+    return {Code::kInvalidArgument, text("allreduce \"", name, "\" of ", count, " x ", name_of(dtype),
+                                         " in a shared buffer of ", bytes_, " bytes")};
   const size_t bytes = count * size_of(dtype);
-  if (bytes > bytes_)
-    return {Code::kInvalidArgument,
-            text("allreduce \"", name, "\" of ", bytes, " bytes in a shared buffer of ", bytes_, " bytes")};
   const Call call{Operation::kSharedAllreduce, name, dtype, reduction, 0, count, {}};
   TNT_RETURN_IF_ERROR(exchange.advance(call));
   const size_t size = exchange.size();

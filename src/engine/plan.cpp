@@ -114,7 +114,15 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   return {};
 }
 
-Status Plan::run(const void* const* inputs, void* const* outputs) {
+Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* outputs) {
+  for (size_t i = 0; bytes != nullptr && i < tensors_.size(); ++i) {
+    if (bytes[i] == layout_.places[i].bytes) continue;
+    const Status wrong(Code::kInvalidArgument,
+                       text("the gradient of ", tensors_[i].describe(), " came as ", bytes[i],
+                            " bytes; compile the model again after changing it"));
+    abort(wrong.message());  // the other ranks wait for it
+    return wrong;
+  }
   std::mutex mutex;
   std::condition_variable all_done;
   size_t under_way = tensors_.size();

@@ -41,8 +41,9 @@ class Plan {
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
 
   /// Hands in all tensors and waits for their sums: input and output `i` hold those of tensor `i`, and may be the same.
+  /// `bytes` are their sizes, or nullptr where they are known to be the plan's.
   /// Blocks until the step ends; the progress thread ends it too when the job fails. Errors as in submit().
-  Status run(const void* const* inputs, void* const* outputs);
+  Status run(const void* const* inputs, const size_t* bytes, void* const* outputs);
 
   const Layout& layout() const { return layout_; }
   /// Ends the job's communication: this rank cannot hand in what others wait for. Any thread.

@@ -41,6 +41,10 @@ class Link {
   /// The job's number of the link's `rank`, for messages; the two differ in a link of some ranks.
   virtual int job_rank(int rank) const = 0;
 
+  /// Where the job's rank `job_rank` writes for whom it waits: that one's job rank and 1, or 0. In memory that all
+  /// ranks of the job see, whatever the link.
+  virtual Word& waits_for(int job_rank) const = 0;
+
   /// A link of some ranks of this one, in the order given: the k-th call of every rank of this link, with the same
   /// `ranks` (each below size(), none twice), makes the same one. nullptr for a rank that is not among them. One
   /// thread at a time; does not wait for the other ranks. It may outlive this link. Errors: kSystem.

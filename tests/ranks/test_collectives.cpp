@@ -341,6 +341,21 @@ TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
   });
 }
 
+TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
+  world_.options().timeout = 2s;
+  std::atomic<int> named{0};
+  world_.run([&](engine::Engine& engine) {
+    auto made = engine.create_group({0, 1});
+    ASSERT_TRUE(made.ok());
+    if (made.value() == nullptr) return;
+    engine::Engine& first = engine.group().rank() == 0 ? engine : *made.value();
+    const Status status = first.call([](Exchange& exchange) { return barrier(exchange, "b"); });
+    EXPECT_FALSE(status.ok());  // the second to see it may find that the first has left
+    if (status.message().find("the ranks wait for one another") != std::string::npos) ++named;
+  });
+  EXPECT_GE(named.load(), 1);
+}
+
 TEST_P(Disagreements, InName) {
   expect_mismatch(world_, "\"loss\"", [](Exchange& exchange, int rank) {
     float data = 0;

@@ -53,6 +53,27 @@ TEST_P(Groups, WaitForWhatOneRankPosts) {
   });
 }
 
+TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    static std::atomic<int> ready;
+    if (rank == 0) {
+      ready = 0;
+      for (int i = 0; i < 2000; ++i) group.value()->post("other", 0);
+      ready = 1;
+    } else {
+      while (ready.load() != 1) std::this_thread::yield();
+      const auto posted = group.value()->await_post(0, "file");
+      EXPECT_EQ(posted.status().code(), Code::kMismatch);
+      EXPECT_NE(posted.status().message().find("too much alone"), std::string::npos)
+          << posted.status().message();
+    }
+    EXPECT_TRUE(group.value()->sync("end").ok());
+    ready = 0;
+  });
+}
+
 TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
   world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
     auto group = Group::create(std::move(link), world_.options());

@@ -160,7 +160,7 @@ TEST_P(Plans, RunAsAWholeInPlace) {
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       for (int step = 0; step < 20; ++step) {
         Whole whole(specs, rank, step);
-        const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+        const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data());
         ASSERT_TRUE(status.ok()) << status.message();
         for (size_t i = 0; i < specs.size(); ++i)
           EXPECT_TRUE(is_right(specs[i], whole.pointers[i], world_.size(), step, i)) << "tensor " << i;
@@ -178,7 +178,7 @@ TEST_P(Plans, RunAsAWholeEndWhenARankGivesUp) {
     ASSERT_TRUE(plan.ok());
     if (rank == 1) return plan.value()->abort("no gradients here");
     Whole whole(specs, rank, 0);
-    const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+    const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data());
     EXPECT_NE(status.message().find("rank 1: no gradients here"), std::string::npos) << status.message();
   });
 }
@@ -201,7 +201,7 @@ TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
                              [&](const Status& status, const void*) { late.done(status); })
                     .ok());
     Whole whole(specs, rank, 0);
-    const Status status = plan.value()->run(whole.pointers.data(), whole.pointers.data());
+    const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data());
     EXPECT_NE(status.message().find("handed in twice"), std::string::npos) << status.message();
     EXPECT_FALSE(late.wait().ok());
   });
@@ -414,6 +414,38 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
 }
 
 TNT_ON_RANKS(PlansThatFail, 2, 3);
+
+TEST_P(PlansThatFail, TellACreationFromACall) {
+  world_.run([&](Engine& engine) {
+    if (engine.group().rank() == 0) {
+      const auto plan = engine.add_plan("gradients", some_tensors(), 0);
+      EXPECT_EQ(plan.status().code(), Code::kMismatch) << plan.status().message();
+      return;
+    }
+    const Status status =
+        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "b"); });
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+    EXPECT_NE(status.message().find("called barrier \"b\" while rank 0 called plan \"gradients\""),
+              std::string::npos)
+        << status.message();
+  });
+}
+
+TEST_P(PlansThatFail, RefuseToRunWithOtherSizes) {
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+    ASSERT_TRUE(plan.ok());
+    const std::vector<float> data(10);
+    std::vector<float> sums(10);
+    const void* const inputs[] = {data.data()};
+    void* const outputs[] = {sums.data()};
+    const size_t bytes[] = {engine.group().rank() == 1 ? 8u : 40u};
+    const Status status = plan.value()->run(inputs, bytes, outputs);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("\"w\" float32 [10] came as 8 bytes"), std::string::npos)
+        << status.message();
+  });
+}
 
 TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
   World world("shm", 2);
