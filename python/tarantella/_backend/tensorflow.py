@@ -170,10 +170,17 @@ def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
 
     `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
     """
-    if tf.executing_eagerly():
-        return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
+    return _sum_of(None if tf.executing_eagerly() else _plan_of_sum(owner, what, values), what, values)
+
+
+def _plan_of_sum(owner: Any, what: str, values: tf.Tensor) -> Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
-    reduction = _plan(owner, (what, values.dtype.name), what, tensors)
+    return _plan(owner, (what, values.dtype.name), what, tensors)
+
+
+def _sum_of(reduction: Plan | None, what: str, values: tf.Tensor) -> tf.Tensor:
+    if reduction is None:
+        return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
     if compiled():
         return _compiled(reduction, [values])[0]
     (total,) = _graph(reduction, [values], borrow=False)
@@ -186,11 +193,16 @@ def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
 def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
     """`sum_over_ranks` whose gradient is the sum of all ranks' gradients."""
 
+    names = (what, f"{what}, gradient")
+    # TensorFlow keeps the function for ever: it must not hold the owner.
+    plans = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values) for name in names]
+
     @tf.custom_gradient
     def total(values: tf.Tensor) -> Any:
-        return sum_over_ranks(owner, what, values), lambda upstream: sum_over_ranks(
-            owner, f"{what}, gradient", upstream
-        )
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            return _sum_of(plans[1], names[1], upstream)
+
+        return _sum_of(plans[0], names[0], values), gradient
 
     return total(values)
 

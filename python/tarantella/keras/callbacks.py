@@ -120,7 +120,7 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     needs = {
         "restores": any(_is_one_of(each, "BackupAndRestore") for each in inner),
         "stops": any(_may_stop_after_a_batch(each) for each in inner),
-        "saves": any(isinstance(getattr(each, "save_freq", None), int) for each in inner),
+        "saves": any(lockstep.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
         "paths": [path for each in inner if _is_one_of(each, *_WRITING) for path in _paths(each)],
     }

@@ -20,6 +20,11 @@ def say(model: Any) -> None:
             "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
+    if type(model).compute_loss is not keras.Model.compute_loss:
+        _log.warn_once(
+            f"{model.name} (own compute_loss): its loss is taken for a mean over rows; a sum would train differently "
+            "from one process, so divide it by the number of rows"
+        )
     own = [
         metric.name
         for metric in metrics.single(model)

@@ -20,12 +20,17 @@ def _anywhere(flag: bool, what: str) -> bool:
     return bool(_runtime.context().allreduce(np.array([flag], np.int32), what)[0])
 
 
+def saves_on_batches(callback: Any) -> bool:
+    """Whether it is a checkpoint of Keras that may save in the middle of an epoch."""
+    return isinstance(getattr(callback, "save_freq", None), int) and hasattr(callback, "_should_save_on_batch")
+
+
 class AverageBeforeSaving(keras.callbacks.Callback):
     """Brings the moving statistics together before a checkpoint in the middle of an epoch, on whichever rank."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
-        self._savers = [each for each in callbacks if isinstance(getattr(each, "save_freq", None), int)]
+        self._savers = [each for each in callbacks if saves_on_batches(each)]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # Asked of copies, because the answer counts the batches.
@@ -74,11 +79,14 @@ class Agreement(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._restores:
             return
-        sync.broadcast(self.model)
+        sync.broadcast(sync.variables(self.model))
         epoch = getattr(self.model, "_initial_epoch", None)
         mine = np.array([-1 if epoch is None else epoch], np.int64)
         restored = int(_runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
         self.model._initial_epoch = None if restored < 0 else restored
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._agree()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._agree()

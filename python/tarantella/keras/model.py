@@ -140,7 +140,7 @@ class Model:
                 )
         model = self._tarantella_model
         x, batch_size = batched("training data", model, x, batch_size, tnt_micro_batch_size)
-        if validation_data is not None and tnt_validation_micro_batch_size is not None:
+        if validation_data is not None:
             parts = keras.utils.unpack_x_y_sample_weight(validation_data)
             sizes = (validation_batch_size, tnt_validation_micro_batch_size)
             first, validation_batch_size = batched("validation data", model, parts[0], *sizes)
@@ -219,7 +219,7 @@ class Model:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
 
         Call it on all ranks with the same batch; blocks until all have. The first call since the model was
-        compiled, or since its variables changed in number, starts from the master's weights. The result is
+        compiled, starts from the master's weights. The result is
         global on every rank. Errors as in `fit`.
         """
         model = self._tarantella_model

@@ -55,6 +55,7 @@ def predict(model: Any, x: Any) -> Any:
 def _global(model: Any, logs: Any, return_dict: bool) -> Any:
     with metrics.phase(metrics.Phase.EVALUATE):
         logs = model._get_metrics_result_or_logs(logs)
+    logs = {name: value if np.ndim(value) else float(value) for name, value in logs.items()}
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 

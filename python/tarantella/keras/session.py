@@ -17,7 +17,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, limits, metrics, steps, sync
+from . import checks, feeding, files, gather, limits, metrics, normalization, steps, sync
 
 
 @contextlib.contextmanager
@@ -107,11 +107,17 @@ def _train_without_xla_if_need_be(model: Any) -> None:
     """Makes an uncompiled training step where XLA cannot reduce gradients; evaluate and predict stay compiled."""
     if not model.jit_compile or model.train_function is not None:
         return
-    embeddings = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
-    sparse = [layer.name for layer in embeddings if layer.trainable_weights]
-    if backend.can_compile() and not sparse:
+    layers = model._flatten_layers()
+    sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
+    synchronized = [layer.name for layer in normalization.synchronized(model)]
+    if sparse:
+        reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)"
+    elif synchronized:  # XLA runs blocking calls in an order of its own, which may differ between ranks
+        reason = f"the exchanges of {', '.join(synchronized)} (BatchNormalization with synchronized=True)"
+    elif not backend.can_compile():
+        reason = "this version of TensorFlow"
+    else:
         return
-    reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)" if sparse else "this version of TensorFlow"
     _log.warn_once(f"jit_compile=True is switched off for training on several ranks: not possible with {reason}")
     model.jit_compile = False
     model.make_train_function(force=True)
@@ -180,6 +186,11 @@ def predict(
 ) -> Any:
     """Distributed `keras.Model.predict`: all rows in the order of the data, on every rank or on the master."""
     feed = feeding.feed("data to predict", model, x, steps=steps, **data)
+    if not feed.distributed:
+        raise ValueError(
+            "data of each rank's own (shard='file') cannot be put together in order; pass tnt_distribute_dataset=False "
+            "and this rank alone predicts its own"
+        )
     (batches,) = _start(model, "predict", [feed], {"steps": steps})
     outputs, positions = model.predict(
         batches, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)

@@ -145,7 +145,7 @@ def agree_on_generators() -> None:
 def average_statistics(model: Any) -> None:
     """Averages the moving statistics of BatchNormalization over the ranks. Collective."""
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
-    moving = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
+    moving = [v for layer in layers if layer.built for v in (layer.moving_mean, layer.moving_variance)]
     if not moving:
         return
     everyone = _runtime.context().allgather(flat.join(moving, np.float64), "moving statistics")

@@ -115,3 +115,9 @@ def synchronized_then_frozen(wrap: Wrap) -> Any:
     model.layers[0].trainable = True
     compiled(model)
     return trained(model, model.fit(x, y, batch_size=8, verbose=0))
+
+
+@case
+def synchronized_compiled_by_xla(wrap: Wrap) -> Any:
+    """Trains without XLA, whose blocking calls have no order; evaluates with it."""
+    return fitted(wrap, net(), jit_compile=True)
