@@ -27,9 +27,16 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
+def _marks(file: str, ranks: int) -> list[Any]:
+    """Two ranks show most, three what remainders do; the rest is for the long run."""
+    return [] if ranks == 2 or file == "training" else [pytest.mark.slow]
+
+
 @pytest.mark.timeout(900)  # the first case of a file and a number of ranks waits for all of them
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize(("file", "name"), CASES)
+@pytest.mark.parametrize(
+    ("file", "name", "ranks"),
+    [pytest.param(file, name, ranks, marks=_marks(file, ranks)) for file, name in CASES for ranks in (1, 2, 3, 4)],
+)
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:
     reference = results(file, 0)[0].get(name, "not run: a case before it failed")
     assert not isinstance(reference, str), reference
