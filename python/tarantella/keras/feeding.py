@@ -89,7 +89,7 @@ def feed(
     if not distributed:
         _log.logger.info("%s is not distributed: every rank takes its own for its micro batches", what)
     # Keras would warn that it does not shuffle what has an order of its own.
-    shuffle = shuffle and (are_arrays or isinstance(x, keras.utils.PyDataset))
+    shuffle = shuffle if are_arrays or isinstance(x, keras.utils.PyDataset) else False
     options = {"batch_size": batch_size, "shuffle": shuffle, "class_weight": class_weight}
     if are_arrays:
         adapter = arrays.adapt(x, y, sample_weight, steps=steps, **options)
