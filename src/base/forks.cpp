@@ -8,7 +8,7 @@ namespace tarantella {
 namespace {
 
 std::atomic<int> count{0};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
-[[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++count; });
+[[maybe_unused]] const int kRegistered = ::pthread_atfork(nullptr, nullptr, [] { ++count; });
 
 }  // namespace
 

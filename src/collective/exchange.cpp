@@ -123,7 +123,7 @@ Status Exchange::advance(const Call& call) {
   mine.header = {call.operation, call.dtype, call.reduction, call.root, call.count, hash_of(call)};
   if (mine.name_hash != mine.header.hash) {
     const size_t length = std::min(call.name.size(), mine.name.size() - 1);
-    std::copy_n(call.name.data(), length, mine.name.data());
+    std::copy_n(call.name.begin(), length, mine.name.begin());
     mine.name[length] = '\0';
     mine.name_hash = mine.header.hash;
   }

@@ -50,7 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ran
   if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
   std::unique_ptr<transport::Link> link;
   TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
-    const Status alike = exchange.advance(
+    Status alike = exchange.advance(
         {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
     if (!alike.ok()) return alike;
     auto made = group_->link().group(ranks);
