@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import _seeds, data
-from ._groups import Group, get_group_master_rank, is_group_master_rank
+from ._groups import Barrier, Group, get_group_master_rank, is_group_master_rank
 from ._runtime import (
     get_local_rank,
     get_master_rank,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .collectives import (
         Allgatherv,
         Allreduce,
-        Barrier,
         Broadcast,
         ReductionOp,
         TensorAllgatherer,
@@ -74,7 +73,6 @@ _MODULES = ("keras", "models")
 _LAZY = {
     "Allgatherv": ".collectives",
     "Allreduce": ".collectives",
-    "Barrier": ".collectives",
     "Broadcast": ".collectives",
     "ReductionOp": ".collectives",
     "TensorAllgatherer": ".collectives",

@@ -84,6 +84,21 @@ class Group:
         return self._context or _runtime.context()
 
 
+class Barrier:
+    """A meeting point: `tarantella.Barrier().execute()`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self) -> None:
+        """Blocks until every rank of the group has called it. Raises tarantella.Error if a rank is lost."""
+        context = self.group.context()
+        if context is not None:
+            context.barrier()
+
+    __call__ = execute
+
+
 def get_group_master_rank(group: Group) -> int:
     """The job's number of the group's first rank."""
     return group.master_rank

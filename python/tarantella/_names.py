@@ -8,4 +8,4 @@ from typing import Any
 
 def name_of(variable: Any) -> str:
     """The variable's path without Keras's numbers, which count the layers that a process has made before."""
-    return re.sub(r"_\d+(?=/|$)", "", getattr(variable, "path", variable.name))
+    return re.sub(r"_\d+(?=/|$)", "", variable.path if hasattr(variable, "path") else variable.name)

@@ -19,7 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._groups import Group
+from ._groups import Barrier, Group
+
+__all__ = [
+    "Allgatherv",
+    "Allreduce",
+    "Barrier",
+    "Broadcast",
+    "ReductionOp",
+    "TensorAllgatherer",
+    "TensorAllreducer",
+    "TensorBroadcaster",
+]
 
 _REDUCED = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8", "bool")
 
@@ -115,21 +126,6 @@ class Allgatherv:
             return gathered.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
 
         return _map(one, inputs, rows=True)
-
-
-class Barrier:
-    """A meeting point: `tarantella.Barrier().execute()`."""
-
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
-
-    def execute(self) -> None:
-        """Blocks until every rank of the group has called it. Raises tarantella.Error if a rank is lost."""
-        context = self.group.context()
-        if context is not None:
-            context.barrier()
-
-    __call__ = execute
 
 
 class TensorAllreducer:
