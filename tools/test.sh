@@ -35,7 +35,6 @@ cpp() {
 step "lint" tools/lint.sh
 for preset in release asan ubsan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 
-
 printf '\n=== Python tests\n'
 python -m pytest tests/python || failed+=("Python tests")
 

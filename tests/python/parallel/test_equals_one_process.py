@@ -29,7 +29,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def _ranks(file: str) -> tuple[int, ...]:
-    """Where remainders matter most, more than two; TARANTELLA_ALL_RANKS=1 runs all cases on all of them, for an hour."""
+    """Where remainders matter most, more than two; TARANTELLA_ALL_RANKS=1 runs all on all, for an hour."""
     if file == "training" or os.environ.get("TARANTELLA_ALL_RANKS"):
         return (1, 2, 3, 4)
     return (2, 3) if file in ("losses", "normalization") else (2,)
