@@ -9,3 +9,8 @@ from typing import Any
 def name_of(variable: Any) -> str:
     """The variable's path without Keras's numbers, which count the layers that a process has made before."""
     return re.sub(r"_\d+(?=/|$)", "", variable.path if hasattr(variable, "path") else variable.name)
+
+
+def listed(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
+
 namespace tarantella::collective {
 namespace {
 
@@ -32,12 +34,8 @@ const char* name_of(Operation operation) {
   return "unknown";
 }
 
-/// FNV-1a, by words.
-uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3u; }
-
 uint64_t hash_of(const Call& call) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char letter : call.name) hash = mix(hash, static_cast<unsigned char>(letter));
+  uint64_t hash = tarantella::hash_of(call.name);
   for (const uint64_t count : call.counts) hash = mix(hash, count);
   return hash;
 }

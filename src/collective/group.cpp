@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/hash.h"
 #include "base/log.h"
 
 namespace tarantella::collective {
@@ -26,12 +27,6 @@ bool reached(const Word& word, uint32_t target) {
 }
 
 size_t index_of(Wait kind) { return kind == Wait::kCall ? 0 : 1; }
-
-uint64_t key_of(const std::string& name) {
-  uint64_t key = 0xcbf29ce484222325;  // FNV-1a: the same in every process
-  for (const char each : name) key = (key ^ static_cast<uint8_t>(each)) * 0x100000001b3;
-  return key;
-}
 
 const char* name_of(Wait kind) { return kind == Wait::kCall ? "a blocking call" : "gradients"; }
 
@@ -129,7 +124,7 @@ Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
 
 void Group::post(const std::string& name, uint32_t value) {
   Board& board = seat(rank()).board;
-  board.post(key_of(name), value, meetings_);
+  board.post(hash_of(name), value, meetings_);
   link_->wake(board.count());
 }
 
@@ -138,7 +133,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   if (awaited_meeting_ != meetings_) awaited_.clear();
   awaited_meeting_ = meetings_;
   const uint32_t nth = ++awaited_[name];
-  const uint64_t key = key_of(name);
+  const uint64_t key = hash_of(name);
   Seat& other = seat(from);
   Watch watch(*this, Wait::kCall, name);
   while (true) {

@@ -115,13 +115,9 @@ def interval(cost: float, step: float) -> int:
     return math.ceil(cost / (_SHARE * max(step, 1e-6)))
 
 
-def within_epochs(model: Any, callbacks: Any) -> Any:
+def within_epochs(model: Any, callbacks: list[Any]) -> list[Any]:
     """The callbacks of a fit and, unless TNT_WEIGHT_CHECK_STEPS is 0, the one that compares weights."""
     steps = integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
     if steps == 0:
         return callbacks
-    watch = WeightsAgree(model, steps)
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(watch)
-        return callbacks
-    return [*(callbacks or []), watch]
+    return [*callbacks, WeightsAgree(model, steps)]

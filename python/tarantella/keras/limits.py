@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from .. import _log
+from .._names import listed
 from . import metrics
 
 
@@ -16,7 +17,7 @@ def say(model: Any) -> None:
     normalized = [layer.name for layer in layers if layer.trainable and not layer.synchronized]
     if normalized:
         _log.warn_once(
-            f"{_list(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
+            f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
             "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
@@ -32,18 +33,14 @@ def say(model: Any) -> None:
     ]
     if own:
         _log.warn_once(
-            f"{_list(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
+            f"{listed(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
             "where it is not, say how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
     across = [metric.name for metric in metrics.single(model) if getattr(metric, "_fn_kwargs", {}).get("axis") == 0]
     if across:
         _log.warn_once(
-            f"{_list(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
+            f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
             "differ from one process, as another batch size does"
         )
     if any(v.name == "seed_generator_state" for v in model.variables):
         _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from .._names import listed
 from . import causes, compare, runs
 
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3
@@ -101,14 +102,14 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
 
 def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) -> list[str]:
     """What both runs give when the suspects act as they do outside of training."""
-    why = f"the same with {causes.listed(layers)} switched off"
+    why = f"the same with {listed(layers)} switched off"
     one, several = (runs.run(job, f"off{ranks}", ranks, why, off=layers) for ranks in (1, size))
     verdict = compare.compare(one.observed[0], several.observed, without=idle)
     if one.code or several.code:
         return []
     if isinstance(verdict, compare.Agreement):
-        return [f"checked: with {causes.listed(layers)} switched off (training=False) both agree"]
-    return [f"checked: with {causes.listed(layers)} switched off (training=False) both differ still: {verdict.line}"]
+        return [f"checked: with {listed(layers)} switched off (training=False) both agree"]
+    return [f"checked: with {listed(layers)} switched off (training=False) both differ still: {verdict.line}"]
 
 
 def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:

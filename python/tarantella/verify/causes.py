@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._names import listed
 from .compare import Difference
 
 _OF_DIFFERENCES = {
@@ -69,8 +70,3 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
             "a train_step, callback or optimizer of the script's own was not looked into"
         ]
     return lines + [f"Tarantella has warned: {warning}" for warning in warnings]
-
-
-def listed(names: list[str]) -> str:
-    """The first of them."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
