@@ -268,14 +268,6 @@ Status Watch::check(int rank) {
   }
   suspect_since_ = Clock::time_point::max();
   group_.link().waits_for(own).store(static_cast<uint32_t>(number) + 1, std::memory_order_relaxed);
-  // not a proof, where a rank has several threads: so it must last
-  circle_since_ = waits_for_this_rank(number) ? std::min(circle_since_, now) : Clock::time_point::max();
-  if (circle_since_ != Clock::time_point::max() && now - circle_since_ > group_.limit_) {
-    return group_.fail({Code::kMismatch,
-                        text("rank ", own, " waits in ", what_, " for rank ", number,
-                             ", which waits for it in another call: the ranks wait for one another; make the "
-                             "calls of all groups in one order on every rank (limit: TNT_TIMEOUT)")});
-  }
   if (now - last_sign_ > group_.limit_) {
     return group_.fail(
         {Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,
@@ -288,6 +280,14 @@ Status Watch::check(int rank) {
                                              static_cast<int>(in_seconds(now - since_)),
                                              " s; apply the same optimizers in the same order on every rank "
                                              "(limit: TNT_TIMEOUT)")});
+  }
+  // not a proof, where a rank has several threads: so it must last
+  circle_since_ = waits_for_this_rank(number) ? std::min(circle_since_, now) : Clock::time_point::max();
+  if (circle_since_ != Clock::time_point::max() && now - circle_since_ > group_.limit_) {
+    return group_.fail({Code::kMismatch,
+                        text("rank ", own, " waits in ", what_, " for rank ", number,
+                             ", which waits for it in another call: the ranks wait for one another; make the "
+                             "calls of all groups in one order on every rank (limit: TNT_TIMEOUT)")});
   }
   if (now >= next_warning_) {
     next_warning_ += group_.options().warn_every;
