@@ -52,7 +52,7 @@ def resnet20() -> Net:
     for filters in (16, 32, 64):
         for block in range(3):
             x = _block(x, filters, 2 if filters > 16 and block == 0 else 1)
-    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D(2)(x))
+    outputs = layers.Dense(10)(layers.GlobalAveragePooling2D()(x))
     return Net(keras.Model(inputs, outputs), (32, 32, 3), 32)
 
 

@@ -55,11 +55,12 @@ def tarantella(net: nets.Net, steps: int, **fit: Any) -> None:
 
 
 def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
-    from tarantella.data import arrays
+    from tarantella.data import adapter, arrays
 
     x, y, batch = data(net, steps, size)
-    dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), rank, size)
-    net.model.fit(dataset.get_tf_dataset().map(lambda micro_batch: micro_batch.data), **fit)
+    source = arrays.adapt(x, y, batch_size=batch)
+    dataset = arrays.distribute(source, rank, size).get_tf_dataset().map(lambda micro_batch: micro_batch.data)
+    net.model.fit(adapter.MicroBatches(source, dataset, steps), shuffle=False, **fit)
 
 
 def main() -> None:

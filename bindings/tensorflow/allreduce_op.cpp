@@ -1,21 +1,24 @@
-// TarantellaAllreduce: one gradient in, its sum over ranks out. The kernel is asynchronous: it hands the gradient to
-// the core and returns, so TensorFlow goes on with the backward pass.
+// TarantellaAllreduce: gradients of a plan in, their sums over ranks out. The kernel is asynchronous: it hands the
+// gradients to the core and returns, so TensorFlow goes on with the backward pass.
 //
-// The op is not marked stateful: stateful ops would run one after the other, and a bucket of two would wait for ever.
+// One op has all gradients of a bucket: were they handed in one by one, a gradient of the rest could fail when a part is
+// under way, and the step could neither end nor say so. It also costs TensorFlow least.
+//
+// The op is not marked stateful: stateful ops would run one after the other, and buckets would not overlap.
 //
 // `anchor` is read by nobody: it comes from a variable, so that TensorFlow's constant folding never runs the op while
-// it optimises a graph whose gradient happens to be constant. There it would wait for gradients that come later.
+// it optimises a graph whose gradients happen to be constant. There it would wait for ranks that are not there yet.
 //
-// With `borrow` the output is the ranks' shared result area itself. It is overwritten in the next step, so only
+// With `borrow` the outputs are the ranks' shared result area itself. It is overwritten in the next step, so only
 // consumers that keep nothing of it (an optimizer's update, but not variable.assign) may ask for that.
 
-#include <array>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "c_api.h"
 #include "tarantella/tarantella.h"
@@ -23,179 +26,224 @@
 namespace tarantella::tensorflow {
 namespace {
 
-constexpr int kMaxDimensions = 32;
+struct Attributes {
+  tnt_plan plan = 0;
+  std::vector<int64_t> tensors;  ///< numbers in the plan
+  bool borrow = false;
+};
 
 class Kernel {
  public:
-  tnt_plan plan = 0;
-  size_t index = 0;
-  bool borrow = false;
-
-  /// Keeps the lent output until the next one: at a reference count of one, TensorFlow's next op would write its own
-  /// result into it.
-  void lend(TF_Tensor* output) {
-    TF_Tensor* const last = lent_.exchange(output);
-    if (last != nullptr) api()->TF_DeleteTensor(last);
+  explicit Kernel(Attributes of) : attributes(std::move(of)), lent_(attributes.tensors.size()) {}
+  ~Kernel() {
+    for (size_t i = 0; i < lent_.size(); ++i) lend(i, nullptr);
   }
-  Kernel() = default;
-  ~Kernel() { lend(nullptr); }
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
+  const Attributes attributes;
+
+  /// Keeps a lent output until the next one: at a reference count of one, TensorFlow's next op would write its own
+  /// result into it.
+  void lend(size_t i, TF_Tensor* output) {
+    TF_Tensor* const last = lent_[i].exchange(output);
+    if (last != nullptr) api()->TF_DeleteTensor(last);
+  }
+
  private:
-  std::atomic<TF_Tensor*> lent_{nullptr};
+  std::vector<std::atomic<TF_Tensor*>> lent_;
 };
 
-/// One run of the kernel, from compute() until its done callback has run.
-struct Step {
-  Kernel* kernel;
-  TF_OpKernelContext* context;
-  // TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before compute() returns
-  std::function<void()> done;
-  std::array<int64_t, kMaxDimensions> dims;
-  int dimensions;
-  int type;
-  size_t bytes;
+/// One run of the kernel, from compute() until TensorFlow's done callback has run.
+class Step {
+ public:
+  Step(Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done)
+      : kernel_(kernel),
+        attributes_(kernel.attributes),
+        context_(context),
+        done_(std::move(done)),
+        parts_(attributes_.tensors.size()) {}
 
-  void finish() {
-    api()->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&done));
-  }
-  void fail(int code, const char* message) {
-    TfStatus status(*api());
-    status.set(code, message);
-    api()->TF_OpKernelContext_Failure(context, status.get());
-    finish();
-  }
+  /// Hands the gradients in, which TensorFlow keeps until done. The step deletes itself when it has ended, which may be
+  /// before this returns.
+  void start();
+
+ private:
+  struct Part {
+    Step* step;
+    std::vector<int64_t> dims;
+    int type;
+    size_t bytes;
+    const void* result;
+  };
+
+  static void on_done(void* part, tnt_code code, const char* message, const void* result);
+  bool submit(size_t i, TF_Tensor* gradient);
+  void fail(int code, const std::string& message);
+  /// Ends the step when `parts` were the last.
+  void count_down(size_t parts);
+  TF_Tensor* copied_output(size_t i, TfStatus& status);
+  TF_Tensor* lent_output(size_t i, TfStatus& status);
+
+  Kernel& kernel_;
+  const Attributes& attributes_;
+  TF_OpKernelContext* const context_;
+  const std::function<void()> done_;
+  std::vector<Part> parts_;
+  std::atomic<size_t> left_{parts_.size() + 1};  // one for start()
+  std::mutex mutex_;
+  int code_ = kOk;       // guarded by mutex_
+  std::string message_;  // guarded by mutex_
 };
 
-/// The dtype's number and size in bytes, by TF_DataType; {0, 0} if the core has no such type.
-struct Type {
-  tnt_dtype dtype;
-  size_t size;
-};
-Type type_of(int tf_type) {
+/// The core's dtype by TF_DataType; TNT 0, which it refuses, where it has none.
+tnt_dtype dtype_of(int tf_type) {
   switch (tf_type) {
     case 1:
-      return {TNT_FLOAT32, 4};
+      return TNT_FLOAT32;
     case 2:
-      return {TNT_FLOAT64, 8};
+      return TNT_FLOAT64;
     case 3:
-      return {TNT_INT32, 4};
+      return TNT_INT32;
     case 9:
-      return {TNT_INT64, 8};
+      return TNT_INT64;
     case 14:
-      return {TNT_BFLOAT16, 2};
+      return TNT_BFLOAT16;
     case 19:
-      return {TNT_FLOAT16, 2};
+      return TNT_FLOAT16;
     default:
-      return {static_cast<tnt_dtype>(0), 0};
+      return static_cast<tnt_dtype>(0);
   }
 }
 
-TF_Tensor* copied_output(Step& step, const void* result, TfStatus& status) {
-  const int candidate = 0;
+void Step::start() {
+  const size_t count = parts_.size();
+  size_t submitted = 0;
+  {
+    TfStatus status(*api());
+    const Inputs inputs(context_, status);  // the gradients, then the anchor
+    if (!status.ok()) fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
+    while (status.ok() && submitted < count && submit(submitted, inputs.tensors()[submitted])) ++submitted;
+  }
+  if (submitted < count) {  // the others would wait for ever
+    std::unique_lock lock(mutex_);
+    const std::string reason = message_;
+    lock.unlock();
+    (void)tnt_plan_abort(attributes_.plan, reason.c_str());
+  }
+  count_down(count - submitted + 1);
+}
+
+bool Step::submit(size_t i, TF_Tensor* gradient) {
+  Part& part = parts_[i];
+  part = {this, {}, api()->TF_TensorType(gradient), api()->TF_TensorByteSize(gradient), nullptr};
+  size_t elements = 1;
+  for (int d = 0; d < api()->TF_NumDims(gradient); ++d) {
+    part.dims.push_back(api()->TF_Dim(gradient, d));
+    elements *= static_cast<size_t>(part.dims.back());
+  }
+  const tnt_code code =
+      tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
+                      api()->TF_TensorData(gradient), elements, dtype_of(part.type), &Step::on_done, &part);
+  if (code != TNT_OK) fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, tnt_last_error());
+  return code == TNT_OK;
+}
+
+void Step::on_done(void* user, tnt_code code, const char* message, const void* result) {
+  Part& part = *static_cast<Part*>(user);
+  part.result = result;
+  if (code != TNT_OK) part.step->fail(kAborted, message);
+  part.step->count_down(1);
+}
+
+void Step::fail(int code, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (code_ != kOk) return;
+  code_ = code;
+  message_ = message;
+}
+
+void Step::count_down(size_t parts) {
+  if (left_.fetch_sub(parts, std::memory_order_acq_rel) != parts) return;
+  const std::unique_ptr<Step> self(this);
+  TfStatus status(*api());
+  if (code_ != kOk) status.set(code_, message_.c_str());
+  for (size_t i = 0; i < parts_.size() && status.ok(); ++i) {
+    const bool lends = attributes_.borrow && parts_[i].bytes != 0;
+    TF_Tensor* output = lends ? lent_output(i, status) : copied_output(i, status);
+    if (lends && output != nullptr) {
+      kernel_.lend(i, output);
+    } else if (output != nullptr) {
+      api()->TF_DeleteTensor(output);
+    }
+  }
+  if (!status.ok()) api()->TF_OpKernelContext_Failure(context_, status.get());
+  done_();
+}
+
+TF_Tensor* Step::copied_output(size_t i, TfStatus& status) {
+  const Part& part = parts_[i];
+  const int candidate = static_cast<int>(i);
   int forwarded = -1;
-  TF_Tensor* output = api()->TF_ForwardInputOrAllocateOutput(step.context, &candidate, 1, 0, step.dims.data(),
-                                                             step.dimensions, &forwarded, status.get());
-  if (status.ok() && step.bytes != 0) std::memcpy(api()->TF_TensorData(output), result, step.bytes);
+  TF_Tensor* output =
+      api()->TF_ForwardInputOrAllocateOutput(context_, &candidate, 1, candidate, part.dims.data(),
+                                             static_cast<int>(part.dims.size()), &forwarded, status.get());
+  if (status.ok() && part.bytes != 0) std::memcpy(api()->TF_TensorData(output), part.result, part.bytes);
   return output;
 }
 
-TF_Tensor* lent_output(Step& step, const void* result, TfStatus& status) {
+TF_Tensor* Step::lent_output(size_t i, TfStatus& status) {
+  const Part& part = parts_[i];
   tnt_memory* memory = nullptr;
-  if (tnt_plan_memory(step.kernel->plan, &memory) != TNT_OK) {
+  if (tnt_plan_memory(attributes_.plan, &memory) != TNT_OK) {
     status.set(kAborted, tnt_last_error());
     return nullptr;
   }
   const auto release = [](void*, size_t, void* held) { tnt_memory_release(static_cast<tnt_memory*>(held)); };
-  TF_Tensor* output = api()->TF_NewTensor(step.type, step.dims.data(), step.dimensions,
-                                          const_cast<void*>(result), step.bytes, release, memory);
-  api()->TF_SetOutput(step.context, 0, output, status.get());
+  TF_Tensor* output = api()->TF_NewTensor(part.type, part.dims.data(), static_cast<int>(part.dims.size()),
+                                          const_cast<void*>(part.result), part.bytes, release, memory);
+  api()->TF_SetOutput(context_, static_cast<int>(i), output, status.get());
   return output;
 }
 
-void write_output(Step& step, const void* result) {
-  TfStatus status(*api());
-  const bool lend = step.kernel->borrow && step.bytes != 0;
-  TF_Tensor* output = lend ? lent_output(step, result, status) : copied_output(step, result, status);
-  if (!status.ok()) api()->TF_OpKernelContext_Failure(step.context, status.get());
-  if (lend && output != nullptr) {
-    step.kernel->lend(output);
-  } else if (output != nullptr) {
-    api()->TF_DeleteTensor(output);
-  }
-  step.finish();
-}
-
-void on_done(void* user, tnt_code code, const char* message, const void* result) {
-  const std::unique_ptr<Step> step(static_cast<Step*>(user));
-  if (code == TNT_OK) {
-    write_output(*step, result);
-  } else {
-    step->fail(kAborted, message);
-  }
-}
-
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  auto step = std::make_unique<Step>();
-  step->kernel = static_cast<Kernel*>(kernel);
-  step->context = context;
-  step->done = std::move(*reinterpret_cast<std::function<void()>*>(done));
-  TfStatus status(*api());
-  TF_Tensor* input = nullptr;
-  api()->TF_GetInput(context, 0, &input, status.get());
-  if (!status.ok()) return step->fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
-  step->dimensions = api()->TF_NumDims(input);
-  step->type = api()->TF_TensorType(input);
-  const Type type = type_of(step->type);
-  if (step->dimensions > kMaxDimensions) {
-    api()->TF_DeleteTensor(input);
-    return step->fail(kInvalidArgument, "a gradient has more than 32 dimensions");
-  }
-  size_t count = 1;
-  for (int i = 0; i < step->dimensions; ++i) {
-    step->dims[static_cast<size_t>(i)] = api()->TF_Dim(input, i);
-    count *= static_cast<size_t>(api()->TF_Dim(input, i));
-  }
-  step->bytes = count * type.size;
-  const Kernel* attributes = step->kernel;
-  Step* handed_over = step.release();
-  const tnt_code code = tnt_plan_submit(attributes->plan, attributes->index, api()->TF_TensorData(input),
-                                        count, type.dtype, on_done, handed_over);
-  api()->TF_DeleteTensor(input);
-  if (code != TNT_OK) {
-    step.reset(handed_over);
-    const std::string reason = tnt_last_error();
-    (void)tnt_plan_abort(attributes->plan, reason.c_str());  // the bucket's other tensors would wait for ever
-    step->fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, reason.c_str());
-  }
+  // TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before this returns
+  (new Step(*static_cast<Kernel*>(kernel), context,
+            std::move(*reinterpret_cast<std::function<void()>*>(done))))
+      ->start();
 }
 
 void* create(TF_OpKernelConstruction* construction) {
-  auto kernel = std::make_unique<Kernel>();
   TfStatus status(*api());
+  Attributes attributes;
   int64_t plan = 0;
-  int64_t index = 0;
+  int32_t count = 0;
+  int32_t bytes = 0;
   unsigned char borrow = 0;
   api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &plan, status.get());
-  if (status.ok()) api()->TF_OpKernelConstruction_GetAttrInt64(construction, "index", &index, status.get());
   if (status.ok()) api()->TF_OpKernelConstruction_GetAttrBool(construction, "borrow", &borrow, status.get());
-  if (!status.ok()) {
-    api()->TF_OpKernelConstruction_Failure(construction, status.get());
-    return nullptr;
-  }
-  kernel->plan = static_cast<tnt_plan>(plan);
-  kernel->index = static_cast<size_t>(index);
-  kernel->borrow = borrow != 0;
-  return kernel.release();
+  if (status.ok())
+    api()->TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &count, &bytes, status.get());
+  attributes.tensors.resize(static_cast<size_t>(count));
+  if (status.ok())
+    api()->TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes.tensors.data(), count,
+                                                    status.get());
+  attributes.plan = static_cast<tnt_plan>(plan);
+  attributes.borrow = borrow != 0;
+  if (status.ok()) return new Kernel(std::move(attributes));
+  api()->TF_OpKernelConstruction_Failure(construction, status.get());
+  return nullptr;
 }
 
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
-void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
+void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   TF_ShapeHandle* shape = api()->TF_NewShapeHandle();
-  api()->TF_ShapeInferenceContextGetInput(context, 0, shape, status);
-  if (api()->TF_GetCode(status) == kOk) api()->TF_ShapeInferenceContextSetOutput(context, 0, shape, status);
+  const auto gradients = api()->TF_ShapeInferenceContextNumInputs(context) - 1;
+  for (int i = 0; i < gradients && api()->TF_GetCode(status) == kOk; ++i) {
+    api()->TF_ShapeInferenceContextGetInput(context, i, shape, status);
+    if (api()->TF_GetCode(status) == kOk) api()->TF_ShapeInferenceContextSetOutput(context, i, shape, status);
+  }
   api()->TF_DeleteShapeHandle(shape);
 }
 
@@ -203,14 +251,14 @@ void same_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
 bool register_allreduce() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAllreduce");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "T: {float, double, half, bfloat16, int32, int64}");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "T: list({float, double, half, bfloat16, int32, int64})");
   api()->TF_OpDefinitionBuilderAddAttr(op, "plan: int");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "index: int");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
   api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");
-  api()->TF_OpDefinitionBuilderAddInput(op, "gradient: T");
+  api()->TF_OpDefinitionBuilderAddInput(op, "gradients: T");
   api()->TF_OpDefinitionBuilderAddInput(op, "anchor: int64");
-  api()->TF_OpDefinitionBuilderAddOutput(op, "sum: T");
-  api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shape);
+  api()->TF_OpDefinitionBuilderAddOutput(op, "sums: T");
+  api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes);
   return register_op(op, "TarantellaAllreduce",
                      api()->TF_NewAsyncKernelBuilder("TarantellaAllreduce", "CPU", create, compute, destroy));
 }

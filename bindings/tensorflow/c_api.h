@@ -53,6 +53,7 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
   TARANTELLA_TF(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                    \
   TARANTELLA_TF(TF_ShapeHandle*, TF_NewShapeHandle, ())                                                  \
   TARANTELLA_TF(void, TF_DeleteShapeHandle, (TF_ShapeHandle*))                                           \
+  TARANTELLA_TF(int64_t, TF_ShapeInferenceContextNumInputs, (TF_ShapeInferenceContext*))                 \
   TARANTELLA_TF(void, TF_ShapeInferenceContextGetInput,                                                  \
                 (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
   TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput,                                                 \
@@ -70,6 +71,10 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
       TF_Tensor*, TF_NewTensor,                                                                          \
       (int type, const int64_t* dims, int dimensions, void* data, size_t bytes, TF_Deallocator, void*))  \
   TARANTELLA_TF(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))            \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrSize,                                               \
+                (TF_OpKernelConstruction*, const char*, int32_t* count, int32_t* bytes, TF_Status*))     \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrInt64List,                                          \
+                (TF_OpKernelConstruction*, const char*, int64_t*, int count, TF_Status*))                \
   TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrBool,                                               \
                 (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))                     \
   TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                  \

@@ -156,9 +156,9 @@ TNT_API tnt_code tnt_plan_release(tnt_plan plan);
  * the call). It must not block nor call tnt_context_destroy(). */
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
-/* Hands in this step's value of tensor `index`, which is copied before the call returns. Any thread, any order; does
- * not wait for other ranks. Each tensor is submitted once a step; the next step may begin as soon as its `done` was
- * called. On an error `done` is not called. */
+/* Hands in this step's value of tensor `index`, which must stay as it is until `done` is called. Any thread, any order;
+ * does not wait for other ranks. Each tensor is submitted once a step; the next step may begin as soon as its `done`
+ * was called. On an error `done` is not called. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  tnt_done done, void* user);
 

@@ -168,7 +168,8 @@ Status Group::fail(const Status& status) {
     const size_t length = std::min(status.message().size(), failure_->message.size() - 1);
     std::memcpy(failure_->message.data(), status.message().data(), length);
     failure_->state.store(2, std::memory_order_release);
-    ring();
+    ring_others();
+    ring_own();
     return status;
   }
   for (int i = 0; i < 1000 && failure_->state.load(std::memory_order_acquire) == 1; ++i) {
@@ -195,11 +196,6 @@ void Group::ring_others() {
   for (int other = 0; other < size(); ++other) {
     if (other != rank()) ring(other);
   }
-}
-
-void Group::ring() {
-  ring_others();
-  ring(rank());
 }
 
 uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_seq_cst); }

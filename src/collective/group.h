@@ -98,8 +98,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Rings the bell of every other rank: something changed that its progress thread should see.
   void ring_others();
-  /// As ring_others(), and this rank's own bell.
-  void ring();
+  /// Rings this rank's own bell.
+  void ring_own() { ring(rank()); }
   uint32_t bell() const;
   /// Sleeps until the bell differs from `seen` or `at_most` has passed.
   void sleep_until_rung(uint32_t seen, Duration at_most);

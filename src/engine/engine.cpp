@@ -7,11 +7,13 @@ namespace tarantella::engine {
 namespace {
 
 constexpr Duration kIdle = 1s;  // also how often a resting rank shows that it lives
-constexpr Duration kSpin = 50us;
+// Longer than ranks usually wait for one another: to be woken takes as long as to reduce a small network's gradients.
+constexpr Duration kSpin = 2ms;
 
 void spin_until_rung(const collective::Group& group, uint32_t seen) {
   const Deadline deadline = Deadline::after(kSpin);
   while (group.bell() == seen && !deadline.passed()) {
+    std::this_thread::yield();
   }
 }
 
@@ -31,7 +33,8 @@ Engine::Engine(std::shared_ptr<collective::Group> group, std::unique_ptr<collect
 
 Engine::~Engine() {
   stopping_.store(true);
-  group_->ring();
+  group_->ring_others();
+  group_->ring_own();
   progress_.join();
   for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
 }

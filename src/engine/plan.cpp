@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/round.h"
@@ -18,6 +19,11 @@ constexpr size_t kPage = 4096;
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
 
 size_t area_bytes(const Layout& layout) { return round_up(layout.bytes, kPage); }
+
+collective::Range range_of(const Place& place) { return {place.offset, place.offset + place.bytes}; }
+
+/// Then a rank sums its slice out of the caller's memory, and never copies it.
+bool is_one_tensors(const Bucket& bucket) { return bucket.tensors.size() == 1; }
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
 
@@ -98,18 +104,25 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     if (!failure_.ok()) return failure_;
   }
   trace_.add(Event::kSubmit, index);
+  state.data = static_cast<const std::byte*>(data);
   for (size_t b = place.first_bucket; b < place.last_bucket; ++b) {
-    copy_in(place, b, data);
+    copy_in(place, b, state.data);
     count_in(b);
   }
-  copy_in(place, place.last_bucket, data);
+  copy_in(place, place.last_bucket, state.data);
+  Status failed;
   {
-    // from here on the caller's data is not needed any more, so a failure may call back at any time
+    // from here on this call reads nothing of the caller's data, so a failure may call back at any time
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return failure_;
-    state.done = std::move(done);
-    unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
+    failed = failure_;
+    if (failed.ok()) state.done = std::move(done);
   }
+  if (!failed.ok()) {
+    // a thread that came before the failure may still sum the first buckets
+    while (requests_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    return failed;
+  }
+  unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   count_in(place.last_bucket);
   return {};
 }
@@ -151,13 +164,23 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
   return {};
 }
 
-void Plan::copy_in(const Place& place, size_t b, const void* data) {
+collective::Range Plan::slice(const Bucket& bucket) const {
+  const auto [begin, end] = collective::slice_of(bucket.bytes, static_cast<size_t>(group_.rank()),
+                                                 static_cast<size_t>(group_.size()));
+  return {bucket.offset + begin, bucket.offset + end};
+}
+
+void Plan::copy_in(const Place& place, size_t b, const std::byte* data) {
   const Bucket& bucket = layout_.buckets[b];
-  const size_t begin = std::max(place.offset, bucket.offset);
-  const size_t end = std::min(place.offset + place.bytes, bucket.offset + bucket.bytes);
-  if (begin >= end) return;  // an empty tensor
-  std::memcpy(input(group_.rank()) + begin, static_cast<const std::byte*>(data) + (begin - place.offset),
-              end - begin);
+  const collective::Range part = range_of(place).meet({bucket.offset, bucket.offset + bucket.bytes});
+  const auto copy = [&](collective::Range range) {
+    if (range.bytes() == 0) return;
+    std::memcpy(input(group_.rank()) + range.begin, data + (range.begin - place.offset), range.bytes());
+  };
+  if (!is_one_tensors(bucket)) return copy(part);
+  const collective::Range own = slice(bucket);
+  copy(part.meet({part.begin, own.begin}));
+  copy(part.meet({own.end, part.end}));
 }
 
 void Plan::count_in(size_t b) {
@@ -165,6 +188,8 @@ void Plan::count_in(size_t b) {
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   post(Stage::kArrived, b, bucket.step.load(std::memory_order_relaxed));
   advance();
+  // This rank has nothing to do but to wait: its progress thread wakes up before the others come, not after.
+  if (group_.own_cores() && all_submitted() && awaited_rank() >= 0) group_.ring_own();
 }
 
 int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
@@ -182,14 +207,17 @@ void Plan::post(Stage stage, size_t bucket, uint32_t step) {
 void Plan::advance() {
   if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   std::vector<Finished> finished;
+  Status failed;
   uint32_t served = 0;
   do {
     served = requests_.load(std::memory_order_acquire);
-    for (size_t b = 0; b < buckets_.size(); ++b) advance_bucket(b, finished);
+    failed = failure();
+    if (!failed.ok()) break_off(finished);
+    for (size_t b = 0; b < buckets_.size() && failed.ok(); ++b) advance_bucket(b, finished);
   } while (!requests_.compare_exchange_strong(served, 0, std::memory_order_acq_rel));
   // outside the section above: what a callback sets free may submit and advance again
   for (const Finished& each : finished) {
-    if (each.done) each.done({}, result() + layout_.places[each.tensor].offset);
+    if (each.done) each.done(each.result == nullptr ? failed : Status(), each.result);
   }
 }
 
@@ -208,18 +236,19 @@ void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
   if (bucket.phase == Phase::kReduced && first_behind(Stage::kReduced, b, step) < 0) complete(b, finished);
 }
 
-/// Slices are cut at cache lines, so that no two ranks write to one.
 void Plan::reduce(size_t index) {
   const Bucket& bucket = layout_.buckets[index];
-  const size_t lines = bucket.bytes / Layout::kAlignment;
-  const auto rank = static_cast<size_t>(group_.rank());
-  const auto size = static_cast<size_t>(group_.size());
-  const size_t begin = bucket.offset + lines * rank / size * Layout::kAlignment;
-  const size_t end = bucket.offset + lines * (rank + 1) / size * Layout::kAlignment;
-  std::vector<const std::byte*> inputs(size);
-  for (size_t other = 0; other < size; ++other) inputs[other] = input(static_cast<int>(other)) + begin;
-  collective::reduce(bucket.dtype, Reduction::kSum, inputs.data(), size, result() + begin,
-                     (end - begin) / size_of(bucket.dtype));
+  collective::Range mine = slice(bucket);
+  std::vector<const std::byte*> inputs;
+  for (int rank = 0; rank < group_.size(); ++rank) inputs.push_back(input(rank) + mine.begin);
+  if (is_one_tensors(bucket)) {
+    const size_t tensor = bucket.tensors[0];
+    const Place& place = layout_.places[tensor];
+    mine = mine.meet(range_of(place));
+    inputs[static_cast<size_t>(group_.rank())] = states_[tensor].data + (mine.begin - place.offset);
+  }
+  collective::reduce(bucket.dtype, Reduction::kSum, inputs.data(), inputs.size(), result() + mine.begin,
+                     mine.bytes() / size_of(bucket.dtype));
   trace_.add(Event::kReduced, index);
 }
 
@@ -238,7 +267,7 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
     unsubmitted_.fetch_add(1, std::memory_order_relaxed);
     {
       const std::lock_guard lock(mutex_);
-      finished.push_back({tensor, std::exchange(state.done, nullptr)});
+      finished.push_back({std::exchange(state.done, nullptr), result() + layout_.places[tensor].offset});
     }
     state.busy.store(false, std::memory_order_release);
   }
@@ -257,17 +286,22 @@ int Plan::awaited_rank() const {
 }
 
 void Plan::fail(const Status& status) {
-  std::vector<Done> callbacks;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return;
     failure_ = status;
-    for (TensorState& state : states_) {
-      if (state.done) callbacks.push_back(std::move(state.done));
-      state.done = nullptr;
-    }
   }
-  for (const Done& done : callbacks) done(status, nullptr);
+  advance();  // its thread is the one that may read what callers handed in
+}
+
+Status Plan::failure() {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Plan::break_off(std::vector<Finished>& finished) {
+  const std::lock_guard lock(mutex_);
+  for (TensorState& state : states_) finished.push_back({std::exchange(state.done, nullptr), nullptr});
 }
 
 std::string Plan::describe() const {

@@ -1,10 +1,10 @@
 #pragma once
 // A fixed set of gradients that is summed over ranks every step, in buckets, in shared memory.
 //
-// A rank copies each gradient into its own input area (submit). When a bucket is full on every rank, each rank
-// sums its slice of all inputs, in rank order, straight into the one result area. When every slice of a tensor's
-// buckets is there, its callback runs. Nobody's input is read any more then, and the results stand until every
-// rank has submitted the same tensors again.
+// A rank copies what others read of each gradient into its own input area (submit). When a bucket is full on every
+// rank, each rank sums its slice of all inputs, in rank order, straight into the one result area. When every slice of a
+// tensor's buckets is there, its callback runs. Nobody's input is read any more then, and the results stand until
+// every rank has submitted the same tensors again.
 //
 // Whoever has something new, a thread that submits or the progress thread that a peer's bell woke, takes the steps
 // that are due. One thread does so at a time; one that comes meanwhile leaves word and goes on.
@@ -18,6 +18,7 @@
 
 #include "collective/exchange.h"
 #include "collective/group.h"
+#include "collective/slices.h"
 #include "engine/layout.h"
 #include "engine/trace.h"
 
@@ -35,9 +36,10 @@ class Plan {
   static Result<std::unique_ptr<Plan>> create(collective::Exchange& exchange, const std::string& name,
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
-  /// Hands in this step's value of tensor `index`: `count` elements of `dtype`, copied before it returns. Any
-  /// thread, any order; does not wait for other ranks. On an error `done` is not called. Errors: the job's
-  /// failure; kInvalidArgument for an index, count or dtype that is not the plan's, or a tensor still under way.
+  /// Hands in this step's value of tensor `index`: `count` elements of `dtype`, which must stay as they are until
+  /// `done` is called. Any thread, any order; does not wait for other ranks. On an error `done` is not called. Errors:
+  /// the job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or a tensor still under
+  /// way.
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
 
   /// Hands in all tensors and waits for their sums: input and output `i` hold those of tensor `i`, and may be the same.
@@ -74,12 +76,13 @@ class Plan {
   };
   struct TensorState {
     std::atomic<bool> busy{false};
-    size_t open_buckets;  ///< not yet summed this step; of the thread in advance()
-    Done done;            ///< set while under way; guarded by mutex_
+    const std::byte* data;  ///< the caller's, while under way
+    size_t open_buckets;    ///< not yet summed this step; of the thread in advance()
+    Done done;              ///< set while under way; guarded by mutex_
   };
   struct Finished {
-    size_t tensor;
     Done done;
+    const void* result;
   };
   /// Which stage of a bucket a rank has posted: its step number, in shared memory.
   enum class Stage : size_t { kArrived = 0, kReduced = 1 };
@@ -90,8 +93,10 @@ class Plan {
   transport::Word& posted(Stage stage, int rank, size_t bucket) const;
   std::byte* input(int rank) const;
   std::byte* result() const;
-  /// Copies the part of a tensor that lies in `bucket` to this rank's input area.
-  void copy_in(const Place& place, size_t bucket, const void* data);
+  /// What this rank sums of a bucket: bytes from the start of an area.
+  collective::Range slice(const Bucket& bucket) const;
+  /// Copies what others read of the part of a tensor that lies in `bucket` to this rank's input area.
+  void copy_in(const Place& place, size_t bucket, const std::byte* data);
   /// One tensor less is missing in `bucket`.
   void count_in(size_t bucket);
   /// The first rank that has not posted `stage` of `bucket` for `step`, or -1.
@@ -100,6 +105,9 @@ class Plan {
   void advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void reduce(size_t bucket);
   void complete(size_t bucket, std::vector<Finished>& finished);
+  /// Takes the callbacks of all tensors under way.
+  void break_off(std::vector<Finished>& finished);
+  Status failure();
 
   const std::shared_ptr<collective::Group> group_owner_;  ///< a submit may outlast the engine
   collective::Group& group_;

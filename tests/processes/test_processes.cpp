@@ -100,9 +100,11 @@ class Trainer {
       size_t tensor;
     };
     std::array<Target, kLengths.size()> targets{};
+    std::array<std::vector<double>, kLengths.size()> gradients;
     for (const size_t tensor : order) {
       targets[tensor] = {&sums, tensor};
-      const std::vector<double> gradient(static_cast<size_t>(kLengths[tensor]), value(rank_, number, tensor));
+      std::vector<double>& gradient = gradients[tensor];
+      gradient.assign(static_cast<size_t>(kLengths[tensor]), value(rank_, number, tensor));
       const auto done = [](void* user, tnt_code code, const char* message, const void* result) {
         auto* target = static_cast<Target*>(user);
         target->sums->found[target->tensor] = static_cast<const double*>(result);

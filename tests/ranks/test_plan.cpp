@@ -102,8 +102,10 @@ bool is_right(const TensorSpec& spec, const void* data, int size, int step, size
 void run_step(Plan& plan, const std::vector<TensorSpec>& specs, int rank, int size, int step,
               const std::vector<size_t>& order) {
   Step all(specs.size());
+  std::vector<std::vector<std::byte>> gradients(specs.size());
   for (const size_t tensor : order) {
-    const auto data = gradient(specs[tensor], rank, step, tensor);
+    auto& data = gradients[tensor];
+    data = gradient(specs[tensor], rank, step, tensor);
     const Status status = plan.submit(tensor, data.data(), specs[tensor].count(), specs[tensor].dtype,
                                       [&, tensor](const Status& reported, const void* result) {
                                         if (reported.ok()) {
@@ -251,10 +253,12 @@ TEST_P(Plans, SubmitFromManyThreads) {
     ASSERT_TRUE(plan.ok());
     for (int step = 0; step < 10; ++step) {
       Step all(specs.size());
+      std::vector<std::vector<std::byte>> gradients(specs.size());
       std::vector<std::thread> threads;
       for (size_t tensor = 0; tensor < specs.size(); ++tensor) {
         threads.emplace_back([&, tensor] {
-          const auto data = gradient(specs[tensor], rank, step, tensor);
+          auto& data = gradients[tensor];
+          data = gradient(specs[tensor], rank, step, tensor);
           const Status status = plan.value()->submit(
               tensor, data.data(), specs[tensor].count(), specs[tensor].dtype,
               [&, tensor](const Status& reported, const void* result) {

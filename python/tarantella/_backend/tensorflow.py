@@ -59,9 +59,9 @@ def can_compile() -> bool:
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
     """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
 
-    In a graph this adds one operation a gradient, under XLA one call for all; the first trace for `owner` (an
-    optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next step
-    overwrites: for consumers that keep nothing. Eagerly it blocks.
+    In a graph this adds one operation a bucket of gradients, under XLA one call for all; the first trace for
+    `owner` (an optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next
+    step overwrites: for consumers that keep nothing. Eagerly it blocks.
     Slices of a sparse gradient are not summed but those of all ranks, in rank order: that is the gradient of the
     global batch as one process has it, whatever an optimizer does with repeated rows.
     """
@@ -78,13 +78,11 @@ def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], bo
 
 
 def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool) -> list[tf.Tensor]:
-    gradients = [tf.ensure_shape(g, v.shape) for g, v in zip(gradients, variables, strict=True)]
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if not tf.executing_eagerly():
+            gradient.set_shape(variable.shape)
     reduction = plan(owner, gradients, variables)
-    if tf.executing_eagerly():
-        return list(_operations().tarantella_allreduce_all(gradients, plan=reduction.number))
-    if compiled():
-        return _compiled(reduction, gradients)
-    return _graph(reduction, gradients, borrow)
+    return _compiled(reduction, gradients) if compiled() else _sums(reduction, gradients, borrow)
 
 
 def _compiled(plan: Plan, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -99,18 +97,18 @@ def _compiled(plan: Plan, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
     return sums
 
 
-def _graph(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
+def _sums(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
+    """One operation a bucket, which waits for all its gradients; eagerly one for all."""
     operation = _operations().tarantella_allreduce
-    anchor = plan.anchor.read_value()
+    eager = tf.executing_eagerly()
+    anchor = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
     summed: list[tf.Tensor] = [None] * len(gradients)
-    for bucket in set(plan.buckets):
-        places = [i for i, each in enumerate(plan.buckets) if each == bucket]
-        # A bucket is handed in as a whole: were a part of it under way when a gradient of the rest fails, the
-        # step could neither end nor say so.
-        with tf.control_dependencies([gradients[i] for i in places]):
-            for i in places:
-                summed[i] = operation(gradients[i], anchor, plan=plan.number, index=i, borrow=borrow)
-    return [tf.ensure_shape(s, g.shape) for s, g in zip(summed, gradients, strict=True)]
+    for bucket in {0} if eager else set(plan.buckets):
+        places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
+        sums = operation([gradients[i] for i in places], anchor, plan=plan.number, tensors=places, borrow=borrow)
+        for i, each in zip(places, sums, strict=True):
+            summed[i] = each
+    return summed
 
 
 def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:
@@ -183,7 +181,7 @@ def _sum_of(reduction: Plan | None, what: str, values: tf.Tensor) -> tf.Tensor:
         return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
     if compiled():
         return _compiled(reduction, [values])[0]
-    (total,) = _graph(reduction, [values], borrow=False)
+    (total,) = _sums(reduction, [values], borrow=False)
     # What depends on data alone could run before the step before has ended: the anchor keeps steps apart.
     with tf.control_dependencies([total]):
         reduction.anchor.assign_add(1)

@@ -93,7 +93,7 @@ class Dataset:
 
 
 def _has_rows(batch: Any) -> tf.Tensor:
-    return batch.rows > 0
+    return batch.numbers[0] > 0
 
 
 def _data_of(batch: Any) -> Any:

@@ -15,7 +15,7 @@ from keras import tree
 from .. import _runtime
 from .._backend import tensorflow as backend
 from .adapter import DataAdapter, MicroBatches
-from .shares import MicroBatch, PaddedMicroBatch, has_rows
+from .shares import MicroBatch, PaddedMicroBatch, has_rows, micro_batch
 from .tf_dataset import length
 
 
@@ -23,7 +23,9 @@ class LocalBatch(NamedTuple):
     """A micro batch of this rank's own."""
 
     data: Any
-    rows: Any  # scalar int64; 0 where one row fills up because this rank has no more data
+    # Scalar int32, since TensorFlow compares tuples by their parts, and this is no MicroBatch; 0 where one row fills up
+    # because this rank has no more data.
+    rows: Any
 
 
 def distribute(adapter: DataAdapter) -> MicroBatches:
@@ -35,9 +37,9 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
     dataset = adapter.get_tf_dataset()
     options = tf.data.Options()
     options.deterministic = True
-    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, length(batch)))
+    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, tf.cast(length(batch), tf.int32)))
     filler = tree.map_structure(_one_row, dataset.element_spec)
-    fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int64))).repeat()
+    fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int32))).repeat()
     whole = counted.concatenate(fillers).with_options(options)
     known = _runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
     return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
@@ -72,7 +74,7 @@ def together(owner: Any, batch: Any) -> MicroBatch | PaddedMicroBatch:
         data, rows, total = tree.map_structure(
             lambda leaf: None if leaf is None else tf.identity(leaf), (batch.data, batch.rows, total)
         )
-    return PaddedMicroBatch(data, rows, total, tf.zeros_like(total), rows == 0)
+    return micro_batch(data, tf.cast(rows, tf.int64), total, tf.zeros_like(total), padded=True)
 
 
 def _end_where(condition: tf.Tensor) -> tf.Tensor:

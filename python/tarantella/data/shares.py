@@ -9,12 +9,12 @@ from keras import tree
 
 
 class MicroBatch(NamedTuple):
-    """This rank's rows of one global batch. Hooks act on this type only: other batches are plain Keras."""
+    """This rank's rows of one global batch. Hooks act on this type and the next only: other batches are plain Keras."""
 
     data: Any  # x, (x, y) or (x, y, sample_weight), as Keras takes it
-    rows: Any  # scalar int64: rows of this rank
-    global_rows: Any  # scalar int64: rows of the global batch
-    fingerprint: Any  # scalar int64: of the global batch and its place, to be alike on all ranks
+    # int64: rows of this rank, rows of the global batch, a fingerprint of the global batch and its place, to be alike
+    # on all ranks. One tensor, because TensorFlow takes time for every part of an element in every step.
+    numbers: Any
 
 
 class PaddedMicroBatch(NamedTuple):
@@ -25,10 +25,16 @@ class PaddedMicroBatch(NamedTuple):
     """
 
     data: Any
-    rows: Any
-    global_rows: Any
-    fingerprint: Any
+    numbers: Any
     copied: Any  # scalar bool: whether the one row is a copy
+
+
+def micro_batch(
+    data: Any, rows: Any, global_rows: Any, fingerprint: Any, padded: bool
+) -> MicroBatch | PaddedMicroBatch:
+    """Of three scalars of int64; `padded` where the row may be a copied one."""
+    numbers = tf.stack([rows, global_rows, fingerprint])
+    return PaddedMicroBatch(data, numbers, tf.equal(rows, 0)) if padded else MicroBatch(data, numbers)
 
 
 class PredictBatch(NamedTuple):
@@ -75,8 +81,7 @@ class Slicer:
         """
         start, taken, rows = self.bounds(total)
         if not self.positions:
-            whole = (data, rows, total, (2 * index + 1) * mark)
-            return PaddedMicroBatch(*whole, rows == 0) if self.padded else MicroBatch(*whole)
+            return micro_batch(data, rows, total, (2 * index + 1) * mark, self.padded)
         places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
 

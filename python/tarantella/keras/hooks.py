@@ -21,7 +21,7 @@ class Step:
 
     def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch) -> None:
         self.model = model
-        self.rows, self.global_rows = batch.rows, batch.global_rows
+        self.rows, self.global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.inputs = batch.data[0] if isinstance(batch.data, tuple) else batch.data

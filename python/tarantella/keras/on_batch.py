@@ -15,7 +15,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 
 from .. import _runtime
 from ..data import arrays
-from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch, share
+from ..data.shares import PredictBatch, micro_batch, share
 from . import gather, metrics, session
 
 # By model: what its last compile() made, when ranks were made equal. Another one calls for doing so again.
@@ -71,9 +71,8 @@ def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> A
         micro: Any = PredictBatch(data, tf.constant(places, tf.int64))
     else:
         fingerprint = sum(_fingerprint(leaf, total) for leaf in tree.flatten(whole) if leaf is not None) + total
-        micro = MicroBatch(data, *(tf.constant(number, tf.int64) for number in (rows, total, fingerprint)))
-        if total < _runtime.get_size():
-            micro = PaddedMicroBatch(**micro._asdict(), copied=tf.constant(rows == 0))
+        mine, whole_batch, mark = (tf.constant(number, tf.int64) for number in (rows, total, fingerprint))
+        micro = micro_batch(data, mine, whole_batch, mark, padded=total < _runtime.get_size())
     _start(model, micro)
     return micro
 

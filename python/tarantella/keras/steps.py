@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._backend import tensorflow as backend
+from .._backend.tensorflow_dispatch import dispatch
 from ..data import local
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
 from . import added_losses, checks, losses, metrics, normalization
@@ -23,6 +24,8 @@ def install(model: Any) -> None:
     fresh = hook(model, "train_step", functools.partial(_step, model, True))
     fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
+    for kind in ("train", "test"):
+        hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
     for part in (metrics, checks, losses, added_losses, normalization):
@@ -31,6 +34,21 @@ def install(model: Any) -> None:
         hook(tracker, "update_state", losses.tracked_update)
     for each in optimizers.outermost(model):
         optimizers.install(each)
+
+
+def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of `make_train_function` or `make_test_function`."""
+    attribute = f"{kind}_function"
+
+    def make_function(force: bool = False) -> Any:
+        before = getattr(model, attribute)
+        original(force)
+        made = getattr(model, attribute)
+        if made is not before and made is not None:
+            setattr(model, attribute, dispatch(model, getattr(model, f"{kind}_step"), made))
+        return getattr(model, attribute)
+
+    return make_function
 
 
 def _state(model: Any) -> list[Any]:
@@ -52,8 +70,8 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
         batch = local.together(model, batch)
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
-        checks.note(model, batch.fingerprint)
         with running(Step(model, batch)) as step:
+            checks.note(model, step.fingerprint)
             logs = _run(model, step, original, batch.data)
             if trains and model.trainable_variables and not step.applied:
                 raise NotImplementedError(

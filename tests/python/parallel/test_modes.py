@@ -23,14 +23,14 @@ def compiled(model, **options):
 
 def test_a_compiled_step_has_one_call_for_all_gradients(scripts: Any) -> None:
     source = HEAD + (
-        "from tarantella.data.shares import MicroBatch\n"
+        "from tarantella.data.shares import micro_batch\n"
         "model = compiled(tnt.Model(net()))\n"
         "model.fit(x, y, batch_size=4, epochs=2, verbose=0)\n"
         "(plan,) = backend._plans[model.optimizer].values()\n"
         "events = [event for _, event, _ in _runtime.context().trace(plan.number)]\n"
         "assert events.count('submit') == 4 * 2 * 4, events\n"  # gradients, epochs, steps
         "count = tf.constant(8, tf.int64)\n"
-        "batch = MicroBatch((tf.constant(x[:8]), tf.constant(y[:8])), count, 2 * count, count)\n"
+        "batch = micro_batch((tf.constant(x[:8]), tf.constant(y[:8])), count, 2 * count, count, padded=False)\n"
         "step = tf.function(model.keras_model.train_step, jit_compile=True)\n"
         "text = step.experimental_get_compiler_ir(batch)(stage='optimized_hlo')\n"
         "assert text.count('tarantella_allreduce') == 1, text\n"

@@ -48,8 +48,8 @@ def test_micro_batches(kind: str, samples: int, batch: int, size: int) -> None:
         for number, element in enumerate(batches):
             total = min(batch, samples - number * batch)
             start, count = shares.share(total, rank, size)
-            assert int(element.global_rows) == total
-            assert int(element.rows) == count
+            assert int(element.numbers[1]) == total
+            assert int(element.numbers[0]) == count
             wanted = x[number * batch :][:total][start : start + count] if count else x[number * batch :][:1]
             np.testing.assert_array_equal(element.data[0], wanted)
             if count:

@@ -90,13 +90,13 @@ def test_the_ranks_rows_are_the_datasets(
     assert {len(rank) for rank in ranks} == {len(whole)}
     for number, global_batch in enumerate(whole):
         parts = [rank[number] for rank in ranks]
-        assert len({int(part.fingerprint) for part in parts}) == 1
-        counted = [tf.nest.map_structure(lambda leaf, n=int(p.rows): leaf[:n].numpy(), p.data) for p in parts]
+        assert len({int(part.numbers[2]) for part in parts}) == 1
+        counted = [tf.nest.map_structure(lambda leaf, n=int(p.numbers[0]): leaf[:n].numpy(), p.data) for p in parts]
         together = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *counted)
         tf.nest.map_structure(np.testing.assert_array_equal, together, global_batch)
         total = int(tf_dataset.length(global_batch))
-        assert [int(part.global_rows) for part in parts] == [total] * size
-        assert [int(part.rows) for part in parts] == [shares.share(total, rank, size)[1] for rank in range(size)]
+        assert [int(part.numbers[1]) for part in parts] == [total] * size
+        assert [int(part.numbers[0]) for part in parts] == [shares.share(total, rank, size)[1] for rank in range(size)]
         assert all(int(tf_dataset.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
 
 
@@ -116,7 +116,7 @@ def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, 
         return Rows() if kind == "PyDataset" else (Rows()[i] for i in range(len(Rows())))
 
     ranks = [list(tf_dataset.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
-    found = [part.data[0][: int(part.rows)].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows)
 
 
@@ -228,5 +228,5 @@ def test_a_torch_loader_is_split_as_well() -> None:
     rows = torch.arange(11)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
     ranks = [list(tf_dataset.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
-    found = [part.data[0][: int(part.rows)].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows.numpy())

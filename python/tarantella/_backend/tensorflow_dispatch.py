@@ -1,0 +1,63 @@
+"""Runs a step's graph with less of Python around it.
+
+For every step Keras has TensorFlow compare the whole type of the iterator with those it has traced, and takes the
+result out of an Optional. In a small network that is a tenth of the time. Here the graph takes the handle of the
+iterator, whose type is looked at once an epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+
+class Dispatch:
+    """In the place of a `train_function` or `test_function` of Keras that runs one step a call."""
+
+    def __init__(self, step: Callable[[Any], Any], jit_compile: bool, otherwise: Callable[[Any], Any]) -> None:
+        """`step` takes a batch and gives logs; `otherwise` is Keras's own function, for what is no tf.data.Iterator."""
+        self._step = (
+            tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True) if jit_compile else step
+        )
+        self._otherwise = otherwise
+        self._traced: dict[Any, Any] = {}  # by type of iterator
+        self._bound: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()  # by iterator
+
+    def __call__(self, iterator: Any) -> Any:
+        """The logs of the next step. Raises tf.errors.OutOfRangeError where the data end."""
+        if not isinstance(iterator, tf.data.Iterator):
+            return self._otherwise(iterator)
+        run = self._bound.get(iterator)
+        if run is None:
+            run = self._bound[iterator] = self._bind(iterator)
+        return run()
+
+    def _bind(self, iterator: Any) -> Callable[[], Any]:
+        spec = tf.type_spec_from_value(iterator)
+        if spec not in self._traced:
+            self._traced[spec] = tf.function(self._next(spec), autograph=False)
+        (handle,) = tf.nest.flatten(iterator, expand_composites=True)
+        return functools.partial(self._traced[spec], handle)
+
+    def _next(self, spec: Any) -> Callable[[Any], Any]:
+        def run(handle: Any) -> Any:
+            batch = next(tf.nest.pack_sequence_as(spec, [handle], expand_composites=True))
+            return self._step(tree.map_structure(_none_if_optional, batch))
+
+        return run
+
+
+def _none_if_optional(leaf: Any) -> Any:
+    return None if isinstance(leaf, tf.experimental.Optional) else leaf
+
+
+def dispatch(model: Any, step: Callable[[Any], Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A faster one for Keras's `function` of the model's `step`, or the same where Keras does more than run it."""
+    if model.run_eagerly or model.steps_per_execution != 1 or tf.distribute.has_strategy():
+        return function
+    return Dispatch(step, bool(model.jit_compile), function)
