@@ -1,12 +1,14 @@
 """Which callbacks run on which rank, and what they see.
 
-Keras's callbacks that write or send run on the master; all others, the user's own too, run on every rank. Logs are
+Keras's callbacks that write or send run on the master; all others, the user's own too, run on every rank, and what
+they save with `self.model` (save, save_weights, export) the master alone writes, while the others go on. Logs are
 global at the end of an epoch and of an evaluation; after a single batch they are the rank's own. `Callback` chooses
 otherwise. A callback may be given to some ranks only; where one of them asks to stop, all ranks stop.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import Any
@@ -16,7 +18,7 @@ from keras import tree
 
 from .._environment import flag, prints_output
 from .._runtime import get_rank, is_master_rank
-from . import lockstep, sync
+from . import files, lockstep, sync
 
 __all__ = ["Callback"]
 
@@ -35,7 +37,8 @@ class Callback(keras.callbacks.Callback):
         """With `aggregate_logs` the callback sees global logs after every batch too, at the cost of an exchange and
         of computing all metrics after every batch; without, the rank's own, as if it were not wrapped.
         `run_on_all_ranks` is True for every rank, False for the master only; None, the default, is False for
-        Keras's callbacks that write or send and True for others. TensorBoard on all ranks writes to the folders
+        Keras's callbacks that write or send and True for others, of whose ranks only the master saves the model.
+        With True each rank saves, so put its rank into the name. TensorBoard on all ranks writes to the folders
         rank_0, rank_1, … in its log_dir.
 
         Raises TypeError for anything but a Keras callback, ValueError for BackupAndRestore on all ranks, which
@@ -57,6 +60,7 @@ class Callback(keras.callbacks.Callback):
             not _is_one_of(keras_callback, *_WRITING) if run_on_all_ranks is None else run_on_all_ranks
         )
         self.global_logs: lockstep.GlobalLogs | None = None
+        self._saves_here = bool(run_on_all_ranks)
 
     def set_model(self, model: Any) -> None:
         self.keras_callback.set_model(model)
@@ -69,18 +73,22 @@ class Callback(keras.callbacks.Callback):
         return self.keras_callback.model
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.keras_callback.on_train_batch_end(batch, self._seen(logs))
+        self._call("on_train_batch_end", batch, self._seen(logs))
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.keras_callback.on_test_batch_end(batch, self._seen(logs))
+        self._call("on_test_batch_end", batch, self._seen(logs))
 
     def _seen(self, logs: Any) -> Any:
         return logs if self.global_logs is None or self.global_logs.logs is None else dict(self.global_logs.logs)
 
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> None:
+        with files.by_every_rank() if self._saves_here else contextlib.nullcontext():
+            getattr(self.keras_callback, name)(*args, **kwargs)
+
 
 def _forwarded(name: str) -> Any:
     def forward(self: Callback, *args: Any, **kwargs: Any) -> None:
-        getattr(self.keras_callback, name)(*args, **kwargs)
+        self._call(name, *args, **kwargs)
 
     return forward
 
@@ -94,7 +102,16 @@ def for_this_rank(callbacks: Any) -> list[Any]:
     """Those of the user's callbacks that run on this rank."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
-    return [each for each in tree.flatten(callbacks or []) if each is not None and _runs_here(each)]
+    asked = [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
+    return [each for each in asked if _runs_here(each)]
+
+
+def _as_asked(callback: Any) -> Any:
+    """The callback itself, or wrapped as the user's environment asks."""
+    inner = _inner(callback)
+    if not isinstance(inner, keras.callbacks.TensorBoard) or not flag("TNT_TENSORBOARD_ON_ALL_DEVICES"):
+        return callback
+    return Callback(inner, isinstance(callback, Callback) and callback.aggregate_logs, run_on_all_ranks=True)
 
 
 def _runs_here(callback: Any) -> bool:
@@ -102,11 +119,9 @@ def _runs_here(callback: Any) -> bool:
     if isinstance(inner, keras.callbacks.ProgbarLogger):
         return prints_output()
     everywhere = callback.run_on_all_ranks if isinstance(callback, Callback) else not _is_one_of(inner, *_WRITING)
-    if isinstance(inner, keras.callbacks.TensorBoard):
-        everywhere = everywhere or flag("TNT_TENSORBOARD_ON_ALL_DEVICES")
-        own = f"rank_{get_rank()}"
-        if everywhere and os.path.basename(inner.log_dir) != own:
-            inner.log_dir = os.path.join(inner.log_dir, own)
+    own = f"rank_{get_rank()}"
+    if isinstance(inner, keras.callbacks.TensorBoard) and everywhere and os.path.basename(inner.log_dir) != own:
+        inner.log_dir = os.path.join(inner.log_dir, own)
     return everywhere or is_master_rank()
 
 

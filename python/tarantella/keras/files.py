@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import keras
 
 from .. import _log, _runtime
 from .._errors import Error, MismatchError
@@ -14,11 +18,40 @@ from . import hooks
 # The files that Keras 3 writes as one, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
 
+_everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
 
-def install(model: Any) -> None:
-    """Hooks what callbacks call to save, so that a killed save leaves the old file whole. Idempotent."""
-    for method in SUFFIXES:
-        hooks.hook(model, method, functools.partial(_whole, method))
+
+@contextlib.contextmanager
+def by_master(model: Any) -> Iterator[None]:
+    """For a while, what callbacks call to save this Keras model, or one inside it, writes on the master only.
+
+    It writes as a whole, and the other ranks go on at once. Not where `by_every_rank` holds.
+    """
+    with contextlib.ExitStack() as hooked:
+        for each in model._flatten_layers():
+            if isinstance(each, keras.Model):
+                for method in (*SUFFIXES, "export"):
+                    hooked.enter_context(hooks.hooking(each, method, functools.partial(_left_to_master, method)))
+        yield
+
+
+@contextlib.contextmanager
+def by_every_rank() -> Iterator[None]:
+    """For a while, this rank writes too, within `by_master`."""
+    token = _everywhere.set(True)
+    try:
+        yield
+    finally:
+        _everywhere.reset(token)
+
+
+def _left_to_master(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    whole = _whole(method, original)
+
+    def save(*args: Any, **options: Any) -> Any:
+        return whole(*args, **options) if _everywhere.get() or _runtime.is_master_rank() else None
+
+    return save
 
 
 def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: dict[str, Any], everywhere: bool) -> Any:
@@ -27,7 +60,7 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
     The other ranks return when the master has written: they wait for it, it waits for nobody. Raises
     tarantella.Error on them if the master failed, or goes on without a call of its own.
     """
-    path = named(path, method, options)
+    path = named(path, method, args, options)
     call = _whole(method, hooks.original(model, method))
     if everywhere or _runtime.get_size() == 1:
         return call(path, *args, **options)
@@ -58,11 +91,11 @@ def _wait(what: str, method: str) -> None:
         raise Error(f"rank {master} failed in {what}; its own error says why")
 
 
-def named(path: Any, method: str, options: dict[str, Any] | None = None) -> Any:
+def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The path with the suffix that Keras 3 asks for, where an older program gives none. Says so."""
-    if method not in SUFFIXES or not isinstance(path, (str, os.PathLike)) or options:
+    if method not in SUFFIXES or not isinstance(path, (str, os.PathLike)) or os.path.splitext(os.fspath(path))[1]:
         return path
-    if os.path.splitext(os.fspath(path))[1]:
+    if "save_format" in options or not _asks_for_one_file(args, options):
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
     _log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
@@ -103,11 +136,15 @@ def _is_one_file(method: str, filepath: Any, args: tuple[Any, ...], options: dic
         return False
     path = os.fspath(filepath)
     overwrites = args[0] if args else options.get("overwrite", True)
-    plain = len(args) < 2 and options.get("zipped") is not False and options.get("max_shard_size") is None
     return (
-        plain
+        _asks_for_one_file(args, options)
         and path.endswith(SUFFIXES.get(method, ()))
         and os.path.isdir(os.path.dirname(os.path.realpath(path)))
         and not os.path.isdir(path)
         and (overwrites or not os.path.exists(path))
     )
+
+
+def _asks_for_one_file(args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether the arguments beside the path ask for neither a folder nor shards."""
+    return len(args) < 2 and options.get("zipped") is not False and options.get("max_shard_size") is None

@@ -85,3 +85,17 @@ def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     replacement._tarantella_original = original  # type: ignore[attr-defined]
     setattr(owner, name, replacement)
     return True
+
+
+@contextlib.contextmanager
+def hooking(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """As `hook`, for a while."""
+    before = vars(owner).get(name)
+    fresh = hook(owner, name, make)
+    try:
+        yield
+    finally:
+        if fresh and before is not None:
+            setattr(owner, name, before)
+        elif fresh:
+            delattr(owner, name)

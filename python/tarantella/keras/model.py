@@ -248,8 +248,10 @@ class Model:
         """Saves the Keras model, on the master only unless `tnt_save_all_devices`.
 
         The file is replaced as a whole. Called on all ranks it returns when every rank can load it: the others
-        wait for the master, which waits for nobody, so the master may also save alone. Raises Keras's errors on
-        the rank that writes, tarantella.Error on the others.
+        wait for the master, which waits for nobody, so the master may also save alone. Where it has saved the same
+        path alone, let all ranks meet (`Barrier().execute()`, or any call of all but gradients) before they save
+        it together: else the others may return with the older file. Raises Keras's errors on the rank that writes,
+        tarantella.Error on the others.
         """
         return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)
 

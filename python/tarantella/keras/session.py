@@ -65,7 +65,6 @@ def _equalize(model: Any, spec: Any) -> None:
     sync.agree_on_variables(model)
     sync.broadcast(sync.variables(model))
     steps.install(model)
-    files.install(model)
     checks.forget(model)
 
 
@@ -158,7 +157,7 @@ def fit(
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = checks.within_epochs(model, callback_rules.arrange(model, options["callbacks"]))
     limits.say(model)
-    with metrics.phase(metrics.Phase.FIT):
+    with metrics.phase(metrics.Phase.FIT), files.by_master(model):
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)
     # What the master's callbacks wrote is there when any rank goes on.
     _runtime.context().barrier()
@@ -172,13 +171,11 @@ def evaluate(
     check_compiled(model, "evaluate")
     feed = feeding.feed("evaluation data", model, x, y, steps=steps, **data)
     (batches,) = _start(model, "evaluate", [feed], {"steps": steps})
-    return model.evaluate(
-        batches,
-        verbose=_verbose(verbose),
-        steps=steps,
-        callbacks=callback_rules.arrange(model, callbacks),
-        return_dict=return_dict,
-    )
+    callbacks = callback_rules.arrange(model, callbacks)
+    with files.by_master(model):
+        return model.evaluate(
+            batches, verbose=_verbose(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
+        )
 
 
 def predict(
@@ -192,7 +189,7 @@ def predict(
             "and this rank alone predicts its own"
         )
     (batches,) = _start(model, "predict", [feed], {"steps": steps})
-    outputs, positions = model.predict(
-        batches, verbose=_verbose(verbose), steps=steps, callbacks=callback_rules.arrange_to_predict(callbacks)
-    )
+    callbacks = callback_rules.arrange_to_predict(callbacks)
+    with files.by_master(model):
+        outputs, positions = model.predict(batches, verbose=_verbose(verbose), steps=steps, callbacks=callbacks)
     return gather.in_order(outputs, positions, everywhere)

@@ -26,8 +26,9 @@ def model() -> Any:
 
 def test_older_names_get_a_suffix_that_loading_knows(model: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
-    model.save_weights(str(tmp_path / "weights"))
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.keras", "weights.weights.h5"]
+    model.save(tmp_path / "other", overwrite=True)
+    model.save_weights(str(tmp_path / "weights"), overwrite=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.keras", "other.keras", "weights.weights.h5"]
     loaded = tnt.models.load_model(tmp_path / "model")
     assert type(loaded) is tnt.Model
     loaded.set_weights([w + 1 for w in loaded.get_weights()])
@@ -38,6 +39,8 @@ def test_older_names_get_a_suffix_that_loading_knows(model: Any, tmp_path: Path)
 def test_what_keras_does_not_write_as_one_file_is_left_to_keras(model: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "folder", zipped=False)
     assert (tmp_path / "folder" / "config.json").exists()
+    with pytest.raises(ValueError, match=r"save_format.*deprecated"):
+        model.save(tmp_path / "older", save_format="h5")
     model.save_weights(tmp_path / "shards.weights.json", max_shard_size=1)
     assert (tmp_path / "shards.weights.json").exists()
 
