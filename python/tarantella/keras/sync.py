@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -134,12 +135,16 @@ def agree_on_seed() -> None:
 
 
 def agree_on_generators() -> None:
-    """Gives all ranks the master's states of Python's and NumPy's generators, which input may draw from."""
-    states = gather_bytes(pickle.dumps((random.getstate(), np.random.get_state())))
+    """Gives all ranks the master's states of the generators that input may draw from: Python's, NumPy's, torch's."""
+    torch = sys.modules.get("torch")
+    mine = None if torch is None else torch.get_rng_state().numpy()
+    states = gather_bytes(pickle.dumps((random.getstate(), np.random.get_state(), mine)))
     if states[_runtime.get_rank()] != states[0]:
-        ours, numpys = pickle.loads(states[0])
-        random.setstate(ours)
+        pythons, numpys, torchs = pickle.loads(states[0])
+        random.setstate(pythons)
         np.random.set_state(numpys)
+        if torch is not None and torchs is not None:
+            torch.set_rng_state(torch.from_numpy(torchs))
 
 
 def average_statistics(model: Any) -> None:

@@ -34,7 +34,8 @@ def main(file: str, out: str, mode: str, names: list[str]) -> None:
     results = {}
     for name in names or list(common.CASES):
         try:
-            results[name] = tree.map_structure(np.asarray, common.run(name, wrap))
+            found = common.run(name, wrap)
+            results[name] = None if found is None else tree.map_structure(np.asarray, found)
         except Exception:
             results[name] = traceback.format_exc()
             break  # the other ranks may have gone on: nothing after it can be compared

@@ -40,6 +40,8 @@ def _ranks(file: str) -> tuple[int, ...]:
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:
     reference = results(file, 0)[0].get(name, "not run: a case before it failed")
     assert not isinstance(reference, str), reference
+    if reference is None:
+        pytest.skip("what it needs is not installed")
     expected = _flat(reference)
     tolerance = 0.0 if ranks == 1 else 1e-5 if name.endswith("_float32") else 1e-9
     everyone = [rank.get(name, "not run: a case before it failed") for rank in results(file, ranks)]

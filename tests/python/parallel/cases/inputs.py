@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, mlp, pipeline, trained
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, is_master, mlp, pipeline, trained
 
 
 def batches(samples: int = 37, batch: int = 8, weights: bool = False) -> Any:
@@ -209,3 +209,23 @@ def batches_mapped_as_a_whole(wrap: Wrap) -> Any:
     """What depends on the global batch must see all of it."""
     source = pipeline(8).map(lambda x, y: (x - tf.reduce_mean(x, axis=0), y)).cache().repeat(2)
     return fitted(wrap, source, epochs=2)[1]
+
+
+@case
+def torch_loaders(wrap: Wrap) -> Any:
+    """They shuffle by torch's generator: all ranks by the master's."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    x, y = map(torch.from_numpy, data())
+    rows = torch.utils.data.TensorDataset(x, y)
+    loader = torch.utils.data.DataLoader
+    torch.manual_seed(5 if is_master() else 6)
+    check = loader(rows, batch_size=5, generator=torch.Generator())
+    model, result = fitted(wrap, loader(rows, batch_size=8, shuffle=True), epochs=3, validation_data=check)
+    return [
+        result,
+        model.evaluate(loader(rows, batch_size=10, drop_last=True), verbose=0),
+        model.predict(loader(torch.utils.data.TensorDataset(x), batch_size=9, num_workers=2), verbose=0),
+    ]
