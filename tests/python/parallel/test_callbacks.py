@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -52,6 +53,28 @@ fit(compiled(keras.layers.BatchNormalization()),
     C.ModelCheckpoint(path("batch.weights.h5"), save_weights_only=True, save_freq=3), Compares(), epochs=1)
 assert alike == [False, False, True, False], alike
 
+# what callbacks save is the master's, also of a model inside, unless asked otherwise, and only as long as they run
+class Saves(C.Callback):
+    def __init__(self, name):
+        super().__init__()
+        self.name = path(f"{name}-{rank}")
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.save(filepath=self.name + ".keras")
+        self.model.layers[0].save_weights(self.name + ".weights.h5")
+    def on_test_end(self, logs=None):
+        self.model.save(self.name + ".h5")
+    def on_predict_end(self, logs=None):
+        self.model.export(self.name, verbose=False)
+model = compiled(keras.Sequential([keras.layers.Dense(2)]))
+fit(model, Saves("one"), tnt.keras.callbacks.Callback(Saves("all"), run_on_all_ranks=True))
+model.evaluate(x, y, verbose=0, callbacks=[Saves("one")])
+model.predict(x, verbose=0, callbacks=[Saves("one")])
+model.keras_model.save(path(f"after-{rank}.keras"))
+tnt.Barrier().execute()
+saved = sorted(name for name in os.listdir(folder) if "-" in name)
+everyone = ["after-0.keras", "after-1.keras", "all-0.keras", "all-0.weights.h5", "all-1.keras", "all-1.weights.h5"]
+assert saved == [*everyone, "one-0", "one-0.h5", "one-0.keras", "one-0.weights.h5"], saved
+
 outputs = []
 compiled().predict(x, batch_size=5, verbose=0, callbacks=[
     C.LambdaCallback(on_predict_batch_end=lambda batch, logs: outputs.append(logs["outputs"].shape))])
@@ -88,6 +111,27 @@ def test_tensorboard_and_one_progress_bar(scripts: Any, tmp_path: Any) -> None:
         f"{kind}/rank_{rank}/train" for kind in ("chosen", "all") for rank in range(2)
     }
     assert ended.out.count("Epoch 1/2") == 1
+
+
+ORBAX = """
+checkpoint = C.OrbaxCheckpoint(path(f"of {rank}"), monitor="loss")
+model = compiled()
+fit(model, checkpoint, epochs=3)
+assert os.listdir(path("of 0")) == ["2"], os.listdir(path("of 0"))
+assert not os.path.exists(path("of 1")) or not os.listdir(path("of 1"))
+trained = model.get_weights()
+model.set_weights([0 * each for each in trained])
+model.load_weights(path("of 0"))
+assert all((a == b).all() for a, b in zip(model.get_weights(), trained))
+print("done", rank)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("orbax") is None, reason="needs orbax-checkpoint")
+def test_orbax_checkpoints(scripts: Any, tmp_path: Any) -> None:
+    ended = scripts.ranks(2, HEAD + ORBAX, str(tmp_path), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("done") == 2
 
 
 MISTAKES = [

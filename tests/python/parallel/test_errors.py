@@ -25,6 +25,8 @@ MISTAKES = {
         "TypeError: batch_size must be a whole number",
     ),
     "not compiled": ("tnt.Model(net()).fit(x, y)", "ValueError: compile the model before fit"),
+    "not compiled to evaluate": ("tnt.Model(net()).evaluate(x, y)", "ValueError: compile the model before evaluate"),
+    "not compiled for a batch": ("tnt.Model(net()).train_on_batch(x, y)", "ValueError: compile the model before"),
     "no batches": (
         "compiled(tnt.Model(net())).fit(tf.data.Dataset.from_tensor_slices((x, y)))",
         "ValueError: training data is not batched",

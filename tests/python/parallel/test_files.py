@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,8 @@ tnt.models.load_model(path("a.keras")).save(path("b.h5"))
 if tnt.is_master_rank():
     model.save(path("alone.keras"))
     model.save(path("again.keras"))
+together = tnt.Group([1, 0])
+tnt.Barrier(together).execute()  # a group's meeting does not count, the job's does
 tnt.Barrier().execute()
 mark = os.path.getmtime(path("again.keras"))
 if tnt.is_master_rank():
@@ -80,9 +83,7 @@ print("plain")
 """
 
 
-def test_every_rank_and_plain_keras_can_load_what_was_saved(scripts: Any, tmp_path: Any) -> None:
-    folder = tmp_path / "files"
-    folder.mkdir()
+def test_every_rank_and_plain_keras_can_load_what_was_saved(scripts: Any, folder: Path) -> None:
     saved = scripts.ranks(2, HEAD + SAVES, str(folder), options=("--output-on-all-devices",))
     assert saved.code == 0, saved.err
     assert saved.out.count("done") == 2
@@ -93,6 +94,8 @@ def test_every_rank_and_plain_keras_can_load_what_was_saved(scripts: Any, tmp_pa
 
 # Within a save, so that it is cut off half-way: by the layer's own variables.
 CUT = """
+import shutil
+C = keras.callbacks
 class Cut(keras.layers.Dense):
     armed = None
     def save_own_variables(self, store):
@@ -101,45 +104,90 @@ class Cut(keras.layers.Dense):
         super().save_own_variables(store)
 def stop(): raise OSError("disk full")
 def die(): os.kill(os.getpid(), signal.SIGKILL)
-model = tnt.Model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), Cut(1)]))
+def cut():
+    keras.utils.set_random_seed(1)
+    model = tnt.Model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), Cut(1)]))
+    model.compile("adam", "mse")
+    return model
+def fit(model, *callbacks):
+    return model.fit(x, y, batch_size=4, epochs=4, shuffle=False, verbose=0, callbacks=[*callbacks])
+"""
+
+OLD = """
+model = cut()
 model.save(path("a.keras")); model.save_weights(path("a.weights.h5"))
-before = {name: open(path(name), "rb").read() for name in os.listdir(folder)}
+if rank == 0:
+    shutil.copytree(folder, folder + ".old")
+tnt.Barrier().execute()
 model.set_weights([w + 1 for w in model.get_weights()])
 """
 
 
-@pytest.mark.parametrize(("way", "said"), [("stop", "OSError: disk full"), ("die", "SIGKILL")])
-def test_a_save_that_is_cut_off_leaves_the_old_file(way: str, said: str, scripts: Any, tmp_path: Any) -> None:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    source = HEAD + CUT + f"Cut.armed = staticmethod({way})\n"
-    source += "\n".join(
-        [
-            "tnt.Barrier().execute()",
-            "try:",
-            "    model.save_weights(path('a.weights.h5'))",
-            "except OSError:",
-            "    assert rank == 0",
-            "except tnt.Error as error:",
-            "    assert rank == 1 and 'rank 0 failed in save_weights of' in str(error), error",
-            "else:",
-            "    raise AssertionError",
-            "assert before == {name: open(path(name), 'rb').read() for name in os.listdir(folder)}",
-            "model.save(path('a.keras'))",
-        ]
-    )
-    ended = scripts.ranks(2, source, str(folder))
-    assert ended.code not in (0, None)
-    assert said in ended.err, ended.err
-    check = """
-import sys, keras
-class Cut(keras.layers.Dense):
-    pass
-assert keras.models.load_model(sys.argv[1] + "/a.keras", custom_objects={"Cut": Cut}).built
-print("whole")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "files"
+    made.mkdir()
+    return made
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
+def test_a_save_that_fails_leaves_the_old_file(scripts: Any, folder: Path) -> None:
+    source = """
+Cut.armed = staticmethod(stop)
+try:
+    model.save_weights(path('a.weights.h5'))
+except OSError:
+    assert rank == 0
+except tnt.Error as error:
+    assert rank == 1 and 'rank 0 failed in save_weights of' in str(error), error
+else:
+    raise AssertionError
+model.save(path('a.keras'))
 """
-    plain = scripts.plain(check, str(folder))
-    assert "whole" in plain.out, plain.err
+    ended = scripts.ranks(2, HEAD + CUT + OLD + source, str(folder))
+    assert ended.code not in (0, None)
+    assert "OSError: disk full" in ended.err, ended.err
+    assert files_in(folder) == files_in(folder.with_suffix(".old"))
+
+
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        ("model.save(path('a.keras'))", "a.keras"),
+        ("fit(model, C.ModelCheckpoint(path('a.weights.h5'), save_weights_only=True))", "a.weights.h5"),
+    ],
+)
+def test_a_save_that_is_killed_leaves_the_old_file(way: str, name: str, scripts: Any, folder: Path) -> None:
+    ended = scripts.ranks(2, HEAD + CUT + OLD + f"Cut.armed = staticmethod(die)\n{way}\n", str(folder))
+    assert ended.code == 137, ended.err
+    left = files_in(folder)
+    del left[f".0.partial.{name}"]  # it was being written
+    assert left == files_in(folder.with_suffix(".old"))
+
+
+BACKUP = """
+backup = C.BackupAndRestore(path("backup"))
+def killed_in_the_backup_of_the_third_epoch():
+    fit(cut(), backup, C.LambdaCallback(on_epoch_begin=lambda epoch, logs:
+        setattr(Cut, "armed", staticmethod(die) if epoch == 2 else None)))
+def goes_on():
+    ours, unbroken = cut(), cut()
+    assert fit(ours, backup).epoch == [2, 3]
+    fit(unbroken)
+    assert all((a == b).all() for a, b in zip(ours.get_weights(), unbroken.get_weights()))
+    print("as unbroken")
+"""
+
+
+def test_training_goes_on_from_a_backup_whose_successor_was_cut_off(scripts: Any, folder: Path) -> None:
+    ended = scripts.ranks(2, HEAD + CUT + BACKUP + "killed_in_the_backup_of_the_third_epoch()\n", str(folder))
+    assert ended.code == 137, ended.err
+    ended = scripts.ranks(2, HEAD + CUT + BACKUP + "goes_on()\n", str(folder))
+    assert ended.code == 0, ended.err
+    assert "as unbroken" in ended.out
 
 
 MISTAKES = [
@@ -148,6 +196,7 @@ MISTAKES = [
     ("tnt.models.load_model(path('nothing.keras'))", "File not found"),
     ("tnt.models.load_model(path('text.keras'))", "text.keras"),
     ("model.load_weights(path('other.weights.h5'))", "ValueError"),
+    ("model.load_weights(path('text.weights.h5'))", "file signature not found"),
     ("model.set_weights([w[:1] for w in model.get_weights()])", "shape"),
     ("tnt.models.model_from_config({'name': 'x'})", "ValueError: model_from_config needs what get_config"),
     ("tnt.models.model_from_yaml('')", "RuntimeError: Keras has no YAML any more"),
@@ -160,7 +209,8 @@ def test_mistakes(scripts: Any, tmp_path: Any) -> None:
     source += """
 other = tnt.Sequential([keras.Input((2,)), keras.layers.Dense(7), keras.layers.Dense(1)])
 other.save_weights(path("other.weights.h5"))
-open(path("text.keras"), "w").write("text")
+for name in ("text.keras", "text.weights.h5"):
+    open(path(name), "w").write("text")
 for code, wanted in MISTAKES:
     try:
         exec(compile(code, "user.py", "exec"))
@@ -170,7 +220,8 @@ for code, wanted in MISTAKES:
         assert wanted in f"{type(error).__name__}: {error}", (code, error)
     else:
         raise AssertionError(code)
-assert sorted(os.listdir(folder)) == ["other.weights.h5", "script.py", "text.keras"], os.listdir(folder)
+left = sorted(os.listdir(folder))
+assert left == ["other.weights.h5", "script.py", "text.keras", "text.weights.h5"], left
 print("all seen")
 """
     ended = scripts.ranks(2, source, str(tmp_path))

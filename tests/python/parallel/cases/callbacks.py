@@ -145,6 +145,45 @@ def logs_of_batches_for_the_master(wrap: Wrap) -> Any:
     return {**result, "seen": len(sees.seen) if is_master() else 4}
 
 
+class Saves(C.Callback):
+    """Under a name of the rank's own, which only the master's has a file for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.rank = path, sys.modules["tarantella"].get_rank() if on_ranks() else 0
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.save(self.path / f"{epoch} of {self.rank}.keras")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.save_weights(self.path / f"{self.rank}.weights.h5", overwrite=True)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.model.save(self.path / f"tested by {self.rank}.keras")
+
+
+@case
+def saved_by_a_callback_of_ones_own(wrap: Wrap) -> Any:
+    path = folder("own")
+    return {**fitted(wrap, [Saves(path)], epochs=2), "files": files_in(path)}
+
+
+@case
+def labels_that_are_no_numbers(wrap: Wrap) -> Any:
+    """In the rows of one rank; all ranks stop where one process does."""
+    x, _ = data()
+    y = x[:, :1].copy()
+    y[20] = np.nan
+    model = wrap(keras.Sequential([keras.Input(x.shape[1:]), keras.layers.Dense(1)]))
+    model.compile("adam", "mse")
+    model.fit(x, y, batch_size=8, epochs=4, shuffle=False, verbose=0, callbacks=[C.TerminateOnNaN()])
+    return {
+        "weights": model.get_weights(),
+        "steps": model.optimizer.iterations,
+        "loss": model.evaluate(x, y, verbose=0),
+    }
+
+
 class StopsAt(C.Callback):
     def __init__(self, step: int) -> None:
         super().__init__()
