@@ -1,7 +1,7 @@
 # Thin targets; the work is in tools/.
 .PHONY: help setup demo test bench wheel compatibility lint format clean
 
-# ROUNDS=1 is quicker; ALLREDUCE and TRAIN are options for the scripts in bench/ (they say which with --help).
+# ROUNDS=1 is quicker; ALLREDUCE, TRAIN and COST are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 3
 
 help:
@@ -10,7 +10,7 @@ help:
 	@echo "make test     set up, then lint and every test"
 	@echo "make wheel    a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   that wheel under TensorFlow and Keras from the oldest to the nightly"
-	@echo "make bench    allreduce beside MPI, training beside the ceiling, as JSON and a page (ROUNDS=3)"
+	@echo "make bench    allreduce beside MPI, training beside the ceiling, costs, as JSON and a page (ROUNDS=3)"
 	@echo "make lint     formatters, linters, type checker, include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -35,6 +35,7 @@ bench:
 	@tools/setup.sh --bench
 	@.venv/bin/python bench/allreduce.py --rounds $(ROUNDS) $(ALLREDUCE)
 	@.venv/bin/python bench/train_step.py --rounds $(ROUNDS) $(TRAIN)
+	@.venv/bin/python bench/cost.py --rounds $(ROUNDS) $(COST)
 	@.venv/bin/python bench/report.py
 
 lint:

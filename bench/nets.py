@@ -71,8 +71,7 @@ def data(net: Net, rows: int) -> tuple[np.ndarray, np.ndarray]:
     return random.standard_normal((rows, *net.shape), dtype=np.float32), random.integers(0, 10, rows)
 
 
-def compile_net(net: Net) -> None:
-    """SGD with momentum on a cross-entropy, without metrics."""
-    net.model.compile(
-        keras.optimizers.SGD(0.001, momentum=0.9), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+def compile_net(net: Net, metrics: list[Any] | None = None) -> None:
+    """SGD with momentum on a cross-entropy."""
+    optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
+    net.model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=metrics)

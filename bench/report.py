@@ -128,12 +128,35 @@ with the same input pipeline on the same cores; that of one rank is Keras withou
 {origin(result)}"""
 
 
+def cost_plot(costs: list[dict[str, Any]]) -> str:
+    figure = Figure(figsize=(9, 3.5))
+    axes = figure.subplots()
+    parts = [cost["share"]["median"] / cost["goal"] for cost in costs]
+    axes.bar(range(len(costs)), parts, color=["#3a7" if part <= 1 else "#c75" for part in parts])
+    axes.set_xticks(range(len(costs)), [f"{cost['cost']}\n{cost['net']}" for cost in costs], fontsize=8)
+    axes.axhline(1, color="#222")
+    axes.set(ylabel="part of what is allowed (median)")
+    return svg(figure)
+
+
+def cost(result: dict[str, Any]) -> str:
+    lines = []
+    for each in result["costs"]:
+        share = verdict(each["share"]["median"] <= each["goal"], both(each["share"]))
+        parts = ", ".join(f"{number(value)} {html.escape(name)}" for name, value in each["parts"].items())
+        lines.append([each["cost"], each["net"], share, str(each["goal"]), parts])
+    return f"""<h2>Costs</h2>
+<p>Evaluate and predict: the time of two ranks on a core each as a share of plain Keras's on one core. Metrics, and the
+comparison of weights that finds ranks which drift apart: as a share of a step. Minimum / median; parts are medians.</p>
+{cost_plot(result["costs"])}{table(["cost", "net", "share", "goal", "parts"], lines)}{origin(result)}"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=BUILD, help="has the JSON files, and gets the page")
     folder = parser.parse_args().folder
     parts = []
-    for name, render in (("allreduce", allreduce), ("train_step", training)):
+    for name, render in (("allreduce", allreduce), ("train_step", training), ("cost", cost)):
         file = folder / f"{name}.json"
         if file.exists():
             parts.append(render(json.loads(file.read_text(encoding="utf-8"))))

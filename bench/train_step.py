@@ -39,9 +39,14 @@ class Row(NamedTuple):
     goals: dict[str, float] | None = None
 
 
+def launcher(ranks: int, *options: str) -> list[str]:
+    """What starts a script on so many ranks."""
+    program = os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
+    return [program, "-n", str(ranks), "--no-gpu", *options, "--"]
+
+
 def rows(options: argparse.Namespace) -> dict[str, Row]:
     """By name; those that others are compared with come first."""
-    launcher = os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
     ranks, alone = options.ranks, dict.fromkeys(STEPS, ALONE)
     found = {}
     if "ranks" in options.rows:
@@ -49,32 +54,38 @@ def rows(options: argparse.Namespace) -> dict[str, Row]:
         for threshold in options.threshold:
             fusion = ["--fusion-threshold", str(threshold)] if threshold >= 0 else []
             name = f"{ranks} ranks" + (f", fusion {threshold} KB" if fusion else "")
-            command = [launcher, "-n", str(ranks), "--no-gpu", *fusion, "--"]
-            found[name] = Row([command], "tarantella", ceiling="silent", goals=CEILING)
+            found[name] = Row([launcher(ranks, *fusion)], "tarantella", ceiling="silent", goals=CEILING)
     if "alone" in options.rows:
         found["plain Keras"] = Row([[sys.executable]], "plain")
         found["no launcher"] = Row([[sys.executable]], "tarantella", ceiling="plain Keras", goals=alone)
-        found["-n 1"] = Row([[launcher, "-n", "1", "--no-gpu", "--"]], "tarantella", ceiling="plain Keras", goals=alone)
+        found["-n 1"] = Row([launcher(1)], "tarantella", ceiling="plain Keras", goals=alone)
     return found
+
+
+def outputs(commands: list[list[str]], what: str) -> list[Any]:
+    """What processes that run side by side leave in the folder --output, each as one JSON file."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        log, environment = folder / "log", {**os.environ, **ENVIRONMENT}
+        with log.open("w") as out:
+            processes = [
+                subprocess.Popen([*command, f"--output={folder}"], env=environment, stdout=out, stderr=out)
+                for command in commands
+            ]
+            codes = [process.wait() for process in processes]
+        if any(codes):
+            raise SystemExit(f"{what} failed:\n{log.read_text(errors='replace')}")
+        return [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
 
 
 def run(name: str, row: Row, net: str, epochs: int) -> list[float]:
     """By epoch: the slowest process's seconds a step."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        script = [str(WORKER), net, row.mode, f"--steps={STEPS[net]}", f"--epochs={epochs}", f"--output={folder}"]
-        commands = [[*command, *script] for command in row.commands]
-        if row.silent:
-            for rank, command in enumerate(commands):
-                command += ["--silent", str(rank), str(len(commands))]
-        log, environment = folder / "log", {**os.environ, **ENVIRONMENT}
-        with log.open("w") as out:
-            processes = [subprocess.Popen(command, env=environment, stdout=out, stderr=out) for command in commands]
-            codes = [process.wait() for process in processes]
-        if any(codes):
-            raise SystemExit(f"{net}, {name} failed:\n{log.read_text(errors='replace')}")
-        times = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*.json")]
-        return [max(steps) for steps in zip(*times, strict=True)]
+    script = [str(WORKER), net, row.mode, f"--steps={STEPS[net]}", f"--epochs={epochs}"]
+    commands = [[*command, *script] for command in row.commands]
+    if row.silent:
+        for rank, command in enumerate(commands):
+            command += ["--silent", str(rank), str(len(commands))]
+    return [max(steps) for steps in zip(*outputs(commands, f"{net}, {name}"), strict=True)]
 
 
 def summarize(seconds: dict[str, list[float]], found: dict[str, Row], net: str) -> dict[str, dict[str, Any]]:

@@ -20,12 +20,19 @@ def allreduce(monkeypatch):
     return allreduce
 
 
-def test_the_allreduce_is_measured_and_right(tmp_path):
-    file = tmp_path / "allreduce.json"
-    sizes, rounds = [4, 16384], 2
-    options = ["--libraries", "tarantella", "--sizes", *map(str, sizes), "--rounds", str(rounds), "--json", str(file)]
+@pytest.fixture
+def cost(monkeypatch):
+    """The driver as a module."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    import cost
+
+    return cost
+
+
+def results(script, file, *options):
+    """What a benchmark stores in `file`."""
     done = subprocess.run(
-        [sys.executable, str(BENCH / "allreduce.py"), *options],
+        [sys.executable, str(BENCH / script), *map(str, options), "--json", str(file)],
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
@@ -33,7 +40,13 @@ def test_the_allreduce_is_measured_and_right(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(file.read_text())
+    return json.loads(file.read_text())
+
+
+def test_the_allreduce_is_measured_and_right(tmp_path):
+    sizes, rounds = [4, 16384], 2
+    options = ["--libraries", "tarantella", "--sizes", *sizes, "--rounds", rounds]
+    result = results("allreduce.py", tmp_path / "allreduce.json", *options)
     measured = [(row["row"], row["bytes"], row["round"]) for row in result["rows"]]
     names = ["tarantella private", "tarantella region"]
     assert measured == [(name, size, number + 1) for number in range(rounds) for name in names for size in sizes]
@@ -70,3 +83,26 @@ def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
     private, *_ = allreduce.judge(summary, [4])
     assert private["missing"] == ["openmpi"]
     assert private["minimum"]["met"] is None
+
+
+def test_the_costs_are_measured(tmp_path):
+    options = ["--infer", "lenet5", "--train", "lenet5", "--steps", 20, "--epochs", 3, "--calls", 2]
+    costs = results("cost.py", tmp_path / "cost.json", *options, "--rounds", 1)["costs"]
+    assert [cost["cost"] for cost in costs] == ["evaluate", "predict", "weights", "metrics"]
+    assert all(value > 0 for cost in costs for name, value in cost["parts"].items() if name != "us in every step")
+
+
+def test_a_comparison_costs_what_the_last_rank_takes_of_the_slower_ranks_steps(cost):
+    ranks = [
+        {"steps": [0.4, 0.5, 0.6], "count": 0.0, "compare": [0.5, 0.1], "interval": [300, 100]},
+        {"steps": [0.3, 0.4, 0.5], "count": 0.001, "compare": [0.3, 0.9], "interval": [300, 100]},
+    ]
+    assert cost.weights(ranks)["share"] == pytest.approx((0.001 + (0.3 + 0.1) / 400) / 0.5)
+
+
+def test_an_exchange_of_metrics_is_spread_over_the_steps_of_an_epoch(cost):
+    ranks = [
+        {"steps": [0.5, 0.5], "update": 0.001, "combine": [3.0, 0.4]},
+        {"steps": [0.4, 0.4], "update": 0.002, "combine": [0.2, 5.0]},
+    ]
+    assert cost.metrics(ranks, 100)["share"] == pytest.approx((0.002 + 0.3 / 100) / 0.5)

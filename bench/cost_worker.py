@@ -1,0 +1,148 @@
+"""One process of bench/cost.py: writes what it measured as JSON, times in seconds.
+
+As `alone` it evaluates and predicts in Keras without Tarantella on one core, as `ranks` it does so as a rank. As
+`train` it trains as a rank, and times within what Tarantella does there for metrics and to compare weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import nets
+import numpy as np
+import tensorflow as tf
+from keras import ops
+from train_worker import Clock, data
+
+UPDATES = 1000
+
+
+def confidence(labels: Any, outputs: Any) -> Any:
+    """One number a batch: the kind of metric that takes most to make global."""
+    return ops.mean(ops.max(ops.softmax(outputs), axis=-1))
+
+
+METRICS = ["accuracy", "sparse_top_k_categorical_accuracy", confidence]
+
+
+class Timer:
+    """What each call of a function took and returned; calls of other timed functions within it do not count."""
+
+    total = 0.0  # of all timed calls so far
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.seconds: list[float] = []
+        self.results: list[Any] = []
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            before, began = Timer.total, time.perf_counter()
+            result = function(*args, **kwargs)
+            took = time.perf_counter() - began - (Timer.total - before)
+            Timer.total += took
+            self.seconds.append(took)
+            self.results.append(result)
+            return result
+
+        setattr(owner, name, timed)
+
+
+def infer(model: Any, x: np.ndarray, y: np.ndarray, batch: int, calls: int) -> dict[str, list[float]]:
+    """The seconds of each call but the first, by its name."""
+    seconds: dict[str, list[float]] = {"evaluate": [], "predict": []}
+    for _ in range(calls):
+        for name, arrays in (("evaluate", (x, y)), ("predict", (x,))):
+            began = time.perf_counter()
+            getattr(model, name)(*arrays, batch_size=batch, verbose=0)
+            seconds[name].append(time.perf_counter() - began)
+    return {name: each[1:] for name, each in seconds.items()}
+
+
+def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> dict[str, Any]:
+    import tarantella as tnt
+    from tarantella.keras import checks, metrics
+
+    combine = Timer(metrics, "_combine")
+    compare = Timer(checks.WeightsAgree, "_compare")
+    count = Timer(checks.WeightsAgree, "on_train_batch_begin")
+    clock = Clock(len(x) // batch)
+    tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])
+    return {
+        "steps": clock.steps,
+        "update": updates(model, x, y, batch),
+        "combine": combine.seconds,
+        "count": statistics.median(count.seconds),
+        "compare": compare.seconds,
+        "interval": compare.results,
+    }
+
+
+def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
+    """What hooks add to the metrics' operations in a step. Both kinds take turns, so that noise hits them alike."""
+    import tarantella as tnt
+    from tarantella.data import arrays
+    from tarantella.keras import hooks, metrics
+
+    dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), tnt.get_rank(), tnt.get_size())
+    micro_batch = next(iter(dataset.get_tf_dataset()))
+    outputs, loss = model(micro_batch.data[0]), tf.constant(1.0)
+
+    def plain(micro_batch: Any, outputs: Any, loss: Any) -> Any:
+        x, y = micro_batch.data
+        for tracker in metrics.loss_trackers(model):
+            tracker.update_state(loss, sample_weight=tf.shape(x)[0])
+        return model.compute_metrics(x, y, outputs)
+
+    def hooked(micro_batch: Any, outputs: Any, loss: Any) -> Any:
+        with hooks.running(hooks.Step(model, micro_batch)):
+            return plain(micro_batch, outputs, loss)
+
+    functions = [tf.function(each, autograph=False) for each in (plain, hooked)]
+    seconds: list[list[float]] = [[], []]
+    for _ in range(UPDATES):
+        for function, times in zip(functions, seconds, strict=True):
+            began = time.perf_counter()
+            function(micro_batch, outputs, loss)
+            times.append(time.perf_counter() - began)
+    without, with_hooks = map(statistics.median, seconds)
+    return with_hooks - without
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("net", choices=nets.NETS)
+    parser.add_argument("mode", choices=["alone", "ranks", "train"])
+    parser.add_argument("--ranks", type=int, default=2, help="for which the global batch is made, alone too")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeat", type=int, default=5, help="epochs or calls")
+    parser.add_argument("--output", type=Path, required=True, help="a folder, which gets a file a process")
+    options = parser.parse_args()
+    if options.mode == "alone":  # before TensorFlow makes its threads
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    keras.utils.set_random_seed(1)
+    net = nets.NETS[options.net]()
+    nets.compile_net(net, METRICS)
+    arguments = (*data(net, options.steps, options.ranks), options.repeat)
+    if options.mode == "train":
+        measured: dict[str, Any] = train(net.model, *arguments)
+    elif options.mode == "ranks":
+        import tarantella as tnt
+
+        measured = infer(tnt.Model(net.model), *arguments)
+    else:
+        measured = infer(net.model, *arguments)
+    (options.output / f"{os.getpid()}.json").write_text(json.dumps(measured), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
