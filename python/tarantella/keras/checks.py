@@ -25,11 +25,15 @@ _SHARE = 0.001  # of the time that comparisons may take
 # By model: the sum of the fingerprints of the global batches since the last comparison.
 _read: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
+# By model: when its weights are compared next.
+_rhythms: weakref.WeakKeyDictionary[Any, Rhythm] = weakref.WeakKeyDictionary()
+
 
 def install(model: Any) -> None:
     """Prepares a model's steps to note what they read. Idempotent."""
     if model not in _read:
         _read[model] = backend.counter()
+        _rhythms[model] = Rhythm(_FIRST)
 
 
 def note(model: Any, fingerprint: Any) -> None:
@@ -73,51 +77,44 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     return int(everyone[0, 1])
 
 
-class WeightsAgree(keras.callbacks.Callback):
-    """Compares the weights of the ranks within epochs, at most so often that it costs 0.1 % of the time.
+def settings() -> dict[str, int]:
+    """What ranks must have alike to compare their weights before the same steps."""
+    return {"TNT_WEIGHT_CHECK_STEPS": integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)}
 
-    The master measures and says when the next comparison is. It is done before a batch: Keras may run what
-    comes after one in another thread.
+
+def before_step(model: Any) -> None:
+    """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective.
+
+    Steps count from one epoch, and one call, to the next. The master measures and says when the next comparison is.
     """
+    (fixed,) = settings().values()
+    rhythm = _rhythms[model]
+    if fixed != 0 and rhythm.steps >= (rhythm.interval if fixed == AUTOMATIC else fixed):
+        begin = time.perf_counter()
+        checksum = backend.checksum(model.trainable_variables)
+        now = time.perf_counter()
+        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+        proposal = interval(2 * (now - begin), (begin - rhythm.since) / rhythm.steps)
+        _rhythms[model] = rhythm = Rhythm(_compare(model, checksum, proposal))
+    rhythm.steps += 1
 
-    def __init__(self, model: Any, steps: int) -> None:
-        """`steps` between two comparisons, or AUTOMATIC."""
-        super().__init__()
-        self._watched, self._fixed = model, steps
-        self._left = _FIRST if steps == AUTOMATIC else steps
-        self._steps, self._seconds = 0, 0.0  # since the last comparison, within epochs
-        self._began: float | None = None
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._began = None
+class Rhythm:
+    """The steps between two comparisons, and how many of them are done."""
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval  # unless the user says
+        self.steps = 0  # since the last one
+        self.since = time.perf_counter()
+
+
+class BeforeSteps(keras.callbacks.Callback):
+    """Before, not after them: Keras may run what comes after a batch in another thread."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        now = time.perf_counter()
-        if self._began is not None:
-            self._steps, self._seconds = self._steps + 1, self._seconds + now - self._began
-        if self._left == 0:
-            self._left = self._compare()
-            self._steps, self._seconds = 0, 0.0
-        self._left -= 1
-        self._began = time.perf_counter()
-
-    def _compare(self) -> int:
-        begin = time.perf_counter()
-        checksum = backend.checksum(self._watched.trainable_variables)
-        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
-        cost = 2 * (time.perf_counter() - begin)
-        proposal = interval(cost, self._seconds / max(self._steps, 1)) if self._fixed == AUTOMATIC else self._fixed
-        return _compare(self._watched, checksum, proposal)
+        before_step(self.model)
 
 
 def interval(cost: float, step: float) -> int:
     """Steps between two comparisons of `cost` seconds each, where a step takes `step` seconds."""
-    return math.ceil(cost / (_SHARE * max(step, 1e-6)))
-
-
-def within_epochs(model: Any, callbacks: list[Any]) -> list[Any]:
-    """The callbacks of a fit and, unless TNT_WEIGHT_CHECK_STEPS is 0, the one that compares weights."""
-    steps = integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
-    if steps == 0:
-        return callbacks
-    return [*callbacks, WeightsAgree(model, steps)]
+    return max(1, math.ceil(cost / (_SHARE * max(step, 1e-6))))

@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 from .. import _runtime
 from ..data import arrays
 from ..data.shares import PredictBatch, micro_batch, share
-from . import gather, metrics, session
+from . import checks, gather, metrics, session
 
 # By model: what its last compile() made, when ranks were made equal. Another one calls for doing so again.
 _started: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -31,6 +31,7 @@ def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, ret
         sample_weight = class_weight_to_sample_weights(y, class_weight)
     batch = _micro_batch(model, (x, y, sample_weight))
     model.make_train_function()
+    checks.before_step(model)
     model.reset_metrics()
     return _global(model, model.train_function(iter([batch])), return_dict)
 
@@ -94,5 +95,7 @@ def _start(model: Any, micro: Any) -> None:
     specs = tree.map_structure(
         lambda leaf: None if leaf is None else tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), micro.data
     )
-    session.start(model, [f"a part of a batch: {spec}" for spec in tree.flatten(specs)], micro._replace(data=specs))
+    lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
+    lines += [f"{name}={value}" for name, value in checks.settings().items()]
+    session.start(model, lines, micro._replace(data=specs))
     _started[model] = compiled

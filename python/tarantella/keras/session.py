@@ -12,7 +12,7 @@ from keras.src.trainers.data_adapters.array_slicing import train_validation_spli
 
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
-from .._environment import integer, prints_output
+from .._environment import prints_output
 from .._errors import Error
 from ..data import arrays
 from ..data.shares import PredictBatch, has_rows
@@ -149,13 +149,12 @@ def fit(
         if validation["batch_size"] is None and feeds[0].has_arrays and arrays.can_distribute(parts):
             validation["batch_size"] = feeds[0].batch_size
         feeds.append(feeding.feed("validation data", model, *parts, steps=options["validation_steps"], **validation))
-    steps_between = integer("TNT_WEIGHT_CHECK_STEPS", checks.AUTOMATIC)
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    options_alike = {name: options[name] for name in shown} | {"TNT_WEIGHT_CHECK_STEPS": steps_between}
+    options_alike = {name: options[name] for name in shown} | checks.settings()
     batches = _start(model, "fit", feeds, options_alike)
     _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
-    options["callbacks"] = checks.within_epochs(model, callback_rules.arrange(model, options["callbacks"]))
+    options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
     limits.say(model)
     with metrics.phase(metrics.Phase.FIT), files.by_master(model):
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,18 @@ def test_a_nudged_weight_is_found_within_the_epoch(setting: str, latest: int, sc
     assert "Traceback" not in ended.err
 
 
+def test_a_nudged_weight_is_found_between_single_batches(scripts: Any) -> None:
+    fit = "model.fit(x, x[:, :1], batch_size=4, callbacks=[nudge], verbose=0)"
+    loop = """nudge.set_model(net)
+    for batch in range(20):
+        model.train_on_batch(x[:4], x[:4, :1])
+        nudge.on_train_batch_end(batch)"""
+    ended = scripts.ranks(2, DRIFT.replace(fit, loop), TNT_WEIGHT_CHECK_STEPS="5")
+    assert ended.code == 1
+    assert "steps done: 10" in ended.out
+    assert any("rank 1 differs from rank 0 in trained weights" in line for line in ended.lines), ended.err
+
+
 def test_switched_off_it_is_found_at_the_end_of_the_epoch(scripts: Any) -> None:
     ended = scripts.ranks(2, DRIFT, TNT_WEIGHT_CHECK_STEPS="0")
     assert ended.code == 1
@@ -52,6 +65,36 @@ def test_ranks_that_would_check_at_different_steps_do_not_begin(scripts: Any) ->
     ended = scripts.ranks(2, source.replace("print(", "str("))
     assert ended.code == 1
     assert any("TNT_WEIGHT_CHECK_STEPS=6" in line for line in ended.lines), ended.err
+
+
+def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any) -> None:
+    checks = pytest.importorskip("tarantella.keras.checks")
+    now, compared = 0.0, []
+
+    def checksum(variables: Any) -> int:
+        nonlocal now
+        now += 0.0022
+        return 0
+
+    def compare(model: Any, checksum: int, proposal: int) -> int:
+        compared.append(step)
+        return proposal
+
+    monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(checks.backend, "checksum", checksum)
+    monkeypatch.setattr(checks, "_compare", compare)
+    model = type("Model", (), {"trainable_variables": []})()
+    checks.install(model)
+    for step in range(50):
+        if step < 40:
+            epoch = checks.BeforeSteps()
+            epoch.set_model(model)
+            epoch.on_epoch_begin(step)
+            epoch.on_train_batch_begin(0)
+        else:
+            checks.before_step(model)
+        now += 1
+    assert compared == [32, 37, 42, 47]
 
 
 def test_comparisons_cost_a_thousandth_of_the_time() -> None:
