@@ -23,6 +23,8 @@ from . import files, lockstep, sync
 __all__ = ["Callback"]
 
 _WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
+_TRAIN_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def _is_one_of(callback: Any, *names: str) -> bool:
@@ -134,7 +136,8 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     inner = [_inner(each) for each in mine]
     needs = {
         "restores": any(_is_one_of(each, "BackupAndRestore") for each in inner),
-        "stops": any(_may_stop_after_a_batch(each) for each in inner),
+        "stops training": any(_may_stop_training(each) for each in inner),
+        "stops evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
         "saves": any(lockstep.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
         "paths": [path for each in inner if _is_one_of(each, *_WRITING) for path in _paths(each)],
@@ -151,7 +154,8 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     for each in mine:
         if isinstance(each, Callback):
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
-    return [*first, *mine, lockstep.Agreement("restores" in wanted, "stops" in wanted)]
+    agreement = lockstep.Agreement("restores" in wanted, "stops training" in wanted, "stops evaluating" in wanted)
+    return [*first, *mine, agreement]
 
 
 def arrange_to_predict(callbacks: Any) -> list[Any]:
@@ -173,12 +177,14 @@ def _sees_batches(callback: Callback) -> bool:
     return _overrides(callback.keras_callback, "on_batch_end", "on_train_batch_end", "on_test_batch_end")
 
 
-def _may_stop_after_a_batch(callback: Any) -> bool:
-    """TerminateOnNaN does, from logs of its rank; a user's own callback may, from whatever it knows."""
-    if _is_one_of(callback, "TerminateOnNaN"):
-        return True
-    own = not type(callback).__module__.startswith("keras.") or _is_one_of(callback, "LambdaCallback")
-    return own and _overrides(callback, "on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+def _is_own(callback: Any) -> bool:
+    """Whether it is the user's, who may stop from whatever it knows."""
+    return not type(callback).__module__.startswith("keras.") or _is_one_of(callback, "LambdaCallback")
+
+
+def _may_stop_training(callback: Any) -> bool:
+    """After a batch; TerminateOnNaN does, from logs of its rank."""
+    return _is_one_of(callback, "TerminateOnNaN") or (_is_own(callback) and _overrides(callback, *_TRAIN_BATCHES))
 
 
 def _paths(callback: Any) -> list[str]:

@@ -69,12 +69,15 @@ class OwnOutputs(keras.callbacks.Callback):
 class Agreement(keras.callbacks.Callback):
     """Runs last: what a callback restored, or its wish to stop, is that of all ranks."""
 
-    def __init__(self, restores: bool, stops_after_a_batch: bool) -> None:
+    def __init__(self, restores: bool, stops_training: bool, stops_evaluating: bool) -> None:
+        """The latter two: whether a callback may do so after any batch."""
         super().__init__()
         self._restores = restores
-        if stops_after_a_batch:
-            # Not a method of the class: Keras runs batches ahead of callbacks that do not look at them.
-            self.on_train_batch_end = lambda batch, logs=None: self._agree()
+        # Not methods of the class: Keras runs batches ahead of callbacks that do not look at them.
+        if stops_training:
+            self.on_train_batch_end = lambda batch, logs=None: self._agree("stop_training")
+        if stops_evaluating:
+            self.on_test_batch_end = lambda batch, logs=None: self._agree("stop_evaluating")
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._restores:
@@ -86,11 +89,14 @@ class Agreement(keras.callbacks.Callback):
         self.model._initial_epoch = None if restored < 0 else restored
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._agree()
+        self._agree("stop_training")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._agree()
+        self._agree("stop_training")
 
-    def _agree(self) -> None:
-        if _anywhere(bool(self.model.stop_training), "stop"):
-            self.model.stop_training = True
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._agree("stop_evaluating")
+
+    def _agree(self, wish: str) -> None:
+        if _anywhere(bool(getattr(self.model, wish)), wish):
+            setattr(self.model, wish, True)

@@ -217,3 +217,17 @@ def a_list_and_a_single_one(wrap: Wrap) -> Any:
     single = C.LambdaCallback(on_epoch_end=lambda epoch, logs: sees.seen["epoch"].append(logs))
     second = trained(model, model.fit(x, y, batch_size=7, verbose=0, callbacks=single))
     return [first, second, sees.seen["epoch"]]
+
+
+class StopsEvaluating(C.Callback):
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_evaluating = True
+
+
+@case
+def evaluations_stopped_by_the_master_alone(wrap: Wrap) -> Any:
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    stop = [StopsEvaluating()] if is_master() else []
+    history = model.fit(x, y, batch_size=7, epochs=2, validation_data=(x[:11], y[:11]), verbose=0, callbacks=stop)
+    return {**trained(model, history), "evaluate": model.evaluate(x, y, batch_size=9, verbose=0, callbacks=stop)}
