@@ -12,20 +12,19 @@ that counts or adds up. One whose state combines in another way says so in its a
         tnt_combine = "max"
 
 Once fit and evaluate have ended an epoch, the metric objects hold the global state on every rank. Training exchanges
-nothing for metrics before the end of an epoch.
+nothing for metrics before the end of an epoch. What evaluates the model amid an epoch leaves its state, as in Keras:
+then the master goes on from it and the others from `reset_state`, as a rank does that has seen no rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
-from keras import ops
 from numpy.typing import NDArray
 
 from .. import _log, _runtime
@@ -35,26 +34,34 @@ from . import checks, flat, hooks, sync
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
-class Phase(enum.Enum):
-    """What a distributed call of the model does now."""
+class Call:
+    """A fit or evaluation of a model in which all ranks ask for results together."""
 
-    NONE = enum.auto()
-    FIT = enum.auto()
-    EVALUATE = enum.auto()
+    def __init__(self, trains: bool) -> None:
+        self.trains = trains
+        self.in_parts = False  # whether the metrics hold what this rank has seen, not what all have
 
 
-_phase = Phase.NONE
+# By model: the innermost call that runs now; None where this rank runs it for itself.
+_calls: weakref.WeakKeyDictionary[Any, Call | None] = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
-def phase(new: Phase) -> Iterator[None]:
-    """Marks the calls in which all ranks ask for results together."""
-    global _phase
-    old, _phase = _phase, new
+def during(model: Any, call: Call | None) -> Iterator[None]:
+    """Until `call` has ended, it says how the model's results are made; then the call around it does again."""
+    outer, _calls[model] = _calls.get(model), call
     try:
         yield
     finally:
-        _phase = old
+        _calls[model] = outer
+        if outer is not None and outer.in_parts:
+            go_on(model)
+
+
+def go_on(model: Any) -> None:
+    """From a state that all ranks have alike: the master from this state, the others from nothing."""
+    if not _runtime.is_master_rank():
+        model.reset_metrics()
 
 
 def loss_trackers(model: Any) -> list[Any]:
@@ -71,68 +78,48 @@ def single(model: Any) -> list[Any]:
 
 def install(model: Any) -> None:
     """Hooks the places where a Keras model asks for results. Idempotent. Raises ValueError for a bad tnt_combine."""
-    hooks.hook(model, "_get_metrics_result_or_logs", lambda original: _result_or_logs(model, original))
-    hooks.hook(model, "evaluate", _evaluate)
-    trackers = loss_trackers(model)
+    hooks.hook(model, "_get_metrics_result_or_logs", functools.partial(_result_or_logs, model))
+    hooks.hook(model, "reset_metrics", functools.partial(_reset, model))
+    hooks.hook(model, "fit", functools.partial(_call, model, True))
+    hooks.hook(model, "evaluate", functools.partial(_call, model, False))
     for metric in single(model):
         _rules(metric)
-        if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
-            hooks.hook(metric, "update_state", _scalars_by_share)
-        if type(metric) is keras.metrics.MeanMetricWrapper:
-            hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
 
 
-def _scalars_by_share(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows."""
+def _call(model: Any, trains: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tells calls on our batches from those that a callback, or a user, makes with other data on this rank alone."""
 
-    def update_state(values: Any, sample_weight: Any = None) -> Any:
-        step = hooks.current()
-        if step is not None and sample_weight is None and len(np.shape(values)) == 0:
-            sample_weight = step.share(ops.convert_to_tensor(values).dtype)
-        return original(values, sample_weight=sample_weight)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if args else kwargs.get("x")
+        with during(model, Call(trains) if isinstance(x, MicroBatches) else None):
+            return original(*args, **kwargs)
 
-    return update_state
+    return call
 
 
-def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """As above, for a user's function of one batch that may return its mean rather than a value a row."""
+def _reset(model: Any, original: Callable[[], None]) -> Callable[[], None]:
+    def reset_metrics() -> None:
+        original()
+        call = _calls.get(model)
+        if call is not None:
+            call.in_parts = True
 
-    def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        step = hooks.current()
-        if step is None or sample_weight is not None:
-            return original(y_true, y_pred, sample_weight=sample_weight)
-        function, scalar = metric._fn, []
-
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            values = function(*args, **kwargs)
-            scalar.append(len(np.shape(values)) == 0)
-            return values
-
-        before = [variable + 0 for variable in metric.variables]  # the value, not the variable
-        metric._fn = noting
-        try:
-            result = original(y_true, y_pred)
-        finally:
-            metric._fn = function
-        if scalar[-1]:
-            for variable, old in zip(metric.variables, before, strict=True):
-                variable.assign(old + (variable - old) * step.share(variable.dtype))
-        return result
-
-    return update_state
+    return reset_metrics
 
 
 def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Keras asks for it once an epoch or evaluation: then the ranks bring their states together, for good."""
 
     def result_or_logs(logs: Any) -> Any:
-        if _phase is Phase.NONE:
+        call = _calls.get(model)
+        if call is None:
             return original(logs)
         checks.same_data(model)
-        if _phase is Phase.FIT:
+        if call.trains:
             sync.average_statistics(model)
             checks.same_weights(model)
         _combine(model)
+        call.in_parts = False
         return _results(original, logs)
 
     return result_or_logs
@@ -165,17 +152,6 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     finally:
         for variable, value in zip(variables, local, strict=True):
             variable.assign(value)
-
-
-def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Tells evaluations of our datasets from a callback that evaluates other data on its rank alone."""
-
-    def evaluate(x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        distributed = isinstance(x, MicroBatches)
-        with phase(Phase.EVALUATE if distributed else Phase.NONE):
-            return original(x, *args, **kwargs)
-
-    return evaluate
 
 
 def _combine(model: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
@@ -17,6 +19,9 @@ from .. import _runtime
 from ..data import arrays
 from ..data.shares import PredictBatch, micro_batch, share
 from . import checks, gather, metrics, session
+
+# In earlier Keras 3 the metrics run on from batch to batch, and from what fit and evaluate left.
+_RESETS = "reset_metrics" in inspect.unwrap(keras.Model.train_on_batch).__code__.co_names
 
 # By model: what its last compile() made, when ranks were made equal. Another one calls for doing so again.
 _started: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -32,8 +37,7 @@ def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, ret
     batch = _micro_batch(model, (x, y, sample_weight))
     model.make_train_function()
     checks.before_step(model)
-    model.reset_metrics()
-    return _global(model, model.train_function(iter([batch])), return_dict)
+    return _run(model, model.train_function, batch, return_dict)
 
 
 def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
@@ -41,8 +45,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
     session.check_compiled(model, "test_on_batch")
     batch = _micro_batch(model, (x, y, sample_weight))
     model.make_test_function()
-    model.reset_metrics()
-    return _global(model, model.test_function(iter([batch])), return_dict)
+    return _run(model, model.test_function, batch, return_dict)
 
 
 def predict(model: Any, x: Any) -> Any:
@@ -53,9 +56,13 @@ def predict(model: Any, x: Any) -> Any:
     return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
 
-def _global(model: Any, logs: Any, return_dict: bool) -> Any:
-    with metrics.phase(metrics.Phase.EVALUATE):
-        logs = model._get_metrics_result_or_logs(logs)
+def _run(model: Any, function: Any, batch: Any, return_dict: bool) -> Any:
+    with metrics.during(model, metrics.Call(trains=False)):
+        if _RESETS:
+            model.reset_metrics()
+        else:
+            metrics.go_on(model)
+        logs = model._get_metrics_result_or_logs(function(iter([batch])))
     logs = {name: value if np.ndim(value) else float(value) for name, value in logs.items()}
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 

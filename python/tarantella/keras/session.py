@@ -17,7 +17,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, limits, metrics, normalization, steps, sync
+from . import checks, feeding, files, gather, limits, normalization, steps, sync
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def fit(
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
     limits.say(model)
-    with metrics.phase(metrics.Phase.FIT), files.by_master(model):
+    with files.by_master(model):
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)
     # What the master's callbacks wrote is there when any rank goes on.
     _runtime.context().barrier()

@@ -14,7 +14,7 @@ from .._backend import tensorflow as backend
 from .._backend.tensorflow_dispatch import dispatch
 from ..data import local
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
-from . import added_losses, checks, losses, metrics, normalization
+from . import added_losses, checks, losses, metrics, normalization, scalars
 from . import optimizer as optimizers
 from .hooks import Step, hook, running
 
@@ -28,7 +28,7 @@ def install(model: Any) -> None:
         hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
-    for part in (metrics, checks, losses, added_losses, normalization):
+    for part in (metrics, scalars, checks, losses, added_losses, normalization):
         part.install(model)
     for tracker in metrics.loss_trackers(model):
         hook(tracker, "update_state", losses.tracked_update)

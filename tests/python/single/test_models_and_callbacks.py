@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -115,3 +116,21 @@ def test_metrics_that_depend_on_the_batches_are_named(model: Any, monkeypatch: p
     limits.say(model.keras_model)
     assert len(said) == 1
     assert "cosine_similarity, pearson_correlation (metrics along axis=0)" in said[0]
+
+
+def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tarantella import _log
+    from tarantella.keras import hooks, scalars
+
+    said: list[str] = []
+    monkeypatch.setattr(_log, "warn_once", said.append)
+    rows, mean = keras.metrics.Sum(name="rows"), keras.metrics.Sum(name="mean")
+    scalars.install(SimpleNamespace(metrics=[rows, mean]))
+    mean.update_state(1.0)
+    assert said == []
+    with hooks.running(SimpleNamespace()):
+        rows.update_state([1.0, 2.0])
+        mean.update_state(4.0)
+    assert [float(rows.result()), float(mean.result())] == [3.0, 5.0]
+    assert len(said) == 1
+    assert said[0].startswith("mean (Sum) gets one number for a batch")

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import Wrap, case, compiled, data, folder, is_master, mlp, on_ranks, trained
+from common import CLASSES, Wrap, case, compiled, data, folder, is_master, mlp, on_ranks, trained
 
 C = keras.callbacks
 
@@ -231,3 +231,23 @@ def evaluations_stopped_by_the_master_alone(wrap: Wrap) -> Any:
     stop = [StopsEvaluating()] if is_master() else []
     history = model.fit(x, y, batch_size=7, epochs=2, validation_data=(x[:11], y[:11]), verbose=0, callbacks=stop)
     return {**trained(model, history), "evaluate": model.evaluate(x, y, batch_size=9, verbose=0, callbacks=stop)}
+
+
+@case
+def evaluated_amid_epochs(wrap: Wrap) -> Any:
+    """By all ranks together, then by each for itself: the epoch's metrics go on from there."""
+    x, y = data()
+    results = []
+    for together in (True, False):
+        model = compiled(wrap(mlp()), loss="mse", metrics=["accuracy", keras.metrics.AUC(from_logits=True)])
+        evaluates = model if together else getattr(model, "keras_model", model)
+        found: list[Any] = []
+
+        def evaluate(batch: int, logs: Any, model: Any = evaluates, found: list[Any] = found) -> None:
+            if batch in (0, 3):
+                found.append(model.evaluate(x[:11], np.eye(CLASSES)[y[:11]], batch_size=4, verbose=0))
+
+        amid = C.LambdaCallback(on_train_batch_end=evaluate)
+        history = model.fit(x, np.eye(CLASSES)[y], batch_size=7, epochs=2, verbose=0, callbacks=[amid])
+        results.append({**trained(model, history), "found": found})
+    return results

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import FEATURES, Wrap, case, compiled, data, mlp, trained
+from common import FEATURES, Wrap, case, compiled, data, is_master, mlp, trained
 
 NOISE = 2
 
@@ -164,6 +164,22 @@ def a_saved_and_loaded_model_trains_on(wrap: Wrap) -> Any:
         getattr(model, "keras_model", model).save(path)
         loaded = wrap(keras.models.load_model(path))
     return {"loaded": and_on(loaded), "original": and_on(model)}
+
+
+@case
+def another_trained_by_a_callback_of_the_master_alone(wrap: Wrap) -> Any:
+    """It was trained on all ranks before, and is so again."""
+    x, y = data()
+    model, other = compiled(wrap(mlp())), original(wrap)
+    alone = getattr(other, "keras_model", other)
+
+    def train(batch: int, logs: Any) -> None:
+        if is_master() and batch == 2:
+            alone.fit(x, y, batch_size=7, verbose=0)
+
+    between = keras.callbacks.LambdaCallback(on_train_batch_end=train)
+    history = model.fit(x, y, batch_size=7, epochs=2, verbose=0, callbacks=[between])
+    return {"model": trained(model, history), "other": and_on(other)}
 
 
 @case
