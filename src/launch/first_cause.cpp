@@ -18,6 +18,10 @@ void FirstCause::ended(const Ending& ending, Clock::time_point when) {
   failures_.push_back(ending);
 }
 
+Clock::time_point FirstCause::deadline() const {
+  return first_failure_ + (blames_another(cause()) ? kGraceOfTheBlamed : kGrace);
+}
+
 bool FirstCause::settled() const { return failed() && master_ended_ && !blames_another(cause()); }
 
 const FirstCause::Ending& FirstCause::cause() const {

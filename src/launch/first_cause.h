@@ -24,9 +24,14 @@ class FirstCause {
   /// Rank ended at `when`, of itself: ranks that the launcher stopped are not reported.
   void ended(const Ending& ending, Clock::time_point when);
 
+  /// How long after the first failure other ranks may end of themselves: the master, to have its say; and where all
+  /// that have failed blame another, that one, which may still be printing its traceback or closing its files.
+  static constexpr Duration kGrace = 1s;
+  static constexpr Duration kGraceOfTheBlamed = 5s;
+
   bool failed() const { return !failures_.empty(); }
-  /// Only if failed().
-  Clock::time_point first_failure() const { return first_failure_; }
+  /// When to stop waiting. Only if failed().
+  Clock::time_point deadline() const;
   /// Waiting longer would change nothing: the cause is known, and the master has had its say.
   bool settled() const;
   /// The first failed rank that does not blame another; else the first. Only if failed().

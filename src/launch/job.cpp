@@ -16,10 +16,9 @@
 namespace tarantella::launch {
 namespace {
 
-// After the first failure: when SIGTERM comes at the latest, and when SIGKILL. All is over before two
-// seconds.
-constexpr Duration kGrace = 1000ms;
+// After a signal to the launcher, when SIGKILL follows; after a failure, when it follows the last moment for SIGTERM.
 constexpr Duration kKillAfter = 1500ms;
+constexpr Duration kKillAfterDeadline = 500ms;
 // A process that even SIGKILL does not end is stuck inside the kernel; nobody can do more.
 constexpr Duration kGiveUpAfter = 5s;
 // Some senders signal a process twice at once (timeout(1): it and its group); a second Ctrl-C comes later.
@@ -219,10 +218,10 @@ void Job::advance() {
   const auto now = Clock::now();
   if (phase_ == Phase::kRunning && first_cause_.failed()) phase_ = Phase::kFailing;
   if (phase_ == Phase::kFailing) {
-    const auto failure = first_cause_.first_failure();
-    if (first_cause_.settled() || now >= failure + kGrace) {
+    const auto deadline = first_cause_.deadline();
+    if (first_cause_.settled() || now >= deadline) {
       stopped_others_ = living() > 0;
-      stop(SIGTERM, failure + kKillAfter, false);
+      stop(SIGTERM, std::max(now, deadline) + kKillAfterDeadline, false);
     }
   }
   if (phase_ == Phase::kStopping && now >= kill_at_) kill_all();
@@ -263,7 +262,7 @@ int Job::timeout_ms() const {
     case Phase::kRunning:
       return -1;
     case Phase::kFailing:
-      next = first_cause_.first_failure() + kGrace;
+      next = first_cause_.deadline();
       break;
     case Phase::kStopping:
       next = kill_at_;

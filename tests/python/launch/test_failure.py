@@ -151,6 +151,16 @@ def test_ranks_that_blame_another_are_not_the_cause(launcher):
     assert blamed(result)[0] == 2
 
 
+def test_who_is_blamed_may_take_its_time_to_end(launcher):
+    """It has left the job, its traceback and its exit handlers are still to come."""
+    dying = "import atexit; atexit.register(time.sleep, 0.5); ready(); time.sleep(1.5); raise ValueError('the cause')"
+    doing = {0: "until_ready(2); sys.exit(86)", 1: "until_ready(2); sys.exit(86)", 2: dying}
+    result = run_ranks(launcher, doing, ranks=3)
+    assert result.returncode == 1
+    assert result.err.count("ValueError: the cause") == 1
+    assert blamed(result)[0] == 2
+
+
 def test_ranks_that_blame_another_and_there_is_none(launcher):
     result = run_ranks(launcher, {1: "sys.exit(86)"}, ranks=3)
     assert result.returncode == 86

@@ -25,12 +25,12 @@ TEST(FirstCause, WaitsForTheMaster) {
   cause.ended(ended(2, 3), kStart + 5ms);
   EXPECT_TRUE(cause.failed());
   EXPECT_FALSE(cause.settled());
-  EXPECT_EQ(cause.first_failure(), kStart + 5ms);
+  EXPECT_EQ(cause.deadline(), kStart + 5ms + FirstCause::kGrace);
   cause.ended(ended(0, 1), kStart + 9ms);
   EXPECT_TRUE(cause.settled());
   EXPECT_EQ(cause.cause().rank, 2);
   EXPECT_TRUE(cause.master_spoke());
-  EXPECT_EQ(cause.first_failure(), kStart + 5ms);
+  EXPECT_EQ(cause.deadline(), kStart + 5ms + FirstCause::kGrace);
 }
 
 TEST(FirstCause, TheMasterItself) {
@@ -58,6 +58,16 @@ TEST(FirstCause, WhoBlamesAnotherIsNotTheCause) {
   EXPECT_TRUE(cause.settled());
   EXPECT_EQ(cause.cause().rank, 3);
   EXPECT_EQ(cause.cause().exit.code(), 139);
+}
+
+TEST(FirstCause, WhoIsBlamedIsWaitedForLonger) {
+  FirstCause cause;
+  cause.ended(ended(0, kPeerFailed), kStart);
+  EXPECT_EQ(cause.deadline(), kStart + FirstCause::kGraceOfTheBlamed);
+  cause.ended(ended(2, kPeerFailed), kStart + 1s);
+  EXPECT_EQ(cause.deadline(), kStart + FirstCause::kGraceOfTheBlamed);
+  cause.ended(ended(1, 1), kStart + 2s);
+  EXPECT_LT(cause.deadline(), kStart + 2s);
 }
 
 TEST(FirstCause, SignalNumberIsNoExitCode) {
