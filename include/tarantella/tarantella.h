@@ -84,7 +84,9 @@ TNT_API const char* tnt_version(void);
 
 /* Collective. Blocks until all ranks have come, at most options->meet_timeout. The caller owns *context. */
 TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
-/* Leaves the job: releases the context's plans (see tnt_plan_release). Does not wait for other ranks. No other thread may be inside a call on this context. NULL is ignored. */
+/* Leaves the job, or the group: releases the context's plans (see tnt_plan_release). Does not wait for other ranks, which
+ * find in calls on it that this one has ended; its memory is given back when all have left. No other thread may be inside
+ * a call on this context. NULL is ignored. */
 TNT_API void tnt_context_destroy(tnt_context* context);
 /* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
@@ -102,8 +104,10 @@ TNT_API int tnt_context_size(const tnt_context* context);
 
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared over ranks
  * and named in errors. A buffer of no elements may be NULL. Input and output must not overlap, unless it is said. Ranks must
- * make the calls of one context and the steps of its plans in one order, whatever threads make them; ranks that wait for
- * one another in calls of several contexts end with TNT_MISMATCH after the time for a stuck rank. */
+ * make the calls of one context and the steps of its plans in one order, whatever threads make them. Ranks that wait for one
+ * another, in calls or for gradients, end with TNT_MISMATCH: after `grace` where the threads that made the job's context
+ * wait (a plan's gradients count for the thread that made it), else after `stuck_timeout`, since other threads
+ * may still go on. */
 /* output[i] = the reduction over ranks of input[i]; output may be input. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
                                tnt_dtype dtype, tnt_reduction reduction, const char* name);

@@ -17,6 +17,7 @@ class Group:
 
     All ranks of the job make the same groups in the same order, also those that are not in them; with `ranks` the
     constructor blocks until they do. Collectives of different groups may run at the same time.
+    A group ends on each rank when nothing refers to it any more; its memory is free when it has ended on all.
     """
 
     def __init__(self, ranks: Iterable[int] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ DEFAULT_TIMEOUT = 300.0
 
 _lock = threading.RLock()
 _context: Context | None = None
-_groups: list[Context] = []
+_groups: weakref.WeakSet[Context] = weakref.WeakSet()
 _ready = False
 _closed = False
 _process = os.getpid()  # a forked child has a copy of all this, but no part in the job
@@ -74,10 +75,13 @@ def context() -> Context:
 
 
 def group(ranks: Sequence[int]) -> Context | None:
-    """A context of some ranks, None where this rank is not among them. Collective; closed with the job's."""
+    """A context of some ranks, None where this rank is not among them. Collective.
+
+    It is closed when it is not used any more, at the latest with the job's; closing is not collective.
+    """
     made = context().group(list(ranks))
     if made is not None:
-        _groups.append(made)
+        _groups.add(made)
     return made
 
 
@@ -99,7 +103,7 @@ def close() -> None:
     if os.getpid() != _process:
         return
     with _lock:
-        for each in _groups:
+        for each in list(_groups):
             each.close()
         if _context is not None:
             _context.close()

@@ -195,6 +195,11 @@ def test_groups_have_collectives_of_their_own(scripts: Any) -> None:
                 except ValueError as error: print("ValueError", error)
         if rank == 3: assert tnt.Allreduce(last).execute(2.5) == 2.5
         assert tnt.Allreduce(tnt.Group()).execute(1) == 4
+        import os
+        threads = len(os.listdir("/proc/self/task"))
+        for i in range(30):  # groups that nothing refers to leave nothing behind
+            assert tnt.Allreduce(tnt.Group([3, 2, 1, 0])).execute(1) == 4
+        assert len(os.listdir("/proc/self/task")) < threads + 10
         print("all right")
         """,
         options=("--output-on-all-devices",),

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -89,6 +92,60 @@ TEST(CInterface, GroupsCommunicateOnTheirOwn) {
     }
     EXPECT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
     tnt_context_destroy(group);
+  });
+}
+
+/// What this process holds of the machine.
+struct Held {
+  size_t files = 0;
+  size_t threads = 0;
+  size_t mappings = 0;
+  size_t bytes = 0;  ///< of shared memory
+
+  static Held now() {
+    const auto entries = [](const char* folder) {
+      const std::filesystem::directory_iterator found(folder);
+      return static_cast<size_t>(std::distance(begin(found), end(found)));
+    };
+    Held held{entries("/proc/self/fd"), entries("/proc/self/task"), 0, 0};
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("memfd:tarantella") != std::string::npos) ++held.mappings;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      const auto file = std::filesystem::read_symlink(entry.path(), gone).string();
+      struct stat found{};
+      if (file.find("memfd:tarantella") != std::string::npos && ::stat(entry.path().c_str(), &found) == 0)
+        held.bytes += static_cast<size_t>(found.st_blocks) * 512;
+    }
+    return held;
+  }
+};
+
+TEST(CInterface, GroupsMadeInALoopDoNotPileUp) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const std::vector<int> both = {1, 0};
+    Held first;
+    for (int i = 0; i < 300; ++i) {
+      tnt_context* group = nullptr;
+      ASSERT_EQ(tnt_context_create_group(context, both.data(), both.size(), &group), TNT_OK)
+          << tnt_last_error();
+      int32_t value = rank;
+      ASSERT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, ""), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(value, 1);
+      tnt_context_destroy(group);  // the other may still be in its call
+      ASSERT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
+      if (i == 9) first = Held::now();
+      // none makes the next while one counts
+      ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
+    }
+    const Held last = Held::now();
+    EXPECT_LE(last.files, first.files + 2);      // another rank may hold a folder open just now
+    EXPECT_LE(last.threads, first.threads + 2);  // one that was joined may still be on its way
+    EXPECT_LE(last.mappings, first.mappings + 4);
+    EXPECT_LT(last.bytes, first.bytes + (4 << 20));
+    ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
   });
 }
 
