@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/hash.h"
-#include "base/log.h"
+#include "collective/watch.h"
 
 namespace tarantella::collective {
 namespace {
@@ -26,28 +26,27 @@ bool reached(const Word& word, uint32_t target) {
   return static_cast<int32_t>(word.load(std::memory_order_acquire) - target) >= 0;
 }
 
-size_t index_of(Wait kind) { return kind == Wait::kCall ? 0 : 1; }
-
-const char* name_of(Wait kind) { return kind == Wait::kCall ? "a blocking call" : "gradients"; }
-
 }  // namespace
 
-Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options) {
+Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options,
+                                             std::thread::id caller) {
   const size_t bytes = sizeof(Failure) + sizeof(Seat) * static_cast<size_t>(link->size());
   auto control = link->map(bytes);
   if (!control.ok()) return control.status();
-  std::shared_ptr<Group> group(new Group(std::move(link), options, std::move(control).value()));
+  std::shared_ptr<Group> group(new Group(std::move(link), options, caller, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->sync("start"));
   group->limit_ = group->options_.timeout;
   group->own_cores_ = group->link_->own_cores();
   return group;
 }
 
-Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control)
+Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
+             transport::Region control)
     : link_(std::move(link)),
       rank_(link_->rank()),
       size_(link_->size()),
       options_(options),
+      caller_(caller),
       control_(std::move(control)),
       failure_(reinterpret_cast<Failure*>(control_.bytes.data())),
       seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Failure))),
@@ -81,7 +80,7 @@ bool Group::spin(const Word& word, uint32_t target) const {
 
 Status Group::sleep_until(int other, Word& word, uint32_t target, const std::string& what) {
   Word& sleepers = seat(other).sleepers;
-  Watch watch(*this, Wait::kCall, what);
+  Watch watch(*this, WaitFor::kCall, is_caller(), what);
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   Status status;
   while (status.ok()) {
@@ -135,7 +134,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   const uint32_t nth = ++awaited_[name];
   const uint64_t key = hash_of(name);
   Seat& other = seat(from);
-  Watch watch(*this, Wait::kCall, name);
+  Watch watch(*this, WaitFor::kCall, is_caller(), name);
   while (true) {
     const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
     // looked at first: what it posts comes before its next call, and before it leaves
@@ -156,8 +155,8 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
           text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
                " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
     }
-    link_->sleep(other.board.count(), seen, kSlice);
     TNT_RETURN_IF_ERROR(watch.check(from));
+    link_->sleep(other.board.count(), seen, kSlice);
   }
 }
 
@@ -205,100 +204,6 @@ void Group::sleep_until_rung(uint32_t seen, Duration at_most) {
   own.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
   link_->sleep(own.bell, seen, at_most);
   own.bell_sleepers.fetch_sub(1, std::memory_order_relaxed);
-}
-
-Watch::Watch(Group& group, Wait kind, std::string what)
-    : group_(group), kind_(kind), what_(std::move(what)), next_warning_(since_ + group.options().warn_every) {
-  group_.seat(group_.rank()).waiting[index_of(kind_)].fetch_add(1, std::memory_order_relaxed);
-}
-
-Watch::~Watch() {
-  group_.seat(group_.rank()).waiting[index_of(kind_)].fetch_sub(1, std::memory_order_relaxed);
-  group_.link().waits_for(group_.job_rank(group_.rank())).store(0, std::memory_order_relaxed);
-}
-
-bool Watch::waits_for_this_rank(int job_rank) const {
-  constexpr int kMost = 4096;  // others change while this looks: it must end all the same
-  const int own = group_.job_rank(group_.rank());
-  for (int i = 0; i < kMost && job_rank >= 0 && job_rank != own; ++i)
-    job_rank = static_cast<int>(group_.link().waits_for(job_rank).load(std::memory_order_relaxed)) - 1;
-  return job_rank == own;
-}
-
-Status Watch::check(int rank) {
-  TNT_RETURN_IF_ERROR(group_.failure());
-  const auto now = Clock::now();
-  Group::Seat& other = group_.seat(rank);
-  const uint32_t heartbeat = other.heartbeat.load(std::memory_order_relaxed);
-  if (rank != rank_ || heartbeat != heartbeat_) {
-    if (rank != rank_) suspect_since_ = Clock::time_point::max();
-    rank_ = rank;
-    heartbeat_ = heartbeat;
-    last_sign_ = now;
-  }
-  const int number = group_.job_rank(rank);
-  const int own = group_.job_rank(group_.rank());
-  switch (group_.link().presence(rank)) {
-    case transport::Presence::kGone:
-      return suspect(text("rank ", number, " has died"), Code::kPeerLost);
-    case transport::Presence::kLeft:
-      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"),
-                     Code::kPeerLost);
-    case transport::Presence::kHere:
-      break;
-  }
-  const auto waits = [&](Wait kind) {
-    return other.waiting[index_of(kind)].load(std::memory_order_relaxed) != 0;
-  };
-  const Wait elsewhere = kind_ == Wait::kCall ? Wait::kGradients : Wait::kCall;
-  if (waits(elsewhere) && !waits(kind_)) {
-    if (suspect_since_ == Clock::time_point::max()) {
-      suspect_since_ = now;
-      suspect_heartbeat_ = heartbeat;
-    }
-    // one that is stopped by a signal says what it did then: only a new sign of life confirms it
-    if (heartbeat == suspect_heartbeat_) return {};
-    return suspect(text("rank ", number, " waits for ", name_of(elsewhere),
-                        " meanwhile; give every rank the same number of batches and the same calls"),
-                   Code::kMismatch);
-  }
-  suspect_since_ = Clock::time_point::max();
-  group_.link().waits_for(own).store(static_cast<uint32_t>(number) + 1, std::memory_order_relaxed);
-  if (now - last_sign_ > group_.limit_) {
-    return group_.fail(
-        {Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,
-                              " is stopped or stuck, no sign of life for ",
-                              static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
-  }
-  if (waits(kind_) && kind_ == Wait::kGradients && now - since_ > group_.limit_) {
-    return group_.fail({Code::kTimeout, text("rank ", own, " waits in ", what_, ": rank ", number,
-                                             " has waited for other gradients for ",
-                                             static_cast<int>(in_seconds(now - since_)),
-                                             " s; apply the same optimizers in the same order on every rank "
-                                             "(limit: TNT_TIMEOUT)")});
-  }
-  // not a proof, where a rank has several threads: so it must last
-  circle_since_ = waits_for_this_rank(number) ? std::min(circle_since_, now) : Clock::time_point::max();
-  if (circle_since_ != Clock::time_point::max() && now - circle_since_ > group_.limit_) {
-    return group_.fail({Code::kMismatch,
-                        text("rank ", own, " waits in ", what_, " for rank ", number,
-                             ", which waits for it in another call: the ranks wait for one another; make the "
-                             "calls of all groups in one order on every rank (limit: TNT_TIMEOUT)")});
-  }
-  if (now >= next_warning_) {
-    next_warning_ += group_.options().warn_every;
-    log_warning(text("rank ", own, " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ",
-                     what_, " for rank ", number, ", which lives and is busy elsewhere"));
-  }
-  return {};
-}
-
-Status Watch::suspect(const std::string& reason, Code code) {
-  const auto now = Clock::now();
-  suspect_since_ = std::min(suspect_since_, now);
-  if (now - suspect_since_ < group_.options().grace) return {};
-  return group_.fail(
-      {code, text("rank ", group_.job_rank(group_.rank()), " waits in ", what_, ": ", reason)});
 }
 
 }  // namespace tarantella::collective

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,15 +24,12 @@ struct GroupOptions {
   Duration start_timeout = 60s;
   /// A rank that lives but has shown no sign of life (beat()) for so long is stopped or stuck: the job fails.
   Duration timeout = 300s;
-  /// A rank that is dead, has left or waits for something else is given so long before the job fails: its
-  /// launcher may be about to end us all with a better word.
+  /// A rank that is dead, has left or waits for one that waits for it is given so long before the job fails:
+  /// its launcher may be about to end us all with a better word.
   Duration grace = 3s;
   /// How often a long wait for a living rank is said.
   Duration warn_every = 60s;
 };
-
-/// What a rank is doing when others find it waiting.
-enum class Wait : uint32_t { kCall = 1, kGradients = 2 };
 
 /// Owned by a shared_ptr: plans keep it.
 class Group : public std::enable_shared_from_this<Group> {
@@ -41,7 +39,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
   /// found by the link's presence or by options.timeout).
-  static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options);
+  static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options,
+                                               std::thread::id caller = std::this_thread::get_id());
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -49,6 +48,13 @@ class Group : public std::enable_shared_from_this<Group> {
   int job_rank(int rank) const { return link_->job_rank(rank); }
   transport::Link& link() { return *link_; }
   const GroupOptions& options() const { return options_; }
+  /// How long a wait may last without a sign of life.
+  Duration limit() const { return limit_; }
+
+  /// The thread that makes this rank's calls, as far as is known: where it waits, nothing else is to be expected of
+  /// the rank. Other threads may make calls, too.
+  std::thread::id caller() const { return caller_; }
+  bool is_caller() const { return std::this_thread::get_id() == caller_; }
 
   /// Collective, one thread at a time. Posts that this rank is here and waits until all ranks are. What a rank
   /// wrote to shared memory before is visible to all after. `what` names the caller's operation in errors.
@@ -95,6 +101,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Says that this process runs; called now and then by the progress thread.
   void beat();
+  /// Changes while `rank` runs.
+  uint32_t heartbeat(int rank) const { return seat(rank).heartbeat.load(std::memory_order_relaxed); }
 
   /// Rings the bell of every other rank: something changed that its progress thread should see.
   void ring_others();
@@ -108,8 +116,6 @@ class Group : public std::enable_shared_from_this<Group> {
   bool own_cores() const { return own_cores_; }
 
  private:
-  friend class Watch;
-
   struct alignas(64) Seat {
     Word meetings;
     Word step;
@@ -117,8 +123,7 @@ class Group : public std::enable_shared_from_this<Group> {
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Word bell;
     Word bell_sleepers;
-    alignas(64) std::array<Word, 2> waiting;  ///< by Wait kind: how many waits of that kind
-    Word heartbeat;
+    alignas(64) Word heartbeat;
     alignas(64) Board board;
   };
   struct Failure {
@@ -127,7 +132,8 @@ class Group : public std::enable_shared_from_this<Group> {
     std::array<char, 1016> message;
   };
 
-  Group(std::unique_ptr<transport::Link> link, GroupOptions options, transport::Region control);
+  Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
+        transport::Region control);
   Seat& seat(int rank) const { return seats_[rank]; }
   void ring(int rank);
   bool spin(const Word& word, uint32_t target) const;
@@ -137,6 +143,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const int rank_;
   const int size_;
   const GroupOptions options_;
+  const std::thread::id caller_;
   const transport::Region control_;
   Failure* const failure_;
   Seat* const seats_;
@@ -146,35 +153,6 @@ class Group : public std::enable_shared_from_this<Group> {
   uint32_t awaited_meeting_ = 0;
   std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_meeting_
   bool own_cores_ = false;
-};
-
-/// The slow path of one wait: looks at the awaited rank between two sleeps. One thread.
-class Watch {
- public:
-  Watch(Group& group, Wait kind, std::string what);
-  ~Watch();
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
-  /// Ok while `rank` may still come; else fails the group and returns its first cause.
-  Status check(int rank);
-
- private:
-  Status suspect(const std::string& reason, Code code);
-  /// Whether those for whom `job_rank` waits, in whatever context, wait for this rank in the end.
-  bool waits_for_this_rank(int job_rank) const;
-
-  Group& group_;
-  const Wait kind_;
-  const std::string what_;
-  const Clock::time_point since_ = Clock::now();
-  Clock::time_point next_warning_;
-  int rank_ = -1;
-  uint32_t heartbeat_ = 0;
-  Clock::time_point last_sign_;
-  Clock::time_point suspect_since_ = Clock::time_point::max();
-  uint32_t suspect_heartbeat_ = 0;
-  Clock::time_point circle_since_ = Clock::time_point::max();
 };
 
 }  // namespace tarantella::collective

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "collective/watch.h"
+
 namespace tarantella::engine {
 namespace {
 
@@ -20,8 +22,8 @@ void spin_until_rung(const collective::Group& group, uint32_t seen) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> link,
-                                               collective::GroupOptions options) {
-  auto group = collective::Group::create(std::move(link), options);
+                                               collective::GroupOptions options, std::thread::id caller) {
+  auto group = collective::Group::create(std::move(link), options, caller);
   if (!group.ok()) return group.status();
   auto exchange = collective::Exchange::create(*group.value());
   if (!exchange.ok()) return exchange.status();
@@ -62,7 +64,7 @@ Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ran
     return {};
   }));
   if (link == nullptr) return std::unique_ptr<Engine>();
-  return create(std::move(link), group_->options());
+  return create(std::move(link), group_->options(), group_->caller());
 }
 
 Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name,
@@ -124,7 +126,8 @@ void Engine::run() {
       watched = awaited;
       continue;
     }
-    if (!watch) watch.emplace(*group_, collective::Wait::kGradients, waiting->describe());
+    if (!watch)
+      watch.emplace(*group_, collective::WaitFor::kGradients, waiting->of_caller(), waiting->describe());
     if (const Status lost = watch->check(awaited); !lost.ok()) {
       for (const auto& plan : plans()) plan->fail(lost);
     }

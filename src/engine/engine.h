@@ -18,9 +18,10 @@ namespace tarantella::engine {
 /// ends what is under way with kPeerLost and leaves the job.
 class Engine {
  public:
-  /// Collective, blocks: takes the link of this rank.
+  /// Collective, blocks: takes the link of this rank. `caller` as Group::caller().
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Link> link,
-                                                collective::GroupOptions options);
+                                                collective::GroupOptions options,
+                                                std::thread::id caller = std::this_thread::get_id());
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -63,6 +63,7 @@ Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> t
       tensors_(std::move(tensors)),
       layout_(std::move(layout)),
       region_(std::move(region)),
+      of_caller_(group.is_caller()),
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
       unsubmitted_(tensors_.size()) {

@@ -64,6 +64,8 @@ class Plan {
   bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
   /// Ends every tensor under way with `status`, and every later submit. Any thread.
   void fail(const Status& status);
+  /// Whether Group::caller() made the plan, and so is taken to hand in its gradients.
+  bool of_caller() const { return of_caller_; }
   /// Where the plan stands, for errors. Any thread.
   std::string describe() const;
 
@@ -115,6 +117,7 @@ class Plan {
   const std::vector<TensorSpec> tensors_;
   const Layout layout_;
   const transport::Region region_;
+  const bool of_caller_;
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;
   std::atomic<size_t> unsubmitted_;

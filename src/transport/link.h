@@ -25,6 +25,21 @@ struct Region {
   std::shared_ptr<void> owner;
 };
 
+/// A wait for another rank, as all ranks of the job see it.
+struct alignas(8) Wait {
+  uint16_t rank = 0;       ///< the job's number of that rank, and 1; 0: no wait
+  bool gradients = false;  ///< else it waits in a blocking call
+  uint8_t looks = 0;       ///< changes each time that it is found in vain
+  uint32_t began = 0;      ///< tells one wait from another
+};
+/// Those of one rank.
+struct Waits {
+  std::atomic<Wait> newest;             ///< of any thread
+  std::atomic<Wait> callers_call;       ///< of the thread that makes the rank's calls: in one of them
+  std::atomic<Wait> callers_gradients;  ///< and for gradients that it hands in
+};
+static_assert(std::atomic<Wait>::is_always_lock_free, "a Wait must work between processes");
+
 enum class Presence {
   kHere,  ///< runs, or has not come yet
   kLeft,  ///< has closed its link: its program went on or ended without the others
@@ -41,9 +56,9 @@ class Link {
   /// The job's number of the link's `rank`, for messages; the two differ in a link of some ranks.
   virtual int job_rank(int rank) const = 0;
 
-  /// Where the job's rank `job_rank` writes for whom it waits: that one's job rank and 1, or 0. In memory that all
-  /// ranks of the job see, whatever the link.
-  virtual Word& waits_for(int job_rank) const = 0;
+  /// Where the job's rank `job_rank` writes for whom it waits, in memory that all ranks of the job see, whatever the
+  /// link.
+  virtual Waits& waits(int job_rank) const = 0;
 
   /// A link of some ranks of this one, in the order given: the k-th call of every rank of this link, with the same
   /// `ranks` (each below size(), none twice), makes the same one. nullptr for a rank that is not among them. One

@@ -268,7 +268,7 @@ TEST_P(Collectives, MixInAnyOrderForManyRounds) {
   });
 }
 
-TNT_ON_RANKS(Collectives, 1, 2, 3, 4, 5, 9);
+TNT_ON_RANKS(Collectives, 1, 2, 3, 4, 5, 6, 7, 8, 9);
 
 using Disagreements = OnRanks;
 
@@ -293,6 +293,51 @@ TEST_P(Disagreements, InCount) {
                     std::vector<float> data(8);
                     return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
                                      Reduction::kSum, "w");
+                  });
+}
+
+TEST_P(Disagreements, InDType) {
+  expect_mismatch(
+      world_,
+      "rank 1 called allreduce \"w\" of 3 x int32 (sum) while rank 0 called allreduce \"w\" of 3 x "
+      "float32 (sum)",
+      [](Exchange& exchange, int rank) {
+        std::vector<float> data(3);
+        return allreduce(exchange, data.data(), data.data(), 3, rank == 1 ? DType::kInt32 : DType::kFloat32,
+                         Reduction::kSum, "w");
+      });
+}
+
+TEST_P(Disagreements, InReduction) {
+  expect_mismatch(world_,
+                  "of 3 x float32 (max) while rank 0 called reduce_scatter \"w\" of 3 x float32 (min)",
+                  [](Exchange& exchange, int rank) {
+                    const std::vector<float> input(3 * exchange.size());
+                    std::vector<float> output(3);
+                    return reduce_scatter(exchange, input.data(), output.data(), 3, DType::kFloat32,
+                                          rank == 1 ? Reduction::kMax : Reduction::kMin, "w");
+                  });
+}
+
+TEST_P(Disagreements, InRoot) {
+  expect_mismatch(world_,
+                  "of 3 x float32 from rank 1 while rank 0 called broadcast \"w\" of 3 x float32 from rank 0",
+                  [](Exchange& exchange, int rank) {
+                    std::vector<float> data(3);
+                    return broadcast(exchange, data.data(), 3, DType::kFloat32, rank == 1 ? 1 : 0, "w");
+                  });
+}
+
+TEST_P(Disagreements, InOrder) {
+  expect_mismatch(world_,
+                  "rank 1 called allreduce \"b\" of 3 x float32 (sum) while rank 0 called allreduce \"a\"",
+                  [](Exchange& exchange, int rank) {
+                    std::vector<float> data(3);
+                    for (const char* name : {rank == 1 ? "b" : "a", rank == 1 ? "a" : "b"}) {
+                      TNT_RETURN_IF_ERROR(allreduce(exchange, data.data(), data.data(), 3, DType::kFloat32,
+                                                    Reduction::kSum, name));
+                    }
+                    return Status();
                   });
 }
 
@@ -342,7 +387,6 @@ TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
 }
 
 TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
-  world_.options().timeout = 2s;
   std::atomic<int> named{0};
   world_.run([&](engine::Engine& engine) {
     auto made = engine.create_group({0, 1});
@@ -367,9 +411,15 @@ TEST_P(Disagreements, InName) {
 TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   world_.run([&](engine::Engine& engine) {
     float data = 0;
-    EXPECT_EQ(
-        engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, 99, ""); }).code(),
-        Code::kInvalidArgument);
+    for (const int root : {-1, world_.size()}) {
+      const Status wrong =
+          engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
+      EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
+      EXPECT_NE(
+          wrong.message().find(text("broadcast from rank ", root, ": ranks are 0 to ", world_.size() - 1)),
+          std::string::npos)
+          << wrong.message();
+    }
     EXPECT_EQ(engine
                   .call([&](Exchange& e) {
                     return allreduce(e, &data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");

@@ -276,37 +276,72 @@ TEST_P(Plans, SubmitFromManyThreads) {
   });
 }
 
-TEST_P(Plans, GiveTheSameBitsOnAllRanksAndInAllRuns) {
+TEST_P(Plans, GiveTheSameBitsOnAllRanksInAllRunsWhoeverComesFirst) {
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {9999}}};
   std::mutex mutex;
   std::vector<std::vector<float>> results;
-  for (int run = 0; run < 2; ++run) {
+  for (int last = 0; last < world_.size(); ++last) {  // a run each, in which that rank comes last
     world_.run([&](Engine& engine) {
       const auto plan = engine.add_plan("gradients", specs, 0);
       ASSERT_TRUE(plan.ok());
-      std::mt19937 random(static_cast<uint32_t>(engine.group().rank()));
+      const int rank = engine.group().rank();
+      std::mt19937 random(static_cast<uint32_t>(rank));
       std::vector<float> data(9999);
       for (float& value : data) value = static_cast<float>(random()) * 1e-7F;
-      Step all(1);
-      ASSERT_TRUE(plan.value()
-                      ->submit(0, data.data(), data.size(), DType::kFloat32,
-                               [&](const Status& status, const void* result) {
-                                 const auto* sums = static_cast<const float*>(result);
-                                 const std::lock_guard lock(mutex);
-                                 results.emplace_back(sums, sums + 9999);
-                                 all.done(status);
-                               })
-                      .ok());
-      ASSERT_TRUE(all.wait().ok());
-      // nobody may leave (and unmap nothing, but fail the peers) before all have read
-      ASSERT_TRUE(
-          engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+      std::vector<float> sums = data;
+      std::this_thread::sleep_for(2ms * ((rank - last - 1 + world_.size()) % world_.size()));
+      void* const tensors[] = {sums.data()};
+      ASSERT_TRUE(plan.value()->run(tensors, nullptr, tensors).ok());
+      std::this_thread::sleep_for(2ms * ((last - rank + world_.size()) % world_.size()));
+      const Status status = engine.call([&](collective::Exchange& exchange) {
+        return collective::allreduce(exchange, data.data(), data.data(), data.size(), DType::kFloat32,
+                                     Reduction::kSum, "");
+      });
+      ASSERT_TRUE(status.ok()) << status.message();
+      const std::lock_guard lock(mutex);
+      results.push_back(std::move(sums));
+      results.push_back(std::move(data));
     });
   }
   for (const auto& result : results) EXPECT_TRUE(result == results[0]);
 }
 
-TNT_ON_RANKS(Plans, 1, 2, 3, 4, 9);
+TEST_P(Plans, CarryEmptyTensorsAlone) {
+  const std::vector<TensorSpec> specs = {{"a", DType::kFloat32, {0}}, {"b", DType::kInt64, {3, 0}}};
+  for (const size_t threshold : {size_t{0}, size_t{1} << 20}) {
+    world_.run([&](Engine& engine) {
+      const auto plan = engine.add_plan("gradients", specs, threshold);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      for (int step = 0; step < 3; ++step)
+        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step, {1, 0});
+    });
+  }
+}
+
+TEST_P(Plans, OfGroupsRunAtTheSameTime) {
+  const auto specs = some_tensors();
+  const int size = world_.size();
+  world_.run([&](Engine& engine) {
+    const int rank = engine.group().rank();
+    std::unique_ptr<Engine> own;
+    for (const int parity : {0, 1}) {
+      std::vector<int> ranks;
+      for (int other = parity; other < size; other += 2) ranks.push_back(other);
+      if (ranks.empty()) continue;
+      auto made = engine.create_group(ranks);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      if (made.value() != nullptr) own = std::move(made).value();
+    }
+    ASSERT_NE(own, nullptr);
+    const auto plan = own->add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (int step = 0; step < 20 * (1 + rank % 2); ++step)  // a group does not wait for the other
+      run_step(*plan.value(), specs, own->group().rank(), own->group().size(), step,
+               first_to_last(specs.size()));
+  });
+}
+
+TNT_ON_RANKS(Plans, 1, 2, 3, 4, 5, 6, 7, 8, 9);
 
 using PlansThatFail = OnRanks;
 
@@ -450,6 +485,61 @@ TEST_P(PlansThatFail, RefuseToRunWithOtherSizes) {
         << status.message();
   });
 }
+
+/// A step on the thread that made the plan and a barrier on another one, as late as told.
+void step_beside_barrier(Engine& engine, Duration step_late, Duration barrier_late, Status& step,
+                         Status& barrier) {
+  const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+  ASSERT_TRUE(plan.ok());
+  std::thread beside([&] {
+    std::this_thread::sleep_for(barrier_late);
+    barrier = engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+  });
+  std::this_thread::sleep_for(step_late);
+  std::vector<float> data(10);
+  void* const tensors[] = {data.data()};
+  step = plan.value()->run(tensors, nullptr, tensors);
+  beside.join();
+}
+
+using PlansBesideCalls = OnRanks;
+
+TEST_P(PlansBesideCalls, WaitLongForOneAnotherAndGoOn) {
+  const Duration late = 8 * world_.options().grace;
+  world_.run([&](Engine& engine) {
+    const bool first = engine.group().rank() == 0;
+    Status step;
+    Status barrier;
+    step_beside_barrier(engine, first ? 0s : late, first ? late : 0s, step, barrier);
+    EXPECT_TRUE(step.ok()) << step.message();
+    EXPECT_TRUE(barrier.ok()) << barrier.message();
+  });
+}
+
+TEST_P(PlansBesideCalls, EndAfterTheTimeoutWhereNoneOfThemCanGoOn) {
+  world_.options().timeout = 4s;
+  world_.run([&](Engine& engine) {
+    const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+    ASSERT_TRUE(plan.ok());
+    Status status;
+    if (engine.group().rank() == 0) {
+      std::vector<float> data(10);
+      void* const tensors[] = {data.data()};
+      status = plan.value()->run(tensors, nullptr, tensors);
+    } else {
+      std::thread([&] {
+        status =
+            engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+      }).join();
+    }
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+    EXPECT_NE(status.message().find(" meanwhile; give every rank the same"), std::string::npos)
+        << status.message();
+    EXPECT_NE(status.message().find("(limit: TNT_TIMEOUT)"), std::string::npos) << status.message();
+  });
+}
+
+TNT_ON_RANKS(PlansBesideCalls, 2);
 
 TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
   World world("shm", 2);

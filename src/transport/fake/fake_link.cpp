@@ -26,7 +26,7 @@ class FakeLink final : public Link {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(node_.members_.size()); }
   int job_rank(int rank) const override { return node_.job_rank(rank); }
-  Word& waits_for(int job_rank) const override { return node_.waits_for(job_rank); }
+  Waits& waits(int job_rank) const override { return node_.waits(job_rank); }
 
   Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {
     FakeNode& node = node_.group(groups_++, ranks);
@@ -88,8 +88,8 @@ int FakeNode::job_rank(int rank) const {
   return parent_ == nullptr ? member : parent_->job_rank(member);
 }
 
-Word& FakeNode::waits_for(int job_rank) const {
-  return parent_ == nullptr ? waits_for_[static_cast<size_t>(job_rank)] : parent_->waits_for(job_rank);
+Waits& FakeNode::waits(int job_rank) const {
+  return parent_ == nullptr ? waits_[static_cast<size_t>(job_rank)] : parent_->waits(job_rank);
 }
 
 void FakeNode::set_presence(int rank, Presence presence) {

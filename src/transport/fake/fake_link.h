@@ -34,14 +34,14 @@ class FakeNode {
       : parent_(parent), members_(members), presence_(members.size(), Presence::kHere) {}
   Presence presence(int rank) const;
   int job_rank(int rank) const;
-  Word& waits_for(int job_rank) const;
+  Waits& waits(int job_rank) const;
 
   const FakeNode* const parent_;
   std::vector<int> members_;  ///< their ranks in the parent
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Presence> presence_;
-  mutable std::vector<Word> waits_for_ = std::vector<Word>(presence_.size());
+  mutable std::vector<Waits> waits_ = std::vector<Waits>(presence_.size());
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;

@@ -31,7 +31,7 @@ constexpr uint64_t kOffsetBits = 40;
 struct alignas(64) Seat {
   std::atomic<uint32_t> present;
   std::atomic<int32_t> pid;
-  Word waits_for;
+  Waits waits;
   cpu_set_t cores;
 };
 
@@ -153,7 +153,7 @@ class ShmLink final : public Link {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   int job_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
-  Word& waits_for(int job_rank) const override { return node_->seat(job_rank).waits_for; }
+  Waits& waits(int job_rank) const override { return node_->seat(job_rank).waits; }
   uint64_t room() const override { return runtime::available_memory(); }
 
   Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {

@@ -1,0 +1,156 @@
+#include "collective/watch.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace tarantella::collective {
+namespace {
+
+using transport::Wait;
+
+constexpr size_t kLongest =
+    4096;  // ranks in a circle: others change while it is looked at, and that must end
+
+bool same(const Wait& a, const Wait& b) {
+  return a.rank == b.rank && a.gradients == b.gradients && a.began == b.began;
+}
+
+bool looked_again(const Wait& first, const Wait& now) { return same(first, now) && first.looks != now.looks; }
+
+uint32_t microseconds(Clock::time_point time) {
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count());
+}
+
+}  // namespace
+
+Watch::Watch(Group& group, WaitFor kind, bool callers, std::string what)
+    : group_(group),
+      shown_(group.link().waits(group.job_rank(group.rank()))),
+      callers_wait_(!callers                 ? nullptr
+                    : kind == WaitFor::kCall ? &shown_.callers_call
+                                             : &shown_.callers_gradients),
+      own_(group.job_rank(group.rank())),
+      what_(std::move(what)),
+      wait_{0, kind == WaitFor::kGradients, 0, microseconds(since_)},
+      next_warning_(since_ + group.options().warn_every) {}
+
+Watch::~Watch() {
+  shown_.newest.store({});
+  if (callers_wait_ != nullptr) callers_wait_->store({});
+}
+
+Status Watch::check(int rank) {
+  TNT_RETURN_IF_ERROR(group_.failure());
+  const auto now = Clock::now();
+  const uint32_t heartbeat = group_.heartbeat(rank);
+  if (rank != rank_) suspect_since_ = Clock::time_point::max();
+  if (rank != rank_ || heartbeat != heartbeat_) {
+    rank_ = rank;
+    heartbeat_ = heartbeat;
+    last_sign_ = now;
+  }
+  const int number = group_.job_rank(rank);
+  switch (group_.link().presence(rank)) {
+    case transport::Presence::kGone:
+      return suspect(text("rank ", number, " has died"), now);
+    case transport::Presence::kLeft:
+      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"),
+                     now);
+    case transport::Presence::kHere:
+      break;
+  }
+  if (now - last_sign_ > group_.limit()) {
+    return group_.fail(
+        {Code::kTimeout, text(place(), "rank ", number, " is stopped or stuck, no sign of life for ",
+                              static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
+  }
+  show(number);
+  TNT_RETURN_IF_ERROR(check_circles(now));
+  if (now >= next_warning_) {
+    next_warning_ += group_.options().warn_every;
+    log_warning(text("rank ", own_, " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ",
+                     what_, " for rank ", number, ", which lives and is busy elsewhere"));
+  }
+  return {};
+}
+
+Status Watch::suspect(const std::string& reason, Clock::time_point now) {
+  suspect_since_ = std::min(suspect_since_, now);
+  if (now - suspect_since_ < group_.options().grace) return {};
+  return group_.fail({Code::kPeerLost, place() + reason});
+}
+
+void Watch::show(int job_rank) {
+  wait_.rank = static_cast<uint16_t>(job_rank + 1);
+  ++wait_.looks;
+  shown_.newest.store(wait_);
+  if (callers_wait_ != nullptr) callers_wait_->store(wait_);
+}
+
+Watch::Circle Watch::circle() const {
+  Circle found;
+  int rank = own_;
+  do {
+    const transport::Waits& shown = group_.link().waits(rank);
+    Wait wait = shown.callers_call.load();
+    // in a step it makes no call, but it may still hand in other gradients
+    if (wait.rank == 0 && (found.empty() || !found.back().gradients)) wait = shown.callers_gradients.load();
+    if (wait.rank == 0 || found.size() == kLongest) return {};
+    found.push_back(wait);
+    rank = wait.rank - 1;
+  } while (rank != own_);
+  if (found.front().gradients && found.back().gradients) return {};
+  return same(found.front(), wait_) ? found : Circle();
+}
+
+Watch::Circle Watch::lasting_circle() const {
+  Circle found = {wait_};
+  while (found.back().rank != 0 && found.back().rank - 1 != own_ && found.size() != kLongest)
+    found.push_back(group_.link().waits(found.back().rank - 1).newest.load());
+  return found.back().rank - 1 == own_ ? found : Circle();
+}
+
+Status Watch::check_circles(Clock::time_point now) {
+  const Circle found = circle();
+  if (!std::equal(found.begin(), found.end(), circle_.begin(), circle_.end(), same)) {
+    circle_ = found;
+    circle_since_ = now;
+  }
+  // a wait may be over although its thread, stopped by a signal, has not seen it: each must be looked at again
+  if (!found.empty() && now - circle_since_ >= group_.options().grace &&
+      std::equal(circle_.begin(), circle_.end(), found.begin(), looked_again))
+    return entangled(found, "");
+
+  const Circle lasting = lasting_circle();
+  lasting_since_ = lasting.empty() ? Clock::time_point::max() : std::min(lasting_since_, now);
+  if (now - lasting_since_ > group_.limit()) return entangled(lasting, " (limit: TNT_TIMEOUT)");
+  return {};
+}
+
+Status Watch::entangled(const Circle& circle, const char* limit) const {
+  int rank = own_;
+  for (const Wait& wait : circle) {
+    if (wait.gradients != wait_.gradients)
+      return group_.fail(
+          {Code::kMismatch,
+           text(place(), "rank ", rank, " waits for ", wait.gradients ? "gradients" : "a blocking call",
+                " meanwhile; give every rank the same number of batches and the same calls", limit)});
+    rank = wait.rank - 1;
+  }
+  const int next = circle.front().rank - 1;
+  if (wait_.gradients)
+    return group_.fail(
+        {Code::kTimeout, text(place(), "rank ", next, " has waited for other gradients for ",
+                              static_cast<int>(in_seconds(Clock::now() - since_)),
+                              " s; apply the same optimizers in the same order on every rank", limit)});
+  return group_.fail({Code::kMismatch, text(place(), "rank ", next,
+                                            " waits for it in another call: the ranks wait for one another; "
+                                            "make the calls of all groups in one order on every rank",
+                                            limit)});
+}
+
+std::string Watch::place() const { return text("rank ", own_, " waits in ", what_, ": "); }
+
+}  // namespace tarantella::collective

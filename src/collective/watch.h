@@ -1,0 +1,64 @@
+#pragma once
+// The slow path of a wait for another rank: looks, between two sleeps, whether that one may still come.
+//
+// One that lives and is busy is waited for without limit. One that is dead, gone or silent is not, nor are ranks that
+// wait for one another: what a rank waits for stands in memory that all see (transport::Waits), and a circle of waits
+// ends the job. Other threads of its ranks might open a circle. None can if, in every rank, it is the rank's caller
+// that waits: in a call, or for gradients while the one before waits for a call. Such a circle ends after
+// options.grace, any other after options.timeout.
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collective/group.h"
+#include "transport/link.h"
+
+namespace tarantella::collective {
+
+enum class WaitFor { kCall, kGradients };
+
+/// One wait. One thread.
+class Watch {
+ public:
+  /// `callers`: whether it is Group::caller() that waits, or whose gradients are waited for.
+  Watch(Group& group, WaitFor kind, bool callers, std::string what);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// To be called while the wait for `rank` has just been found in vain. Ok while it may still come; else fails the
+  /// group and returns its first cause.
+  Status check(int rank);
+
+ private:
+  /// The waits of ranks that wait for one another, in order, this one first; empty where there are none.
+  using Circle = std::vector<transport::Wait>;
+
+  Status suspect(const std::string& reason, Clock::time_point now);
+  void show(int job_rank);
+  Circle circle() const;
+  Circle lasting_circle() const;
+  Status check_circles(Clock::time_point now);
+  Status entangled(const Circle& circle, const char* limit) const;
+  std::string place() const;
+
+  Group& group_;
+  transport::Waits& shown_;
+  std::atomic<transport::Wait>* const callers_wait_;  ///< in shown_, or nullptr
+  const int own_;                                     ///< the job's number of this rank
+  const std::string what_;
+  const Clock::time_point since_ = Clock::now();
+  transport::Wait wait_;
+  Clock::time_point next_warning_;
+  int rank_ = -1;
+  uint32_t heartbeat_ = 0;
+  Clock::time_point last_sign_;
+  Clock::time_point suspect_since_ = Clock::time_point::max();
+  Circle circle_;  ///< as it was first seen
+  Clock::time_point circle_since_;
+  Clock::time_point lasting_since_ = Clock::time_point::max();
+};
+
+}  // namespace tarantella::collective
