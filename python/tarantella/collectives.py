@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _rows
 from ._groups import Barrier, Group
 
 __all__ = [
@@ -117,13 +118,7 @@ class Allgatherv:
             context = self.group.context()
             if context is None:
                 return rows.copy()
-            width = int(np.prod(rows.shape[1:], dtype=np.int64)) * rows.itemsize
-            # an empty row still has to be counted
-            raw = _bytes(rows).reshape(len(rows), width) if width else np.zeros((len(rows), 1), np.uint8)
-            gathered = context.allgatherv(raw, name)
-            if not width:
-                return np.zeros((len(gathered), *rows.shape[1:]), rows.dtype)
-            return gathered.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
+            return _rows.of_all_ranks(context, rows, name)
 
         return _map(one, inputs, rows=True)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from .. import _runtime
+from .. import _rows, _runtime
 
 
 def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
@@ -37,9 +36,4 @@ def gather(gradients: list[tf.IndexedSlices]) -> list[tf.IndexedSlices]:
 
 def _concatenated(*parts: NDArray[Any]) -> list[NDArray[Any]]:
     """Each array joined with those of the other ranks along the first dimension."""
-    joined = []
-    for part in parts:
-        rows = np.ascontiguousarray(part).reshape(len(part), int(np.prod(part.shape[1:])))
-        everyone = _runtime.context().allgatherv(rows.view(np.uint8), "slices of a gradient")
-        joined.append(everyone.view(part.dtype).reshape(len(everyone), *part.shape[1:]))
-    return joined
+    return [_rows.of_all_ranks(_runtime.context(), part, "slices of a gradient") for part in parts]

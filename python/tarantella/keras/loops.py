@@ -8,7 +8,7 @@ import keras
 from keras import tree
 
 from .. import _runtime
-from .._names import name_of
+from .._names import described
 from . import optimizer as optimizers
 from . import sync
 
@@ -52,6 +52,6 @@ def broadcast_variables(source: Any) -> None:
         variables = sync.variables(source)
     else:
         variables = list(source.variables) if hasattr(source, "variables") else tree.flatten(source)
-    lines = [f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}" for v in variables]
+    lines = [described(v) for v in variables]
     sync.agree("the variables to broadcast", lines, "build the same model and optimizer on every rank")
     sync.broadcast(variables)

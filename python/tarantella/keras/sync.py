@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from .._errors import MismatchError
-from .._names import name_of
+from .._names import described
 from . import flat
 
 # Bytes that one broadcast carries at most: bounds the memory for copies.
@@ -28,10 +28,8 @@ def gather_bytes(payload: bytes) -> list[bytes]:
     """The payloads of all ranks, in rank order."""
     context = _runtime.context()
     lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
-    padded = np.zeros(max(int(lengths.max()) + 7 & ~7, 8), np.uint8)
-    padded[: len(payload)] = np.frombuffer(payload, np.uint8)
-    everyone = context.allgather(padded.view(np.int64), "bytes")
-    return [row.tobytes()[: int(length)] for row, length in zip(everyone, lengths, strict=True)]
+    joined = context.allgatherv(np.frombuffer(payload, np.uint8), "bytes")
+    return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 
 def agree(what: str, lines: Sequence[str], cure: str) -> None:
@@ -74,12 +72,9 @@ def _is_seed(variable: Any) -> bool:
 def agree_on_variables(model: Any) -> None:
     """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
     trainable = {id(v) for v in model.trainable_variables}
-    lines = [
-        f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}{'' if id(v) in trainable else ' not trainable'}"
-        for v in model.variables
-    ]
+    lines = [described(v) + ("" if id(v) in trainable else " not trainable") for v in model.variables]
     agree("the model's variables", lines, "build the same model on every rank")
-    lines = [f"{name_of(v)!r} {v.dtype} {tuple(v.shape)}" for v in _optimizer_variables(model)]
+    lines = [described(v) for v in _optimizer_variables(model)]
     agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
@@ -88,16 +83,13 @@ def broadcast(every: Iterable[Any]) -> None:
     rank = _runtime.get_rank()
     for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
-        # View through int32: raw bytes travel, whatever the type.
-        raw = [value.reshape(-1).view(np.uint8) for value in values]
-        joined = flat.join([*raw, np.zeros(-sum(each.size for each in raw) % 4)], np.uint8)
-        received = _runtime.context().broadcast(joined.view(np.int32), 0, "variables").view(np.uint8)
+        raw = [value.reshape(-1).view(np.uint8) for value in values]  # bytes travel, whatever the type
+        received = _runtime.context().broadcast(np.concatenate(raw), 0, "variables")
+        if rank == 0:
+            continue
         for variable, value, part in zip(group, values, flat.cut(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
-            if _is_seed(variable):
-                new = fold(new, rank)
-            if rank != 0:
-                variable.assign(new)
+            variable.assign(fold(new, rank) if _is_seed(variable) else new)
 
 
 def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:

@@ -1,0 +1,19 @@
+"""The rows of all ranks, of any dtype: they travel as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def of_all_ranks(context: Any, array: NDArray[Any], name: str) -> NDArray[Any]:
+    """The rows of an array of one dimension or more, in rank order. Collective; first dimensions may differ."""
+    width = int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize
+    if not width:  # an empty row still has to be counted
+        rows = context.allgatherv(np.zeros((len(array), 1), np.uint8), name)
+        return np.zeros((len(rows), *array.shape[1:]), array.dtype)
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), width)
+    rows = context.allgatherv(raw, name)
+    return rows.reshape(-1).view(array.dtype).reshape(len(rows), *array.shape[1:])
