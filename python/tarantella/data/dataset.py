@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from .. import _log, _runtime
-from . import chain, early, tf_dataset
+from . import chain, tf_dataset
 from .adapter import TFDatasetAdapter
 from .shares import share
 
@@ -41,7 +41,7 @@ class Dataset:
     @property
     def micro_batch_size(self) -> int | None:
         """Rows of this rank in a full batch, None where the dataset does not say its batch size."""
-        batch_size = _batch_size(self.dataset)
+        batch_size = tf_dataset.batch_size(self.dataset)
         return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
 
     @property
@@ -62,7 +62,7 @@ class Dataset:
             raise ValueError(
                 f"micro batches of {user_micro_batch_size} on {self.num_ranks} ranks make "
                 f"{user_micro_batch_size} * {self.num_ranks} rows, and the dataset has batches of "
-                f"{_batch_size(self.dataset)}"
+                f"{tf_dataset.batch_size(self.dataset)}"
             )
         if self.shard == "file":
             return self._files()
@@ -100,15 +100,11 @@ def _data_of(batch: Any) -> Any:
     return batch.data
 
 
-def _batch_size(dataset: tf.data.Dataset) -> int | None:
-    return tf_dataset.batch_size(dataset) or early.batch_size(dataset)
-
-
 def explain(dataset: Any, num_ranks: int | None = None) -> None:
     """Prints who reads, maps and trains on what, in a job of `num_ranks` (by default this one's)."""
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     size = given.num_ranks if num_ranks is None else num_ranks
-    batch_size = _batch_size(given.dataset)
+    batch_size = tf_dataset.batch_size(given.dataset)
     if given.shard == "file":
         print(f"each of {size} ranks reads and maps files of its own; not exact")
         return

@@ -67,7 +67,11 @@ def length(batch: Any) -> tf.Tensor:
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
-    """The rows of every batch of a dataset, None where that is not said."""
+    """The rows of a full batch of a dataset, None where neither its type nor what it is made of says it."""
+    return _rows_of_every_batch(dataset) or early.batch_size(dataset)
+
+
+def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
     lengths = [spec.shape[0] for spec in tree.flatten(dataset.element_spec) if getattr(spec, "shape", None)]
     return next((int(length) for length in lengths if length is not None), None)
 
@@ -76,7 +80,7 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     """The micro batches of `rank`, cut from the batches of `adapter`, whose order is forced to be the same."""
     dataset = adapter.get_tf_dataset()
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
-    slicer = Slicer(rank, size, padded=(batch_size(dataset) or 0) < size, positions=positions)
+    slicer = Slicer(rank, size, padded=(_rows_of_every_batch(dataset) or 0) < size, positions=positions)
     plan = early.plan(dataset)
     if isinstance(plan, early.Plan):
         plan = plan._replace(source=graph.made_safe(plan.source, rank))

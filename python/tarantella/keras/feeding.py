@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from .. import _log, _runtime
-from ..data import Dataset, arrays, early, local, tf_dataset
+from ..data import Dataset, arrays, local, tf_dataset
 from ..data import adapter as adapters
 from ..data.adapter import ArrayDataAdapter, MicroBatches, TFDatasetAdapter
 
@@ -118,7 +118,7 @@ def batched(
     elif tf_dataset.unbatched(x, what, _input_shapes(model)):
         return x.batch(wanted), batch_size
     else:
-        given = tf_dataset.batch_size(x) or early.batch_size(x)
+        given = tf_dataset.batch_size(x)
     if given not in (None, wanted):
         raise ValueError(
             f"micro batches of {micro_batch_size} on {ranks} ranks make global batches of {micro_batch_size} * {ranks} "
