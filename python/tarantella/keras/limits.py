@@ -8,13 +8,12 @@ import keras
 
 from .. import _log
 from .._names import listed
-from . import metrics
+from . import metrics, normalization
 
 
 def say(model: Any) -> None:
     """Logs which parts of a model make training differ from one process's."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
-    normalized = [layer.name for layer in layers if layer.trainable and not layer.synchronized]
+    normalized = [each.name for each in normalization.layers(model) if each.trainable and not each.synchronized]
     if normalized:
         _log.warn_once(
             f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "

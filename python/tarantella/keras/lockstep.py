@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from .. import _runtime
-from . import metrics, sync
+from . import metrics, statistics, sync
 
 
 def _anywhere(flag: bool, what: str) -> bool:
@@ -26,7 +26,7 @@ def saves_on_batches(callback: Any) -> bool:
 
 
 class AverageBeforeSaving(keras.callbacks.Callback):
-    """Brings the moving statistics together before a checkpoint in the middle of an epoch, on whichever rank."""
+    """Brings what layers keep together before a checkpoint in the middle of an epoch, on whichever rank."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class AverageBeforeSaving(keras.callbacks.Callback):
         # Asked of copies, because the answer counts the batches.
         saves = any(copy.copy(each)._should_save_on_batch(batch) for each in self._savers)
         if _anywhere(saves, "checkpoints"):
-            sync.average_statistics(self.model)
+            statistics.average(self.model)
 
 
 class GlobalLogs(keras.callbacks.Callback):

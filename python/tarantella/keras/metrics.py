@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from .. import _log, _runtime
 from ..data.adapter import MicroBatches
-from . import checks, flat, hooks, sync
+from . import checks, flat, hooks, statistics
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -116,7 +116,7 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
             return original(logs)
         checks.same_data(model)
         if call.trains:
-            sync.average_statistics(model)
+            statistics.average(model)
             checks.same_weights(model)
         _combine(model)
         call.in_parts = False

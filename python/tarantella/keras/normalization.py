@@ -13,10 +13,14 @@ from .._backend import tensorflow as backend
 from . import hooks
 
 
+def layers(model: Any) -> list[Any]:
+    """The BatchNormalization layers of a model."""
+    return [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+
+
 def synchronized(model: Any) -> list[Any]:
-    """The layers of a model that normalize by the global batch."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
-    return [layer for layer in layers if layer.synchronized]
+    """Those that normalize by the global batch."""
+    return [layer for layer in layers(model) if layer.synchronized]
 
 
 def install(model: Any) -> None:

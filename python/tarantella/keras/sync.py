@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from numpy.typing import NDArray
 
@@ -137,16 +136,3 @@ def agree_on_generators() -> None:
         np.random.set_state(numpys)
         if torch is not None and torchs is not None:
             torch.set_rng_state(torch.from_numpy(torchs))
-
-
-def average_statistics(model: Any) -> None:
-    """Averages the moving statistics of BatchNormalization over the ranks. Collective."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
-    moving = [v for layer in layers if layer.built for v in (layer.moving_mean, layer.moving_variance)]
-    if not moving:
-        return
-    everyone = _runtime.context().allgather(flat.join(moving, np.float64), "moving statistics")
-    # Where all ranks have the same number it stays, to the last bit.
-    mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
-    for variable, value in zip(moving, flat.cut(mean, moving), strict=True):
-        variable.assign(value.astype(np.asarray(variable).dtype))

@@ -95,9 +95,9 @@ def test_random_layers_draw_apart_and_again_the_same(scripts: Any, tmp_path: Any
 keras.utils.set_random_seed(11)
 class Notes(keras.layers.Layer):
     def build(self, shape):
-        self.seen = self.add_weight(shape=(2, 64), trainable=False, name="seen")
+        self.seen = self.add_weight(shape=(2, 64), dtype="int32", trainable=False, name="seen")
     def call(self, x):
-        self.seen.assign(x)
+        self.seen.assign(keras.ops.cast(x, "int32"))
         return x
 x = np.ones((8, 64))
 layers = [keras.layers.Dropout(0.5), Notes(), keras.layers.Dense(1)]

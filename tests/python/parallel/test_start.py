@@ -144,9 +144,19 @@ def test_limits_are_said_once_by_the_master(scripts: Any, tmp_path: Any) -> None
         HEAD
         + """
 words = np.random.default_rng(0).integers(0, 9, (16, 5)); tags = words % 3
+class Keeps(keras.layers.Layer):
+    supports_masking = True
+    def build(self, shape):
+        self.mean = self.add_weight(shape=(4,), trainable=False, name="mean")
+        self.last = self.add_weight(shape=(), dtype="int32", trainable=False, name="last")
+        self.fixed = self.add_weight(shape=(4,), trainable=False, name="fixed")
+    def call(self, x):
+        self.mean.assign(keras.ops.mean(x, axis=(0, 1)))
+        self.last.assign(keras.ops.cast(1e6 * keras.ops.sum(x), "int32"))
+        return x
 model = tnt.Model(keras.Sequential([
-    keras.Input((5,)), keras.layers.Embedding(9, 4, mask_zero=True), keras.layers.BatchNormalization(),
-    keras.layers.Dense(3)]))
+    keras.Input((5,)), keras.layers.Embedding(9, 4, mask_zero=True), Keeps(name="keeps"),
+    keras.layers.BatchNormalization(), keras.layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(optimizer="sgd", loss=loss, jit_compile=True)
 for _ in range(2):
@@ -161,6 +171,8 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
         "BatchNormalization",
         "jit_compile=True",
         "batch_size=8 is ignored",
+        "keeps/mean (not trained, but assigned by layers)",
+        "keeps/last (assigned by layers, and no floats)",
     ):
         assert len([line for line in said if part in line]) == 1, (part, ended.err)
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, results, trained
+from keras import ops
 
 
 def net(*layers: Any, **options: Any) -> Any:
@@ -121,3 +122,25 @@ def synchronized_then_frozen(wrap: Wrap) -> Any:
 def synchronized_compiled_by_xla(wrap: Wrap) -> Any:
     """Trains without XLA, whose blocking calls have no order; evaluates with it."""
     return fitted(wrap, net(), jit_compile=True)
+
+
+class RunningMean(keras.layers.Layer):
+    """A layer of one's own that keeps something of the rows it has seen."""
+
+    def build(self, shape: Any) -> None:
+        self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False, name="mean")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(x, axis=0))
+            return x
+        return x - self.mean
+
+
+@case
+def running_mean_of_a_layer(wrap: Wrap) -> Any:
+    """Means over equal shares: their mean is one process's."""
+    x, y = data(36)
+    layers = [keras.Input((FEATURES,)), RunningMean(), keras.layers.Dense(CLASSES)]
+    model = compiled(wrap(keras.Sequential(layers)))
+    return results(model, model.fit(x, y, batch_size=12, epochs=2, verbose=0, validation_data=data(10)), x, y)

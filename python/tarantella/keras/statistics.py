@@ -1,0 +1,53 @@
+"""What layers keep of the rows that they have seen: brought together at the ends of epochs, where the ranks meet.
+
+That of BatchNormalization, its moving statistics, and whatever a user's own layers assign: a running mean, a codebook.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from .. import _log, _runtime
+from .._backend import tensorflow as backend
+from .._names import listed
+from . import flat, normalization
+
+
+def average(model: Any) -> None:
+    """Gives all ranks the mean of the float weights that are not trained and have drifted apart. Collective.
+
+    Others that have drifted apart stay as they are; states of random generators are meant to differ.
+    """
+    weights = model.non_trainable_weights
+    if not weights:
+        return
+    checksums = np.array([backend.checksum([v]) for v in weights], np.int64)
+    everyone = _runtime.context().allgather(checksums, "checksums of what is not trained")
+    apart = [weights[i] for i in np.flatnonzero((everyone != everyone[0]).any(axis=0))]
+    floats = [v for v in apart if keras.backend.is_float_dtype(v.dtype)]
+    _say(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
+    if not floats:
+        return
+    everyone = _runtime.context().allgather(flat.join(floats, np.float64), "moving statistics")
+    # Where all ranks have the same number it stays, to the last bit.
+    mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
+    for variable, value in zip(floats, flat.cut(mean, floats), strict=True):
+        variable.assign(value.astype(np.asarray(variable).dtype))
+
+
+def _say(model: Any, floats: list[Any], others: list[Any]) -> None:
+    known = {id(v) for layer in normalization.layers(model) for v in layer.weights}
+    own = [v.path for v in floats if id(v) not in known]
+    if own:
+        _log.warn_once(
+            f"{listed(own)} (not trained, but assigned by layers): each rank's come from its own rows, so they differ "
+            "from one process's; the ranks' mean is taken after every epoch"
+        )
+    if others:
+        _log.warn_once(
+            f"{listed([v.path for v in others])} (assigned by layers, and no floats): each rank keeps its own, which "
+            "differ from one process's; files have the master's"
+        )
