@@ -21,7 +21,8 @@ struct XlaCustomCallStatus_ {
 namespace tarantella::tensorflow {
 namespace {
 
-/// `config` is "plan tensors"; `output` is the one result, or points to the results.
+/// `config` is "plan tensors"; `output` is the one result, or points to the results. An input after the tensors is
+/// not read: it keeps the calls of a step in order.
 void allreduce(void* output, const void** inputs, const char* config, size_t length,
                XlaCustomCallStatus_* status) {
   const std::string numbers(config, length);

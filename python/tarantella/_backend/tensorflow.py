@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.ops import control_flow_util
 
@@ -22,6 +21,9 @@ from . import tensorflow_slices
 
 # KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
 DEFAULT_FUSION_THRESHOLD = 1024
+
+# The collection of a graph for XLA that holds a result of each call of the core.
+_CALLS = "tarantella_calls"
 
 _LIBRARY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "libtarantella_tensorflow.so")
 
@@ -53,7 +55,17 @@ def compiled() -> bool:
 def can_compile() -> bool:
     """Whether graphs compiled by XLA can reduce gradients with this TensorFlow."""
     _operations()
+    try:
+        _xla_custom_call()
+    except (ImportError, AttributeError):  # no public name of TensorFlow
+        return False
     return bool(ctypes.CDLL(_LIBRARY).tarantella_xla())
+
+
+def _xla_custom_call() -> Any:
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_custom_call_v2
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
@@ -82,19 +94,29 @@ def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], bo
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
     reduction = plan(owner, gradients, variables)
-    return _compiled(reduction, gradients) if compiled() else _sums(reduction, gradients, borrow)
+    return _compiled(reduction, gradients, _latest_call()) if compiled() else _sums(reduction, gradients, borrow)
 
 
-def _compiled(plan: Plan, gradients: list[tf.Tensor]) -> list[tf.Tensor]:
-    sums: list[tf.Tensor] = gen_xla_ops.xla_custom_call_v2(
-        gradients,
+def _compiled(plan: Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Has XLA call the core. `after` is `_latest_call()`."""
+    sums: list[tf.Tensor] = _xla_custom_call()(
+        [*values, *after],
         call_target_name="tarantella_allreduce",
-        backend_config=f"{plan.number} {len(gradients)}",
+        backend_config=f"{plan.number} {len(values)}",
         has_side_effect=True,
-        result_dtypes=[g.dtype for g in gradients],
-        result_shapes=[g.shape for g in gradients],
+        result_dtypes=[value.dtype for value in values],
+        result_shapes=[value.shape for value in values],
     )
+    tf.compat.v1.add_to_collection(_CALLS, tf.stop_gradient(sums[-1]))
     return sums
+
+
+def _latest_call() -> list[tf.Tensor]:
+    """What the next call for XLA takes beside its values, unread: a result of the call before.
+
+    Calls block, so all ranks must make them in one order, and XLA keeps no order but that of data.
+    """
+    return list(tf.compat.v1.get_collection(_CALLS)[-1:])
 
 
 def _sums(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
@@ -168,7 +190,8 @@ def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
 
     `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
     """
-    return _sum_of(None if tf.executing_eagerly() else _plan_of_sum(owner, what, values), what, values)
+    reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values)
+    return _sum_of(reduction, what, values, _latest_call())
 
 
 def _plan_of_sum(owner: Any, what: str, values: tf.Tensor) -> Plan:
@@ -176,11 +199,11 @@ def _plan_of_sum(owner: Any, what: str, values: tf.Tensor) -> Plan:
     return _plan(owner, (what, values.dtype.name), what, tensors)
 
 
-def _sum_of(reduction: Plan | None, what: str, values: tf.Tensor) -> tf.Tensor:
+def _sum_of(reduction: Plan | None, what: str, values: tf.Tensor, after: Sequence[tf.Tensor]) -> tf.Tensor:
     if reduction is None:
         return tf.convert_to_tensor(_runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
     if compiled():
-        return _compiled(reduction, [values])[0]
+        return _compiled(reduction, [values], after)[0]
     (total,) = _sums(reduction, [values], borrow=False)
     # What depends on data alone could run before the step before has ended: the anchor keeps steps apart.
     with tf.control_dependencies([total]):
@@ -196,13 +219,13 @@ def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
     plans = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values) for name in names]
 
     @tf.custom_gradient
-    def total(values: tf.Tensor) -> Any:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _sum_of(plans[1], names[1], upstream)
+    def total(values: tf.Tensor, *after: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> Any:
+            return _sum_of(plans[1], names[1], upstream, _latest_call()), *(None for _ in after)
 
-        return _sum_of(plans[0], names[0], values), gradient
+        return _sum_of(plans[0], names[0], values, after), gradient
 
-    return total(values)
+    return total(values, *_latest_call())
 
 
 def apart(function: Callable[[], Any]) -> Any:

@@ -17,7 +17,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, limits, normalization, steps, sync
+from . import checks, feeding, files, gather, limits, steps, sync
 
 
 @contextlib.contextmanager
@@ -44,12 +44,24 @@ def _start(model: Any, call: str, feeds: list[feeding.Feed], arguments: dict[str
     if any(feed.runs_python for feed in feeds):
         sync.agree_on_generators()
     batches = [feed.batches(positions=call == "predict") for feed in feeds]
-    if model.jit_compile and not all(feed.distributed for feed in feeds):
-        _log.warn_once("jit_compile=True is switched off: not possible with data of each rank's own")
-        model.jit_compile = False
-        model.train_function = model.test_function = None
     _equalize(model, batches[0].element_spec)
     return batches
+
+
+@contextlib.contextmanager
+def _without_xla_if_need_be(model: Any, feeds: list[feeding.Feed]) -> Iterator[None]:
+    """Makes uncompiled steps for a call with data of each rank's own, of which no step knows whether it is the last."""
+    if not model.jit_compile or all(feed.distributed for feed in feeds):
+        yield
+        return
+    _log.warn_once("jit_compile=True is switched off for data of each rank's own")
+    model.jit_compile = False
+    model.train_function = model.test_function = None
+    try:
+        yield
+    finally:
+        model.jit_compile = True
+        model.train_function = model.test_function = None
 
 
 def start(model: Any, lines: list[str], spec: Any) -> None:
@@ -108,11 +120,8 @@ def _train_without_xla_if_need_be(model: Any) -> None:
         return
     layers = model._flatten_layers()
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
-    synchronized = [layer.name for layer in normalization.synchronized(model)]
     if sparse:
         reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)"
-    elif synchronized:  # XLA runs blocking calls in an order of its own, which may differ between ranks
-        reason = f"the exchanges of {', '.join(synchronized)} (BatchNormalization with synchronized=True)"
     elif not backend.can_compile():
         reason = "this version of TensorFlow"
     else:
@@ -152,11 +161,11 @@ def fit(
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
     options_alike = {name: options[name] for name in shown} | checks.settings()
     batches = _start(model, "fit", feeds, options_alike)
-    _train_without_xla_if_need_be(model)
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
     limits.say(model)
-    with files.by_master(model):
+    with _without_xla_if_need_be(model, feeds), files.by_master(model):
+        _train_without_xla_if_need_be(model)
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)
     # What the master's callbacks wrote is there when any rank goes on.
     _runtime.context().barrier()
@@ -171,7 +180,7 @@ def evaluate(
     feed = feeding.feed("evaluation data", model, x, y, steps=steps, **data)
     (batches,) = _start(model, "evaluate", [feed], {"steps": steps})
     callbacks = callback_rules.arrange(model, callbacks)
-    with files.by_master(model):
+    with _without_xla_if_need_be(model, [feed]), files.by_master(model):
         return model.evaluate(
             batches, verbose=_verbose(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
         )

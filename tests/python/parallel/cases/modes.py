@@ -88,3 +88,21 @@ def compiled_by_xla_with_a_sum_within_the_step(wrap: Wrap) -> Any:
     labels = np.repeat(y[:, None], 4, axis=1)
     history = model.fit(one_hot, labels, batch_size=8, epochs=2, verbose=0)
     return {"weights": model.get_weights(), "history": dict(history.history)}
+
+
+@case
+def compiled_by_xla_with_several_sums_within_the_step(wrap: Wrap) -> Any:
+    """Masked losses and synchronized layers: exchanges of which none depends on another."""
+    x, y = data()
+    inputs = keras.Input((x.shape[1],))
+    branches = []
+    for name in ("a", "b"):
+        hidden = keras.layers.Dense(6)(inputs)
+        hidden = keras.layers.BatchNormalization(synchronized=True)(hidden)
+        branches.append(keras.layers.Dense(3, name=name)(hidden))
+    model = wrap(keras.Model(inputs, {"a": branches[0], "b": branches[1]}))
+    crossentropy = keras.losses.SparseCategoricalCrossentropy
+    loss = {name: crossentropy(from_logits=True, ignore_class=i) for i, name in enumerate("ab")}
+    model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
+    history = model.fit(x, {"a": y, "b": y}, batch_size=9, epochs=2, verbose=0)
+    return {"weights": model.get_weights(), "history": dict(history.history)}

@@ -120,7 +120,6 @@ def synchronized_then_frozen(wrap: Wrap) -> Any:
 
 @case
 def synchronized_compiled_by_xla(wrap: Wrap) -> Any:
-    """Trains without XLA, whose blocking calls have no order; evaluates with it."""
     return fitted(wrap, net(), jit_compile=True)
 
 
