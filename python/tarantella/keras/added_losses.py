@@ -26,9 +26,18 @@ _seen: contextvars.ContextVar[dict[Any, Any] | None] = contextvars.ContextVar("t
 
 
 def install(model: Any) -> None:
-    """Hooks `add_loss` of a model's layers. Idempotent."""
+    """Hooks `add_loss` and the regularizers of a model's layers. Idempotent."""
     for layer in model._flatten_layers():
         hooks.hook(layer, "add_loss", functools.partial(_add_loss, layer))
+        hooks.hook(layer, "_get_regularization_losses", _regularizers)
+
+
+def _regularizers(original: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    def regularization_losses() -> list[Any]:
+        step = hooks.current()
+        return original() if step is None else [step.weighed(each) for each in original()]
+
+    return regularization_losses
 
 
 def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -51,10 +60,7 @@ def _scaled(step: hooks.Step, layer: Any, loss: Any) -> Any:
         _try_out(step)
     if number not in _sums[layer]:
         _decide(layer, number, probe.UNKNOWN)
-    if not _sums[layer][number]:
-        return loss
-    loss = loss if keras.backend.is_float_dtype(loss.dtype) else ops.cast(loss, keras.config.floatx())
-    return loss * step.factor(1.0, loss.dtype)
+    return step.weighed(loss, 1.0 if _sums[layer][number] else None)
 
 
 def _try_out(step: hooks.Step) -> None:

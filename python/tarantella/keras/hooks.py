@@ -9,6 +9,9 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+from keras import ops
+
 from .._backend import tensorflow as backend
 from ..data.shares import MicroBatch, PaddedMicroBatch
 
@@ -16,7 +19,7 @@ from ..data.shares import MicroBatch, PaddedMicroBatch
 class Step:
     """One step on one micro batch, alive while it is traced (or run, eagerly).
 
-    Every loss weighs by this rank's part of the rows; what needs another share gets a `factor` on top.
+    The whole loss is multiplied by one `weight`; terms that need another share of their own are `weighed` before.
     """
 
     def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch) -> None:
@@ -25,17 +28,30 @@ class Step:
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.inputs = batch.data[0] if isinstance(batch.data, tuple) else batch.data
+        self.is_sum = declared(model) == "sum"
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
         self.applied = False
         self._numbers: collections.Counter[int] = collections.Counter()
 
     def share(self, dtype: Any) -> Any:
-        """This rank's part of the rows of the global batch. Gradients of losses so scaled are summed."""
+        """This rank's part of the rows of the global batch."""
         return backend.ratio(self.rows, self.global_rows, dtype)
 
-    def factor(self, share: Any, dtype: Any) -> Any:
-        """What turns the share by rows into another one; 0 where this rank has no rows."""
-        return backend.ratio(share, self.share("float64"), dtype)
+    def weight(self, dtype: Any) -> Any:
+        """That of the whole loss, before gradients are summed: the share, or 1 where the user declares it a sum."""
+        return ops.ones((), dtype) if self.is_sum else self.share(dtype)
+
+    def weighed(self, loss: Any, share: Any = None) -> Any:
+        """A term which the weight of the whole turns into `share` times itself, or into the share by rows."""
+        if share is None and not self.is_sum:
+            return loss
+        share = self.share("float64") if share is None else share
+        dtype = loss.dtype if keras.backend.is_float_dtype(loss.dtype) else keras.config.floatx()
+        return ops.cast(loss, dtype) * backend.ratio(share, self.weight("float64"), dtype)
+
+    def as_mean(self, value: Any) -> Any:
+        """A sum over this rank's rows as what, times the share, is that sum again: as a mean over rows is counted."""
+        return value * backend.ratio(1.0, self.share("float64"), value.dtype)
 
     def own(self, values: Any) -> Any:
         """The values, or zeros where this rank has no rows."""
@@ -45,6 +61,14 @@ class Step:
         """How often this was called for `owner` before: a layer may run several times in a step."""
         self._numbers[id(owner)] += 1
         return self._numbers[id(owner)] - 1
+
+
+def declared(owner: Any) -> str | None:
+    """The `tnt_reduction` that a user gave to a model or metric. Raises ValueError for one that there is not."""
+    reduction: str | None = getattr(owner, "tnt_reduction", None)
+    if reduction not in (None, "mean", "sum"):
+        raise ValueError(f"tnt_reduction of {owner.name!r} must be 'mean' or 'sum' (got {reduction!r})")
+    return reduction
 
 
 _current: contextvars.ContextVar[Step | None] = contextvars.ContextVar("tarantella_step", default=None)

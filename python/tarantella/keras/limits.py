@@ -8,7 +8,7 @@ import keras
 
 from .. import _log
 from .._names import listed
-from . import metrics, normalization
+from . import hooks, metrics, normalization
 
 
 def say(model: Any) -> None:
@@ -20,10 +20,11 @@ def say(model: Any) -> None:
             "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
-    if type(model).compute_loss is not keras.Model.compute_loss:
+    own_loss = [name for name in ("compute_loss", "train_step") if _is_own(model, name)]
+    if own_loss and not hooks.declared(model):
         _log.warn_once(
-            f"{model.name} (own compute_loss): its loss is taken for a mean over rows; a sum would train differently "
-            "from one process, so divide it by the number of rows"
+            f"{model.name} (own {' and '.join(own_loss)}): its loss is taken for a mean over rows, which cannot be "
+            "checked; say so with tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
         )
     own = [
         metric.name
@@ -43,3 +44,7 @@ def say(model: Any) -> None:
         )
     if any(v.name == "seed_generator_state" for v in model.variables):
         _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
+
+
+def _is_own(model: Any, method: str) -> bool:
+    return getattr(type(model), method) is not getattr(keras.Model, method)

@@ -2,6 +2,10 @@
 
 The weight by rows, which every loss gets, is right for a mean over rows. A sum, or a mean over what masks
 and sample weights leave, gets a factor on top; that of a mask or a weight takes one small reduction a step.
+
+What a user's own `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
+`tnt_reduction = "sum"` of the model says that it is a sum; terms from compile, `add_loss` and regularizers stay
+what they are. A `keras.metrics.Mean` that is given such a sum says so in the same way.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops, tree
 
 from .. import _log
@@ -22,6 +27,7 @@ _SUMS = ("sum", "none", None)
 
 def install(model: Any) -> None:
     """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
+    hooks.hook(model, "compute_loss", _compute_loss)
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None:
         return
@@ -36,6 +42,16 @@ def _build(compiled: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return build
+
+
+def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a loss of many numbers, with `reduction="none"` or of one's own: its gradient is that of their sum."""
+
+    def compute_loss(*args: Any, **kwargs: Any) -> Any:
+        loss, step = original(*args, **kwargs), hooks.current()
+        return loss if step is None or len(np.shape(loss)) == 0 else step.weighed(loss, 1.0)
+
+    return compute_loss
 
 
 def _replace(compiled: Any) -> None:
@@ -63,7 +79,8 @@ class Term:
         with _values(self.loss) as values:
             result = self.loss(y_true, y_pred, sample_weight)
         share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
-        return result if share is None else result * step.factor(share, result.dtype)
+        # The sum that an unreduced loss ends in is weighed as a whole, with all outputs in it.
+        return step.weighed(result, share) if len(result.shape) == 0 else result
 
     def _share(self, step: hooks.Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """This rank's share of the loss; None means by rows."""
@@ -142,8 +159,11 @@ class _Divisor(keras.losses.Loss):
         return ones
 
 
-def tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of a loss tracker's update: states of all ranks then add up to one process's state."""
+def tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of a loss tracker's update: states of all ranks then add up to one process's state.
+
+    `whole` is the loss of all outputs together.
+    """
 
     def update_state(value: Any, sample_weight: Any = None) -> Any:
         step = hooks.current()
@@ -151,7 +171,10 @@ def tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(value, sample_weight=sample_weight)
         value = ops.convert_to_tensor(value)
         if len(value.shape) > 0:  # an unreduced loss: a sum for the gradient, a mean for the tracker
-            return original(value * step.share(value.dtype), sample_weight=sample_weight)
+            value = value * step.weight(value.dtype) if whole else value
+            return original(value, sample_weight=sample_weight)
+        if step.is_sum:
+            value = step.as_mean(value)
         # Keras leaves the weight out where the batch dimension is unknown: every global batch counts one.
         weight = step.share(value.dtype) if sample_weight is None else sample_weight
         return original(value, sample_weight=weight)

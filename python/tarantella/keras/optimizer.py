@@ -85,7 +85,7 @@ def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any
         if step is None:
             return original(loss)
         step.scaled.add(id(optimizer))
-        return original(loss * step.share(loss.dtype))
+        return original(loss * step.weight(loss.dtype))
 
     return scale_loss
 
@@ -112,5 +112,5 @@ def _weighed(step: hooks.Step, optimizer: Any, grads: list[Any]) -> list[Any]:
     """This rank's part of the gradients of the global batch."""
     step.applied = True
     if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-        grads = [backend.scale(g, step.share) for g in grads]
+        grads = [backend.scale(g, step.weight) for g in grads]
     return grads if step.copied is None else [backend.zero_where(step.copied, g) for g in grads]

@@ -22,7 +22,7 @@ def install(model: Any) -> None:
     trackers = metrics.loss_trackers(model)
     for metric in metrics.single(model):
         if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
-            hooks.hook(metric, "update_state", _scalars_by_share)
+            hooks.hook(metric, "update_state", functools.partial(_scalars_by_share, metric))
         if type(metric) is keras.metrics.MeanMetricWrapper:
             hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
         if type(metric) is keras.metrics.Sum:
@@ -33,13 +33,16 @@ def _is_scalar(values: Any) -> bool:
     return len(np.shape(values)) == 0
 
 
-def _scalars_by_share(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows."""
+def _scalars_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows, but a sum as it is."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         step = hooks.current()
         if step is not None and sample_weight is None and _is_scalar(values):
-            sample_weight = step.share(ops.convert_to_tensor(values).dtype)
+            values = ops.convert_to_tensor(values)
+            sample_weight = step.share(values.dtype)
+            if hooks.declared(metric) == "sum":
+                values = step.as_mean(values)
         return original(values, sample_weight=sample_weight)
 
     return update_state

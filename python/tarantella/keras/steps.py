@@ -31,7 +31,8 @@ def install(model: Any) -> None:
     for part in (metrics, scalars, checks, losses, added_losses, normalization):
         part.install(model)
     for tracker in metrics.loss_trackers(model):
-        hook(tracker, "update_state", losses.tracked_update)
+        whole = tracker is getattr(model, "_loss_tracker", None)
+        hook(tracker, "update_state", functools.partial(losses.tracked_update, whole))
     for each in optimizers.outermost(model):
         optimizers.install(each)
 

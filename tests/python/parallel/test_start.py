@@ -154,9 +154,12 @@ class Keeps(keras.layers.Layer):
         self.mean.assign(keras.ops.mean(x, axis=(0, 1)))
         self.last.assign(keras.ops.cast(1e6 * keras.ops.sum(x), "int32"))
         return x
-model = tnt.Model(keras.Sequential([
+class Own(keras.Sequential):
+    def train_step(self, batch):
+        return super().train_step(batch)
+model = tnt.Model(Own([
     keras.Input((5,)), keras.layers.Embedding(9, 4, mask_zero=True), Keeps(name="keeps"),
-    keras.layers.BatchNormalization(), keras.layers.Dense(3)]))
+    keras.layers.BatchNormalization(), keras.layers.Dense(3)], name="mine"))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(optimizer="sgd", loss=loss, jit_compile=True)
 for _ in range(2):
@@ -171,6 +174,7 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
         "BatchNormalization",
         "jit_compile=True",
         "batch_size=8 is ignored",
+        "mine (own train_step): its loss is taken for a mean over rows",
         "keeps/mean (not trained, but assigned by layers)",
         "keeps/last (assigned by layers, and no floats)",
     ):

@@ -224,6 +224,85 @@ def mixture(wrap: Wrap) -> Any:
     return results(model, history, inputs, targets, sample_weight=importance)
 
 
+@case
+def unreduced_beside_others(wrap: Wrap) -> Any:
+    """Keras adds the numbers of the others to every row's, and takes the gradient of the rows' sum."""
+    x, _ = data()
+    inputs = keras.Input((FEATURES,))
+    hidden = keras.layers.Dense(6, activation="tanh")(inputs)
+    losses = {
+        "rows": keras.losses.MeanSquaredError(reduction="none"),
+        "mean": "mse",
+        "total": keras.losses.MeanAbsoluteError(reduction="sum"),
+        "weighted": keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"),
+    }
+    model = wrap(keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(hidden) for name in losses}))
+    weights = {"rows": 1.0, "mean": 0.5, "total": 0.02, "weighted": 0.2}
+    model.compile(keras.optimizers.SGD(0.02), losses, loss_weights=weights)
+    targets = {name: x[:, i : i + 1] for i, name in enumerate(losses)}
+    importance = {name: np.linspace(0.1, 2, SAMPLES) for name in losses}
+    history = model.fit(x, targets, sample_weight=importance, batch_size=9, epochs=2, verbose=0)
+    return results(model, history, x, targets, sample_weight=importance)
+
+
+class Declared(keras.Model):
+    """A loss of one's own that is a sum, beside a compiled mean, an added mean and a regularizer."""
+
+    tnt_reduction = "sum"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = keras.layers.Dense(6, activation="tanh", kernel_regularizer="l2")
+        self.adds = Adds(lambda x: ops.mean(ops.square(x)))
+        self.out = keras.layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        return self.out(self.adds(self.hidden(x)))
+
+
+class SumOfLosses(Declared):
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(x, y, y_pred) + 0.1 * ops.sum(ops.abs(y - y_pred))
+
+
+@case
+def own_sum_of_losses(wrap: Wrap) -> Any:
+    x, _ = data()
+    model = wrap(SumOfLosses())
+    model.compile(keras.optimizers.SGD(0.02), "mse", metrics=["mae"])
+    history = model.fit(x, x[:, :2], batch_size=6, epochs=2, verbose=0)
+    return results(model, history, x, x[:, :2])
+
+
+class SumInStep(Declared):
+    def __init__(self) -> None:
+        super().__init__()
+        self.total, self.mean = keras.metrics.Mean(name="total"), keras.metrics.Mean(name="mean")
+        self.total.tnt_reduction = "sum"
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            errors = ops.abs(y - self(x, training=True))
+            loss = ops.sum(errors) + sum(self.losses)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self.total.update_state(loss)
+        self.mean.update_state(ops.mean(errors))
+        return {metric.name: metric.result() for metric in self.metrics}
+
+    @property
+    def metrics(self) -> Any:
+        return [self.total, self.mean]
+
+
+@case
+def own_step_that_sums(wrap: Wrap) -> Any:
+    x, _ = data()
+    model = wrap(SumInStep())
+    model.compile(keras.optimizers.SGD(0.02))
+    return trained(model, model.fit(x, x[:, :2], batch_size=6, epochs=2, verbose=0))
+
+
 class OwnStep(keras.Model):
     """Keras's guide: a train_step of one's own around compute_loss, and a term of its own."""
 
