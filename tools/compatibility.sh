@@ -22,8 +22,8 @@ declare -A ROWS=(
 # runs all of them under the newest.
 CASES=(
   training-{sgd_uneven_batch,sgd_shuffled,adam_float32,validation_data,class_weight,clipped_accumulated_averaged}
-  training-{built_by_the_data,own_train_step,eager,fit_twice_and_recompiled}
-  losses-{masked_and_summed,added_sum} metrics-{metrics_of_yes_or_no,own_metrics_that_do_not_add_up}
+  training-{built_by_the_data,own_train_step,eager,fit_twice_and_recompiled,metrics_of_many_kinds}
+  losses-{masked_and_summed,added_sum} metrics-own_metrics_that_do_not_add_up
   sparse-embedding_adam modes-{compiled_by_xla,compiled_by_xla_several_steps_per_execution}
   normalization-synchronized inputs-{generator,py_dataset} inputs_on_batch-train_on_batches
   callbacks-files_of_every_epoch models-saved_loaded_and_gone_on
