@@ -104,7 +104,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Changes while `rank` runs.
   uint32_t heartbeat(int rank) const { return seat(rank).heartbeat.load(std::memory_order_relaxed); }
 
-  /// Rings the bell of every other rank: something changed that its progress thread should see.
+  /// Rings the bell of a rank: something changed that its progress thread should see.
+  void ring(int rank);
   void ring_others();
   /// Rings this rank's own bell.
   void ring_own() { ring(rank()); }
@@ -135,7 +136,6 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
         transport::Region control);
   Seat& seat(int rank) const { return seats_[rank]; }
-  void ring(int rank);
   bool spin(const Word& word, uint32_t target) const;
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);
 

@@ -14,8 +14,9 @@ namespace tarantella::engine {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kRows = 3;  // of words, a rank: one for each stage, and one for looking()
 
-/// Words of one rank and stage, in whole cache lines: only that rank writes there.
+/// Words of one row, in whole cache lines: only one rank writes there.
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
 
 size_t area_bytes(const Layout& layout) { return round_up(layout.bytes, kPage); }
@@ -27,8 +28,8 @@ bool is_one_tensors(const Bucket& bucket) { return bucket.tensors.size() == 1; }
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
 
-size_t posts_bytes(const Layout& layout, int size) {
-  return 2 * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
+size_t rows_bytes(const Layout& layout, int size) {
+  return kRows * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
   }
   Layout layout = make_layout(tensors, threshold);
   const size_t bytes =
-      area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + posts_bytes(layout, group.size());
+      area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + rows_bytes(layout, group.size());
   auto region = group.map(bytes, name);
   if (!region.ok()) return region.status();
   return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));
@@ -77,10 +78,9 @@ std::byte* Plan::input(int rank) const {
 
 std::byte* Plan::result() const { return input(group_.size()); }
 
-transport::Word& Plan::posted(Stage stage, int rank, size_t bucket) const {
+transport::Word* Plan::row(int rank, size_t number) const {
   auto* words = reinterpret_cast<transport::Word*>(input(group_.size() + 1));
-  const size_t row = 2 * static_cast<size_t>(rank) + static_cast<size_t>(stage);
-  return words[row * row_words(buckets_.size()) + bucket];
+  return words + (kRows * static_cast<size_t>(rank) + number) * row_words(buckets_.size());
 }
 
 Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
@@ -106,11 +106,14 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   trace_.add(Event::kSubmit, index);
   state.data = static_cast<const std::byte*>(data);
-  for (size_t b = place.first_bucket; b < place.last_bucket; ++b) {
+  // From its end, which whoever computed it has just written and the caches still have.
+  looking(group_.rank()).fetch_add(1, std::memory_order_seq_cst);
+  for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     copy_in(place, b, state.data);
     count_in(b);
   }
-  copy_in(place, place.last_bucket, state.data);
+  looking(group_.rank()).fetch_sub(1, std::memory_order_seq_cst);
+  copy_in(place, place.first_bucket, state.data);
   Status failed;
   {
     // from here on this call reads nothing of the caller's data, so a failure may call back at any time
@@ -124,7 +127,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     return failed;
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-  count_in(place.last_bucket);
+  count_in(place.first_bucket);
   return {};
 }
 
@@ -195,14 +198,19 @@ void Plan::count_in(size_t b) {
 
 int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
   for (int rank = 0; rank < group_.size(); ++rank) {
-    if (posted(stage, rank, bucket).load(std::memory_order_acquire) != step) return rank;
+    if (posted(stage, rank, bucket).load(std::memory_order_seq_cst) != step) return rank;
   }
   return -1;
 }
 
 void Plan::post(Stage stage, size_t bucket, uint32_t step) {
-  posted(stage, group_.rank(), bucket).store(step, std::memory_order_release);
-  group_.ring_others();
+  posted(stage, group_.rank(), bucket).store(step, std::memory_order_seq_cst);
+  // Nobody can do anything before all are there, and the last one sees that they are.
+  if (first_behind(stage, bucket, step) >= 0) return;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const bool looks = looking(rank).load(std::memory_order_seq_cst) != 0;
+    if (rank != group_.rank() && !looks) group_.ring(rank);
+  }
 }
 
 void Plan::advance() {

@@ -92,7 +92,13 @@ class Plan {
   Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
        transport::Region region);
 
-  transport::Word& posted(Stage stage, int rank, size_t bucket) const;
+  /// One of the rows of words, a word a bucket, that `rank` writes and all read.
+  transport::Word* row(int rank, size_t number) const;
+  transport::Word& posted(Stage stage, int rank, size_t bucket) const {
+    return row(rank, static_cast<size_t>(stage))[bucket];
+  }
+  /// How many threads of `rank` are handing in a tensor of several buckets, and so look at the plan again and again.
+  transport::Word& looking(int rank) const { return *row(rank, 2); }
   std::byte* input(int rank) const;
   std::byte* result() const;
   /// What this rank sums of a bucket: bytes from the start of an area.
