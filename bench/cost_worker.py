@@ -73,8 +73,8 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
     from tarantella.keras import checks, metrics
 
     combine = Timer(metrics, "_combine")
-    compare = Timer(checks.WeightsAgree, "_compare")
-    count = Timer(checks.WeightsAgree, "on_train_batch_begin")
+    compare = Timer(checks, "_next_rhythm")
+    count = Timer(checks, "before_step")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])
     return {
@@ -83,7 +83,7 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
         "combine": combine.seconds,
         "count": statistics.median(count.seconds),
         "compare": compare.seconds,
-        "interval": compare.results,
+        "interval": [rhythm.interval for rhythm in compare.results],
     }
 
 

@@ -20,7 +20,7 @@ from . import sync
 # Steps between two comparisons of weights: TNT_WEIGHT_CHECK_STEPS overrides it, 0 leaves the ends of epochs.
 AUTOMATIC = -1
 _FIRST = 32  # before the first one, which measures
-_SHARE = 0.001  # of the time that comparisons may take
+_SHARE = 0.0005  # of the time that comparisons may take; to count steps may take as much again in a small network
 
 # By model: the sum of the fingerprints of the global batches since the last comparison.
 _read: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -90,13 +90,17 @@ def before_step(model: Any) -> None:
     (fixed,) = settings().values()
     rhythm = _rhythms[model]
     if fixed != 0 and rhythm.steps >= (rhythm.interval if fixed == AUTOMATIC else fixed):
-        begin = time.perf_counter()
-        checksum = backend.checksum(model.trainable_variables)
-        now = time.perf_counter()
-        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
-        proposal = interval(2 * (now - begin), (begin - rhythm.since) / rhythm.steps)
-        _rhythms[model] = rhythm = Rhythm(_compare(model, checksum, proposal))
+        rhythm = _rhythms[model] = _next_rhythm(model, rhythm)
     rhythm.steps += 1
+
+
+def _next_rhythm(model: Any, rhythm: Rhythm) -> Rhythm:
+    """Compares the weights. Collective."""
+    begin = time.perf_counter()
+    checksum = backend.checksum(model.trainable_variables)
+    # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+    cost = 2 * (time.perf_counter() - begin)
+    return Rhythm(_compare(model, checksum, interval(cost, (begin - rhythm.since) / rhythm.steps)))
 
 
 class Rhythm:

@@ -73,7 +73,7 @@ def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any)
 
     def checksum(variables: Any) -> int:
         nonlocal now
-        now += 0.0022
+        now += 0.0012
         return 0
 
     def compare(model: Any, checksum: int, proposal: int) -> int:
