@@ -24,7 +24,7 @@ def fitted(wrap: Wrap, x: Any, **fit: Any) -> Any:
 
 
 class Batches(keras.utils.PyDataset):
-    """As in Keras's guide: it shuffles itself after every epoch."""
+    """As in Keras's guide: it shuffles itself after every epoch; without end it would do so amid what is read ahead."""
 
     def __init__(self, samples: int = 37, batch: int = 8, length: Any = True, **options: Any) -> None:
         super().__init__(**options)
@@ -46,7 +46,8 @@ class Batches(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         self.ended += 1
-        np.random.default_rng(self.ended).shuffle(self.order)
+        if self.length:
+            np.random.default_rng(self.ended).shuffle(self.order)
 
 
 @case
