@@ -33,7 +33,7 @@ def install(model: Any) -> None:
     """Prepares a model's steps to note what they read. Idempotent."""
     if model not in _read:
         _read[model] = backend.counter()
-        _rhythms[model] = Rhythm(_FIRST)
+        _rhythms[model] = Rhythm(model)
 
 
 def note(model: Any, fingerprint: Any) -> None:
@@ -82,41 +82,64 @@ def settings() -> dict[str, int]:
     return {"TNT_WEIGHT_CHECK_STEPS": integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)}
 
 
-def before_step(model: Any) -> None:
-    """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective.
-
-    Steps count from one epoch, and one call, to the next. The master measures and says when the next comparison is.
-    """
+def start(model: Any) -> None:
+    """To be called before the first of some steps, where ranks have the same settings."""
+    forget(model)
     (fixed,) = settings().values()
-    rhythm = _rhythms[model]
-    if fixed != 0 and rhythm.steps >= (rhythm.interval if fixed == AUTOMATIC else fixed):
-        rhythm = _rhythms[model] = _next_rhythm(model, rhythm)
-    rhythm.steps += 1
+    _rhythms[model].follow(fixed)
 
 
-def _next_rhythm(model: Any, rhythm: Rhythm) -> Rhythm:
-    """Compares the weights. Collective."""
-    begin = time.perf_counter()
-    checksum = backend.checksum(model.trainable_variables)
-    # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
-    cost = 2 * (time.perf_counter() - begin)
-    return Rhythm(_compare(model, checksum, interval(cost, (begin - rhythm.since) / rhythm.steps)))
+def before_step(model: Any) -> None:
+    """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
+    _rhythms[model].before_step()
 
 
 class Rhythm:
-    """The steps between two comparisons, and how many of them are done."""
+    """When a model's weights are compared: steps count from one epoch, and one call, to the next.
 
-    def __init__(self, interval: int) -> None:
-        self.interval = interval  # unless the user says
-        self.steps = 0  # since the last one
-        self.since = time.perf_counter()
+    The master measures and says when the next comparison is, unless the user does.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = weakref.ref(model)
+        self._fixed = AUTOMATIC
+        self._steps = 0  # since the last comparison
+        self.interval: float = _FIRST
+        self._since = time.perf_counter()
+
+    def follow(self, fixed: int) -> None:
+        """Takes what TNT_WEIGHT_CHECK_STEPS says."""
+        if fixed != self._fixed:
+            self._fixed, self.interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
+
+    def before_step(self) -> None:
+        if self._steps >= self.interval:
+            self._compare()
+        self._steps += 1
+
+    def _compare(self) -> float:
+        """Returns the steps until the next comparison."""
+        begin = time.perf_counter()
+        model = self._model()
+        checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
+        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+        cost = 2 * (time.perf_counter() - begin)
+        proposal = interval(cost, (begin - self._since) / self._steps)
+        agreed = _compare(model, checksum, proposal)
+        if self._fixed == AUTOMATIC:
+            self.interval = agreed
+        self._steps, self._since = 0, time.perf_counter()
+        return self.interval
 
 
 class BeforeSteps(keras.callbacks.Callback):
     """Before, not after them: Keras may run what comes after a batch in another thread."""
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._rhythm = _rhythms[self.model]
+
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        before_step(self.model)
+        self._rhythm.before_step()
 
 
 def interval(cost: float, step: float) -> int:

@@ -77,7 +77,7 @@ def _equalize(model: Any, spec: Any) -> None:
     sync.agree_on_variables(model)
     sync.broadcast(sync.variables(model))
     steps.install(model)
-    checks.forget(model)
+    checks.start(model)
 
 
 def _build(model: Any, spec: Any) -> None:

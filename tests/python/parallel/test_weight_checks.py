@@ -85,6 +85,7 @@ def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any)
     monkeypatch.setattr(checks, "_compare", compare)
     model = type("Model", (), {"trainable_variables": []})()
     checks.install(model)
+    checks.start(model)
     for step in range(50):
         if step < 40:
             epoch = checks.BeforeSteps()
