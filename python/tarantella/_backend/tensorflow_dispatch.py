@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 
@@ -56,8 +57,13 @@ def _none_if_optional(leaf: Any) -> Any:
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
-def dispatch(model: Any, step: Callable[[Any], Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A faster one for Keras's `function` of the model's `step`, or the same where Keras does more than run it."""
-    if model.run_eagerly or model.steps_per_execution != 1 or tf.distribute.has_strategy():
+def dispatch(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A faster one for the `train_function` or `test_function` that Keras made, by `kind`.
+
+    It is the same where Keras does more than run the step, or where the model's class makes its own.
+    """
+    make = f"make_{kind}_function"
+    own = getattr(type(model), make) is not getattr(keras.Model, make)
+    if own or model.run_eagerly or model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1:
         return function
-    return Dispatch(step, bool(model.jit_compile), function)
+    return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), function)

@@ -46,7 +46,7 @@ def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Calla
         original(force)
         made = getattr(model, attribute)
         if made is not before and made is not None:
-            setattr(model, attribute, dispatch(model, getattr(model, f"{kind}_step"), made))
+            setattr(model, attribute, dispatch(model, kind, made))
         return getattr(model, attribute)
 
     return make_function

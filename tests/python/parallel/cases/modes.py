@@ -106,3 +106,40 @@ def compiled_by_xla_with_several_sums_within_the_step(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
     history = model.fit(x, {"a": y, "b": y}, batch_size=9, epochs=2, verbose=0)
     return {"weights": model.get_weights(), "history": dict(history.history)}
+
+
+class Counted(keras.Sequential):
+    """Wraps the function that runs a step, as users do who want to see each one."""
+
+    def make_train_function(self, force: bool = False) -> Any:
+        if self.train_function is not None and not force:
+            return self.train_function
+        super().make_train_function(force)
+        function, self.steps = self.train_function, 0
+
+        def train_function(iterator: Any) -> Any:
+            self.steps += 1
+            return function(iterator)
+
+        self.train_function = train_function
+        return train_function
+
+
+@case
+def own_function_around_a_step(wrap: Wrap) -> Any:
+    model = compiled(wrap(Counted(mlp().layers)))
+    x, y = data()
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    return [results(model, history, x, y), model.steps]
+
+
+@case
+def data_of_other_types_one_after_the_other(wrap: Wrap) -> Any:
+    model, found = compiled(wrap(mlp())), []
+    x, y = data()
+    weights = np.linspace(0.5, 2, len(x))
+    for arrays in ((x, y), (x, y, weights), (x.astype("int32"), y), (x, y)):
+        model.fit(*arrays[:2], sample_weight=arrays[2] if arrays[2:] else None, batch_size=8, verbose=0)
+        found.append(model.evaluate(*arrays[:2], verbose=0))
+        model.fit(pipeline(5, 11), verbose=0)
+    return [found, model.get_weights()]
