@@ -29,7 +29,7 @@ cpp() {
   local -a run=()
   # ThreadSanitizer needs its addresses where kernels with much address randomisation do not leave them.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
-  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300
+  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
 }
 
 step "lint" tools/lint.sh

@@ -88,7 +88,7 @@ class Step {
   Kernel& kernel_;
   const Attributes& attributes_;
   TF_OpKernelContext* const context_;
-  const std::function<void()> done_;
+  std::function<void()> done_;
   std::vector<Part> parts_;
   std::atomic<size_t> left_{parts_.size() + 1};  // one for start()
   std::mutex mutex_;
@@ -178,7 +178,7 @@ void Step::count_down(size_t parts) {
     }
   }
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context_, status.get());
-  done_();
+  api()->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&done_));
 }
 
 TF_Tensor* Step::copied_output(size_t i, TfStatus& status) {

@@ -151,7 +151,8 @@ TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* nam
  * over ranks: TNT_MISMATCH names the first that differs. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
                                  size_t count, size_t fusion_threshold, tnt_plan* plan);
-/* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT. */
+/* Not collective. Tensors of the plan under way on this rank end with TNT_INVALID_ARGUMENT, some perhaps just after
+ * this returns: their data must stay until their `done` is called. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
 /* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its context. With

@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 
 
 def of_all_ranks(context: Any, array: NDArray[Any], name: str) -> NDArray[Any]:
-    """The rows of an array of one dimension or more, in rank order. Collective; first dimensions may differ."""
+    """The rows of an array of one dimension or more, in rank order. Collective; first dimensions may differ.
+
+    Raises MismatchError where rows differ in dtype or shape.
+    """
+    name = f"{name}, rows of {array.dtype.name} {list(array.shape[1:])}"
     width = int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize
     if not width:  # an empty row still has to be counted
         rows = context.allgatherv(np.zeros((len(array), 1), np.uint8), name)

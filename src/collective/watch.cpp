@@ -9,8 +9,8 @@ namespace {
 
 using transport::Wait;
 
-constexpr size_t kLongest =
-    4096;  // ranks in a circle: others change while it is looked at, and that must end
+// Ranks in a circle: others change while it is looked at, and that must end.
+constexpr size_t kLongest = 4096;
 
 bool same(const Wait& a, const Wait& b) {
   return a.rank == b.rank && a.gradients == b.gradients && a.began == b.began;
@@ -37,8 +37,11 @@ Watch::Watch(Group& group, WaitFor kind, bool callers, std::string what)
       next_warning_(since_ + group.options().warn_every) {}
 
 Watch::~Watch() {
-  shown_.newest.store({});
-  if (callers_wait_ != nullptr) callers_wait_->store({});
+  // another thread may have shown its own meanwhile
+  Wait mine = wait_;
+  shown_.newest.compare_exchange_strong(mine, {});
+  mine = wait_;
+  if (callers_wait_ != nullptr) callers_wait_->compare_exchange_strong(mine, {});
 }
 
 Status Watch::check(int rank) {

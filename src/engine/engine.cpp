@@ -97,6 +97,7 @@ std::vector<std::shared_ptr<Plan>> Engine::plans() {
 void Engine::run() {
   std::optional<collective::Watch> watch;
   int watched = -1;
+  std::optional<uint32_t> spun;  // the bell when this last spun: once for each change
   while (!stopping_.load()) {
     const uint32_t seen = group_->bell();
     group_->beat();
@@ -119,9 +120,12 @@ void Engine::run() {
       group_->sleep_until_rung(seen, kIdle);
       continue;
     }
-    if (waiting->all_submitted() && group_->own_cores()) spin_until_rung(*group_, seen);
+    if (waiting->all_submitted() && group_->own_cores() && spun != seen) {
+      spin_until_rung(*group_, seen);
+      spun = seen;
+    }
     group_->sleep_until_rung(seen, collective::Group::kSlice);
-    if (group_->bell() != seen || awaited != watched) {
+    if (group_->bell() != seen || awaited != watched || waiting->awaited_rank() != awaited) {
       watch.reset();
       watched = awaited;
       continue;

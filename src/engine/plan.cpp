@@ -96,23 +96,21 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
                  "; compile the model again after changing it")};
   }
   TensorState& state = states_[index];
+  TNT_RETURN_IF_ERROR(failure());  // which leaves tensors busy
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
                                          " was handed in twice in one step; is an optimizer applied twice?")};
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return failure_;
-  }
   trace_.add(Event::kSubmit, index);
   state.data = static_cast<const std::byte*>(data);
   // From its end, which whoever computed it has just written and the caches still have.
-  looking(group_.rank()).fetch_add(1, std::memory_order_seq_cst);
+  const bool looks = place.first_bucket != place.last_bucket;  // and after each of them
+  if (looks) looking(group_.rank()).fetch_add(1, std::memory_order_seq_cst);
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     copy_in(place, b, state.data);
     count_in(b);
   }
-  looking(group_.rank()).fetch_sub(1, std::memory_order_seq_cst);
+  if (looks) looking(group_.rank()).fetch_sub(1, std::memory_order_seq_cst);
   copy_in(place, place.first_bucket, state.data);
   Status failed;
   {

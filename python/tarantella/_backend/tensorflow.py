@@ -127,7 +127,9 @@ def _sums(plan: Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tenso
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
-        sums = operation([gradients[i] for i in places], anchor, plan=plan.number, tensors=places, borrow=borrow)
+        # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
+        lend = borrow and not eager
+        sums = operation([gradients[i] for i in places], anchor, plan=plan.number, tensors=places, borrow=lend)
         for i, each in zip(places, sums, strict=True):
             summed[i] = each
     return summed

@@ -16,6 +16,9 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+# Types of iterators that get a graph of their own; Keras's function finds one for all others.
+_MOST = 2
+
 
 class Dispatch:
     """In the place of a `train_function` or `test_function` of Keras that runs one step a call."""
@@ -27,20 +30,22 @@ class Dispatch:
         )
         self._otherwise = otherwise
         self._traced: dict[Any, Any] = {}  # by type of iterator
-        self._bound: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()  # by iterator
+        self._bound: weakref.WeakKeyDictionary[Any, Callable[[], Any] | None] = weakref.WeakKeyDictionary()  # by iterator
 
     def __call__(self, iterator: Any) -> Any:
         """The logs of the next step. Raises tf.errors.OutOfRangeError where the data end."""
         if not isinstance(iterator, tf.data.Iterator):
             return self._otherwise(iterator)
-        run = self._bound.get(iterator)
-        if run is None:
-            run = self._bound[iterator] = self._bind(iterator)
-        return run()
+        if iterator not in self._bound:
+            self._bound[iterator] = self._bind(iterator)
+        run = self._bound[iterator]
+        return self._otherwise(iterator) if run is None else run()
 
-    def _bind(self, iterator: Any) -> Callable[[], Any]:
+    def _bind(self, iterator: Any) -> Callable[[], Any] | None:
         spec = tf.type_spec_from_value(iterator)
         if spec not in self._traced:
+            if len(self._traced) == _MOST:
+                return None
             self._traced[spec] = tf.function(self._next(spec), autograph=False)
         (handle,) = tf.nest.flatten(iterator, expand_composites=True)
         return functools.partial(self._traced[spec], handle)

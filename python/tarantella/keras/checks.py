@@ -89,6 +89,11 @@ def start(model: Any) -> None:
     _rhythms[model].follow(fixed)
 
 
+def rhythm(model: Any) -> Rhythm | None:
+    """That of a model that has been fitted, evaluated or the like."""
+    return _rhythms.get(model)
+
+
 def before_step(model: Any) -> None:
     """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
     _rhythms[model].before_step()
@@ -106,6 +111,7 @@ class Rhythm:
         self._steps = 0  # since the last comparison
         self.interval: float = _FIRST
         self._since = time.perf_counter()
+        self.apart = False  # whether steps have run since the ranks brought together what their layers keep
 
     def follow(self, fixed: int) -> None:
         """Takes what TNT_WEIGHT_CHECK_STEPS says."""
@@ -116,6 +122,7 @@ class Rhythm:
         if self._steps >= self.interval:
             self._compare()
         self._steps += 1
+        self.apart = True
 
     def _compare(self) -> float:
         """Returns the steps until the next comparison."""

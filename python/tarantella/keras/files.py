@@ -31,7 +31,9 @@ def by_master(model: Any) -> Iterator[None]:
         for each in model._flatten_layers():
             if isinstance(each, keras.Model):
                 for method in (*SUFFIXES, "export"):
-                    hooked.enter_context(hooks.hooking(each, method, functools.partial(_left_to_master, method)))
+                    keras_own = getattr(type(each), method) is getattr(keras.Model, method)
+                    make = functools.partial(_left_to_master, method if keras_own else None)
+                    hooked.enter_context(hooks.hooking(each, method, make))
         yield
 
 
@@ -45,8 +47,9 @@ def by_every_rank() -> Iterator[None]:
         _everywhere.reset(token)
 
 
-def _left_to_master(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    whole = _whole(method, original)
+def _left_to_master(method: str | None, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of a method of Keras; None for one of the user's own, which may take anything and write anything."""
+    whole = original if method is None else _whole(method, original)
 
     def save(*args: Any, **options: Any) -> Any:
         return whole(*args, **options) if _everywhere.get() or _runtime.is_master_rank() else None

@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 from .. import _runtime
 from ..data import arrays
 from ..data.shares import PredictBatch, micro_batch, share
-from . import checks, gather, metrics, session
+from . import checks, gather, metrics, session, statistics
 
 # In earlier Keras 3 the metrics run on from batch to batch, and from what fit and evaluate left.
 _RESETS = "reset_metrics" in inspect.unwrap(keras.Model.train_on_batch).__code__.co_names
@@ -44,6 +44,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
     """Distributed `keras.Model.test_on_batch`."""
     session.check_compiled(model, "test_on_batch")
     batch = _micro_batch(model, (x, y, sample_weight))
+    statistics.average_if_apart(model)
     model.make_test_function()
     return _run(model, model.test_function, batch, return_dict)
 
@@ -51,6 +52,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
 def predict(model: Any, x: Any) -> Any:
     """Distributed `keras.Model.predict_on_batch`."""
     batch = _micro_batch(model, (x,), positions=True)
+    statistics.average_if_apart(model)
     model.make_predict_function()
     outputs, positions = model.predict_function([batch])
     return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)

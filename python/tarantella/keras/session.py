@@ -17,7 +17,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, limits, steps, sync
+from . import checks, feeding, files, gather, limits, statistics, steps, sync
 
 
 @contextlib.contextmanager
@@ -55,13 +55,14 @@ def _without_xla_if_need_be(model: Any, feeds: list[feeding.Feed]) -> Iterator[N
         yield
         return
     _log.warn_once("jit_compile=True is switched off for data of each rank's own")
+    functions = model.train_function, model.test_function  # which a call around this one may be running
     model.jit_compile = False
     model.train_function = model.test_function = None
     try:
         yield
     finally:
         model.jit_compile = True
-        model.train_function = model.test_function = None
+        model.train_function, model.test_function = functions
 
 
 def start(model: Any, lines: list[str], spec: Any) -> None:
@@ -75,6 +76,7 @@ def start(model: Any, lines: list[str], spec: Any) -> None:
 def _equalize(model: Any, spec: Any) -> None:
     _build(model, spec)
     sync.agree_on_variables(model)
+    statistics.average_if_apart(model)
     sync.broadcast(sync.variables(model))
     steps.install(model)
     checks.start(model)

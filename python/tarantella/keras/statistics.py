@@ -1,4 +1,4 @@
-"""What layers keep of the rows that they have seen: brought together at the ends of epochs, where the ranks meet.
+"""What layers keep of the rows that they have seen: brought together where the ranks meet and it may be read.
 
 That of BatchNormalization, its moving statistics, and whatever a user's own layers assign: a running mean, a codebook.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from .._names import listed
-from . import flat, normalization
+from . import checks, flat, normalization
 
 
 def average(model: Any) -> None:
@@ -21,6 +21,9 @@ def average(model: Any) -> None:
 
     Others that have drifted apart stay as they are; states of random generators are meant to differ.
     """
+    rhythm = checks.rhythm(model)
+    if rhythm is not None:
+        rhythm.apart = False
     weights = model.non_trainable_weights
     if not weights:
         return
@@ -38,13 +41,20 @@ def average(model: Any) -> None:
         variable.assign(value.astype(np.asarray(variable).dtype))
 
 
+def average_if_apart(model: Any) -> None:
+    """As `average`, where the model has been trained since the last time. Collective."""
+    rhythm = checks.rhythm(model)
+    if rhythm is not None and rhythm.apart:
+        average(model)
+
+
 def _say(model: Any, floats: list[Any], others: list[Any]) -> None:
     known = {id(v) for layer in normalization.layers(model) for v in layer.weights}
     own = [v.path for v in floats if id(v) not in known]
     if own:
         _log.warn_once(
             f"{listed(own)} (not trained, but assigned by layers): each rank's come from its own rows, so they differ "
-            "from one process's; the ranks' mean is taken after every epoch"
+            "from one process's; the ranks' mean is taken after every epoch and before evaluations"
         )
     if others:
         _log.warn_once(

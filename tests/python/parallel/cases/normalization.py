@@ -143,3 +143,40 @@ def running_mean_of_a_layer(wrap: Wrap) -> Any:
     layers = [keras.Input((FEATURES,)), RunningMean(), keras.layers.Dense(CLASSES)]
     model = compiled(wrap(keras.Sequential(layers)))
     return results(model, model.fit(x, y, batch_size=12, epochs=2, verbose=0, validation_data=data(10)), x, y)
+
+
+@case
+def local_statistics_are_alike_however_they_are_read(wrap: Wrap) -> Any:
+    """Each rank normalizes its own rows: no process alone does so, but four ways to train must agree."""
+    x, y = data(32)
+
+    def trained_by(train: Any) -> Any:
+        last = keras.layers.Dense(CLASSES, kernel_initializer=keras.initializers.RandomNormal(seed=1))
+        layers = [keras.Input((FEATURES,)), keras.layers.BatchNormalization(), last]
+        model = compiled(wrap(keras.Sequential(layers)))
+        train(model)
+        return [model.evaluate(x, y, batch_size=8, verbose=0), model.get_weights()]
+
+    def fit(model: Any, *callbacks: Any) -> None:
+        model.fit(x, y, batch_size=8, shuffle=False, callbacks=list(callbacks), verbose=0)
+
+    def evaluated_amid(model: Any) -> None:
+        evaluate = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: model.evaluate(x[:9], y[:9], batch_size=4, verbose=0)
+        )
+        fit(model, evaluate)
+
+    def batch_by_batch(model: Any) -> None:
+        for start in range(0, 32, 8):
+            model.train_on_batch(x[start : start + 8], y[start : start + 8])
+
+    def batch_by_batch_and_tested(model: Any) -> None:
+        for start in range(0, 32, 8):
+            model.train_on_batch(x[start : start + 8], y[start : start + 8])
+            model.test_on_batch(x[:9], y[:9])
+
+    first = np.concatenate([np.ravel(each) for each in keras.tree.flatten(trained_by(fit))])
+    for train in (evaluated_amid, batch_by_batch, batch_by_batch_and_tested):
+        other = np.concatenate([np.ravel(each) for each in keras.tree.flatten(trained_by(train))])
+        np.testing.assert_allclose(other, first, rtol=1e-9, atol=1e-9, err_msg=train.__name__)
+    return []
