@@ -100,14 +100,15 @@ def training_plot(nets: dict[str, Any]) -> str:
     figure = Figure(figsize=(9, 3.5))
     axes = figure.subplots()
     bars = [
-        (f"{net}\n{name}", row["share"]["median"], row["goal"])
+        (f"{net}\n{name}", row["share"]["median"], row.get("goal"))
         for net, result in nets.items()
         for name, row in result["summary"].items()
         if "share" in row
     ]
     for place, (_, share, goal) in enumerate(bars):
-        axes.bar(place, share, color="#3a7" if share >= goal else "#c75")
-        axes.hlines(goal, place - 0.4, place + 0.4, color="#222")
+        axes.bar(place, share, color="#999" if goal is None else "#3a7" if share >= goal else "#c75")
+        if goal is not None:
+            axes.hlines(goal, place - 0.4, place + 0.4, color="#222")
     axes.set_xticks(range(len(bars)), [label for label, _, _ in bars], fontsize=8)
     axes.axhline(1, color="#888", linestyle=":")
     axes.set(ylabel="share of the ceiling (median)")
@@ -119,7 +120,9 @@ def training(result: dict[str, Any]) -> str:
     for net, measured in result["nets"].items():
         for name, row in measured["summary"].items():
             share, goal = row.get("share"), row.get("goal")
-            text = "" if share is None else verdict(share["median"] >= goal, both(share))
+            text = (
+                "" if share is None else both(share) if goal is None else verdict(share["median"] >= goal, both(share))
+            )
             lines.append([net, html.escape(name), both(row), row.get("ceiling", ""), text, str(goal or "")])
     return f"""<h2>Training</h2>
 <p>Milliseconds a step, minimum / median, the slower process counting. The ceiling of two ranks is two silent processes

@@ -1,8 +1,8 @@
 """One process of bench/train_step.py: trains a network and writes the seconds of each epoch's step as JSON.
 
 As `tarantella` it trains as a rank, or alone where no launcher started it. As `silent` it is a process that talks to
-nobody, on the same rows, through the same input pipeline and settings, as the rank would. As `plain` it is Keras
-without Tarantella, which is not even imported.
+nobody, on the same rows, through the same input pipeline and settings, as the rank would; as `dispatched` it also calls
+its steps as the rank does. As `plain` it is Keras without Tarantella, which is not even imported.
 """
 
 from __future__ import annotations
@@ -63,10 +63,18 @@ def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
     net.model.fit(adapter.MicroBatches(source, dataset, steps), shuffle=False, **fit)
 
 
+def dispatched(net: nets.Net, *arguments: Any, **fit: Any) -> None:
+    from tarantella._backend.tensorflow_dispatch import dispatch
+
+    net.model.make_train_function()
+    net.model.train_function = dispatch(net.model, "train", net.model.train_function)
+    silent(net, *arguments, **fit)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
-    parser.add_argument("mode", choices=["tarantella", "silent", "plain"])
+    parser.add_argument("mode", choices=["tarantella", "silent", "dispatched", "plain"])
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--silent", type=int, nargs=2, metavar=("RANK", "SIZE"), default=(0, 1))
@@ -74,13 +82,14 @@ def main() -> None:
     options = parser.parse_args()
     clock = Clock(options.steps)
     fit = {"epochs": options.epochs, "verbose": 0, "callbacks": [clock]}
-    if options.mode == "silent":  # before TensorFlow makes its threads
+    pinned = options.mode in ("silent", "dispatched")
+    if pinned:  # before TensorFlow makes its threads
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.silent[0]]})
     keras.utils.set_random_seed(1)
     net = nets.NETS[options.net]()
     nets.compile_net(net)
-    if options.mode == "silent":
-        silent(net, options.steps, *options.silent, **fit)
+    if pinned:
+        {"silent": silent, "dispatched": dispatched}[options.mode](net, options.steps, *options.silent, **fit)
     else:
         {"plain": plain, "tarantella": tarantella}[options.mode](net, options.steps, **fit)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(clock.steps), encoding="utf-8")
