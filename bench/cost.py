@@ -7,7 +7,8 @@ Metrics must take less than 1 % of a step of LeNet-5 and the comparison of weigh
 by more than that, so no difference between runs can show it: what Tarantella does for them is timed within the ranks.
 Where ranks meet, the one that comes last counts: the others wait for it, as they would in the next step. For metrics
 that is the exchange at the end of an epoch, spread over its steps, and what hooks add to the operations of a step; for
-weights the comparison, spread over the steps to the next one, and the counting of steps.
+weights the comparison within epochs, spread over the steps to the next one, and the counting of steps. The comparison
+at the end of an epoch is shown beside it: its share depends on how long the user's epochs are.
 
     python bench/cost.py --train lenet5 --rounds 1
 """
@@ -93,6 +94,7 @@ def weights(processes: list[Any]) -> dict[str, float]:
         "us in every step": 1e6 * count,
         "us a comparison": 1e6 * statistics.mean(compare),
         "steps between two": statistics.mean(interval),
+        "us at an epoch's end": 1e6 * statistics.median(last_to_come(processes, "at end")),
     }
 
 

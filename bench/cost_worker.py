@@ -88,6 +88,7 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
     combine = Timer(metrics, "_combine")
     compare = Timer(checks.Rhythm, "_compare")
     count = Timer(checks.Rhythm, "before_step")
+    at_end = Timer(checks, "same_weights")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])
     return {
@@ -97,6 +98,7 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
         "count": max(statistics.median(count.seconds) - own_cost(), 0.0),
         "compare": compare.seconds,
         "interval": compare.results,
+        "at end": at_end.seconds,
     }
 
 

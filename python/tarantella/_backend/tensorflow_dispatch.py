@@ -29,8 +29,9 @@ class Dispatch:
             tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True) if jit_compile else step
         )
         self._otherwise = otherwise
-        self._traced: dict[Any, Any] = {}  # by type of iterator
-        self._bound: weakref.WeakKeyDictionary[Any, Callable[[], Any] | None] = weakref.WeakKeyDictionary()  # by iterator
+        # By type of iterator, and by iterator.
+        self._traced: dict[Any, Any] = {}
+        self._bound: weakref.WeakKeyDictionary[Any, Callable[[], Any] | None] = weakref.WeakKeyDictionary()
 
     def __call__(self, iterator: Any) -> Any:
         """The logs of the next step. Raises tf.errors.OutOfRangeError where the data end."""
