@@ -3,6 +3,7 @@
 # Usage: tools/compatibility.sh [ROW...]     of those below; default: all
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # by its new name and its old: the certificates that this machine trusts
 
 readonly FOLDER="$PWD/build/compatibility"
 readonly UV="$PWD/build/wheel/tools/bin/uv"

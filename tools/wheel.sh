@@ -3,6 +3,7 @@
 # Usage: tools/wheel.sh [VERSION...]     of Python, such as 3.11; 3.12 stands for every later one too. Default: python3's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # by its new name and its old: the certificates that this machine trusts
 
 readonly GLIBC=2.28
 readonly BUILD="$PWD/build/wheel"
