@@ -167,8 +167,7 @@ Status Group::fail(const Status& status) {
     const size_t length = std::min(status.message().size(), failure_->message.size() - 1);
     std::memcpy(failure_->message.data(), status.message().data(), length);
     failure_->state.store(2, std::memory_order_release);
-    ring_others();
-    ring_own();
+    ring_all();
     return status;
   }
   for (int i = 0; i < 1000 && failure_->state.load(std::memory_order_acquire) == 1; ++i) {
@@ -191,10 +190,8 @@ void Group::ring(int rank) {
   if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(rung.bell);
 }
 
-void Group::ring_others() {
-  for (int other = 0; other < size(); ++other) {
-    if (other != rank()) ring(other);
-  }
+void Group::ring_all() {
+  for (int each = 0; each < size(); ++each) ring(each);
 }
 
 uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_seq_cst); }

@@ -106,7 +106,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Rings the bell of a rank: something changed that its progress thread should see.
   void ring(int rank);
-  void ring_others();
+  void ring_all();
   /// Rings this rank's own bell.
   void ring_own() { ring(rank()); }
   uint32_t bell() const;

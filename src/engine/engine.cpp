@@ -35,8 +35,7 @@ Engine::Engine(std::shared_ptr<collective::Group> group, std::unique_ptr<collect
 
 Engine::~Engine() {
   stopping_.store(true);
-  group_->ring_others();
-  group_->ring_own();
+  group_->ring_all();
   progress_.join();
   for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
 }
