@@ -22,33 +22,29 @@ AUTOMATIC = -1
 _FIRST = 32  # before the first one, which measures
 _SHARE = 0.0005  # of the time that comparisons may take; to count steps may take as much again in a small network
 
-# By model: the sum of the fingerprints of the global batches since the last comparison.
-_read: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-# By model: when its weights are compared next.
-_rhythms: weakref.WeakKeyDictionary[Any, Rhythm] = weakref.WeakKeyDictionary()
+# By model: what its ranks have done since they last compared.
+_progress: weakref.WeakKeyDictionary[Any, Progress] = weakref.WeakKeyDictionary()
 
 
 def install(model: Any) -> None:
     """Prepares a model's steps to note what they read. Idempotent."""
-    if model not in _read:
-        _read[model] = backend.counter()
-        _rhythms[model] = Rhythm(model)
+    if model not in _progress:
+        _progress[model] = Progress(model)
 
 
 def note(model: Any, fingerprint: Any) -> None:
     """Adds one global batch, within a step."""
-    _read[model].assign_add(fingerprint)
+    _progress[model].read.assign_add(fingerprint)
 
 
 def forget(model: Any) -> None:
     """Starts anew, before the first step."""
-    _read[model].assign(0)
+    _progress[model].read.assign(0)
 
 
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks unless all have read the same global batches. Collective."""
-    mine = np.array([_read[model].numpy()], np.int64)
+    mine = np.array([_progress[model].read.numpy()], np.int64)
     forget(model)
     everyone = _runtime.context().allgather(mine, "fingerprints of the data").ravel()
     others = np.flatnonzero(everyone != everyone[0])
@@ -77,78 +73,81 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     return int(everyone[0, 1])
 
 
-def settings() -> dict[str, int]:
-    """What ranks must have alike to compare their weights before the same steps."""
-    return {"TNT_WEIGHT_CHECK_STEPS": integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)}
+def settings() -> list[str]:
+    """What ranks must have alike to compare their weights before the same steps: a line each."""
+    return [f"TNT_WEIGHT_CHECK_STEPS={_fixed()}"]
+
+
+def _fixed() -> int:
+    return integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
 
 
 def start(model: Any) -> None:
     """To be called before the first of some steps, where ranks have the same settings."""
     forget(model)
-    (fixed,) = settings().values()
-    _rhythms[model].follow(fixed)
+    _progress[model].follow(_fixed())
 
 
-def rhythm(model: Any) -> Rhythm | None:
+def progress(model: Any) -> Progress | None:
     """That of a model that has been fitted, evaluated or the like."""
-    return _rhythms.get(model)
+    return _progress.get(model)
 
 
 def before_step(model: Any) -> None:
     """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
-    _rhythms[model].before_step()
+    _progress[model].before_step()
 
 
-class Rhythm:
-    """When a model's weights are compared: steps count from one epoch, and one call, to the next.
+class Progress:
+    """What a model has read and trained since its ranks last compared it, and when they compare weights next.
 
-    The master measures and says when the next comparison is, unless the user does.
+    Steps count from one epoch, and one call, to the next. The master measures and says when the next comparison is,
+    unless the user does.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = weakref.ref(model)
-        self._fixed = AUTOMATIC
-        self._steps = 0  # since the last comparison
-        self.interval: float = _FIRST
-        self._since = time.perf_counter()
+        self.read = backend.counter()  # the sum of the fingerprints of the global batches
         self.apart = False  # whether steps have run since the ranks brought together what their layers keep
+        self._fixed = AUTOMATIC
+        self._interval: float = _FIRST
+        self._steps = 0
+        self._since = time.perf_counter()
 
     def follow(self, fixed: int) -> None:
         """Takes what TNT_WEIGHT_CHECK_STEPS says."""
         if fixed != self._fixed:
-            self._fixed, self.interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
+            self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
 
     def before_step(self) -> None:
-        if self._steps >= self.interval:
+        if self._steps >= self._interval:
             self._compare()
         self._steps += 1
         self.apart = True
 
-    def _compare(self) -> float:
-        """Returns the steps until the next comparison."""
+    def _compare(self) -> None:
         begin = time.perf_counter()
         model = self._model()
         checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
         # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
         cost = 2 * (time.perf_counter() - begin)
-        proposal = interval(cost, (begin - self._since) / self._steps)
+        proposal = _steps_between(cost, (begin - self._since) / self._steps)
         agreed = _compare(model, checksum, proposal)
         if self._fixed == AUTOMATIC:
-            self.interval = agreed
+            self._interval = agreed
         self._steps, self._since = 0, time.perf_counter()
-        return self.interval
 
 
 class BeforeSteps(keras.callbacks.Callback):
     """Before, not after them: Keras may run what comes after a batch in another thread."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._rhythm = _rhythms[self.model]
+        self._progress = _progress[self.model]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._rhythm.before_step()
+        self._progress.before_step()
 
 
-def interval(cost: float, step: float) -> int:
+def _steps_between(cost: float, step: float) -> int:
     """Steps between two comparisons of `cost` seconds each, where a step takes `step` seconds."""
     return max(1, math.ceil(cost / (_SHARE * max(step, 1e-6))))

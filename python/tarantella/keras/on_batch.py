@@ -105,6 +105,5 @@ def _start(model: Any, micro: Any) -> None:
         lambda leaf: None if leaf is None else tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), micro.data
     )
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
-    lines += [f"{name}={value}" for name, value in checks.settings().items()]
     session.start(model, lines, micro._replace(data=specs))
     _started[model] = compiled

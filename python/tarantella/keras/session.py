@@ -38,7 +38,7 @@ def core_errors() -> Iterator[None]:
 def _start(model: Any, call: str, feeds: list[feeding.Feed], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
     lines = [line for feed in feeds for line in feed.describe()]
-    lines += [f"{name}={value!r}" for name, value in arguments.items()]
+    lines += [*(f"{name}={value!r}" for name, value in arguments.items()), *checks.settings()]
     sync.agree(f"data or arguments of {call}", lines, "pass the same to every rank, which takes its own rows")
     sync.agree_on_seed()
     if any(feed.runs_python for feed in feeds):
@@ -67,6 +67,7 @@ def _without_xla_if_need_be(model: Any, feeds: list[feeding.Feed]) -> Iterator[N
 
 def start(model: Any, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
+    lines = [*lines, *checks.settings()]
     sync.agree("data or arguments of a batch", lines, "pass the same to every rank, which takes its own rows")
     _equalize(model, spec)
     _train_without_xla_if_need_be(model)
@@ -161,8 +162,7 @@ def fit(
             validation["batch_size"] = feeds[0].batch_size
         feeds.append(feeding.feed("validation data", model, *parts, steps=options["validation_steps"], **validation))
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
-    options_alike = {name: options[name] for name in shown} | checks.settings()
-    batches = _start(model, "fit", feeds, options_alike)
+    batches = _start(model, "fit", feeds, {name: options[name] for name in shown})
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
     limits.say(model)

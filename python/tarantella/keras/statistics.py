@@ -21,9 +21,9 @@ def average(model: Any) -> None:
 
     Others that have drifted apart stay as they are; states of random generators are meant to differ.
     """
-    rhythm = checks.rhythm(model)
-    if rhythm is not None:
-        rhythm.apart = False
+    progress = checks.progress(model)
+    if progress is not None:
+        progress.apart = False
     weights = model.non_trainable_weights
     if not weights:
         return
@@ -43,8 +43,8 @@ def average(model: Any) -> None:
 
 def average_if_apart(model: Any) -> None:
     """As `average`, where the model has been trained since the last time. Collective."""
-    rhythm = checks.rhythm(model)
-    if rhythm is not None and rhythm.apart:
+    progress = checks.progress(model)
+    if progress is not None and progress.apart:
         average(model)
 
 

@@ -67,25 +67,41 @@ def test_ranks_that_would_check_at_different_steps_do_not_begin(scripts: Any) ->
     assert any("TNT_WEIGHT_CHECK_STEPS=6" in line for line in ended.lines), ended.err
 
 
-def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any) -> None:
-    checks = pytest.importorskip("tarantella.keras.checks")
-    now, compared = 0.0, []
+class FakeTime:
+    """A step takes `step` seconds and a comparison `cost`; `compared` says before which steps there was one."""
 
-    def checksum(variables: Any) -> int:
-        nonlocal now
-        now += 0.0012
+    def __init__(self, checks: Any, monkeypatch: Any, step: float, cost: float) -> None:
+        self.now, self.steps, self.compared = 0.0, 0, []
+        self._step, self._cost = step, cost
+        monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(checks.backend, "checksum", self._half)
+        monkeypatch.setattr(checks, "_compare", self._other_half)
+
+    def _half(self, variables: Any) -> int:
+        self.now += self._cost / 2
         return 0
 
-    def compare(model: Any, checksum: int, proposal: int) -> int:
-        compared.append(step)
+    def _other_half(self, model: Any, checksum: int, proposal: int) -> int:
+        self.now += self._cost / 2
+        self.compared.append(self.steps)
         return proposal
 
-    monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: now))
-    monkeypatch.setattr(checks.backend, "checksum", checksum)
-    monkeypatch.setattr(checks, "_compare", compare)
+    def run_step(self) -> None:
+        self.now += self._step
+        self.steps += 1
+
+
+def trained(checks: Any) -> Any:
     model = type("Model", (), {"trainable_variables": []})()
     checks.install(model)
     checks.start(model)
+    return model
+
+
+def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any) -> None:
+    checks = pytest.importorskip("tarantella.keras.checks")
+    fake = FakeTime(checks, monkeypatch, step=1, cost=0.0024)
+    model = trained(checks)
     for step in range(50):
         if step < 40:
             epoch = checks.BeforeSteps()
@@ -94,16 +110,20 @@ def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any)
             epoch.on_train_batch_begin(0)
         else:
             checks.before_step(model)
-        now += 1
-    assert compared == [32, 37, 42, 47]
+        fake.run_step()
+    assert fake.compared == [32, 37, 42, 47]
 
 
-def test_comparisons_cost_a_thousandth_of_the_time() -> None:
+@pytest.mark.parametrize(("step", "cost"), [(1e-2, 1e-4), (0.05, 0.03), (4.0, 2e-3), (1e-4, 1e-3)])
+def test_comparisons_cost_a_thousandth_of_the_time(monkeypatch: Any, step: float, cost: float) -> None:
     checks = pytest.importorskip("tarantella.keras.checks")
-    for cost, step in [(1e-4, 1e-2), (0.03, 0.05), (2e-3, 4.0), (1e-4, 0.0)]:
-        steps = checks.interval(cost, step)
-        assert steps >= 1
-        assert cost <= 0.001 * steps * max(step, 1e-6) * (1 + 1e-9)
+    fake = FakeTime(checks, monkeypatch, step, cost)
+    model = trained(checks)
+    for _ in range(100_000):
+        checks.before_step(model)
+        fake.run_step()
+    # The first comparison measures what one costs.
+    assert 0 < (len(fake.compared) - 1) * cost <= 0.001 * fake.now
 
 
 def test_the_checksum_sees_every_bit() -> None:
