@@ -218,12 +218,17 @@ void* create(TF_OpKernelConstruction* construction) {
   Attributes attributes;
   int64_t plan = 0;
   int32_t count = 0;
+  int32_t gradients = 0;
   int32_t bytes = 0;
   unsigned char borrow = 0;
   api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &plan, status.get());
   if (status.ok()) api()->TF_OpKernelConstruction_GetAttrBool(construction, "borrow", &borrow, status.get());
   if (status.ok())
     api()->TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &count, &bytes, status.get());
+  if (status.ok())
+    api()->TF_OpKernelConstruction_GetAttrSize(construction, "T", &gradients, &bytes, status.get());
+  if (status.ok() && count != gradients)
+    status.set(kInvalidArgument, "TarantellaAllreduce needs one number in `tensors` for each gradient");
   attributes.tensors.resize(static_cast<size_t>(count));
   if (status.ok())
     api()->TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes.tensors.data(), count,

@@ -218,9 +218,8 @@ class Model:
     ) -> Any:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
 
-        Call it on all ranks with the same batch; blocks until all have. The first call since the model was
-        compiled, starts from the master's weights. The result is
-        global on every rank. Errors as in `fit`.
+        Call it on all ranks with the same batch; blocks until all have. The first call since the model was compiled
+        starts from the master's weights. The result is global on every rank. Errors as in `fit`.
         """
         model = self._tarantella_model
         if _runtime.get_size() == 1:
