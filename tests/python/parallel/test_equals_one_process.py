@@ -29,10 +29,8 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def _ranks(file: str) -> tuple[int, ...]:
-    """Where remainders matter most, more than two; TARANTELLA_ALL_RANKS=1 runs all on all, for an hour."""
-    if file == "training" or os.environ.get("TARANTELLA_ALL_RANKS"):
-        return (1, 2, 3, 4)
-    return (2, 3) if file in ("losses", "normalization") else (2,)
+    """Two, and three, which divide little; TARANTELLA_ALL_RANKS=1 runs all on all, for an hour."""
+    return (1, 2, 3, 4) if file == "training" or os.environ.get("TARANTELLA_ALL_RANKS") else (2, 3)
 
 
 @pytest.mark.timeout(900)  # the first case of a file and a number of ranks waits for all of them
