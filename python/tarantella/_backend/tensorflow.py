@@ -152,8 +152,7 @@ def _plan(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[i
     if key not in _plans[owner]:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
         number = _runtime.context().plan(what, tensors, threshold)
-        with tf.init_scope():
-            _plans[owner][key] = Plan(number, _runtime.context().buckets(number, len(tensors)), counter())
+        _plans[owner][key] = Plan(number, _runtime.context().buckets(number, len(tensors)), counter())
     return _plans[owner][key]
 
 
@@ -274,8 +273,8 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
 
 
 def counter() -> tf.Variable:
-    """A number that steps may add to; it is no part of any model."""
-    return tf.Variable(0, dtype=tf.int64, trainable=False)
+    """A number that steps may add to; it is no part of any model. Made also where a step is traced for a second time."""
+    return apart(lambda: tf.Variable(0, dtype=tf.int64, trainable=False))
 
 
 def checksum(variables: Sequence[Any]) -> int:

@@ -18,8 +18,7 @@ class Rows:
     """Counts rows and adds up a checksum of each; sums over the ranks are those of the global batches."""
 
     def __init__(self) -> None:
-        with tf.init_scope():  # also where a step is traced already
-            self._count, self._checksum = backend.counter(), backend.counter()
+        self._count, self._checksum = backend.counter(), backend.counter()
 
     def note(self, data: Any, count: Any = None) -> None:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies that do not count."""
