@@ -273,8 +273,14 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
 
 
 def counter() -> tf.Variable:
-    """A number that steps may add to; it is no part of any model. Made also where a step is traced for a second time."""
+    """A number that steps may add to; it is no part of any model. Made also while a step is traced again."""
     return apart(lambda: tf.Variable(0, dtype=tf.int64, trainable=False))
+
+
+def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
+    """How many numbers are NaN in those that are dense tensors of floats; None where none is."""
+    floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
+    return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None
 
 
 def checksum(variables: Sequence[Any]) -> int:

@@ -3,7 +3,8 @@
 Keras's callbacks that write or send run on the master; all others, the user's own too, run on every rank, and what
 they save with `self.model` (save, save_weights, export) the master alone writes, while the others go on. Logs are
 global at the end of an epoch and of an evaluation; after a single batch they are the rank's own. `Callback` chooses
-otherwise. A callback may be given to some ranks only; where one of them asks to stop, all ranks stop.
+otherwise. A callback may be given to some ranks only (one that writes: to the master); where one of them asks to stop,
+all ranks stop, and what it makes of the weights when training ends holds where it is the master's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["Callback"]
 _WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 _TRAIN_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
+_PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
 
 
 def _is_one_of(callback: Any, *names: str) -> bool:
@@ -136,32 +138,45 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     inner = [_inner(each) for each in mine]
     needs = {
         "restores": any(_is_one_of(each, "BackupAndRestore") for each in inner),
-        "stops training": any(_may_stop_training(each) for each in inner),
-        "stops evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
+        "stop_training": any(_may_stop_training(each) for each in inner),
+        "stop_evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
         "saves": any(lockstep.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
         "paths": [path for each in inner if _is_one_of(each, *_WRITING) for path in _paths(each)],
+        "kinds": [type(each).__qualname__ for each in inner if not _is_one_of(each, *_WRITING)],
     }
-    everyone = [json.loads(each) for each in sync.gather_bytes(json.dumps(needs).encode())]
+    everyone = _gathered(needs)
+    kinds = [each.pop("kinds") for each in everyone]
     paths = [path for each in everyone for path in set(each.pop("paths"))]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ValueError(f"several ranks would write {twice!r}; put tarantella.get_rank() into the path")
-    wanted = {need for each in everyone for need, is_wanted in each.items() if is_wanted}
+    wanted = _wanted(everyone)
     first: list[Any] = [lockstep.AverageBeforeSaving(inner)] if "saves" in wanted else []
     if "aggregates" in wanted:
         first.append(lockstep.GlobalLogs())
     for each in mine:
         if isinstance(each, Callback):
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
-    agreement = lockstep.Agreement("restores" in wanted, "stops training" in wanted, "stops evaluating" in wanted)
-    return [*first, *mine, agreement]
+    differ = any(each != kinds[0] for each in kinds)
+    return [*first, *mine, lockstep.Agreement("restores" in wanted, differ, wanted & lockstep.WISHES.keys())]
 
 
 def arrange_to_predict(callbacks: Any) -> list[Any]:
-    """This rank's callbacks for predict. Not collective."""
+    """As `arrange`, for predict."""
     mine = for_this_rank(callbacks)
-    return [lockstep.OwnOutputs(), *mine] if mine else []
+    stops = any(_is_own(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
+    wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(mine)}))
+    return [lockstep.OwnOutputs(), *mine, lockstep.Agreement(wishes=wanted & lockstep.WISHES.keys())] if wanted else []
+
+
+def _gathered(needs: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank's callbacks need. Collective."""
+    return [json.loads(each) for each in sync.gather_bytes(json.dumps(needs).encode())]
+
+
+def _wanted(everyone: list[dict[str, Any]]) -> set[str]:
+    return {need for each in everyone for need, is_wanted in each.items() if is_wanted}
 
 
 def _inner(callback: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -32,20 +33,24 @@ def install(model: Any) -> None:
         _progress[model] = Progress(model)
 
 
-def note(model: Any, fingerprint: Any) -> None:
-    """Adds one global batch, within a step."""
+def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
+    """Adds one global batch, within a step. `labels`: this rank's, where it trains on them."""
     _progress[model].read.assign_add(fingerprint)
+    count = backend.count_nan(labels)
+    if count is not None:
+        _progress[model].nan_labels.assign_add(count)
 
 
 def forget(model: Any) -> None:
     """Starts anew, before the first step."""
     _progress[model].read.assign(0)
+    _progress[model].nan_labels.assign(0)
 
 
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks unless all have read the same global batches. Collective."""
     mine = np.array([_progress[model].read.numpy()], np.int64)
-    forget(model)
+    _progress[model].read.assign(0)
     everyone = _runtime.context().allgather(mine, "fingerprints of the data").ravel()
     others = np.flatnonzero(everyone != everyone[0])
     if others.size:
@@ -53,6 +58,19 @@ def same_data(model: Any) -> None:
             f"rank {others[0]} read other data than rank 0: each rank takes its rows of the same global batches; "
             "seed every shuffle, split and generator of random data alike on all ranks, or "
             "pass them the same files in the same order"
+        )
+
+
+def nan_labels(model: Any, loss: Any) -> None:
+    """Raises ValueError on all ranks where NaN among the labels have made the loss NaN. Collective where it is."""
+    if model.stop_training or not np.isnan(loss).any():
+        return
+    mine = np.array([_progress[model].nan_labels.numpy()], np.int64)
+    count = int(_runtime.context().allreduce(mine, "labels that are NaN")[0])
+    if count:
+        raise ValueError(
+            f"the loss is nan, and {count} of the labels trained on are: take these rows out, or compile with a loss "
+            "that masks them; keras.callbacks.TerminateOnNaN() stops instead"
         )
 
 
@@ -108,6 +126,7 @@ class Progress:
     def __init__(self, model: Any) -> None:
         self._model = weakref.ref(model)
         self.read = backend.counter()  # the sum of the fingerprints of the global batches
+        self.nan_labels = backend.counter()  # in this rank's rows, since the call began
         self.apart = False  # whether steps have run since the ranks brought together what their layers keep
         self._fixed = AUTOMATIC
         self._interval: float = _FIRST

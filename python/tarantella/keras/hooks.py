@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from .._backend import tensorflow as backend
 from ..data.shares import MicroBatch, PaddedMicroBatch
@@ -28,6 +28,7 @@ class Step:
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.inputs = batch.data[0] if isinstance(batch.data, tuple) else batch.data
+        self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared(model) == "sum"
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
         self.applied = False

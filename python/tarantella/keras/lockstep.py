@@ -6,6 +6,7 @@ All ranks have the same ones in the same order, whatever callbacks the user gave
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import keras
@@ -13,6 +14,13 @@ import numpy as np
 
 from .. import _runtime
 from . import metrics, statistics, sync
+
+# By wish of a callback that Keras knows: after which batches it is looked at.
+WISHES = {
+    "stop_training": "on_train_batch_end",
+    "stop_evaluating": "on_test_batch_end",
+    "stop_predicting": "on_predict_batch_end",
+}
 
 
 def _anywhere(flag: bool, what: str) -> bool:
@@ -69,15 +77,14 @@ class OwnOutputs(keras.callbacks.Callback):
 class Agreement(keras.callbacks.Callback):
     """Runs last: what a callback restored, or its wish to stop, is that of all ranks."""
 
-    def __init__(self, restores: bool, stops_training: bool, stops_evaluating: bool) -> None:
-        """The latter two: whether a callback may do so after any batch."""
+    def __init__(self, restores: bool = False, differ: bool = False, wishes: Collection[str] = ()) -> None:
+        """`differ`: whether ranks have other callbacks than the master; `wishes`: those of WISHES that may come after
+        any batch."""
         super().__init__()
-        self._restores = restores
+        self._restores, self._differ = restores, differ
         # Not methods of the class: Keras runs batches ahead of callbacks that do not look at them.
-        if stops_training:
-            self.on_train_batch_end = lambda batch, logs=None: self._agree("stop_training")
-        if stops_evaluating:
-            self.on_test_batch_end = lambda batch, logs=None: self._agree("stop_evaluating")
+        for wish in wishes:
+            setattr(self, WISHES[wish], lambda batch, logs=None, wish=wish: self._agree(wish))
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._restores:
@@ -87,6 +94,10 @@ class Agreement(keras.callbacks.Callback):
         mine = np.array([-1 if epoch is None else epoch], np.int64)
         restored = int(_runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
         self.model._initial_epoch = None if restored < 0 else restored
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._differ:  # one may have put back the best weights
+            sync.broadcast(sync.variables(self.model))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._agree("stop_training")

@@ -11,6 +11,8 @@ that counts or adds up. One whose state combines in another way says so in its a
     class Largest(keras.metrics.Metric):
         tnt_combine = "max"
 
+A metric that has others inside says it for all of their variables.
+
 Once fit and evaluate have ended an epoch, the metric objects hold the global state on every rank. Training exchanges
 nothing for metrics before the end of an epoch. What evaluates the model amid an epoch leaves its state, as in Keras:
 then the master goes on from it and the others from `reset_state`, as a rank does that has seen no rows.
@@ -120,7 +122,10 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
             checks.same_weights(model)
         _combine(model)
         call.in_parts = False
-        return _results(original, logs)
+        results = _results(original, logs)
+        if call.trains:
+            checks.nan_labels(model, results.get("loss", 0.0))
+        return results
 
     return result_or_logs
 
@@ -148,7 +153,7 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     _combine(model)
     try:
         results = _results(original, logs)
-        return {name: value if np.ndim(value) else float(value) for name, value in results.items()}
+        return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in results.items()}
     finally:
         for variable, value in zip(variables, local, strict=True):
             variable.assign(value)

@@ -72,7 +72,7 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
         if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
             return original(batch)
         with running(Step(model, batch)) as step:
-            checks.note(model, step.fingerprint)
+            checks.note(model, step.fingerprint, step.labels if trains else ())
             logs = _run(model, step, original, batch.data)
             if trains and model.trainable_variables and not step.applied:
                 raise NotImplementedError(

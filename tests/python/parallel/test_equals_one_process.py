@@ -52,9 +52,7 @@ def test_case(file: str, name: str, ranks: int, results: Any) -> None:
             if value.dtype.kind == "U":
                 assert (actual[path] == value).all(), path
                 continue
-            np.testing.assert_allclose(
-                actual[path], value, rtol=relative, atol=absolute, err_msg=f"rank {rank} {path}"
-            )
+            np.testing.assert_allclose(actual[path], value, rtol=relative, atol=absolute, err_msg=f"rank {rank} {path}")
     first = _flat(everyone[0])
     for other in everyone[1:]:
         for path, value in _flat(other).items():

@@ -68,6 +68,10 @@ MISTAKES = {
         "compiled(tnt.Model(net())).fit(x, y, tnt_distribute_dataset='no')",
         "TypeError: tnt_distribute_dataset must be True or False (got 'no')",
     ),
+    "labels that are no numbers": (
+        "z = y.copy(); z[3] = np.nan; compiled(tnt.Model(net())).fit(x, z, batch_size=4, epochs=2, verbose=0)",
+        "ValueError: the loss is nan, and 1 of the labels trained on are",
+    ),
     "two kinds of weights for a batch": (
         "compiled(tnt.Model(net())).train_on_batch(x, y, sample_weight=y[:, 0], class_weight={0: 1.0})",
         "ValueError: class_weight and sample_weight cannot be given at the same time",

@@ -208,6 +208,24 @@ def stopped_early_by_the_master_alone(wrap: Wrap) -> Any:
 
 
 @case
+def weights_put_back_by_the_master_alone(wrap: Wrap) -> Any:
+    best = C.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
+    return fitted(wrap, [best] if is_master() else [])
+
+
+class StopsPredicting(C.Callback):
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_predicting = batch == 2
+
+
+@case
+def predictions_stopped_by_another_rank(wrap: Wrap) -> Any:
+    x, _ = data()
+    stops = not on_ranks() or sys.modules["tarantella"].get_rank() == sys.modules["tarantella"].get_size() - 1
+    return wrap(mlp()).predict(x, batch_size=7, callbacks=[StopsPredicting()] if stops else [], verbose=0)
+
+
+@case
 def a_list_and_a_single_one(wrap: Wrap) -> Any:
     x, y = data()
     model = compiled(wrap(mlp()))

@@ -97,3 +97,13 @@ def arrays_brought_by_each_rank(wrap: Wrap) -> Any:
 def generators_brought_by_each_rank(wrap: Wrap) -> Any:
     model = compiled(wrap(mlp()))
     return trained(model, model.fit(brought([12, 7, 12]), verbose=0, **OFF))
+
+
+@case
+def brought_after_shared(wrap: Wrap) -> Any:
+    """And validated first on data that all share, then on each rank's own."""
+    x, y = data()
+    model = compiled(wrap(mlp()))
+    first = model.fit(x, y, batch_size=9, validation_data=(x, y), verbose=0)
+    second = model.fit(dataset_of([12, 7, 12]), validation_data=dataset_of([24]), verbose=0, **BOTH_OFF)
+    return [trained(model, first), trained(model, second)]

@@ -109,6 +109,31 @@ def weighted_mean(wrap: Wrap) -> Any:
     return regression(wrap, loss, weight=np.linspace(0, 2, SAMPLES))
 
 
+def weighted_after_unweighted(wrap: Wrap, **options: Any) -> Any:
+    """Only the second trace of each step has the sum over ranks that weights need."""
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    x, y = data()
+    y, weight = y[:, None].astype(float), np.linspace(0, 2, SAMPLES)
+    model = compiled(
+        wrap(keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(1)])), "sgd", loss=loss, **options
+    )
+    model.fit(x, y, batch_size=8, validation_data=(x, y), verbose=0)
+    history = model.fit(x, y, batch_size=8, sample_weight=weight, verbose=0)
+    result = [trained(model, history), model.evaluate(x, y, sample_weight=weight, verbose=0)]
+    model.train_on_batch(x[:9], y[:9])
+    return [*result, model.train_on_batch(x[:9], y[:9], sample_weight=weight[:9]), model.get_weights()]
+
+
+@case
+def weighted_mean_after_a_plain_one(wrap: Wrap) -> Any:
+    return weighted_after_unweighted(wrap)
+
+
+@case
+def weighted_mean_after_a_plain_one_compiled_by_xla(wrap: Wrap) -> Any:
+    return weighted_after_unweighted(wrap, jit_compile=True)
+
+
 @case
 def weighted_mean_of_classes(wrap: Wrap) -> Any:
     x, y = data()
