@@ -242,12 +242,20 @@ def test_a_dead_rank_ends_the_job(scripts: Any) -> None:
     assert any("rank 1" in line for line in ended.lines), ended.err
 
 
-@pytest.mark.parametrize("call", ["evaluate", "predict"])
-def test_a_call_on_one_rank_alone(call: str, scripts: Any) -> None:
-    ended = scripts.ranks(2, HEAD + f"m = compiled(tnt.Model(net()))\nif rank == 0: m.{call}(x, verbose=0)\n")
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        ("evaluate(x, verbose=0)", "evaluate"),
+        ("predict(x, verbose=0)", "predict"),
+        ("fit(x, y, verbose=0)", "fit"),
+        ("train_on_batch(x, y)", "a batch"),
+    ],
+)
+def test_a_call_on_one_rank_alone(call: str, what: str, scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + f"m = compiled(tnt.Model(net()))\nif rank == 0: m.{call}\n")
     assert ended.code != 0
     assert "Traceback" not in ended.err
-    said = f'"compare data or arguments of {call}"'
+    said = f'"compare data or arguments of {what}"'
     assert any(said in line and "rank 1 has ended" in line for line in ended.lines), ended.err
 
 
@@ -260,8 +268,32 @@ def test_a_batch_of_another_structure_ends_the_job(scripts: Any) -> None:
     )
     ended = scripts.ranks(2, source, timeout=90)
     assert ended.code != 0
-    # Whoever comes first: rank 1 with TensorFlow's error, or rank 0, which it has left.
-    assert "ValueError: Expected an instance of tuple" in ended.err or "rank 1 has ended" in ended.err
+    assert "ValueError: Expected an instance of tuple" in ended.err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "((x[:4], own(i)) for i in range(9))",
+        "tf.data.Dataset.range(9).map(lambda i: (x[:4], tf.ensure_shape(tf.py_function(own, [i], 'float32'), (4, 1))))",
+        "Own(workers=2)",
+    ],
+    ids=["generator", "map", "PyDataset"],
+)
+def test_data_that_fail_on_one_rank_end_the_job(data: str, scripts: Any) -> None:
+    source = HEAD + (
+        "def own(i):\n"
+        "    if rank == 1 and i == 5: raise RuntimeError('my own')\n"
+        "    return y[:4]\n"
+        "class Own(keras.utils.PyDataset):\n"
+        "    def __len__(self): return 9\n"
+        "    def __getitem__(self, i): return x[:4], own(i)\n"
+        f"compiled(tnt.Model(net())).fit({data}, verbose=0)\n"
+    )
+    ended = scripts.ranks(2, source, timeout=90)
+    assert ended.code == 1
+    assert "RuntimeError: my own" in ended.err
+    assert any("rank 1" in line and "ended with exit code 1" in line for line in ended.lines), ended.err
 
 
 def test_parts_of_a_batch_that_differ_in_length(scripts: Any) -> None:
