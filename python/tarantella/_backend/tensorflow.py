@@ -68,6 +68,11 @@ def _xla_custom_call() -> Any:
     return gen_xla_ops.xla_custom_call_v2
 
 
+def outside_graphs() -> Any:
+    """A context in which all is eager, even while a graph is traced."""
+    return tf.init_scope()
+
+
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
     """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
 

@@ -75,7 +75,7 @@ def start(model: Any, lines: list[str], spec: Any) -> None:
 
 
 def _equalize(model: Any, spec: Any) -> None:
-    _build(model, spec)
+    build(model, spec)
     sync.agree_on_variables(model)
     statistics.average_if_apart(model)
     sync.broadcast(sync.variables(model))
@@ -83,7 +83,7 @@ def _equalize(model: Any, spec: Any) -> None:
     checks.start(model)
 
 
-def _build(model: Any, spec: Any) -> None:
+def build(model: Any, spec: Any) -> None:
     """Creates all variables before the first step, from shapes alone."""
     leaves = [leaf for leaf in tree.flatten(spec.data) if has_rows(leaf)]
     parts_built = all(layer.built for layer in model._flatten_layers(include_self=False))

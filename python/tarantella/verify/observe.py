@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import logging
 import os
 import weakref
 from collections.abc import Callable
@@ -17,9 +18,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from .. import _log
+from .._backend import tensorflow as backend
 from .._environment import layout
 from ..data.checksum import Rows
-from ..keras import hooks
+from ..data.shares import MicroBatch
+from ..keras import hooks, session
 from . import examine, record
 
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
@@ -33,11 +37,19 @@ def install(wrapper: type) -> None:
         raise NotImplementedError(
             "tarantella verify needs Keras's tensorflow backend so far; set KERAS_BACKEND=tensorflow"
         )
+    if layout().rank == 0:  # who speaks for all
+        _log.logger.addHandler(_warnings_to(folder / record.WARNINGS))
     watch = Watch(folder, plan)
     kind: Any = wrapper
     kind.__init__ = _after(kind.__init__, lambda self: watch.data(self.keras_model))
     kind.fit = _fit(kind.fit, watch)
     kind.train_on_batch = _train_on_batch(kind.train_on_batch, watch)
+
+
+def _warnings_to(path: Path) -> logging.Handler:
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setLevel(logging.WARNING)
+    return handler
 
 
 def _after(original: Callable[..., Any], act: Callable[[Any], None]) -> Callable[..., Any]:
@@ -55,12 +67,13 @@ def _fit(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
     @functools.wraps(original)
     def fit(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
-        callbacks = given.arguments.get("callbacks")
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(_Callback(watch))
+        model, callbacks = args[0].keras_model, given.arguments.get("callbacks")
+        own = _Callback(watch, model)
+        if isinstance(callbacks, keras.callbacks.CallbackList):  # the user's may be given to fit again
+            given.arguments["callbacks"] = keras.callbacks.CallbackList([*callbacks.callbacks, own])
         else:
-            given.arguments["callbacks"] = [*keras.tree.flatten(callbacks or []), _Callback(watch)]
-        watch.call("fit", args[0].keras_model)
+            given.arguments["callbacks"] = [*keras.tree.flatten(callbacks or []), own]
+        watch.call("fit", model)
         return original(*given.args, **given.kwargs)
 
     return fit
@@ -80,18 +93,19 @@ def _train_on_batch(original: Callable[..., Any], watch: Watch) -> Callable[...,
 
 
 class _Callback(keras.callbacks.Callback):
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, model: Any) -> None:
         super().__init__()
-        self.watch = watch
+        self.watch, self.trained = watch, model  # a CallbackList need not know its model
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.watch.begin(self.model)
+        if self.trained.built or self.trained in self.watch.models:  # else its first step builds it
+            self.watch.begin(self.trained)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.watch.losses.pop(self.model, None)  # Keras has just reset them
+        self.watch.losses.pop(self.trained, None)  # Keras has just reset them
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.watch.step(self.model)
+        self.watch.step(self.trained)
 
 
 class Watch:
@@ -107,36 +121,27 @@ class Watch:
         self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbered as they train
         self.known = 0
-        self.inside = False
 
     def data(self, model: Any) -> None:
-        """Observes what the steps of this model read; by its class, so that copies are observed too."""
-        kind, watch = type(model), self
-        if "_tarantella_watched" in vars(kind):
+        """Observes what the steps of this model read. Its class stays as it is: others look at that."""
+        if model in self.rows:
             return
-        original = kind.train_step
+        self.rows[model] = rows = Rows()
+        original = model.train_step
 
         @functools.wraps(original)
-        def train_step(self: Any, data: Any) -> Any:
-            if watch.inside:  # super().train_step
-                return original(self, data)
+        def train_step(data: Any) -> Any:
+            if model not in self.models:  # ranks build it before
+                with backend.outside_graphs():
+                    session.build(model, MicroBatch(data, None))
+                    self.begin(model)
             step = hooks.current()
-            watch.rows_of(self).note(data, step.rows if step else None)
-            watch.inside = True
-            try:
-                watch.examine(self, data)
-                return original(self, data)
-            finally:
-                watch.inside = False
+            rows.note(data, step.rows if step else None)
+            self.examine(model, data)
+            return original(data)
 
-        kind.train_step, kind._tarantella_watched = train_step, True
+        model.train_step = train_step
         model.train_function = None
-
-    def rows_of(self, model: Any) -> Rows:
-        """What this model has read."""
-        if model not in self.rows:
-            self.rows[model] = Rows()
-        return self.rows[model]
 
     def call(self, method: str, model: Any) -> None:
         """A call of `fit` or `train_on_batch` begins."""
@@ -151,7 +156,7 @@ class Watch:
             self.known += 1
             self.models[model] = self.known
             self._same_start(model, Path(self.plan["initial"]) / f"{self.known}.npz")
-        self.rows_of(model).take()
+        self.rows[model].take()
         self._write(model)
 
     def step(self, model: Any) -> None:
@@ -195,7 +200,7 @@ class Watch:
         return label + (f" of fit call {number}" if number > 1 else "")
 
     def _write(self, model: Any) -> None:
-        rows, checksum = self.rows_of(model).take()
+        rows, checksum = self.rows[model].take()
         values = [np.asarray(v) for v in model.trainable_variables]
         tracker = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "total")), None)
         loss, weight = self._loss(model, tracker)

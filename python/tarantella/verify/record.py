@@ -15,6 +15,8 @@ _BUCKETS = 1024
 _CHUNK = _BUCKETS * 1024
 _ARRAYS = ("sketches", "samples")
 
+WARNINGS = "warnings.txt"  # what Tarantella itself has warned about, a line each
+
 
 @dataclass
 class Observation:

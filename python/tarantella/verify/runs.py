@@ -50,10 +50,8 @@ class Run:
     @property
     def warnings(self) -> list[str]:
         """What Tarantella itself has warned about."""
-        path = self.folder / "output.txt"
-        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        mark = "tarantella: WARNING: "
-        return [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+        path = self.folder / record.WARNINGS
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     @property
     def findings(self) -> list[tuple[str, str, str]]:
