@@ -65,8 +65,8 @@ def _verify(job: runs.Job, size: int) -> int:
     one = runs.run(job, "one", 1, what)
     if one.code:
         return _failed(one)
-    if not one.observed[0]:
-        print(f"{job.script[0]} never trains: it has ended without a fit or train_on_batch of a tarantella.Model")
+    if not any(moment.step for moment in one.observed[0]):
+        print(f"{job.script[0]} never trains: it has ended without a step of fit or train_on_batch of tarantella.Model")
         return CANNOT_COMPARE
     several = runs.run(job, "ranks", size, what)
     verdict = compare.compare(one.observed[0], several.observed)
@@ -113,6 +113,9 @@ def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) 
 
 
 def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
+    if not verdict.steps:
+        print(f"nothing could be compared: {verdict.not_finite} is not finite, on one process and on {several.what}")
+        return CANNOT_COMPARE
     steps = f"{verdict.steps} step{'s' * (verdict.steps != 1)}"
     largest = "to the last bit"
     if verdict.largest:
@@ -120,7 +123,8 @@ def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
             f"largest difference {verdict.largest:.1e}, in {verdict.tensor!r} after {verdict.label}: "
             f"rounding of {verdict.precision}"
         )
-    print(f"agree: {several.what} gave what one process gives over {steps} ({largest}{but})")
+    end = f"; {verdict.not_finite} is not finite in either run, so it shows nothing" if verdict.not_finite else ""
+    print(f"agree: {several.what} gave what one process gives over {steps} ({largest}{but}){end}")
     return AGREE
 
 

@@ -33,7 +33,8 @@ class Difference:
 class Agreement:
     """No difference; the largest one that still counts as rounding."""
 
-    steps: int
+    steps: int = 0  # whose numbers are all finite; others show nothing
+    not_finite: str = ""  # the first number that is not: "step 3, the loss"
     largest: float = 0.0
     tensor: str = ""
     label: str = ""
@@ -49,7 +50,7 @@ def compare(
     """
     first: dict[int, Observation] = {}  # of each model
     ages: Counter[int] = Counter()  # its steps so far
-    agreement = Agreement(steps=sum(o.step > 0 for o in one))
+    agreement = Agreement()
     size = f"{len(ranks)} rank{'s' * (len(ranks) > 1)}"
     for index, mine in enumerate(one):
         others = [rank[index] for rank in ranks if index < len(rank)]
@@ -68,6 +69,9 @@ def compare(
         )
         if found:
             return found
+        not_finite = _not_finite(mine)
+        agreement.steps += mine.step > 0 and not not_finite
+        agreement.not_finite = agreement.not_finite or not_finite
     longest = max(ranks, key=len)
     if len(longest) > len(one):
         extra = longest[len(one)]
@@ -113,11 +117,19 @@ def _loss(mine: Observation, others: list[Observation], age: int, size: str) -> 
     if mine.step == 0 or not mine.weight or not weight:
         return None
     a, b = mine.loss / mine.weight, sum(other.loss for other in others) / weight
-    if abs(a - b) <= _LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b)) or (np.isnan(a) and np.isnan(b)):
+    if _apart(a, b) <= np.nan_to_num(_LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b))):
         return None
     return Difference(
         "loss", mine, f"{mine.label}, the loss: {_shown(a, b)[0]} on one process, {_shown(a, b)[1]} on {size}"
     )
+
+
+def _not_finite(mine: Observation) -> str:
+    if not np.isfinite(mine.loss):
+        return f"{mine.label}, the loss"
+    names = (name for name, sketch in zip(mine.names, mine.sketches, strict=True) if not np.isfinite(sketch).all())
+    name = next(names, None)
+    return f"{mine.label}, tensor {name!r}" if name else ""
 
 
 def _coarser(mine: Observation) -> str:
@@ -136,12 +148,13 @@ def _weights(
     for i, name in enumerate(mine.names):
         if name in without:
             continue
-        moved = _length(_apart(mine.sketches[i], first.sketches[i]) if first.step == 0 else mine.sketches[i])
-        allowed = _APART[mine.precision] * age * moved + 8 * _EPSILON[mine.precision] * _length(mine.sketches[i])
+        now, start = mine.sketches[i], first.sketches[i]
+        moved = _length(_finite(_apart(now, start) if first.step == 0 else now))
+        allowed = _APART[mine.precision] * age * moved + 8 * _EPSILON[mine.precision] * _length(_finite(now))
         for rank, other in enumerate(others):
             apart = _apart(mine.samples[i], other.samples[i])
             worst = int(apart.argmax()) if apart.size else 0
-            if _length(_apart(mine.sketches[i], other.sketches[i])) <= np.nan_to_num(allowed):
+            if _length(_apart(mine.sketches[i], other.sketches[i])) <= allowed:
                 if apart.size and apart[worst] > agreement.largest:
                     agreement.largest, agreement.tensor = float(apart[worst]), name
                     agreement.label, agreement.precision = mine.label, mine.precision
@@ -154,11 +167,15 @@ def _weights(
     return None
 
 
-def _apart(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+def _apart(one: Any, other: Any) -> NDArray[Any]:
     """The distances; a NaN or an infinity in both is none, in one of them it is as far as can be."""
     with np.errstate(invalid="ignore"):
         same = (one == other) | (np.isnan(one) & np.isnan(other))
-        return np.where(same, 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf))
+        return np.where(same, 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf, posinf=np.inf))
+
+
+def _finite(vector: NDArray[Any]) -> NDArray[Any]:
+    return vector[np.isfinite(vector)]
 
 
 def _length(vector: NDArray[Any]) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tarantella.verify import causes, compare, record
+from tarantella.verify import __main__ as command
+from tarantella.verify import causes, compare, record, runs
 
 PATIENCE = 850  # up to five runs of TensorFlow, on a machine that is busy with others
 
@@ -262,6 +263,60 @@ def test_not_a_number_in_both_is_no_difference():
     assert isinstance(compare.compare(one, both), compare.Agreement)
     only_ranks = [moments(START, nan, rank=r, size=2) for r in (0, 1)]
     assert compare.compare(moments(START, step_of(0)), only_ranks).kind == "weights"
+
+
+def test_a_loss_that_is_infinite_in_both_is_no_difference_but_in_one_it_is():
+    def infinite(size, loss):
+        return [moments(START, step_of(0), rank=r, size=size, loss=loss) for r in range(size)]
+
+    assert isinstance(compare.compare(*infinite(1, np.inf), infinite(2, np.inf)), compare.Agreement)
+    assert compare.compare(*infinite(1, np.inf), infinite(2, 1.0)).kind == "loss"
+    assert compare.compare(*infinite(1, 1.0), infinite(2, np.inf)).kind == "loss"
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_finite_in_a_tensor_is_judged_as_ever(wrong):
+    def partly(noise):
+        return step_of(noise) * [[wrong, 1.0], [1.0, 1.0]]
+
+    def ranks(noise):
+        return [moments(START, partly(noise), rank=r, size=2) for r in (0, 1)]
+
+    verdict = compare.compare(moments(START, partly(0)), ranks(1e-5))
+    assert isinstance(verdict, compare.Agreement)
+    assert verdict.not_finite == "step 1, tensor 'dense/kernel'"
+    assert compare.compare(moments(START, partly(0)), ranks(1e-3)).kind == "weights"
+
+
+@pytest.mark.parametrize(
+    ("losses", "code", "line"),
+    [
+        (
+            (1.0, 1.0, np.nan, np.nan),
+            0,
+            "agree: 2 ranks gave what one process gives over 1 step (to the last bit); step 2, the loss is not finite "
+            "in either run, so it shows nothing",
+        ),
+        (
+            (1.0, np.inf, np.nan),
+            3,
+            "nothing could be compared: step 1, the loss is not finite, on one process and on 2 ranks",
+        ),
+        ((1.0,), 3, "script.py never trains: it has ended without a step of fit or train_on_batch of tarantella.Model"),
+    ],
+)
+def test_only_finite_steps_agree(monkeypatch, capsys, losses, code, line):
+    def run(job, name, ranks, why, **plan):
+        weights = [START] * len(losses)
+        observed = [moments(*weights, rank=rank, size=ranks) for rank in range(ranks)]
+        for moment in (m for each in observed for m in each):
+            moment.loss *= losses[moment.step]
+        return runs.Run(f"{ranks} ranks", job.folder, 0, observed)
+
+    monkeypatch.setattr(runs, "refused", lambda job, ranks: 0)
+    monkeypatch.setattr(runs, "run", run)
+    assert command.main("tarantella", ["--", "script.py"]) == code
+    assert capsys.readouterr().out == line + "\n"
 
 
 def test_other_numbers_of_steps():
