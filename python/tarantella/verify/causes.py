@@ -57,6 +57,7 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
         cause, cure = _OF_DIFFERENCES[difference.kind]
         return [f"likely cause: {cause}", f"cure: {cure}"]
     lines: list[str] = []
+    unknown = [name for found, name, _ in findings if found == "unknown"]
     for kind, (cause, cure) in _OF_FINDINGS.items():
         names = [name for found, name, _ in findings if found == kind]
         if names:
@@ -64,6 +65,8 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
             lines += [f"{title}: {listed(names)}: {cause}", f"cure: {cure}"]
     if not lines and warnings:
         lines = ["likely cause: what Tarantella itself has warned about"]
+    elif not lines and unknown:
+        lines = [f"likely cause: not found: the experiment on this batch failed ({unknown[0]})"]
     elif not lines:
         lines = [
             "likely cause: none found: no layer is random or couples rows, and the loss is a mean over rows; "

@@ -11,14 +11,16 @@ import keras
 import numpy as np
 from keras import tree
 
-from .. import _log
 from .._backend import tensorflow as backend
 
 _SAME = 1e-4  # relative to the largest value: rounding stays below
 
 
 class Finding(NamedTuple):
-    """A part of the model that is "random", "coupled" (over rows), "coupled loss", "sum" or of "no gradient"."""
+    """A part of the model that is "random", "coupled" (over rows), "coupled loss", "sum" or of "no gradient".
+
+    "unknown" is the rest, if an experiment failed; the name says why.
+    """
 
     kind: str
     name: str
@@ -27,18 +29,20 @@ class Finding(NamedTuple):
 
 def examine(model: Any, data: Any) -> list[Finding]:
     """What on this batch makes training depend on how rows are dealt out. Runs eagerly, changes state."""
-    batch = keras.utils.unpack_x_y_sample_weight(data)
-    rows = _rows(batch[0])
-    if rows < 2:
-        return []
-    half, rest = slice(0, rows // 2), slice(rows // 2, rows)
-    found = _layers(model, batch[0], rows, half)
+    found: list[Finding] = []
     try:
+        batch = keras.utils.unpack_x_y_sample_weight(data)
+        rows = _rows(batch[0])
+        if rows < 2:
+            raise ValueError("the batch has a single row")
+        half, rest = slice(0, rows // 2), slice(rows // 2, rows)
+        found += _layers(model, batch[0], rows, half)
         parts = [batch, _cut(batch, rows, half), _cut(batch, rows, rest)]
-        return found + _losses(model, parts, not found) + _no_gradients(model, batch)
+        found += _losses(model, parts, not found)
+        found += _no_gradients(model, batch)
     except Exception as error:  # a model with a train_step of its own may have no loss to ask for
-        _log.logger.info("the loss could not be examined: %s", error)
-        return found
+        found.append(Finding("unknown", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"))
+    return found
 
 
 def _rows(x: Any) -> int:

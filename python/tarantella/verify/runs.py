@@ -57,7 +57,9 @@ class Run:
     def findings(self) -> list[tuple[str, str, str]]:
         """What a run that was to examine a batch has found: kind, name, layer to switch off (see examine.py)."""
         path = self.folder / "findings.json"
-        return [(kind, name, layer) for kind, name, layer in json.loads(path.read_text())] if path.exists() else []
+        if not path.exists():
+            return [("unknown", f"it did not come to it, exit code {self.code}", "")]
+        return [(kind, name, layer) for kind, name, layer in json.loads(path.read_text())]
 
 
 def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:

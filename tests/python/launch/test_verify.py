@@ -340,6 +340,23 @@ def test_causes_come_in_the_order_of_their_weight():
     ]
     assert "Dropout" in lines[0] and "the loss 'x'" in lines[2]
     assert causes.explain(difference, [], [])[0].startswith("likely cause: none found")
+    (line,) = causes.explain(difference, [("unknown", "KeyError: 'x'", "")], [])
+    assert line == "likely cause: not found: the experiment on this batch failed (KeyError: 'x')"
+
+
+def test_an_experiment_that_fails_is_no_clean_bill():
+    import keras
+
+    from tarantella.verify import examine
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    batch = np.ones((8, 2), np.float32), np.ones((8, 1), np.float32)
+    uncompiled = examine.examine(model, batch)  # it has no loss to ask for
+    assert [each.kind for each in uncompiled] == ["random", "unknown"]
+    model.compile("sgd", "mse")
+    assert [each.kind for each in examine.examine(model, batch)] == ["random"]
+    (single,) = examine.examine(model, (batch[0][:1], batch[1][:1]))
+    assert single == ("unknown", "ValueError: the batch has a single row", "")
 
 
 def test_a_sketch_is_as_long_as_the_tensor():
