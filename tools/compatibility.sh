@@ -27,6 +27,7 @@ CASES=(
   losses-{masked_and_summed,added_sum} metrics-own_metrics_that_do_not_add_up
   sparse-embedding_adam modes-{compiled_by_xla,compiled_by_xla_several_steps_per_execution}
   normalization-synchronized inputs-{generator,py_dataset} inputs_on_batch-train_on_batches
+  inputs_local-brought_unevenly
   callbacks-files_of_every_epoch models-saved_loaded_and_gone_on
 )
 readonly RANKS=2

@@ -21,7 +21,7 @@ _MOST = 2
 
 # Up to 3.15 Keras takes the batch in the step's graph, as is done here. What does not depend on the batch runs there
 # even where the data has ended: an optimizer counts one step more. From 3.16 on Keras takes it before; so must it be.
-_TAKES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
+TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
 
 
 class Dispatch:
@@ -73,6 +73,6 @@ def dispatch(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[
     make = f"make_{kind}_function"
     own = getattr(type(model), make) is not getattr(keras.Model, make)
     several = model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1
-    if own or several or model.run_eagerly or not _TAKES_IN_GRAPH:
+    if own or several or model.run_eagerly or not TAKES_BATCHES_IN_GRAPH:
         return function
     return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), function)

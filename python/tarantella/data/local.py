@@ -6,6 +6,8 @@ Where the data of some ranks end before those of others, they go on with batches
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +16,9 @@ from keras import tree
 
 from .. import _runtime
 from .._backend import tensorflow as backend
+from .._backend.tensorflow_dispatch import TAKES_BATCHES_IN_GRAPH
 from .adapter import DataAdapter, MicroBatches
-from .shares import MicroBatch, PaddedMicroBatch, has_rows, micro_batch
+from .shares import has_rows, micro_batch
 from .tf_dataset import length
 
 
@@ -60,21 +63,26 @@ def _one_row(spec: Any) -> Any:
     return tf.sparse.from_dense(dense) if isinstance(spec, tf.SparseTensorSpec) else dense
 
 
-def together(owner: Any, batch: Any) -> MicroBatch | PaddedMicroBatch:
-    """A `LocalBatch` with the rows of the global batch; other batches as they are. Collective, within a step.
+@contextlib.contextmanager
+def together(owner: Any, batch: Any) -> Iterator[Any]:
+    """For a step, a `LocalBatch` with the rows of the global batch; other batches as they are. Collective.
 
     `owner` is the model. Raises tf.errors.OutOfRangeError, which ends the epoch, when no rank has rows.
     """
     if not isinstance(batch, LocalBatch):
-        return batch
+        yield batch
+        return
     total = backend.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(batch.rows, [1]), tf.float64))
     total = tf.cast(total[0], tf.int64)
     # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.
-    with tf.control_dependencies([_end_where(total == 0)]):
+    end = _end_where(total == 0)
+    with tf.control_dependencies([end]):
         data, rows, total = tree.map_structure(
             lambda leaf: None if leaf is None else tf.identity(leaf), (batch.data, batch.rows, total)
         )
-    return micro_batch(data, tf.cast(rows, tf.int64), total, tf.zeros_like(total), padded=True)
+    # What does not depend on the batch, the count of an optimizer's steps, runs where in Keras it does too.
+    with tf.control_dependencies([] if TAKES_BATCHES_IN_GRAPH else [end]):
+        yield micro_batch(data, tf.cast(rows, tf.int64), total, tf.zeros_like(total), padded=True)
 
 
 def _end_where(condition: tf.Tensor) -> tf.Tensor:

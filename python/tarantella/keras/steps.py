@@ -68,20 +68,24 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
     """The hook of `train_step` or `test_step`."""
 
     def run_step(batch: Any) -> Any:
-        batch = local.together(model, batch)
-        if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-            return original(batch)
-        with running(Step(model, batch)) as step:
-            checks.note(model, step.fingerprint, step.labels if trains else ())
-            logs = _run(model, step, original, batch.data)
-            if trains and model.trainable_variables and not step.applied:
-                raise NotImplementedError(
-                    "the model's own train_step never calls apply or apply_gradients of one of the model's "
-                    "optimizers, so its gradients cannot be reduced over the ranks"
-                )
-            return logs
+        with local.together(model, batch) as together:
+            return _run_step(model, trains, original, together)
 
     return run_step
+
+
+def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: Any) -> Any:
+    if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
+        return original(batch)
+    with running(Step(model, batch)) as step:
+        checks.note(model, step.fingerprint, step.labels if trains else ())
+        logs = _run(model, step, original, batch.data)
+        if trains and model.trainable_variables and not step.applied:
+            raise NotImplementedError(
+                "the model's own train_step never calls apply or apply_gradients of one of the model's "
+                "optimizers, so its gradients cannot be reduced over the ranks"
+            )
+        return logs
 
 
 def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
