@@ -6,10 +6,13 @@ import contextlib
 import contextvars
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+from keras.src.legacy.saving import legacy_h5_format
+from keras.src.saving import saving_lib
 
 from .. import _log, _runtime
 from .._errors import Error, MismatchError
@@ -18,28 +21,39 @@ from . import hooks
 # The files that Keras 3 writes as one, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
 
+# What all that saves ends in, by method: those of models, and Keras's functions, however they were imported.
+_WRITERS = (
+    ("save", saving_lib, "save_model"),
+    ("save", legacy_h5_format, "save_model_to_hdf5"),
+    ("save_weights", saving_lib, "save_weights_only"),
+)
+
 _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
+
+
+def hook_writers() -> None:
+    """Makes Keras write whole files, by the master, where a model is ours: a tarantella.Model's, or in `by_master`."""
+    for method, module, name in _WRITERS:
+        hooks.hook(module, name, functools.partial(_writer, method))
 
 
 @contextlib.contextmanager
 def by_master(model: Any) -> Iterator[None]:
-    """For a while, what callbacks call to save this Keras model, or one inside it, writes on the master only.
+    """For a while, what callbacks do to save this Keras model, or one inside it, writes on the master only.
 
-    It writes as a whole, and the other ranks go on at once. Not where `by_every_rank` holds.
+    The other ranks go on at once. Not where `by_every_rank` holds.
     """
     with contextlib.ExitStack() as hooked:
         for each in model._flatten_layers():
             if isinstance(each, keras.Model):
                 for method in (*SUFFIXES, "export"):
-                    keras_own = getattr(type(each), method) is getattr(keras.Model, method)
-                    make = functools.partial(_left_to_master, method if keras_own else None)
-                    hooked.enter_context(hooks.hooking(each, method, make))
+                    hooked.enter_context(hooks.hooking(each, method, _left_to_master))
         yield
 
 
 @contextlib.contextmanager
 def by_every_rank() -> Iterator[None]:
-    """For a while, this rank writes too, within `by_master`."""
+    """For a while, this rank writes, also within `by_master`."""
     token = _everywhere.set(True)
     try:
         yield
@@ -47,12 +61,27 @@ def by_every_rank() -> Iterator[None]:
         _everywhere.reset(token)
 
 
-def _left_to_master(method: str | None, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of a method of Keras; None for one of the user's own, which may take anything and write anything."""
-    whole = original if method is None else _whole(method, original)
-
+def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **options: Any) -> Any:
-        return whole(*args, **options) if _everywhere.get() or _runtime.is_master_rank() else None
+        return original(*args, **options) if _everywhere.get() or _runtime.is_master_rank() else None
+
+    return save
+
+
+def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def save(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
+        wrapped = getattr(model, "_tarantella_model", None)
+        if wrapped is not None:  # a tarantella.Model, given to a function of Keras
+            return _together(method, filepath, lambda: save(wrapped, filepath, *args, **options), _everywhere.get())
+        if not _everywhere.get():
+            if not hooks.hooked(model, method):
+                return original(model, filepath, *args, **options)
+            if not _runtime.is_master_rank():
+                return None
+        shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
+        if shards or not _is_one_file(method, filepath):
+            return original(model, filepath, *args, **options)
+        return _whole(filepath, lambda partial: original(model, partial, *args, **options))
 
     return save
 
@@ -63,17 +92,28 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
     The other ranks return when the master has written: they wait for it, it waits for nobody. Raises
     tarantella.Error on them if the master failed, or goes on without a call of its own.
     """
-    path = named(path, method, args, options)
-    call = _whole(method, hooks.original(model, method))
+    full = named(path, method, args, options)
+
+    def call() -> Any:
+        if full is not path and "://" not in full:  # Keras 2 made a folder of that name, with those above it
+            os.makedirs(os.path.dirname(os.path.realpath(full)), exist_ok=True)
+        return hooks.original(model, method)(full, *args, **options)
+
+    return _together(method, full, call, everywhere)
+
+
+def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool) -> Any:
     if everywhere or _runtime.get_size() == 1:
-        return call(path, *args, **options)
-    what = f"{method} of {os.fspath(path)!r}"
+        with by_every_rank():
+            return call()
+    what = f"{method} of {str(path)!r}"
     if not _runtime.is_master_rank():
         _wait(what, method)
         return None
     failed = True
     try:
-        result = call(path, *args, **options)
+        with by_every_rank():
+            result = call()
         failed = False
     finally:
         for name in (what, method):
@@ -98,7 +138,9 @@ def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]
     """The path with the suffix that Keras 3 asks for, where an older program gives none. Says so."""
     if method not in SUFFIXES or not isinstance(path, (str, os.PathLike)) or os.path.splitext(os.fspath(path))[1]:
         return path
-    if "save_format" in options or not _asks_for_one_file(args, options):
+    if len(args) > 1 or "save_format" in options:  # of Keras 2, which is Keras's own error
+        return path
+    if options.get("zipped") is False or options.get("max_shard_size") is not None:  # a folder, shards
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
     _log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
@@ -106,48 +148,43 @@ def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]
 
 
 def existing(path: Any, method: str) -> Any:
-    """What `named` made of the path when it was saved, if there is no such thing under the path itself."""
-    if not isinstance(path, (str, os.PathLike)) or os.path.exists(path):
+    """What `named` made of the path when it was saved, unless the path itself is something that Keras 3 loads."""
+    if not isinstance(path, (str, os.PathLike)) or _is_of_keras_3(path):
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
-    return full if os.path.exists(full) else path
+    return full if os.path.isfile(full) else path
 
 
-def _whole(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def save(filepath: Any, *args: Any, **options: Any) -> Any:
-        if not _is_one_file(method, filepath, args, options):
-            return original(filepath, *args, **options)
-        target = os.path.realpath(filepath)
-        # The same name each time: what a killed save leaves behind goes with the next one.
-        folder, name = os.path.split(target)
-        partial = os.path.join(folder, f".{_runtime.get_rank()}.partial.{name}")
-        try:
-            result = original(partial, *args, **options)
-            os.replace(partial, target)
-        except BaseException:
-            if os.path.exists(partial):
-                os.remove(partial)
-            raise
-        return result
-
-    return save
+def _is_of_keras_3(path: Any) -> bool:
+    """Whether it is a file, a model's folder or an Orbax checkpoint; Keras 2's SavedModels are folders too."""
+    if not os.path.isdir(path):
+        return os.path.exists(path)
+    return any(name == "config.json" or name.isdigit() or "orbax" in name for name in os.listdir(path))
 
 
-def _is_one_file(method: str, filepath: Any, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Whether Keras writes this and nothing else, asks nobody, and can."""
+def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    # No pattern for files of that kind finds it, and the same name each time: what a killed save leaves behind goes
+    # with the next one.
+    beside = os.path.join(folder, f".{name}.partial.{_runtime.get_rank()}")
+    partial = os.path.join(beside, name)
+    try:
+        os.makedirs(beside, exist_ok=True)
+        result = write_to(partial)
+        os.replace(partial, target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return result
+
+
+def _is_one_file(method: str, filepath: Any) -> bool:
+    """Whether Keras writes this and nothing else, and can."""
     if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
         return False
     path = os.fspath(filepath)
-    overwrites = args[0] if args else options.get("overwrite", True)
     return (
-        _asks_for_one_file(args, options)
-        and path.endswith(SUFFIXES.get(method, ()))
+        path.endswith(SUFFIXES[method])
         and os.path.isdir(os.path.dirname(os.path.realpath(path)))
         and not os.path.isdir(path)
-        and (overwrites or not os.path.exists(path))
     )
-
-
-def _asks_for_one_file(args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Whether the arguments beside the path ask for neither a folder nor shards."""
-    return len(args) < 2 and options.get("zipped") is not False and options.get("max_shard_size") is None

@@ -39,6 +39,7 @@ class Model:
                 f"several ranks need Keras's tensorflow backend so far (got {keras.backend.backend()!r}); "
                 "set KERAS_BACKEND=tensorflow"
             )
+        files.hook_writers()
         object.__setattr__(self, "_tarantella_model", model)
         object.__setattr__(self, "_tarantella_strategy", strategy)
 

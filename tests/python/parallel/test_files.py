@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 HEAD = """
+from keras.models import save_model as save_model_of_before
 import os, signal, sys, time, numpy as np, keras
 import tarantella as tnt
 rank, folder = tnt.get_rank(), sys.argv[1]
@@ -21,9 +22,11 @@ model.fit(x, y, batch_size=4, verbose=0)
 """
 
 SAVES = """
-kinds = {"save": ["a.keras", "nested/c.keras", "older"], "save_weights": ["d.weights.h5", "weights"]}
+kinds = {"save": ["a.keras", "nested/c.keras", "older", "no/such/older"], "save_weights": ["d.weights.h5", "weights"]}
 if tnt.is_master_rank():
     os.makedirs(path("nested")); time.sleep(1.5)  # the others are there long before it
+    for name in ("older", "weights"):  # as Keras 2 left it: SavedModel's folder, a checkpoint's
+        os.makedirs(path(name + "/variables")); open(path(name + "/saved_model.pb"), "w").close()
 for method, names in kinds.items():
     for name in names:
         getattr(model, method)(path(name))
@@ -55,6 +58,21 @@ model.export(path("exported"), verbose=False)
 assert os.path.exists(path("exported/saved_model.pb"))
 tnt.models.clone_model(model).set_weights(model.get_weights())
 model.fit(x, y, batch_size=4, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(path("callback.keras"))])
+# what Keras's functions write, its methods write: once, unless the model is none of ours
+class Saves(keras.callbacks.Callback):
+    def on_test_end(self, logs=None):
+        save_model_of_before(self.model, path(f"callback-{rank}.keras"))
+        keras.saving.save_weights(self.model, path(f"callback-{rank}.weights.h5"))
+        keras.saving.save_model(other, path(f"other-{rank}.keras"))
+other = net()
+model.evaluate(x, y, verbose=0, callbacks=[Saves()])
+keras.saving.save_model(model, path(f"function-{rank}.keras"))
+keras.saving.save_weights(model, path(f"function-{rank}.weights.h5"), overwrite=True)
+save_model_of_before(model, path(f"function-{rank}.h5"))
+tnt.Barrier().execute()
+made = sorted(name for name in os.listdir(folder) if "-" in name)
+assert made == ["callback-0.keras", "callback-0.weights.h5", "function-0.h5", "function-0.keras",
+                "function-0.weights.h5", "other-0.keras", "other-1.keras"], made
 if rank == 0:
     np.savez(path("expected.npz"), *model.get_weights())
     left = [name for name in os.listdir(folder) if "partial" in name]
@@ -67,14 +85,15 @@ import os, sys, numpy as np, keras
 folder = sys.argv[1]
 path = lambda name: os.path.join(folder, name)
 expected = np.load(path("expected.npz"))
-for name in ("a.keras", "b.h5", "nested/c.keras", "older.keras", "alone.keras", "again.keras", "mine.keras",
-             "rank_0.keras", "rank_1.keras", "callback.keras"):
+for name in ("a.keras", "b.h5", "nested/c.keras", "older.keras", "no/such/older.keras", "alone.keras", "again.keras",
+             "mine.keras", "rank_0.keras", "rank_1.keras", "callback-0.keras", "function-0.keras", "function-0.h5",
+             "callback.keras"):
     model = keras.models.load_model(path(name))
     assert model.compiled and model.optimizer.iterations.numpy() in (4, 8), name
     last = model
 for weights, array in zip(last.get_weights(), expected.values()):
     assert (weights == array).all()
-for name in ("d.weights.h5", "weights.weights.h5"):
+for name in ("callback-0.weights.h5", "function-0.weights.h5", "d.weights.h5", "weights.weights.h5"):
     last.load_weights(path(name))
 layer = keras.layers.TFSMLayer(path("exported"), call_endpoint="serve")
 np.testing.assert_allclose(layer(np.ones((2, 2), "float32")), last.predict(np.ones((2, 2)), verbose=0), 1e-5, 1e-5)
@@ -131,7 +150,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in folder.iterdir()}
+    return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
 
 
 def test_a_save_that_fails_leaves_the_old_file(scripts: Any, folder: Path) -> None:
@@ -157,15 +176,15 @@ model.save(path('a.keras'))
     ("way", "name"),
     [
         ("model.save(path('a.keras'))", "a.keras"),
+        ("keras.saving.save_model(model, path('a.keras'))", "a.keras"),
         ("fit(model, C.ModelCheckpoint(path('a.weights.h5'), save_weights_only=True))", "a.weights.h5"),
     ],
 )
 def test_a_save_that_is_killed_leaves_the_old_file(way: str, name: str, scripts: Any, folder: Path) -> None:
     ended = scripts.ranks(2, HEAD + CUT + OLD + f"Cut.armed = staticmethod(die)\n{way}\n", str(folder))
     assert ended.code == 137, ended.err
-    left = files_in(folder)
-    del left[f".0.partial.{name}"]  # it was being written
-    assert left == files_in(folder.with_suffix(".old"))
+    assert (folder / f".{name}.partial.0" / name).exists()  # it was being written, where no pattern finds it
+    assert files_in(folder) == files_in(folder.with_suffix(".old"))
 
 
 BACKUP = """
