@@ -37,6 +37,25 @@ def test_older_names_get_a_suffix_that_loading_knows(model: Any, tmp_path: Path)
     assert all((a == b).all() for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True))
 
 
+def test_a_folder_of_that_name_hides_the_file_only_if_keras_loads_it(model: Any, tmp_path: Path) -> None:
+    (tmp_path / "no/such/model/variables").mkdir(parents=True)  # SavedModel's
+    model.save(tmp_path / "no/such/model")
+    assert type(tnt.models.load_model(tmp_path / "no/such/model")) is tnt.Model
+    model.save(tmp_path / "folder")
+    model.set_weights([w + 1 for w in model.get_weights()])
+    model.save(tmp_path / "folder", zipped=False)
+    loaded = tnt.models.load_model(tmp_path / "folder")
+    assert all((a == b).all() for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True))
+
+
+def test_folders_are_made_for_older_names_only(model: Any, tmp_path: Path) -> None:
+    model.save_weights(tmp_path / "path/to/weights")
+    assert (tmp_path / "path/to/weights.weights.h5").exists()
+    with pytest.raises(FileNotFoundError):
+        model.save(tmp_path / "a/typo/model.keras")
+    assert not (tmp_path / "a").exists()
+
+
 def test_what_keras_does_not_write_as_one_file_is_left_to_keras(model: Any, tmp_path: Path) -> None:
     model.save(tmp_path / "folder", zipped=False)
     assert (tmp_path / "folder" / "config.json").exists()
