@@ -29,15 +29,40 @@ def kind(dataset: tf.data.Dataset) -> str:
     return type(dataset).__name__.strip("_").removesuffix("V1").removesuffix("V2").removesuffix("Dataset")
 
 
+def nodes(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """The operations within its functions, also of the functions that those call, as TensorFlow writes them."""
+    for wrapper in dataset._functions() if hasattr(dataset, "_functions") else []:
+        graph = wrapper.function.graph.as_graph_def()
+        yield from graph.node
+        for each in graph.library.function:
+            yield from each.node_def
+
+
 def cache_file(dataset: tf.data.Dataset) -> str:
     """The file of a cache, empty for all else."""
     name = getattr(dataset, "_filename", None)
     return "" if name is None or kind(dataset) != "Cache" else name.numpy().decode()
 
 
-def is_unordered(dataset: tf.data.Dataset) -> bool:
-    """Whether the user gave its order away with deterministic=False."""
-    return getattr(dataset, "_deterministic", None) == "false"
+def may_be_unordered(dataset: tf.data.Dataset) -> bool:
+    """Whether the user may have given its order away with deterministic=False, of which an interleave says nothing."""
+    stated = getattr(dataset, "_deterministic", "" if kind(dataset) == "ParallelInterleave" else "true")
+    return stated in ("", "false") or any(each.attr["deterministic"].s == b"false" for each in nodes(dataset))
+
+
+def nests_cache(dataset: tf.data.Dataset) -> bool:
+    """Whether its functions make datasets with a cache of their own."""
+    return any(each.op.startswith("CacheDataset") for each in nodes(dataset))
+
+
+def draws_at_once(dataset: tf.data.Dataset) -> bool:
+    """Whether it draws random numbers for several elements at the same time: which get which is chance."""
+    return kind(dataset) in ("ParallelMap", "ParallelInterleave") and any(map(_draws, nodes(dataset)))
+
+
+def _draws(node: Any) -> bool:
+    # Operations with a state of their own have two seeds; a generator, or a Keras layer's, keeps it in a variable.
+    return "seed2" in node.attr or node.op.startswith(("Rng", "Assign"))
 
 
 def number(dataset: tf.data.Dataset, name: str) -> int | None:

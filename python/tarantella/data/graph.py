@@ -24,7 +24,7 @@ def read(dataset: tf.data.Dataset) -> Any:
 
 
 def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
-    """The dataset of a GraphDef. What it calls in Python lives only as long as the dataset that was read."""
+    """The dataset of a GraphDef."""
     for node in _nodes(graph):
         node.device = ""  # is not written as it is read
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
@@ -38,15 +38,44 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
-    """The dataset with one order on all ranks, and with cache files that no other rank uses."""
-    if not any(chain.cache_file(each) or chain.is_unordered(each) for each in chain.every(dataset)):
-        return dataset
-    graph = read(dataset)
-    if graph is None:
-        return dataset
-    _force_order(graph)
-    _own_cache_files(graph, rank)
-    return write(graph, dataset.element_spec)
+    """The dataset with one order, also of random numbers, on all ranks, and with cache files that no other one uses."""
+    safe, whole = dataset, list(chain.every(dataset))
+    if any(map(chain.draws_at_once, whole)):
+        _log.logger.info(
+            "random numbers that a parallel map or interleave draws are drawn for one element after the other: at the "
+            "same time it would be chance which element gets which, another one on each rank; faster are "
+            "tf.random.stateless_… with a seed made from the row, or Keras's random layers within the model"
+        )
+        safe = _drawing_in_order(safe)
+    if any(chain.cache_file(d) or chain.nests_cache(d) or chain.may_be_unordered(d) for d in whole):
+        graph = read(safe)
+        if graph is None:
+            safe = _drawing_in_order(safe)
+        else:
+            _force_order(graph)
+            _own_cache_files(graph, rank)
+            safe = write(graph, dataset.element_spec)
+    if safe is not dataset:
+        safe._made_from = dataset  # whose Python functions live as long as it does
+    return safe
+
+
+def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """As TensorFlow makes datasets for `enable_op_determinism`: what draws goes first and by itself, the rest after it.
+
+    It takes back deterministic=False as well.
+    """
+    spec = dataset.element_spec
+    leaves = tf.nest.flatten(spec)
+    variant = tf.raw_ops.OptimizeDatasetV2(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        optimizations_enabled=["make_deterministic"],
+        optimizations_disabled=[],
+        optimizations_default=[],
+        output_types=[leaf.dtype for leaf in leaves],
+        output_shapes=[leaf.shape for leaf in leaves],
+    )
+    return tf.data.experimental.from_variant(variant, spec)
 
 
 def _force_order(graph: Any) -> None:

@@ -56,8 +56,9 @@ def same_data(model: Any) -> None:
     if others.size:
         raise MismatchError(
             f"rank {others[0]} read other data than rank 0: each rank takes its rows of the same global batches; "
-            "seed every shuffle, split and generator of random data alike on all ranks, or "
-            "pass them the same files in the same order"
+            "seed every shuffle, split and generator of random data alike on all ranks, or pass them the same files in "
+            "the same order; where threads or processes draw random numbers (workers=…, num_parallel_calls=…), chance "
+            "says which element gets which: draw with a seed made from the element's index"
         )
 
 

@@ -170,7 +170,19 @@ def test_a_cache_file_is_one_of_each_rank(tmp_path: Path, after: list[str]) -> N
         assert (tmp_path / f"rows.rank{rank}.index").exists()
 
 
-def test_an_order_given_away_is_taken_back() -> None:
+GIVEN_AWAY = {
+    "map": lambda rows, f: rows.map(f, num_parallel_calls=4, deterministic=False),
+    "interleave": lambda rows, f: rows.interleave(
+        lambda row: tf.data.Dataset.from_tensors(row).map(f), 4, num_parallel_calls=4, deterministic=False
+    ),
+    "within": lambda rows, f: rows.batch(8).flat_map(
+        lambda some: tf.data.Dataset.from_tensor_slices(some).map(f, num_parallel_calls=4, deterministic=False)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", list(GIVEN_AWAY))
+def test_an_order_given_away_is_taken_back(how: str) -> None:
     import time
 
     def slow_at_first(row: Any) -> Any:
@@ -180,9 +192,44 @@ def test_an_order_given_away_is_taken_back() -> None:
     def mapped(row: Any) -> Any:
         return tf.ensure_shape(tf.py_function(slow_at_first, [row], tf.int64), [])
 
-    source = tf.data.Dataset.range(8).map(mapped, num_parallel_calls=4, deterministic=False).batch(4)
+    source = GIVEN_AWAY[how](tf.data.Dataset.range(8), mapped).batch(4)
     rows = [part.data.numpy() for part in tf_dataset.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
     np.testing.assert_array_equal(np.concatenate(rows), np.arange(8))
+
+
+def brightened() -> Any:
+    return lambda image: tf.image.random_brightness(tf.image.random_flip_left_right(image), 0.2)
+
+
+def flipped_in_a_branch() -> Any:
+    return tf.function(lambda image: tf.cond(tf.random.uniform([]) > 0.5, lambda: -image, lambda: image))
+
+
+def by_a_layer() -> Any:
+    layer = keras.layers.RandomTranslation(0.2, 0.2)
+    return lambda image: layer(image, training=True)
+
+
+def by_a_generator() -> Any:
+    generator = tf.random.Generator.from_seed(3)
+    return lambda image: image + generator.normal([16, 16, 1])
+
+
+@pytest.mark.parametrize("new", [brightened, flipped_in_a_branch, by_a_layer, by_a_generator])
+def test_random_numbers_of_a_parallel_map_are_those_of_a_sequential_one(new: Any) -> None:
+    """So that all ranks see the same; by itself TensorFlow hands them out as its threads happen to ask."""
+    images = tf.random.stateless_uniform([400, 16, 16, 1], [1, 2])
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 8
+
+    def source(calls: int | None) -> tf.data.Dataset:
+        keras.utils.set_random_seed(4)
+        rows = tf.data.Dataset.from_tensor_slices(images).map(new(), num_parallel_calls=calls)
+        return rows.batch(50).with_options(options)
+
+    micro = [tf_dataset.distribute(TFDatasetAdapter(source(8)), rank, 2).get_tf_dataset() for rank in range(2)]
+    parts = [np.concatenate([part.data for part in step]) for step in zip(*micro, strict=True)]
+    np.testing.assert_array_equal(parts, list(source(None)))
 
 
 def test_a_dataset_by_its_old_name() -> None:
