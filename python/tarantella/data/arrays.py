@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ import tensorflow as tf
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+from numpy.typing import NDArray
 
 from .adapter import ArrayDataAdapter, MicroBatches
 from .shares import Slicer, fingerprint
 
 can_distribute = can_convert_arrays
 
-_FINGERPRINT_ROWS = 64
+# What is compared of an array: all of it up to 1 GiB, beyond that blocks spread evenly.
+_BLOCK, _BLOCKS = 2**20, 2**10
 
 
 def adapt(
@@ -54,21 +57,41 @@ def rows(batch: Any) -> int:
 def describe(adapter: ArrayDataAdapter) -> list[str]:
     """What all ranks must have alike, a line each."""
     whole = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
-    sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
-    leaves = [leaf for leaf in tree.flatten(sliceable) if leaf is not None]
     return [
         f"{adapter._num_samples} rows",
         f"batches of {adapter.batch_size}, shuffle={adapter._shuffle}",
         *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {_fingerprint(leaf, adapter)}" for i, leaf in enumerate(leaves)),
+        *(f"part {i} with the fingerprint {checksum(sliceable(leaf)):08x}" for i, leaf in enumerate(whole)),
     ]
 
 
-def _fingerprint(leaf: Any, adapter: ArrayDataAdapter) -> str:
-    """Of a few rows, spread evenly: enough to catch data that each rank has made up for itself."""
-    rows = np.unique(np.linspace(0, adapter._num_samples - 1, _FINGERPRINT_ROWS).astype(np.int64))
-    some = np.asarray(leaf.convert_to_numpy(leaf[rows]))
-    return "none" if some.dtype.hasobject else f"{zlib.crc32(some.tobytes()):08x}"
+def sliceable(data: Any) -> Any:
+    """Arrays of any structure and kind as what TensorFlow can take rows of."""
+    return tree.lists_to_tuples(array_slicing.convert_to_sliceable(data, target_backend="tensorflow"))
+
+
+def checksum(data: Any) -> int:
+    """Of the values in a structure that `sliceable` gave."""
+    total = 0
+    for part in tf.nest.flatten(data, expand_composites=True):
+        for block in [] if part is None else _blocks(part):
+            total = zlib.crc32(_bytes(block).data, total)
+    return total
+
+
+def _blocks(array: Any) -> Iterator[Any]:
+    rows = max(1, _BLOCK // max(1, len(_bytes(array[:1]))))
+    starts = np.arange(0, len(array), rows)
+    if len(starts) > _BLOCKS:
+        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
+    return (array[start : start + rows] for start in starts)
+
+
+def _bytes(block: Any) -> NDArray[np.uint8]:
+    block = np.asarray(block)
+    if block.dtype.hasobject:
+        block = tf.strings.to_hash_bucket_fast(block, 2**62).numpy()
+    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
@@ -77,15 +100,13 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
     order = ArrayDataAdapter(np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
-    inputs = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")
-    inputs = tree.lists_to_tuples(inputs)
+    inputs = sliceable(adapter._inputs)
 
     def take(index: tf.Tensor, indices: tf.Tensor, data: Any) -> Any:
         total = tf.shape(indices, out_type=tf.int64)[0]
         start, taken, _ = slicer.bounds(total)
         mine = indices[start : start + taken]
-        taken_rows = tree.traverse(lambda leaf: _gather(leaf, mine), data)
-        return slicer.pack(taken_rows, index, total, fingerprint([indices], total))
+        return slicer.pack(take_rows(data, mine), index, total, fingerprint([indices], total))
 
     # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()
@@ -101,9 +122,17 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     return MicroBatches(order, dataset.with_options(options).prefetch(2), order.num_batches)
 
 
-def _gather(leaf: Any, indices: tf.Tensor) -> Any:
+def take_rows(data: Any, rows: Any) -> Any:
+    """Of a structure that `sliceable` gave, the rows of a slice, or of a tensor of indices, as tensors."""
+    return tree.traverse(lambda leaf: _take(leaf, rows), data)
+
+
+def _take(leaf: Any, rows: Any) -> Any:
     if isinstance(leaf, array_slicing.TensorflowSparseWrapper):
-        return array_slicing.slice_tensorflow_sparse_wrapper(leaf, indices)
+        return array_slicing.slice_tensorflow_sparse_wrapper(leaf, rows)
     if isinstance(leaf, (list, tuple, dict)):
         return None  # lets tree.traverse go on into the structure
-    return tf.gather(leaf, indices, axis=0) if tf.is_tensor(leaf) else leaf
+    if not hasattr(leaf, "shape"):
+        return leaf
+    part = leaf[rows] if isinstance(rows, slice) else tf.gather(leaf, rows, axis=0)
+    return part if tf.is_tensor(part) else tf.convert_to_tensor(part)

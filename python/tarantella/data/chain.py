@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The datasets that a dataset is made of, where TensorFlow says so."""
@@ -63,6 +65,15 @@ def draws_at_once(dataset: tf.data.Dataset) -> bool:
 def _draws(node: Any) -> bool:
     # Operations with a state of their own have two seeds; a generator, or a Keras layer's, keeps it in a variable.
     return "seed2" in node.attr or node.op.startswith(("Rng", "Assign"))
+
+
+def has_batches(dataset: tf.data.Dataset) -> bool:
+    """Whether its elements come from an operation that makes batches."""
+    while len(inputs(dataset)) == 1 and kind(dataset) not in ("Unbatch", "FlatMap", "Interleave", "ParallelInterleave"):
+        if kind(dataset) in BATCHES:
+            return True
+        (dataset,) = inputs(dataset)
+    return False
 
 
 def number(dataset: tf.data.Dataset, name: str) -> int | None:

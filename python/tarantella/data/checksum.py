@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import tree
 
 from .._backend import tensorflow as backend
-from .shares import rows_of
+from .shares import has_rows, rows_of
 
 _ODD = -7046029254386353131  # 2**64 divided by the golden ratio, as int64
 _OTHER_ODD = -4658895280553007687
@@ -22,7 +22,7 @@ class Rows:
 
     def note(self, data: Any, count: Any = None) -> None:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies that do not count."""
-        leaves = [leaf for leaf in tree.flatten(data) if leaf is not None]
+        leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = rows_of(leaves[0]) if count is None else count
         total = tf.reduce_sum(_mix(_sums(leaves)))
         self._count.assign_add(count)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from .. import _log, _runtime
-from . import chain, tf_dataset
+from . import chain, early, tf_dataset
 from .adapter import TFDatasetAdapter
 from .shares import share
 
@@ -29,9 +29,14 @@ class Dataset:
         shuffle_seed: int | None = None,
         shard: str | None = None,
     ) -> None:
-        """`num_ranks` and `rank` are the job's by default. `shuffle_seed` is ignored: shuffles without a seed
-        are alike on all ranks. Raises ValueError for an unknown `shard`.
+        """`num_ranks` and `rank` are the job's by default. `shuffle_seed` is ignored, with a WARNING: shuffles without
+        a seed are alike on all ranks. Raises ValueError for an unknown `shard`.
         """
+        if shuffle_seed is not None:
+            _log.warn_once(
+                "tarantella.data.Dataset ignores shuffle_seed: shuffles without a seed are alike on all ranks, for "
+                "another order give dataset.shuffle a seed"
+            )
         if shard not in (None, "file"):
             raise ValueError(f'shard must be None or "file" (got {shard!r})')
         self.dataset, self.shard = dataset, shard
@@ -40,13 +45,26 @@ class Dataset:
 
     @property
     def micro_batch_size(self) -> int | None:
-        """Rows of this rank in a full batch, None where the dataset does not say its batch size."""
-        batch_size = tf_dataset.batch_size(self.dataset)
+        """Rows of this rank in a full batch, None where the dataset does not say its batch size.
+
+        Raises ValueError where the dataset is not batched.
+        """
+        batch_size = self._batch_size()
         return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
+
+    def _batch_size(self) -> int | None:
+        reason = tf_dataset.unbatched(self.dataset, "the dataset", {})
+        if reason:
+            raise ValueError(f"{reason}; batch it by the global batch size: dataset.batch(…)")
+        return tf_dataset.batch_size(self.dataset)
 
     @property
     def num_samples(self) -> int | None:
-        """Rows of all ranks in an epoch, None where that is unknown. Reads the dataset."""
+        """Rows of all ranks in an epoch, None where that is unknown. Reads the dataset.
+
+        Raises ValueError where the dataset is not batched.
+        """
+        self._batch_size()
         if int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             return None
         return sum(int(tf_dataset.length(batch)) for batch in self.dataset)
@@ -56,7 +74,7 @@ class Dataset:
     ) -> tf.data.Dataset:
         """The rows of this rank, batch by batch, for tnt_distribute_dataset=False.
 
-        Raises ValueError where `user_micro_batch_size` does not fit the global batch.
+        Raises ValueError where the dataset is not batched or `user_micro_batch_size` does not fit the global batch.
         """
         if user_micro_batch_size not in (None, self.micro_batch_size):
             raise ValueError(
@@ -67,7 +85,9 @@ class Dataset:
         if self.shard == "file":
             return self._files()
         micro = tf_dataset.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
-        return micro.filter(_has_rows).map(_data_of)
+        mine, batches = micro.filter(_has_rows).map(_data_of), int(self.dataset.cardinality())
+        known = batches >= 0 and (early.least_rows(self.dataset) or 0) >= self.num_ranks
+        return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
 
     def _files(self) -> tf.data.Dataset:
         if not self.micro_batch_size:
@@ -101,14 +121,21 @@ def _data_of(batch: Any) -> Any:
 
 
 def explain(dataset: Any, num_ranks: int | None = None) -> None:
-    """Prints who reads, maps and trains on what, in a job of `num_ranks` (by default this one's)."""
+    """Prints who reads, maps and trains on what, in a job of `num_ranks` (by default this one's).
+
+    Raises ValueError where the dataset is not batched.
+    """
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     size = given.num_ranks if num_ranks is None else num_ranks
-    batch_size = tf_dataset.batch_size(given.dataset)
+    batch_size = given._batch_size()
     if given.shard == "file":
         print(f"each of {size} ranks reads and maps files of its own; not exact")
         return
     print(tf_dataset.who_maps(given.dataset))
+    if batch_size and not chain.has_batches(given.dataset):
+        print(
+            f"nothing batches it: the first dimension of its elements, {batch_size}, is taken for the rows of a batch"
+        )
     for rank in range(size):
         start, rows = share(batch_size or 0, rank, size)
         taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"

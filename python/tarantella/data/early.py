@@ -13,7 +13,6 @@ import tensorflow as tf
 from . import chain
 from .shares import Slicer, fingerprint, rows_of, share
 
-_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
 _PASSING = ("Prefetch", "Options")  # hand on every element as it is
 # Stateful to TensorFlow, but the same for the same element.
 _HARMLESS = ("Assert", "ReadFile", "NoOp")
@@ -31,7 +30,7 @@ class Plan(NamedTuple):
 def plan(dataset: tf.data.Dataset) -> Plan | str:
     """How to split a dataset of batches before its maps, or why that cannot be done."""
     node = _behind_passing(dataset)
-    if chain.kind(node) not in _BATCHES[:2]:
+    if chain.kind(node) not in chain.BATCHES[:2]:
         return f"its last operation is {chain.kind(node)}, not batch"
     batch_size, drop = chain.number(node, "_batch_size"), chain.number(node, "_drop_remainder")
     (node,) = chain.inputs(node) or (None,)
@@ -53,7 +52,18 @@ def plan(dataset: tf.data.Dataset) -> Plan | str:
 def batch_size(dataset: tf.data.Dataset) -> int | None:
     """The rows of a full batch, None where the last operation is not batch."""
     node = _behind_passing(dataset)
-    return chain.number(node, "_batch_size") if chain.kind(node) in _BATCHES else None
+    return chain.number(node, "_batch_size") if chain.kind(node) in chain.BATCHES else None
+
+
+def least_rows(dataset: tf.data.Dataset) -> int | None:
+    """The rows of the smallest batch, None where that is unknown."""
+    node, full = _behind_passing(dataset), batch_size(dataset)
+    if full is None or not chain.inputs(node):
+        return None
+    if chain.number(node, "_drop_remainder"):
+        return full
+    samples = int(chain.inputs(node)[0].cardinality())
+    return None if samples < 0 else samples % full or full
 
 
 def _behind_passing(dataset: tf.data.Dataset) -> tf.data.Dataset:

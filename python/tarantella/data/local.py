@@ -50,8 +50,10 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
 
 def _one_row(spec: Any) -> Any:
     """A row of zeros of a type of tensors."""
+    if isinstance(spec, tf.OptionalSpec):
+        return tf.experimental.Optional.empty(None)
     if not has_rows(spec):
-        return None if spec is None else tf.experimental.Optional.empty(None)
+        return tf.zeros(spec.shape, spec.dtype) if hasattr(spec, "shape") else None
     if spec.shape.rank is None:
         raise ValueError(
             "data that is not distributed must say the number of its dimensions: dataset.map(…) with tf.ensure_shape"

@@ -99,16 +99,21 @@ class Slicer:
 
 
 def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
-    """Of three rows of each dense tensor: enough to tell that ranks shuffled or drew their data differently."""
-    rows = tf.stack([tf.zeros_like(total), total // 2, total - 1])
-    dense = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.variant, tf.resource)]
-    hashes = [tf.bitcast(tf.fingerprint(tf.gather(leaf, rows)), tf.int64) for leaf in dense]
-    return tf.add_n([tf.reduce_sum(h) for h in hashes]) + total if hashes else total
+    """Of all that the rows of a global batch hold, in their order."""
+    parts = [part for leaf in leaves for part in tf.nest.flatten(leaf, expand_composites=True)]
+    # Rows first, which takes several cores; then what came of them, in their order.
+    hashes = [tf.reshape(tf.fingerprint(part), [1, -1]) for part in parts if _is_plain(part)]
+    return tf.bitcast(tf.fingerprint(tf.concat(hashes, 1)), tf.int64)[0] if hashes else total
+
+
+def _is_plain(tensor: tf.Tensor) -> bool:
+    return tensor.shape.rank != 0 and tensor.dtype not in (tf.variant, tf.resource)
 
 
 def has_rows(leaf: Any) -> bool:
-    """False for what stands in the place of a part that a batch does not have."""
-    return leaf is not None and not isinstance(leaf, (tf.experimental.Optional, tf.OptionalSpec))
+    """False for one number for the whole batch, and for what stands in the place of a part that a batch lacks."""
+    shape = getattr(leaf, "shape", None)
+    return shape is not None and shape.rank != 0
 
 
 def rows_of(tensor: Any) -> tf.Tensor:

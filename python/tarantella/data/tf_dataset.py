@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from keras import tree
 
-from . import early, graph
+from . import chain, early, graph
 from .adapter import DataAdapter, MicroBatches, TFDatasetAdapter
 from .shares import Slicer, has_rows, rows_of
 
@@ -32,33 +33,48 @@ def who_maps(dataset: tf.data.Dataset) -> str:
     return f"every rank reads and maps all rows and keeps its own, because {plan}"
 
 
-def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: list[tuple[Any, ...]]) -> str | None:
+def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple[Any, ...]]) -> str | None:
     """Why a dataset cannot be one of batches, or None. Raises ValueError for one that is empty.
 
-    `input_shapes` are the model's input shapes with their batch dimension, where they are known.
+    `input_shapes` are the model's input shapes by name, with their batch dimension, where they are known.
     """
-    shapes = [spec.shape for spec in tree.flatten(dataset.element_spec) if hasattr(spec, "shape")]
-    if not shapes:
+    specs = tree.flatten(dataset.element_spec)
+    shapes = [spec.shape for spec in specs if has_rows(spec)]
+    scalars = [spec for spec in specs if not has_rows(spec) and hasattr(spec, "shape")]
+    if not shapes and not scalars:
         raise ValueError(f"{what} has no tensors in its elements")
     if int(dataset.cardinality()) == 0:
         raise ValueError(f"{what} is empty")
-    if any(shape.rank == 0 for shape in shapes):
-        return f"{what} is not batched"
+    # One number for a batch, which a step of the user's own may take, can be made of batches only.
+    if not shapes or (scalars and not chain.has_batches(dataset)):
+        return f"{what} is not batched: its elements hold single numbers"
     lengths = {shape[0] for shape in shapes if shape.rank and shape[0] is not None}
     if len(lengths) > 1:
         return f"{what} is not batched, or its parts differ in length ({sorted(lengths)})"
-    for shape, wanted in zip(_input_leaves(dataset), input_shapes, strict=False):
-        # Keras itself adds a last dimension of 1, so batches of numbers fit an Input((1,)).
-        grows = wanted[-1:] == (1,) and shape.is_compatible_with(wanted[:-1])
-        if shape.rank == len(wanted) - 1 and shape.is_compatible_with(wanted[1:]) and not grows:
-            return f"{what} is not batched: its samples have the shape {tuple(shape)}"
+    found = list(_inputs(dataset, input_shapes))
+    if found and all(_is_sample(shape, wanted) for shape, wanted in found):
+        return f"{what} is not batched: its samples have the shape {tuple(found[0][0])}"
     return None
 
 
-def _input_leaves(dataset: tf.data.Dataset) -> list[tf.TensorShape]:
+def _inputs(
+    dataset: tf.data.Dataset, input_shapes: dict[str, tuple[Any, ...]]
+) -> Iterator[tuple[tf.TensorShape, tuple[Any, ...]]]:
+    """The shapes of what the dataset has for the model's inputs, and those that the inputs have."""
     spec = dataset.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
-    return [leaf.shape for leaf in tree.flatten(inputs) if hasattr(leaf, "shape")]
+    if isinstance(inputs, dict):
+        pairs = [(leaf, input_shapes[name]) for name, leaf in inputs.items() if name in input_shapes]
+    else:
+        pairs = list(zip(tree.flatten(inputs), input_shapes.values(), strict=False))
+    return ((leaf.shape, wanted) for leaf, wanted in pairs if hasattr(leaf, "shape"))
+
+
+def _is_sample(shape: tf.TensorShape, wanted: tuple[Any, ...]) -> bool:
+    """Whether it is that of one row for an input of batches of the shape `wanted`."""
+    # Keras itself adds a last dimension of 1, so batches of numbers fit an Input((1,)).
+    grows = wanted[-1:] == (1,) and shape.is_compatible_with(wanted[:-1])
+    return shape.rank == len(wanted) - 1 and shape.is_compatible_with(wanted[1:]) and not grows
 
 
 def length(batch: Any) -> tf.Tensor:
@@ -72,8 +88,8 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
 
 
 def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
-    lengths = [spec.shape[0] for spec in tree.flatten(dataset.element_spec) if getattr(spec, "shape", None)]
-    return next((int(length) for length in lengths if length is not None), None)
+    shapes = [spec.shape for spec in tree.flatten(dataset.element_spec) if has_rows(spec)]
+    return next((int(shape[0]) for shape in shapes if shape.rank and shape[0] is not None), None)
 
 
 def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:

@@ -127,9 +127,9 @@ def batched(
     return x, batch_size if isinstance(x, tf.data.Dataset) else wanted
 
 
-def _input_shapes(model: Any) -> list[tuple[Any, ...]]:
+def _input_shapes(model: Any) -> dict[str, tuple[Any, ...]]:
     try:
         inputs = model.inputs
     except (AttributeError, ValueError):  # not built yet
-        return []
-    return [tuple(tensor.shape) for tensor in inputs or []]
+        return {}
+    return {tensor.name: tuple(tensor.shape) for tensor in inputs or []}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import weakref
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
-from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
 from .. import _runtime
@@ -73,27 +71,16 @@ def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> A
     """This rank's rows of a global batch. Collective the first time since the model was compiled."""
     total = arrays.rows(batch)
     start, rows = share(total, _runtime.get_rank(), _runtime.get_size())
-    taken = slice(start, start + rows) if rows else slice(0, 1)
-    whole = array_slicing.convert_to_sliceable(tuple(batch))
-    data = tree.map_structure(lambda leaf: None if leaf is None else _tensor(leaf, taken), whole)
+    whole = arrays.sliceable(tuple(batch))
+    data = arrays.take_rows(whole, slice(start, start + rows) if rows else slice(0, 1))
     if positions:
         places = np.arange(start, start + rows) if rows else np.array([-1])
         micro: Any = PredictBatch(data, tf.constant(places, tf.int64))
     else:
-        fingerprint = sum(_fingerprint(leaf, total) for leaf in tree.flatten(whole) if leaf is not None) + total
-        mine, whole_batch, mark = (tf.constant(number, tf.int64) for number in (rows, total, fingerprint))
+        mine, whole_batch, mark = (tf.constant(n, tf.int64) for n in (rows, total, arrays.checksum(whole)))
         micro = micro_batch(data, mine, whole_batch, mark, padded=total < _runtime.get_size())
     _start(model, micro)
     return micro
-
-
-def _tensor(leaf: Any, taken: slice) -> Any:
-    return tf.convert_to_tensor(leaf.convert_to_tf_dataset_compatible(leaf[taken]))
-
-
-def _fingerprint(leaf: Any, total: int) -> int:
-    some = np.asarray(leaf.convert_to_numpy(leaf[np.array([0, total // 2, total - 1])]))
-    return 0 if some.dtype.hasobject else zlib.crc32(some.tobytes())
 
 
 def _start(model: Any, micro: Any) -> None:
@@ -101,9 +88,13 @@ def _start(model: Any, micro: Any) -> None:
     if model in _started and _started[model] is compiled:
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
-    specs = tree.map_structure(
-        lambda leaf: None if leaf is None else tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), micro.data
-    )
+    specs = tree.map_structure(lambda leaf: None if leaf is None else _spec(leaf), micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
     session.start(model, lines, micro._replace(data=specs))
     _started[model] = compiled
+
+
+def _spec(leaf: Any) -> tf.TypeSpec:
+    shape = [None, *leaf.shape[1:]]
+    kind = tf.SparseTensorSpec if isinstance(leaf, tf.SparseTensor) else tf.TensorSpec
+    return kind(shape, leaf.dtype)

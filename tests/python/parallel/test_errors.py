@@ -142,12 +142,12 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
         ),
         ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data: 15 rows"),
         (
-            "x = np.random.default_rng(rank).normal(size=x.shape); compiled(tnt.Model(net())).fit(x, y, verbose=0)",
-            "training data: part 0 with the fingerprint",
+            "y[5] = rank; compiled(tnt.Model(net())).fit(x, y, verbose=0)",
+            "training data: part 1 with the fingerprint",
         ),
         ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
         (
-            "x = np.random.default_rng(rank).normal(size=x.shape).astype('float32')\n"
+            "y[5] = rank\n"
             "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
             "compiled(tnt.Model(net())).fit(d, verbose=0)",
             "rank 1 read other data than rank 0",
@@ -174,7 +174,7 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
             "rank 0 has training data: part 1: TensorSpec(shape=(None,)",
         ),
         (
-            "m = compiled(tnt.Model(net()))\nfor _ in range(2): m.train_on_batch(x + np.random.rand(*x.shape), y)",
+            "m = compiled(tnt.Model(net())); y[5] = rank\nfor _ in range(2): m.train_on_batch(x, y)",
             "rank 1 read other data than rank 0",
         ),
         (

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
-from tarantella.data import early, shares, tf_dataset
+from tarantella.data import arrays, early, shares, tf_dataset
 from tarantella.data.adapter import TFDatasetAdapter, adapt
 
 slowly = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -243,6 +243,102 @@ def test_a_dataset_by_its_old_name() -> None:
         parts[0].distribute_dataset_across_ranks(3)
     with pytest.raises(ValueError, match="shard must be"):
         tnt.data.Dataset(rows, shard="row")
+    with pytest.raises(ValueError, match="not batched"):
+        tnt.data.Dataset(rows.unbatch()).micro_batch_size  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("samples", "batched", "length"),
+    [
+        (11, lambda rows: rows.batch(4), 3),
+        (10, lambda rows: rows.batch(4), tf.data.UNKNOWN_CARDINALITY),  # the last one has no row for the third rank
+        (10, lambda rows: rows.map(doubled).batch(4, drop_remainder=True).prefetch(1), 2),
+        (12, lambda rows: rows.filter(lambda row: row > 0).batch(4), tf.data.UNKNOWN_CARDINALITY),
+    ],
+)
+def test_what_a_rank_takes_by_itself_says_its_length_where_it_is_known(samples: int, batched: Any, length: int) -> None:
+    rows = batched(tf.data.Dataset.range(samples))
+    parts = [tnt.data.Dataset(rows, num_ranks=3, rank=rank).distribute_dataset_across_ranks() for rank in range(3)]
+    assert {int(part.cardinality()) for part in parts} == {length}
+    assert length < 0 or {len(list(part)) for part in parts} == {length}
+
+
+def test_a_seed_that_is_not_followed_is_named(caplog: Any) -> None:
+    with caplog.at_level("WARNING", logger="tarantella"):
+        tnt.data.Dataset(tf.data.Dataset.range(4).batch(2), shuffle_seed=7)
+    assert "ignores shuffle_seed" in caplog.text
+
+
+TWO = {"source": (None, 6, 4), "prefix": (None, None)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "batched"),
+    [
+        ({"prefix": np.zeros((20, 4)), "source": np.zeros((20, 6, 4))}, TWO, True),
+        ((np.zeros((20, 6, 4)), np.zeros((20, 4))), TWO, True),
+        ({"prefix": np.zeros((20, 6)), "source": np.zeros((20, 6, 4))}, TWO, False),
+        ({"other": np.zeros((20, 5, 5))}, TWO, True),
+        (np.zeros((20, 5)), {"x": (None, 5)}, True),
+        (np.zeros((20, 5)), {"x": (None, 5)}, False),
+        (np.zeros(20), {"x": (None, 1)}, True),
+    ],
+)
+def test_a_dataset_without_batches_is_told_by_the_inputs_names(inputs: Any, shapes: Any, batched: bool) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices((inputs,))
+    reason = tf_dataset.unbatched(dataset.batch(6) if batched else dataset, "data", shapes)
+    assert (reason is None) == batched, reason
+
+
+def test_one_number_for_a_batch_goes_to_every_rank() -> None:
+    batches = tf.data.Dataset.range(5).batch(2).map(lambda rows: (rows, tf.reduce_max(rows)))
+    assert tf_dataset.unbatched(batches, "data", {}) is None
+    rows = tf.data.Dataset.range(5).map(lambda row: (tf.range(3), row))
+    assert "single numbers" in str(tf_dataset.unbatched(rows, "data", {}))
+    ranks = [list(tf_dataset.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
+    assert [[int(part.data[1]) for part in rank] for rank in ranks] == [[1, 3, 4]] * 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x, y: (tf.tensor_scatter_nd_update(x, [[3, 1]], [9.0]), y),
+        lambda x, y: (x, tf.tensor_scatter_nd_update(y, [[5]], ["other"])),
+        lambda x, y: (tf.reverse(x, [0]), tf.reverse(y, [0])),
+        lambda x, y: (y, x),
+    ],
+)
+def test_every_value_of_a_global_batch_and_its_place_are_in_its_fingerprint(other: Any) -> None:
+    batch = tf.random.stateless_uniform([8, 2], [1, 2]), tf.as_string(tf.range(8))
+    total = tf.constant(8, tf.int64)
+    marks = [int(shares.fingerprint(list(leaves), total)) for leaves in (batch, batch, other(*batch))]
+    assert marks[0] == marks[1] != marks[2]
+
+
+@pytest.mark.parametrize("kind", ["array", "view", "strings", "sparse", "ragged"])
+def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(arrays, "_BLOCK", 64)
+    make = {
+        "array": np.asarray,
+        "view": lambda rows: np.asfortranarray(rows)[:, ::2],
+        "strings": lambda rows: rows.astype(str).astype(object)[:, 0],
+        "sparse": tf.sparse.from_dense,
+        "ragged": tf.RaggedTensor.from_tensor,
+    }[kind]
+    rows = np.arange(300.0).reshape(100, 3)
+    other = rows.copy()
+    other[41, 0] = -1
+    sums = [arrays.checksum(arrays.sliceable(make(each))) for each in (rows, rows.copy(), other)]
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_of_a_huge_array_blocks_are_read_from_end_to_end(monkeypatch: Any) -> None:
+    monkeypatch.setattr(arrays, "_BLOCK", 16)
+    monkeypatch.setattr(arrays, "_BLOCKS", 10)
+    sums = {arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
+    unread = {arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
+    assert len(sums | unread) == 3
+    assert len(unread) == 1
 
 
 def test_by_file_every_rank_reads_its_own(tmp_path: Path, caplog: Any) -> None:

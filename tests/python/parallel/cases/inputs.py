@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, is_master, mlp, pipeline, trained
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, is_master, mlp, on_ranks, pipeline, trained
 
 
 def batches(samples: int = 37, batch: int = 8, weights: bool = False) -> Any:
@@ -222,6 +222,70 @@ def batches_mapped_as_a_whole(wrap: Wrap) -> Any:
     """What depends on the global batch must see all of it."""
     source = pipeline(8).map(lambda x, y: (x - tf.reduce_mean(x, axis=0), y)).cache().repeat(2)
     return fitted(wrap, source, epochs=2)[1]
+
+
+@case
+def inputs_in_another_order(wrap: Wrap) -> Any:
+    """Keys sort otherwise than the model's inputs, and a batch of the one looks like a row of the other."""
+    source, prefix = keras.Input((6, 4), name="source"), keras.Input((None,), name="prefix", dtype="int32")
+    words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(5, 4)(prefix))
+    hidden = keras.layers.Add()([keras.layers.GlobalAveragePooling1D()(source), words])
+    model = compiled(wrap(keras.Model([source, prefix], keras.layers.Dense(CLASSES)(hidden))))
+    random = np.random.default_rng(0)
+    x = {"source": random.normal(size=(20, 6, 4)), "prefix": random.integers(0, 5, (20, 4))}
+    rows = tf.data.Dataset.from_tensor_slices((x, random.integers(0, CLASSES, 20)))
+    return trained(model, model.fit(rows.batch(6), verbose=0))
+
+
+@case
+def optional_input_that_is_none(wrap: Wrap) -> Any:
+    class Both(keras.layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(4)
+
+        def call(self, a: Any, b: Any = None) -> Any:
+            return self.dense(a) if b is None else self.dense(a) + b
+
+    a, b = keras.Input((FEATURES,), name="a"), keras.Input((4,), name="b", optional=True)
+    model = compiled(wrap(keras.Model({"a": a, "b": b}, keras.layers.Dense(CLASSES)(Both()(a, b)))))
+    x, y = data()
+    inputs = {"a": x, "b": None}
+    history = model.fit(inputs, y, batch_size=6, verbose=0)
+    return [trained(model, history), model.evaluate(inputs, y, verbose=0), model.predict(inputs, verbose=0)]
+
+
+@case
+def one_number_for_a_batch(wrap: Wrap) -> Any:
+    class Tempered(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(CLASSES)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def train_step(self, batch: Any) -> Any:
+            x, y, temperature = batch
+            with tf.GradientTape() as tape:
+                logits = self(x) / temperature
+                loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"loss": loss}
+
+    batches = pipeline(6).map(lambda x, y: (x, y, 1 + tf.reduce_max(tf.abs(x))))
+    model = wrap(Tempered())
+    model.compile("sgd")
+    model.fit(batches, epochs=2, verbose=0)
+    return model.get_weights()
+
+
+@case
+def random_numbers_in_a_parallel_map(wrap: Wrap) -> Any:
+    """On ranks they go to the elements in their order, as where nothing is parallel."""
+    calls = tf.data.AUTOTUNE if on_ranks() else None
+    rows = tf.data.Dataset.from_tensor_slices(data()).map(lambda x, y: (x + tf.random.normal([]), y), calls)
+    return fitted(wrap, rows.batch(8), epochs=2)[1]
 
 
 @case

@@ -37,6 +37,17 @@ def train_on_weighted_batches(wrap: Wrap) -> Any:
 
 
 @case
+def train_on_sparse_batches(wrap: Wrap) -> Any:
+    x, y = data()
+    x *= np.abs(x) > 0.8
+    inputs = keras.Input((FEATURES,), sparse=True)
+    model = compiled(wrap(keras.Model(inputs, keras.layers.Dense(CLASSES)(inputs))))
+    batches = [tf.sparse.from_dense(x[i : i + 9]) for i in starts(9)]
+    logs = [model.train_on_batch(batch, y[i : i + 9]) for batch, i in zip(batches, starts(9), strict=True)]
+    return [logs, model.test_on_batch(batches[0], y[:9]), model.predict_on_batch(batches[1]), model.get_weights()]
+
+
+@case
 def train_on_batches_of_structures(wrap: Wrap) -> Any:
     a, b = keras.Input((FEATURES,), name="a"), keras.Input((2,), name="b")
     hidden = keras.layers.Concatenate()([a, b])
