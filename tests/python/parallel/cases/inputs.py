@@ -284,7 +284,9 @@ def one_number_for_a_batch(wrap: Wrap) -> Any:
 def random_numbers_in_a_parallel_map(wrap: Wrap) -> Any:
     """On ranks they go to the elements in their order, as where nothing is parallel."""
     calls = tf.data.AUTOTUNE if on_ranks() else None
-    rows = tf.data.Dataset.from_tensor_slices(data()).map(lambda x, y: (x + tf.random.normal([]), y), calls)
+    rows = tf.data.Dataset.from_tensor_slices(data()).map(
+        lambda x, y: (x + tf.random.normal([], dtype=x.dtype), y), calls
+    )
     return fitted(wrap, rows.batch(8), epochs=2)[1]
 
 
