@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops, tree
 
 from .. import _log
@@ -71,8 +70,7 @@ def _try_out(step: hooks.Step) -> None:
             seen: dict[Any, Any] = {}
             token = _seen.set(seen)
             try:
-                with keras.StatelessScope():
-                    step.model(tree.map_structure(lambda leaf: _rows(leaf, rows), step.inputs), training=training)
+                step.model(tree.map_structure(lambda leaf: _rows(leaf, rows), step.inputs), training=training)
             finally:
                 _seen.reset(token)
             return seen

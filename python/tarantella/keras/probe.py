@@ -41,19 +41,21 @@ UNKNOWN = Verdict(False, Certainty.UNKNOWN)
 def try_out(evaluate: Callable[[slice], Mapping[Any, Any]]) -> dict[Any, Verdict]:
     """A verdict for each value that `evaluate` gives for a range of rows, by its key. Collective.
 
-    It is called eagerly, in a thread of its own, for a batch of five rows and for two parts of it. All ranks
-    get the same verdicts; those of values that only some ranks have seen are lost.
+    It is called eagerly, in a thread of its own, for a batch of five rows and for two parts of it; what it assigns
+    to Keras's variables is forgotten. All ranks get the same verdicts; those of values that only some ranks have seen
+    are lost.
     """
     parts = (slice(_ROWS), slice(_FIRST), slice(_FIRST, _ROWS))
     try:
-        both, a, b = backend.apart(lambda: [_numbers(evaluate(part)) for part in parts])
+        both, a, b = backend.apart(lambda: [_numbers(evaluate, part) for part in parts])
     except Exception:  # whatever user code raises on made-up data
         both, a, b = {}, {}, {}
     return _agreed({key: _judge(both[key], a[key], b[key]) for key in both if key in a and key in b})
 
 
-def _numbers(values: Mapping[Any, Any]) -> dict[Any, NDArray[Any]]:
-    return {key: keras.ops.convert_to_numpy(value) for key, value in values.items()}
+def _numbers(evaluate: Callable[[slice], Mapping[Any, Any]], part: slice) -> dict[Any, NDArray[Any]]:
+    with keras.StatelessScope():
+        return {key: keras.ops.convert_to_numpy(value) for key, value in evaluate(part).items()}
 
 
 def _judge(both: Any, a: Any, b: Any) -> Verdict:

@@ -217,6 +217,24 @@ def class_that_sums(wrap: Wrap) -> Any:
     return regression(wrap, Summed())
 
 
+class Counting(keras.losses.Loss):
+    """Grows with every batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = keras.Variable(0.0, trainable=False, dtype="float64")
+
+    def call(self, true: Any, predicted: Any) -> Any:
+        self.batches.assign_add(1.0)
+        return ops.mean(ops.square(true - predicted), -1) * (1 + 0.1 * self.batches)
+
+
+@case
+def with_a_variable_of_its_own(wrap: Wrap) -> Any:
+    loss = Counting()
+    return [regression(wrap, loss), np.asarray(loss.batches)]
+
+
 @case
 def mixture(wrap: Wrap) -> Any:
     """Masked, summed, weighted and plain outputs, regularizers of all kinds, added sums and means."""
