@@ -87,7 +87,11 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     if (everyone[:, 0] != everyone[0, 0]).any():
         variables = model.trainable_variables
         lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
-        cure = "do the same to the model, its learning rate and optimizers on every rank"
+        cure = (
+            "do the same to the model, its learning rate and optimizers on every rank; a train_step that moves weights "
+            "by its own rows' gradients and back (SAM) must assign the values that it saved: adding and subtracting "
+            "again rounds differently on each rank"
+        )
         sync.agree("trained weights", lines, cure)
     return int(everyone[0, 1])
 
