@@ -158,7 +158,8 @@ def fit(
     feeds = [feeding.feed("training data", model, x, y, steps=options["steps_per_epoch"], **training)]
     if validation_data is not None:
         parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-        if validation["batch_size"] is None and feeds[0].has_arrays and arrays.can_distribute(parts):
+        sizes = (validation["batch_size"], validation["micro_batch_size"])
+        if sizes == (None, None) and arrays.can_distribute(parts):
             validation["batch_size"] = feeds[0].batch_size
         feeds.append(feeding.feed("validation data", model, *parts, steps=options["validation_steps"], **validation))
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")

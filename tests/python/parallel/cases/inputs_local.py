@@ -107,3 +107,23 @@ def brought_after_shared(wrap: Wrap) -> Any:
     first = model.fit(x, y, batch_size=9, validation_data=(x, y), verbose=0)
     second = model.fit(dataset_of([12, 7, 12]), validation_data=dataset_of([24]), verbose=0, **BOTH_OFF)
     return [trained(model, first), trained(model, second)]
+
+
+def micro_batches_of_validation(wrap: Wrap) -> Any:
+    """They win over the batch size of training, which validation takes over where nothing else is said."""
+    x, y = data()
+    micro = {"tnt_validation_micro_batch_size": PARTS // RANKS} if RANKS else {"validation_batch_size": PARTS}
+    both = {"tnt_micro_batch_size": 24 // RANKS, **micro} if RANKS else {"batch_size": 24, **micro}
+    model = compiled(wrap(mlp()))
+    return [
+        trained(model, model.fit(x, y, batch_size=8, validation_data=data(30), validation_steps=2, verbose=0, **micro)),
+        trained(model, model.fit(x, y, validation_split=0.4, verbose=0, **both)),
+    ]
+
+
+@case
+def validation_in_batches_that_training_ignores(wrap: Wrap) -> Any:
+    rows = tf.data.Dataset.from_tensor_slices(data()).batch(8)
+    model = compiled(wrap(mlp()))
+    history = model.fit(rows, batch_size=4, validation_data=data(30), validation_steps=2, verbose=0)
+    return trained(model, history)
