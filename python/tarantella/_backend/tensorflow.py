@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from keras import tree
 from tensorflow.python.eager import context as eager_context
 from tensorflow.python.ops import control_flow_util
 
@@ -66,11 +67,6 @@ def _xla_custom_call() -> Any:
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_custom_call_v2
-
-
-def outside_graphs() -> Any:
-    """A context in which all is eager, even while a graph is traced."""
-    return tf.init_scope()
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
@@ -275,6 +271,15 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
     if values:
         tf.cond(condition, restore, lambda: tf.constant(0))
     return result
+
+
+def trace(step: Callable[[Any], Any], spec: Any) -> None:
+    """Creates what `step` creates when it first takes a batch of the type `spec`, and runs nothing of it.
+
+    Raises what the step raises.
+    """
+    spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
+    tf.function(step, autograph=False).get_concrete_function(spec)
 
 
 def counter() -> tf.Variable:

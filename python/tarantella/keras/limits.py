@@ -20,12 +20,19 @@ def say(model: Any) -> None:
             "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
-    own_loss = [name for name in ("compute_loss", "train_step") if _is_own(model, name)]
+    own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
     if own_loss and not hooks.declared(model):
         _log.warn_once(
             f"{model.name} (own {' and '.join(own_loss)}): its loss is taken for a mean over rows, which cannot be "
             "checked; say so with tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
         )
+    say_of_metrics(model)
+    if any(v.name == "seed_generator_state" for v in model.variables):
+        _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
+
+
+def say_of_metrics(model: Any) -> None:
+    """As `say`, of the metrics that have been made."""
     own = [
         metric.name
         for metric in metrics.single(model)
@@ -42,9 +49,8 @@ def say(model: Any) -> None:
             f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
             "differ from one process, as another batch size does"
         )
-    if any(v.name == "seed_generator_state" for v in model.variables):
-        _log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
 
 
-def _is_own(model: Any, method: str) -> bool:
+def is_own(model: Any, method: str) -> bool:
+    """Whether the class of the model has its own in the place of Keras's."""
     return getattr(type(model), method) is not getattr(keras.Model, method)

@@ -11,6 +11,7 @@ what they are. A `keras.metrics.Mean` that is given such a sum says so in the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from keras import ops, tree
 
 from .. import _log
 from .._backend import tensorflow as backend
-from . import hooks, probe
+from . import hooks, metrics, probe
 
 _SUMS = ("sum", "none", None)
 
@@ -29,19 +30,11 @@ def install(model: Any) -> None:
     """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
     hooks.hook(model, "compute_loss", _compute_loss)
     compiled = getattr(model, "_compile_loss", None)
-    if compiled is None:
-        return
-    hooks.hook(compiled, "build", lambda original: _build(compiled, original))
-    _replace(compiled)
-
-
-def _build(compiled: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    def build(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+    if compiled is not None:
         _replace(compiled)
-        return result
-
-    return build
+    total = getattr(model, "_loss_tracker", None)
+    for tracker in metrics.loss_trackers(model):
+        hooks.hook(tracker, "update_state", functools.partial(_tracked_update, tracker is total))
 
 
 def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,7 +152,7 @@ class _Divisor(keras.losses.Loss):
         return ones
 
 
-def tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+def _tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
     """The hook of a loss tracker's update: states of all ranks then add up to one process's state.
 
     `whole` is the loss of all outputs together.

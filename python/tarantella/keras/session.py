@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,9 @@ from .._backend import tensorflow as backend
 from .._environment import prints_output
 from .._errors import Error
 from ..data import arrays
-from ..data.shares import PredictBatch, has_rows
+from ..data.shares import MicroBatch, PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, limits, statistics, steps, sync
+from . import checks, feeding, files, gather, hooks, limits, statistics, steps, sync
 
 
 @contextlib.contextmanager
@@ -44,7 +45,7 @@ def _start(model: Any, call: str, feeds: list[feeding.Feed], arguments: dict[str
     if any(feed.runs_python for feed in feeds):
         sync.agree_on_generators()
     batches = [feed.batches(positions=call == "predict") for feed in feeds]
-    _equalize(model, batches[0].element_spec)
+    _equalize(model, batches[0].element_spec, {"fit": "train", "evaluate": "test", "predict": "predict"}[call])
     return batches
 
 
@@ -69,13 +70,13 @@ def start(model: Any, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
     lines = [*lines, *checks.settings()]
     sync.agree("data or arguments of a batch", lines, "pass the same to every rank, which takes its own rows")
-    _equalize(model, spec)
+    _equalize(model, spec, "predict" if isinstance(spec, PredictBatch) else "train")
     _train_without_xla_if_need_be(model)
     limits.say(model)
 
 
-def _equalize(model: Any, spec: Any) -> None:
-    build(model, spec)
+def _equalize(model: Any, spec: Any, kind: str) -> None:
+    build(model, spec, kind)
     sync.agree_on_variables(model)
     statistics.average_if_apart(model)
     sync.broadcast(sync.variables(model))
@@ -83,32 +84,45 @@ def _equalize(model: Any, spec: Any) -> None:
     checks.start(model)
 
 
-def build(model: Any, spec: Any) -> None:
-    """Creates all variables before the first step, from shapes alone."""
-    leaves = [leaf for leaf in tree.flatten(spec.data) if has_rows(leaf)]
-    parts_built = all(layer.built for layer in model._flatten_layers(include_self=False))
-    if any(leaf.shape.rank is None for leaf in leaves) or (parts_built and not model.built):
-        _build_optimizer(model, parts_built)  # also models that have layers, but no call() of their own
-        return
-    data = tree.map_structure(
-        lambda leaf: keras.KerasTensor(tuple(leaf.shape), leaf.dtype.name) if has_rows(leaf) else None, spec.data
-    )
-    if isinstance(spec, PredictBatch):
-        if not all(layer.built for layer in model._flatten_layers()):
-            inputs = data[0] if isinstance(data, tuple) else data
-            keras.src.backend.compute_output_spec(model, inputs, training=False)
-        return
-    model._symbolic_build(data_batch=data)
+def build(model: Any, spec: Any, kind: str) -> None:
+    """Creates the variables that must be equal before the first step, or that a step must be able to undo.
+
+    What losses and metrics keep is otherwise made in the first step, as in plain Keras.
+    """
+    undoes = not isinstance(spec, (MicroBatch, PredictBatch)) and not model.run_eagerly
+    if not _has_weights(model) or (undoes and not steps.compiled_is_built(model)):
+        _trace(model, spec.data, kind)
+    optimizer = getattr(model, "optimizer", None)
+    if kind == "train" and optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
 
 
-def _build_optimizer(model: Any, parts_built: bool) -> None:
-    if not parts_built:
-        raise ValueError(
-            "the model is not built and the dataset does not say the shapes of its elements; give the model an "
-            "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
-        )
-    if getattr(model, "optimizer", None) is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+def _has_weights(model: Any) -> bool:
+    layers = model._flatten_layers(include_self=False)
+    return all(layer.built for layer in layers) and (model.built or bool(layers))
+
+
+def _trace(model: Any, data: Any, kind: str) -> None:
+    """Traces the step that will run; Keras's own training step makes no more than the cheaper one of evaluation."""
+    step = hooks.original(model, f"{kind}_step")
+    if kind == "train" and not limits.is_own(model, "train_step"):
+        step = functools.partial(keras.Model.test_step, model)
+    try:
+        backend.trace(step, data)
+    except Exception as error:
+        if _has_weights(model):
+            return  # the step itself raises it again, or is run eagerly and need not be traced
+        if any(leaf.shape.rank is None for leaf in tree.flatten(data) if has_rows(leaf)):
+            raise ValueError(
+                "the model is not built and the dataset does not say the shapes of its elements; give the model an "
+                "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
+            ) from error
+        if model.run_eagerly:
+            raise ValueError(
+                "the model is not built, and only running it eagerly would build it; build it before on "
+                "every rank: give it an Input, call model.build(…), or call it on one batch"
+            ) from error
+        raise
 
 
 def check_compiled(model: Any, name: str) -> None:

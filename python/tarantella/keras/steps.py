@@ -14,7 +14,7 @@ from .._backend import tensorflow as backend
 from .._backend.tensorflow_dispatch import dispatch
 from ..data import local
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
-from . import added_losses, checks, losses, metrics, normalization, scalars
+from . import added_losses, checks, limits, losses, metrics, normalization, scalars
 from . import optimizer as optimizers
 from .hooks import Step, hook, running
 
@@ -28,13 +28,41 @@ def install(model: Any) -> None:
         hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
-    for part in (metrics, scalars, checks, losses, added_losses, normalization):
+    for part in (checks, added_losses, normalization):
         part.install(model)
-    for tracker in metrics.loss_trackers(model):
-        whole = tracker is getattr(model, "_loss_tracker", None)
-        hook(tracker, "update_state", functools.partial(losses.tracked_update, whole))
+    _install_compiled(model)
+    for compiled in _compiled(model):
+        hook(compiled, "build", functools.partial(_build, model))
     for each in optimizers.outermost(model):
         optimizers.install(each)
+
+
+def _compiled(model: Any) -> list[Any]:
+    """What holds the losses and metrics given to compile."""
+    parts = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
+    return [part for part in parts if part is not None]
+
+
+def compiled_is_built(model: Any) -> bool:
+    """Whether the losses and metrics given to compile have made what they keep."""
+    return all(part.built for part in _compiled(model))
+
+
+def _install_compiled(model: Any) -> None:
+    for part in (metrics, scalars, losses):
+        part.install(model)
+
+
+def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of the `build` of the losses or metrics given to compile, which may come amid the first step."""
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        _install_compiled(model)
+        limits.say_of_metrics(model)
+        return result
+
+    return build
 
 
 def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +89,14 @@ def _state(model: Any) -> list[Any]:
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
     if step.copied is None:
         return original(data)
-    return backend.undo_where(step.copied, _state(model), lambda: original(data))
+    before = _state(model)
+    logs = backend.undo_where(step.copied, before, lambda: original(data))
+    if model.run_eagerly and step.copied:
+        known = {id(v) for v in before}
+        for metric in metrics.single(model):
+            if any(id(v) not in known for v in metric.variables):
+                metric.reset_state()
+    return logs
 
 
 def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

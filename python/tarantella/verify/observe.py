@@ -121,6 +121,7 @@ class Watch:
         self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbered as they train
         self.known = 0
+        self.builds = False  # whether a model's step is traced only to build it
 
     def data(self, model: Any) -> None:
         """Observes what the steps of this model read. Its class stays as it is: others look at that."""
@@ -131,17 +132,26 @@ class Watch:
 
         @functools.wraps(original)
         def train_step(data: Any) -> Any:
-            if model not in self.models:  # ranks build it before
-                with backend.outside_graphs():
-                    session.build(model, MicroBatch(data, None))
-                    self.begin(model)
             step = hooks.current()
+            if self.builds or (self.size > 1 and step is None):
+                return original(data)  # traced to build the model, or a step that this rank takes by itself
+            if model not in self.models:  # ranks have built it before
+                backend.apart(lambda: self._build(model, data))
             rows.note(data, step.rows if step else None)
             self.examine(model, data)
             return original(data)
 
         model.train_step = train_step
         model.train_function = None
+
+    def _build(self, model: Any, data: Any) -> None:
+        """As ranks build it, before its first step."""
+        self.builds = True
+        try:
+            session.build(model, MicroBatch(data, None), "train")
+        finally:
+            self.builds = False
+        self.begin(model)
 
     def call(self, method: str, model: Any) -> None:
         """A call of `fit` or `train_on_batch` begins."""

@@ -45,6 +45,18 @@ MISTAKES = {
         "compiled(tnt.Model(keras.Sequential([keras.layers.Dense(1)]))).fit(d)",
         "ValueError: the model is not built and the dataset does not say the shapes",
     ),
+    "only running would build it": (
+        "class Eager(keras.Model):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.out = keras.layers.Dense(1)\n"
+        "    def call(self, x):\n"
+        "        return self.out(x * x.numpy().max())\n"
+        "model = tnt.Model(Eager())\n"
+        "model.compile('sgd', 'mse', run_eagerly=True)\n"
+        "model.fit(x, y)",
+        "ValueError: the model is not built, and only running it eagerly would build it; build it before on every rank",
+    ),
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
     "no data for Keras": (
         "compiled(tnt.Model(net())).fit([[1, 2], [3, 4]], [1, 2])",

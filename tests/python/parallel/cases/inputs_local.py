@@ -109,6 +109,7 @@ def brought_after_shared(wrap: Wrap) -> Any:
     return [trained(model, first), trained(model, second)]
 
 
+@case
 def micro_batches_of_validation(wrap: Wrap) -> Any:
     """They win over the batch size of training, which validation takes over where nothing else is said."""
     x, y = data()

@@ -74,6 +74,44 @@ def eager_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     return results(model, model.fit(pipeline(2, 7), verbose=0), *data(7), batch_size=2)
 
 
+def of_numbers(true: Any, predicted: Any) -> Any:
+    weights = 1 + (true.numpy() > 0).mean(-1)
+    return keras.ops.mean(keras.ops.square(true - predicted), -1) * weights
+
+
+class Positive(keras.metrics.Metric):
+    """Counts in NumPy."""
+
+    def __init__(self) -> None:
+        super().__init__(name="positive")
+        self.total = self.add_variable((), "zeros", name="total")
+
+    def update_state(self, true: Any, predicted: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(float((true.numpy() > 0).sum()))
+
+    def result(self) -> Any:
+        return self.total + 0
+
+
+def eager_numbers_in(wrap: Wrap, samples: int, batch_size: int) -> Any:
+    x, _ = data(samples)
+    model = wrap(mlp())
+    model.compile("sgd", of_numbers, metrics=["mae", keras.metrics.F1Score(), Positive()], run_eagerly=True)
+    history = model.fit(x, (x[:, :3] > 0).astype(x.dtype), batch_size=batch_size, epochs=2, verbose=0)
+    return results(model, history, x, (x[:, :3] > 0).astype(x.dtype), batch_size=batch_size)
+
+
+@case
+def eager_numbers_in_loss_and_metrics(wrap: Wrap) -> Any:
+    return eager_numbers_in(wrap, samples=13, batch_size=4)
+
+
+@case
+def eager_numbers_of_batches_smaller_than_ranks(wrap: Wrap) -> Any:
+    """A rank without rows undoes also what its metrics have made in the step."""
+    return eager_numbers_in(wrap, samples=2, batch_size=1)
+
+
 @case
 def compiled_by_xla_with_a_sum_within_the_step(wrap: Wrap) -> Any:
     """A masked loss has an exchange of its own."""

@@ -417,3 +417,67 @@ def constant_gradients(wrap: Wrap) -> Any:
     layers = [keras.layers.Dense(8, activation="tanh"), Constant(), keras.layers.Dense(CLASSES)]
     model = compiled(wrap(keras.Sequential([keras.Input((FEATURES,)), *layers])))
     return results(model, model.fit(x, y, batch_size=8, epochs=2, verbose=0), x, y)
+
+
+class Unpacking(keras.Model):
+    """Its step takes images, labels and two weights for each row out of a batch of any structure."""
+
+    def __init__(self, take: Any) -> None:
+        super().__init__()
+        self.take = take
+        self.hidden, self.out = keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(CLASSES)
+        self.mean = keras.metrics.Mean(name="mean")
+
+    def call(self, x: Any) -> Any:
+        return self.out(self.hidden(x))
+
+    def train_step(self, batch: Any) -> Any:
+        x, y, one, other = self.take(batch)
+        with tf.GradientTape() as tape:
+            error = self.compute_loss(x, y, self(x, training=True), one * other)
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(error, variables), variables)
+        self.mean.update_state(error)
+        return self.compute_metrics(x, y, self(x), None)
+
+    def test_step(self, batch: Any) -> Any:
+        x, y, *_ = self.take(batch)
+        return self.compute_metrics(x, y, self(x), None)
+
+
+def unpacking(wrap: Wrap, batches: Any, take: Any, build: bool = False) -> Any:
+    model = compiled(wrap(Unpacking(take)))
+    if build:
+        model(data()[0])
+    history = model.fit(batches, epochs=2, validation_data=batches, verbose=0)
+    return [trained(model, history), model.evaluate(batches, verbose=0)]
+
+
+def rows_with_weights() -> tuple[Any, ...]:
+    x, y = data()
+    weights = np.linspace(0, 2, len(x))
+    return x, y, weights, weights[::-1]
+
+
+@case
+def own_step_on_dicts(wrap: Wrap) -> Any:
+    batches = tf.data.Dataset.from_tensor_slices(dict(zip("xyab", rows_with_weights(), strict=True))).batch(6)
+    return unpacking(wrap, batches, lambda batch: [batch[name] for name in "xyab"])
+
+
+@case
+def own_step_on_dicts_of_a_built_model(wrap: Wrap) -> Any:
+    batches = tf.data.Dataset.from_tensor_slices(dict(zip("xyab", rows_with_weights(), strict=True))).batch(6)
+    return unpacking(wrap, batches, lambda batch: [batch[name] for name in "xyab"], build=True)
+
+
+@case
+def own_step_on_four_parts(wrap: Wrap) -> Any:
+    return unpacking(wrap, tf.data.Dataset.from_tensor_slices(rows_with_weights()).batch(6), lambda batch: batch)
+
+
+@case
+def own_step_on_four_parts_of_whole_batches(wrap: Wrap) -> Any:
+    """Where no rank is ever without rows, losses and metrics are built in the first step."""
+    batches = tf.data.Dataset.from_tensor_slices(rows_with_weights()).batch(12, drop_remainder=True)
+    return unpacking(wrap, batches, lambda batch: batch, build=True)
