@@ -63,7 +63,7 @@ def _run(model: Any, function: Any, batch: Any, return_dict: bool) -> Any:
         else:
             metrics.go_on(model)
         logs = model._get_metrics_result_or_logs(function(iter([batch])))
-    logs = {name: value if np.ndim(value) else float(value) for name, value in logs.items()}
+    logs = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in logs.items()}
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 
