@@ -86,8 +86,8 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
     from tarantella.keras import checks, metrics
 
     combine = Timer(metrics, "_combine")
-    compare = Timer(checks.Rhythm, "_compare")
-    count = Timer(checks.Rhythm, "before_step")
+    compare = Timer(checks.Progress, "_compare")
+    count = Timer(checks.Progress, "before_step")
     at_end = Timer(checks, "same_weights")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])

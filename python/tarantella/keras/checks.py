@@ -149,7 +149,8 @@ class Progress:
         self._steps += 1
         self.apart = True
 
-    def _compare(self) -> None:
+    def _compare(self) -> float:
+        """Returns the steps until the next comparison."""
         begin = time.perf_counter()
         model = self._model()
         checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
@@ -160,6 +161,7 @@ class Progress:
         if self._fixed == AUTOMATIC:
             self._interval = agreed
         self._steps, self._since = 0, time.perf_counter()
+        return self._interval
 
 
 class BeforeSteps(keras.callbacks.Callback):
