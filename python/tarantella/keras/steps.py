@@ -91,7 +91,7 @@ def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> A
         return original(data)
     before = _state(model)
     logs = backend.undo_where(step.copied, before, lambda: original(data))
-    if model.run_eagerly and step.copied:
+    if model.run_eagerly and step.copied:  # metrics that this very step made have seen the copied row alone
         known = {id(v) for v in before}
         for metric in metrics.single(model):
             if any(id(v) not in known for v in metric.variables):
