@@ -41,12 +41,6 @@ def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
         _progress[model].nan_labels.assign_add(count)
 
 
-def forget(model: Any) -> None:
-    """Starts anew, before the first step."""
-    _progress[model].read.assign(0)
-    _progress[model].nan_labels.assign(0)
-
-
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks unless all have read the same global batches. Collective."""
     mine = np.array([_progress[model].read.numpy()], np.int64)
@@ -107,8 +101,7 @@ def _fixed() -> int:
 
 def start(model: Any) -> None:
     """To be called before the first of some steps, where ranks have the same settings."""
-    forget(model)
-    _progress[model].follow(_fixed())
+    _progress[model].start(_fixed())
 
 
 def progress(model: Any) -> Progress | None:
@@ -138,8 +131,10 @@ class Progress:
         self._steps = 0
         self._since = time.perf_counter()
 
-    def follow(self, fixed: int) -> None:
-        """Takes what TNT_WEIGHT_CHECK_STEPS says."""
+    def start(self, fixed: int) -> None:
+        """Forgets what was read, and takes what TNT_WEIGHT_CHECK_STEPS says."""
+        self.read.assign(0)
+        self.nan_labels.assign(0)
         if fixed != self._fixed:
             self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
 

@@ -23,7 +23,7 @@ class Feed:
     def __init__(self, what: str, adapter: Any, distributed: bool, batch_size: int | None) -> None:
         self.what, self.adapter, self.distributed = what, adapter, distributed
         self.batch_size = batch_size  # as the user gave it
-        self.has_arrays = isinstance(adapter, ArrayDataAdapter)
+        self._has_arrays = isinstance(adapter, ArrayDataAdapter)
         # Python code draws from Python's and NumPy's generators: ranks must start from the same states.
         self.runs_python = distributed and not isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter))
 
@@ -31,7 +31,7 @@ class Feed:
         """What all ranks must agree on, a line each."""
         if not self.distributed:
             return [f"{self.what} of this rank's own"]
-        lines = arrays.describe(self.adapter) if self.has_arrays else tf_dataset.describe(self.adapter)
+        lines = arrays.describe(self.adapter) if self._has_arrays else tf_dataset.describe(self.adapter)
         return [f"{self.what}: {line}" for line in lines]
 
     def batches(self, positions: bool = False) -> MicroBatches:
@@ -40,7 +40,7 @@ class Feed:
             return local.distribute(self.adapter)
         if isinstance(self.adapter, TFDatasetAdapter):
             _log.logger.info("%s: %s", self.what, tf_dataset.who_maps(self.adapter.get_tf_dataset()))
-        distribute = arrays.distribute if self.has_arrays else tf_dataset.distribute
+        distribute = arrays.distribute if self._has_arrays else tf_dataset.distribute
         return distribute(self.adapter, _runtime.get_rank(), _runtime.get_size(), positions)
 
 

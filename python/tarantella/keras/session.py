@@ -36,11 +36,16 @@ def core_errors() -> Iterator[None]:
         raise
 
 
+def _agree(call: str, lines: list[str]) -> None:
+    cure = "pass the same to every rank, which takes its own rows"
+    sync.agree(f"data or arguments of {call}", [*lines, *checks.settings()], cure)
+
+
 def _start(model: Any, call: str, feeds: list[feeding.Feed], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
     lines = [line for feed in feeds for line in feed.describe()]
-    lines += [*(f"{name}={value!r}" for name, value in arguments.items()), *checks.settings()]
-    sync.agree(f"data or arguments of {call}", lines, "pass the same to every rank, which takes its own rows")
+    lines += [f"{name}={value!r}" for name, value in arguments.items()]
+    _agree(call, lines)
     sync.agree_on_seed()
     if any(feed.runs_python for feed in feeds):
         sync.agree_on_generators()
@@ -68,8 +73,7 @@ def _without_xla_if_need_be(model: Any, feeds: list[feeding.Feed]) -> Iterator[N
 
 def start(model: Any, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
-    lines = [*lines, *checks.settings()]
-    sync.agree("data or arguments of a batch", lines, "pass the same to every rank, which takes its own rows")
+    _agree("a batch", lines)
     _equalize(model, spec, "predict" if isinstance(spec, PredictBatch) else "train")
     _train_without_xla_if_need_be(model)
     limits.say(model)
