@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
 
 failed=()
+times=()
 step() {
   local name=$1 start=$SECONDS
   shift
@@ -16,6 +17,7 @@ step() {
     printf '=== %s: FAILED (%d s)\n' "$name" $((SECONDS - start))
     failed+=("$name")
   fi
+  times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
 }
 
 # What a build prints is shown only when it fails.
@@ -36,8 +38,10 @@ step "lint" tools/lint.sh
 for preset in release asan ubsan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 step "compatibility" tools/compatibility.sh oldest newest nightly
 
-printf '\n=== Python tests\n'
-python -m pytest tests/python || failed+=("Python tests")
+step "Python tests" python -m pytest tests/python --durations=15
+
+printf '\n=== where the time went\n'
+printf '%s\n' "${times[@]}" "$(printf '%5d s  in all; the limit of CI is 5400 s' $SECONDS)"
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failed[@]}" >&2
