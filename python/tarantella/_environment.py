@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from dataclasses import dataclass
 
 
@@ -17,6 +18,7 @@ class Layout:
     local_size: int = 1
     job: str = ""
     launched: bool = False
+    child_of: int | None = None  # the rank that has started this process, which is none itself
 
 
 def integer(name: str, default: int, least: int = 0) -> int:
@@ -54,11 +56,17 @@ def flag(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def layout() -> Layout:
-    """The layout that the environment describes, read once. Never blocks."""
+    """The layout that the environment describes, read once. Never blocks.
+
+    The variables are inherited by all that a rank starts, and are meant for the rank alone: another process is one
+    by itself. Forked children keep what their parent has read.
+    """
     size = integer("TNT_SIZE", 1, least=1)
     rank = integer("TNT_RANK", 0)
     if rank >= size:
         raise ValueError(f"TNT_RANK must be below TNT_SIZE ({size}) (got {rank})")
+    if "TNT_RANK" in os.environ and not _claims_rank():
+        return Layout(child_of=rank)
     return Layout(
         rank=rank,
         size=size,
@@ -67,6 +75,28 @@ def layout() -> Layout:
         job=os.environ.get("TNT_JOB_ID", ""),
         launched=flag("TNT_LAUNCHER"),
     )
+
+
+def _claims_rank() -> bool:
+    """Whether this process is the rank: the first to ask, which a shell between the launcher and Python never does.
+
+    It leaves its process id for the processes that it starts; exec keeps both.
+    """
+    own = os.getpid()
+    return os.environ.setdefault("TNT_RANK_PID", str(os.getppid() if is_worker() else own)) == str(own)
+
+
+def is_worker() -> bool:
+    """Whether multiprocessing has made this process; also while it imports what its parent had imported."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and (
+        process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
+    )
+
+
+def is_verified() -> bool:
+    """Whether `tarantella verify` watches this process: ranks, and none of their children."""
+    return "TNT_VERIFY" in os.environ and layout().child_of is None
 
 
 def prints_output() -> bool:

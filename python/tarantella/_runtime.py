@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import weakref
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import _excepthook, _log
-from ._environment import layout, number
+from ._environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
     from ._core import Context
@@ -29,21 +30,39 @@ _process = os.getpid()  # a forked child has a copy of all this, but no part in 
 def init() -> None:
     """Joins the job. Optional (the first use does it too), idempotent and safe in any thread.
 
-    Blocks until all ranks have joined; with one rank it returns at once.
+    Blocks until all ranks have joined; with one rank it returns at once, and in processes that a rank has started.
     Raises tarantella.Error if a rank does not come.
     """
     global _context, _ready
+    place = layout()
+    if place.size > 1 and _is_forked():  # the lock, too, may be a copy that nobody gives back
+        return
     with _lock:
         if _ready:
             return
-        place = layout()
         _log.configure()
+        if place.child_of is not None:
+            _say_alone(place.child_of)
         if place.launched:
             _excepthook.install()
         if place.size > 1:
             _context = _join()
             atexit.register(close)
         _ready = True
+
+
+def _is_forked() -> bool:
+    return os.getpid() != _process
+
+
+def _say_alone(rank: int) -> None:
+    if integer("TNT_SIZE", 1) > 1:
+        _log.logger.log(
+            logging.DEBUG if is_worker() else logging.WARNING,
+            "rank %d has started this process, which is one process by itself and no rank: what it trains, it trains "
+            "alone; train in the script that tarantella starts",
+            rank,
+        )
 
 
 def _join() -> Context:
@@ -68,6 +87,10 @@ def _join() -> Context:
 def context() -> Context:
     """The context of a job with several ranks; joins it if need be (see `init`)."""
     init()
+    if _is_forked():
+        raise RuntimeError(
+            "tarantella: a forked child of a rank takes no part in the job; exchange data in the rank itself"
+        )
     if _context is None:
         message = "the job is over" if _closed else "one rank alone has no context"
         raise RuntimeError(f"tarantella: {message}")
@@ -93,14 +116,14 @@ def check() -> None:
 
 def release(plan: int) -> None:
     """Ends a plan of the core that is not needed any more. Not collective; nothing if the job is over."""
-    if _context is not None and os.getpid() == _process:
+    if _context is not None and not _is_forked():
         _context.release(plan)
 
 
 def close() -> None:
     """Leaves the job for good. Idempotent; a forked child leaves its parent's context alone."""
     global _context, _closed
-    if os.getpid() != _process:
+    if _is_forked():
         return
     with _lock:
         for each in list(_groups):

@@ -77,8 +77,9 @@ class Scripts:
         path.write_text(textwrap.dedent(source))
         return path
 
-    def ranks(self, ranks: int, source: str, *arguments: str, **options: object) -> Ended:
-        return run_ranks(ranks, self.write(source), *arguments, **options)  # type: ignore[arg-type]
+    def ranks(self, ranks: int, source: str | Path, *arguments: str, **options: object) -> Ended:
+        script = source if isinstance(source, Path) else self.write(source)
+        return run_ranks(ranks, script, *arguments, **options)  # type: ignore[arg-type]
 
     def plain(self, source: str, *arguments: str, **extra: str) -> Ended:
         return run([sys.executable, str(self.write(source)), *arguments], **extra)

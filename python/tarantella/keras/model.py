@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import keras
 
 from .. import _log, _runtime, _strategy
-from .._environment import prints_output
+from .._environment import is_verified, prints_output
 from . import files, on_batch, session
 from .feeding import batched, check_size
 
@@ -324,7 +323,7 @@ def _data(micro_batch_size: int | None, distribute: bool, kind: str = "") -> dic
     return {"micro_batch_size": micro_batch_size, "distributed": distribute}
 
 
-if "TNT_VERIFY" in os.environ:
+if is_verified():
     from ..verify import observe
 
     observe.install(Model)

@@ -95,7 +95,7 @@ def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
     launcher.script(SHOW)
     outer = {
         "TNT_RANK": "3", "TNT_SIZE": "8", "TNT_LOCAL_RANK": "3", "TNT_LOCAL_SIZE": "4",
-        "TNT_JOB_ID": "f" * 32,
+        "TNT_JOB_ID": "f" * 32, "TNT_RANK_PID": "1",
         "TNT_LOG_LEVEL": "DEBUG", "TNT_FUSION_THRESHOLD": "9", "TNT_LOG_ON_ALL_DEVICES": "1",
         "TNT_OUTPUT_ON_ALL_DEVICES": "1", "OMP_NUM_THREADS": "64",
     }  # fmt: skip
@@ -105,7 +105,9 @@ def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
         assert (env["TNT_RANK"], env["TNT_SIZE"], env["TNT_LOG_LEVEL"]) == (str(rank), "2", "WARNING")
         assert env["TNT_JOB_ID"] != "f" * 32
         assert env["OMP_NUM_THREADS"] != "64"
-        for absent in ("TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES"):
+        for absent in (
+            "TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "TNT_RANK_PID"
+        ):  # fmt: skip
             assert absent not in env
 
 
