@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from ._environment import layout
+from ._environment import is_verified, layout
 from ._log import logger
 
 DEFAULT_SEED = 42
@@ -32,7 +30,7 @@ def set_default() -> None:
 
 def arrange() -> None:
     """Sets the default seed, now or as soon as TensorFlow gets imported: on several ranks, and what they verify."""
-    if layout().size == 1 and "TNT_VERIFY" not in os.environ:
+    if layout().size == 1 and not is_verified():
         return
     if hasattr(sys.modules.get("tensorflow"), "random"):
         set_default()
@@ -41,22 +39,24 @@ def arrange() -> None:
 
 
 class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Runs `set_default` at the end of the first `import tensorflow`, then is gone."""
+    """Runs `set_default` at the end of the first `import tensorflow`, then is gone. Looking for it changes nothing."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "tensorflow":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others: list[Any] = [each for each in sys.meta_path if each is not self]
+        spec = next(filter(None, (each.find_spec(fullname, path, target) for each in others)), None)
         loader: Any = spec.loader if spec else None
         if loader is not None and hasattr(loader, "exec_module"):
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                set_default()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    set_default()
 
             loader.exec_module = exec_module
         return spec
