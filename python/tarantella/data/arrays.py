@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arra
 from numpy.typing import NDArray
 
 from .adapter import ArrayDataAdapter, MicroBatches
-from .shares import Slicer, fingerprint
+from .shares import Slicer, fingerprint, mapped
 
 can_distribute = can_convert_arrays
 
@@ -110,9 +110,9 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
 
     # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()
-    dataset = tf.data.Dataset.zip((order.get_tf_dataset().enumerate(), whole)).map(
-        lambda numbered, data: take(numbered[0], numbered[1], data)
-    )
+    indices = tf.autograph.experimental.do_not_convert(order.get_tf_dataset)()  # Keras maps functions of its own
+    numbered = tf.data.Dataset.zip((indices.enumerate(), whole))
+    dataset = mapped(numbered, lambda numbered, data: take(numbered[0], numbered[1], data))
     options = tf.data.Options()
     options.deterministic = True
     # Cheap gathers gain nothing from tuning, whose thread delays the end of every epoch.

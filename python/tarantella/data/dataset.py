@@ -9,7 +9,7 @@ import tensorflow as tf
 from .. import _log, _runtime
 from . import chain, early, tf_dataset
 from .adapter import TFDatasetAdapter
-from .shares import share
+from .shares import mapped, share
 
 _FILES = 1  # of AutoShardDataset: by file, an error where there are none
 
@@ -85,7 +85,7 @@ class Dataset:
         if self.shard == "file":
             return self._files()
         micro = tf_dataset.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
-        mine, batches = micro.filter(_has_rows).map(_data_of), int(self.dataset.cardinality())
+        mine, batches = mapped(micro.filter(_has_rows), _data_of), int(self.dataset.cardinality())
         known = batches >= 0 and (early.least_rows(self.dataset) or 0) >= self.num_ranks
         return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
 
@@ -112,6 +112,7 @@ class Dataset:
         return tf.data.experimental.from_variant(variant, spec).rebatch(self.micro_batch_size)
 
 
+@tf.autograph.experimental.do_not_convert
 def _has_rows(batch: Any) -> tf.Tensor:
     return batch.numbers[0] > 0
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from . import chain
-from .shares import Slicer, fingerprint, rows_of, share
+from .shares import Slicer, fingerprint, mapped, rows_of, share
 
 _PASSING = ("Prefetch", "Options")  # hand on every element as it is
 # Stateful to TensorFlow, but the same for the same element.
@@ -108,6 +108,6 @@ def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
 
     _, rows = share(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
-    mapped = whole.map(cut).unbatch().map(apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    mine = mapped(mapped(whole, cut).unbatch(), apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Only the last batch can be short, and a rank's part of it is never longer than that of a full one.
-    return mapped.batch(max(rows, 1)).map(pack)
+    return mapped(mine.batch(max(rows, 1)), pack)

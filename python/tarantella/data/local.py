@@ -18,7 +18,7 @@ from .. import _runtime
 from .._backend import tensorflow as backend
 from .._backend.tensorflow_dispatch import TAKES_BATCHES_IN_GRAPH
 from .adapter import DataAdapter, MicroBatches
-from .shares import has_rows, micro_batch
+from .shares import has_rows, mapped, micro_batch
 from .tf_dataset import length
 
 
@@ -40,7 +40,7 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
     dataset = adapter.get_tf_dataset()
     options = tf.data.Options()
     options.deterministic = True
-    counted = dataset.enumerate().map(lambda _, batch: LocalBatch(batch, tf.cast(length(batch), tf.int32)))
+    counted = mapped(dataset.enumerate(), lambda _, batch: LocalBatch(batch, tf.cast(length(batch), tf.int32)))
     filler = tree.map_structure(_one_row, dataset.element_spec)
     fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int32))).repeat()
     whole = counted.concatenate(fillers).with_options(options)

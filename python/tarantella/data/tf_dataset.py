@@ -10,7 +10,7 @@ from keras import tree
 
 from . import chain, early, graph
 from .adapter import DataAdapter, MicroBatches, TFDatasetAdapter
-from .shares import Slicer, has_rows, rows_of
+from .shares import Slicer, has_rows, mapped, rows_of
 
 
 def describe(adapter: DataAdapter) -> list[str]:
@@ -102,7 +102,7 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
         plan = plan._replace(source=graph.made_safe(plan.source, rank))
         sliced = early.split(plan, dataset.element_spec, slicer)
     else:
-        sliced = graph.made_safe(dataset, rank).enumerate().map(lambda index, batch: slicer.cut(index, batch))
+        sliced = mapped(graph.made_safe(dataset, rank).enumerate(), slicer.cut)
     options = tf.data.Options()
     options.deterministic = True
     if dataset.options().autotune.enabled is None:
