@@ -81,9 +81,9 @@ def start(model: Any, lines: list[str], spec: Any) -> None:
 
 def _equalize(model: Any, spec: Any, kind: str) -> None:
     build(model, spec, kind)
-    sync.agree_on_variables(model)
+    sync.agree_on_variables(model, optimizers=kind == "train")
     statistics.average_if_apart(model)
-    sync.broadcast(sync.variables(model))
+    sync.broadcast(sync.variables(model, optimizers=kind == "train"))
     steps.install(model)
     checks.start(model)
 

@@ -11,9 +11,8 @@ import keras
 import numpy as np
 
 from .. import _log, _runtime
-from .._backend import tensorflow as backend
 from .._names import listed
-from . import checks, flat, normalization
+from . import checks, flat, normalization, sync
 
 
 def average(model: Any) -> None:
@@ -24,12 +23,7 @@ def average(model: Any) -> None:
     progress = checks.progress(model)
     if progress is not None:
         progress.apart = False
-    weights = model.non_trainable_weights
-    if not weights:
-        return
-    checksums = np.array([backend.checksum([v]) for v in weights], np.int64)
-    everyone = _runtime.context().allgather(checksums, "checksums of what is not trained")
-    apart = [weights[i] for i in np.flatnonzero((everyone != everyone[0]).any(axis=0))]
+    apart = sync.differing(model.non_trainable_weights)
     floats = [v for v in apart if keras.backend.is_float_dtype(v.dtype)]
     _say(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import pickle
 import random
 import sys
@@ -58,9 +59,9 @@ def _optimizer_variables(model: Any) -> list[Any]:
     return [variable for each in outermost(model) if each.built for variable in each.variables]
 
 
-def variables(model: Any) -> list[Any]:
-    """All variables that must start alike, each once: the model's and those of its optimizers."""
-    unique = {id(v): v for v in [*model.variables, *_optimizer_variables(model)]}
+def variables(model: Any, optimizers: bool = True) -> list[Any]:
+    """All variables that must start alike, each once: the model's and, if wanted, those of its optimizers."""
+    unique = {id(v): v for v in [*model.variables, *(_optimizer_variables(model) if optimizers else ())]}
     return list(unique.values())
 
 
@@ -68,17 +69,40 @@ def _is_seed(variable: Any) -> bool:
     return bool(variable.name == "seed_generator_state")
 
 
-def agree_on_variables(model: Any) -> None:
+def agree_on_variables(model: Any, optimizers: bool = True) -> None:
     """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
     trainable = {id(v) for v in model.trainable_variables}
     lines = [described(v) + ("" if id(v) in trainable else " not trainable") for v in model.variables]
     agree("the model's variables", lines, "build the same model on every rank")
-    lines = [described(v) for v in _optimizer_variables(model)]
-    agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
+    if optimizers:
+        lines = [described(v) for v in _optimizer_variables(model)]
+        agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
+
+
+def differing(every: Sequence[Any]) -> list[Any]:
+    """Those of the variables, alike in number and shape, whose bits are not the same on all ranks. Collective."""
+    if not every or not _differ([backend.checksum(every)]).any():
+        return []
+    return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every])))
+
+
+def _differ(checksums: list[int]) -> NDArray[np.bool_]:
+    everyone = _runtime.context().allgather(np.array(checksums, np.int64), "checksums of variables")
+    differ: NDArray[np.bool_] = (everyone != everyone[0]).any(axis=0)
+    return differ
 
 
 def broadcast(every: Iterable[Any]) -> None:
-    """Gives these variables the master's values; generators of random numbers get a stream of their own a rank."""
+    """Gives these variables the master's values; generators of random numbers get a stream of their own a rank.
+
+    Only those travel that differ, and the generators' states, which do.
+    """
+    every = list(every)
+    seeds = [v for v in every if _is_seed(v)]
+    _send([*differing([v for v in every if not _is_seed(v)]), *seeds])
+
+
+def _send(every: list[Any]) -> None:
     rank = _runtime.get_rank()
     for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]

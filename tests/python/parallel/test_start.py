@@ -200,3 +200,71 @@ time.sleep(random.choice([0, 0, 0.02]))
     for number in range(100):
         ended = scripts.ranks(2, source)
         assert (ended.code, ended.lines) == (0, []), f"run {number}: {ended}"
+
+
+def test_only_variables_that_differ_travel(scripts: Any, tmp_path: Any) -> None:
+    source = (
+        HEAD
+        + """
+from tarantella import _core
+plain, sent = _core.Context.broadcast, []
+def counted(self, array, root=0, name=""):
+    sent.append(array.nbytes if name == "variables" else 0)
+    return plain(self, array, root, name)
+_core.Context.broadcast = counted
+
+def travelled(call, *arguments, **options):
+    sent.clear()
+    call(*arguments, **options)
+    return sum(sent)
+
+def same(variables):
+    values = np.concatenate([np.asarray(v).ravel().astype("float64") for v in variables])
+    everyone = tnt.Allgatherv().execute(values[None])
+    return (everyone == everyone[0]).all()
+
+keras.utils.set_random_seed(100 + rank)
+inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+model = tnt.Model(inner)
+model.compile("adam", "mse")
+kernel, seeds = inner.layers[0].kernel, [v for v in inner.variables if v.name == "seed_generator_state"]
+a_seed = sum(np.asarray(v).nbytes for v in seeds)
+
+# What is made differently on each rank: kernels, not biases of zeros; nothing of the optimizer before fit.
+assert travelled(model.predict, x, verbose=0) == 4 * (4 * 8 + 8) + a_seed
+assert same(inner.weights) and not same(seeds)
+assert travelled(model.evaluate, x, y, verbose=0) == a_seed
+assert travelled(model.fit, x, y, epochs=2, verbose=0) == a_seed
+for call in (model.fit, model.evaluate):
+    assert travelled(call, x, y, verbose=0) == a_seed
+    assert same(inner.weights + inner.optimizer.variables) and not same(seeds)
+
+# The master alone changes one of them, by one bit.
+if tnt.is_master_rank():
+    value = np.array(kernel)
+    value[-1, -1] = np.nextafter(value[-1, -1], np.float32(9))
+    kernel.assign(value)
+    wanted = value
+assert travelled(model.evaluate, x, y, verbose=0) == 4 * 4 * 8 + a_seed
+assert same(inner.weights) and (rank or (np.array(kernel) == wanted).all())
+
+# The optimizer's are the master's where they are used.
+if rank == 1:
+    moment = inner.optimizer.variables[2]
+    moment.assign(np.array(moment) + 1)
+assert travelled(model.evaluate, x, y, verbose=0) == a_seed and not same(inner.optimizer.variables)
+assert travelled(model.fit, x, y, epochs=0, verbose=0) == 4 * 4 * 8 + a_seed
+assert same(inner.weights + inner.optimizer.variables)
+
+# Where another rank's random numbers have gone on, it follows the master again.
+if rank == 1:
+    inner(x, training=True)
+before = [np.array(v) for v in seeds]
+model.evaluate(x, y, verbose=0)
+of_all = tnt.Allgatherv().execute(np.array(seeds)[None])
+assert rank == 0 or (np.array(seeds) != before).any()
+assert (of_all[0, :, 0] != of_all[1, :, 0]).all() and (of_all[0, :, 1] == of_all[1, :, 1]).all()
+"""
+    )
+    ended = scripts.ranks(2, source, str(tmp_path))
+    assert ended.code == 0, ended.err
