@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -121,25 +122,33 @@ def _data_of(batch: Any) -> Any:
     return batch.data
 
 
-def explain(dataset: Any, num_ranks: int | None = None) -> None:
-    """Prints who reads, maps and trains on what, in a job of `num_ranks` (by default this one's).
+class Explanation(str):
+    """Lines of text, which an interactive session shows as they are."""
+
+    __repr__ = str.__str__
+
+
+def explain(dataset: Any, num_ranks: int | None = None) -> Explanation:
+    """Says who reads, maps and trains on what, in a job of `num_ranks` (by default this one's): a text to print.
 
     Raises ValueError where the dataset is not batched.
     """
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     size = given.num_ranks if num_ranks is None else num_ranks
+    return Explanation("\n".join(_explained(given, size)))
+
+
+def _explained(given: Dataset, size: int) -> Iterator[str]:
     batch_size = given._batch_size()
     if given.shard == "file":
-        print(f"each of {size} ranks reads and maps files of its own; not exact")
+        yield f"each of {size} ranks reads and maps files of its own; not exact"
         return
-    print(tf_dataset.who_maps(given.dataset))
+    yield tf_dataset.who_maps(given.dataset)
     if batch_size and not chain.has_batches(given.dataset):
-        print(
-            f"nothing batches it: the first dimension of its elements, {batch_size}, is taken for the rows of a batch"
-        )
+        yield f"nothing batches it: the first dimension of its elements, {batch_size}, is taken for the rows of a batch"
     for rank in range(size):
         start, rows = share(batch_size or 0, rank, size)
         taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"
-        print(f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}")
+        yield f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}"
     for file in filter(None, map(chain.cache_file, chain.every(given.dataset))):
-        print(f"the cache {file} becomes one a rank: {file}.rank0 …")
+        yield f"the cache {file} becomes one a rank: {file}.rank0 …"

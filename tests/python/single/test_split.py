@@ -357,13 +357,15 @@ def test_by_file_every_rank_reads_its_own(tmp_path: Path, caplog: Any) -> None:
 
 def test_explain_says_who_reads_what(capsys: Any, tmp_path: Path) -> None:
     source = tf.data.Dataset.range(11).cache(str(tmp_path / "rows")).map(doubled).batch(4)
-    tnt.data.explain(source, num_ranks=2)
+    explanation = tnt.data.explain(source, num_ranks=2)
+    print(explanation)
     assert capsys.readouterr().out.splitlines() == [
         "every rank reads all elements and maps its own rows only",
         "rank 0 trains on rows 0 to 1 of every 4",
         "rank 1 trains on rows 2 to 3 of every 4",
         f"the cache {tmp_path}/rows becomes one a rank: {tmp_path}/rows.rank0 …",
     ]
+    assert repr(explanation) == str(explanation)  # what an interactive session shows
 
 
 def test_a_torch_loader_is_split_as_well() -> None:
