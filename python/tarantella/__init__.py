@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import _seeds, data
+from . import _seeds, _variables, data
 from ._groups import Barrier, Group, get_group_master_rank, is_group_master_rank
 from ._runtime import (
     get_local_rank,
@@ -88,6 +88,7 @@ _LAZY = {
     "distributed_optimizer": ".keras.loops",
 }
 
+_variables.check()
 _seeds.arrange()
 
 

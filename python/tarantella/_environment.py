@@ -7,6 +7,9 @@ import os
 import sys
 from dataclasses import dataclass
 
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -50,8 +53,23 @@ def number(name: str, default: float) -> float:
 
 
 def flag(name: str) -> bool:
-    """True unless the variable is unset, empty, 0, false, no or off."""
-    return os.environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
+    """Whether the variable is on: 1, true, yes or on, in any case. Raises ValueError with its name.
+
+    0, false, no, off, nothing and a variable that is not set are off.
+    """
+    text = os.environ.get(name, "").strip().lower()
+    if text not in (*_ON, *_OFF):
+        raise ValueError(f"{name} must be 1 or 0, or true, yes, on, false, no or off (got {text!r})")
+    return text in _ON
+
+
+def log_level(name: str) -> str:
+    """Reads DEBUG, INFO, WARNING (the default) or ERROR. Raises ValueError with the name of the variable."""
+    text = os.environ.get(name, "").strip()
+    level = text.upper() or "WARNING"
+    if level not in _LEVELS:
+        raise ValueError(f"{name} must be DEBUG, INFO, WARNING or ERROR (got {text!r})")
+    return level
 
 
 @functools.lru_cache(maxsize=1)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 
-from ._environment import flag, layout
+from ._environment import flag, layout, log_level
 
 logger = logging.getLogger("tarantella")
 _said: set[str] = set()
@@ -26,8 +25,7 @@ def configure() -> None:
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
         return
-    name = os.environ.get("TNT_LOG_LEVEL", "").strip().upper() or "WARNING"
-    logger.setLevel(getattr(logging, name, logging.WARNING))
+    logger.setLevel(log_level("TNT_LOG_LEVEL"))
     handler = logging.StreamHandler()
     handler.setFormatter(_Format(everywhere and layout().size > 1))
     logger.addHandler(handler)

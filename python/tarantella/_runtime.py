@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import _excepthook, _log
+from . import _excepthook, _log, _variables
 from ._environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def init() -> None:
         _log.configure()
         if place.child_of is not None:
             _say_alone(place.child_of)
+        elif (unknown := _variables.unknown()) is not None:
+            _log.logger.warning(unknown)
         if place.launched:
             _excepthook.install()
         if place.size > 1:
