@@ -138,3 +138,15 @@ def test_a_forked_child_takes_no_part(scripts: Any) -> None:
     """
     ended = scripts.ranks(2, source, timeout=60)
     assert ended.code == 0, ended.err
+
+
+def test_verify_watches_ranks_and_not_their_children(scripts: Any) -> None:
+    source = """
+    import sys
+    from tarantella import _environment
+    assert _environment.is_verified() == (sys.argv[1] == "rank")
+    """
+    rank = {"TNT_RANK": "0", "TNT_SIZE": "1", "TNT_VERIFY": "nowhere"}
+    assert scripts.plain(source, "rank", **rank).code == 0
+    assert scripts.plain(source, "child", **rank, TNT_RANK_PID="1").code == 0
+    assert scripts.plain(source, "child").code == 0
