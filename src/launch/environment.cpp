@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "launch/guard.h"
+
 namespace tarantella::launch {
 
 std::map<std::string, std::string> current_environment() {
@@ -48,6 +50,7 @@ Additions additions_for(int rank, const Plan& plan, const Options& options, cons
   for (const char* name : {"TNT_RANK", "TNT_LOCAL_RANK"}) set(name, std::to_string(rank));
   for (const char* name : {"TNT_SIZE", "TNT_LOCAL_SIZE"}) set(name, std::to_string(plan.ranks));
   set("TNT_JOB_ID", job_id);
+  set(kMark, job_id);
   set("TNT_LAUNCHER", "1");
   if (options.log_level || !user.contains("TNT_LOG_LEVEL")) {
     set("TNT_LOG_LEVEL", options.log_level.value_or("WARNING"));

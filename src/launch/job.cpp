@@ -6,18 +6,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <functional>
 #include <set>
 #include <system_error>
 
+#include "launch/dry_run.h"
 #include "launch/say.h"
 
 namespace tarantella::launch {
 namespace {
 
-// After a signal to the launcher, when SIGKILL follows; after a failure, when it follows the last moment for SIGTERM.
-constexpr Duration kKillAfter = 1500ms;
+// After a key (Ctrl-C, Ctrl-\), when SIGKILL follows; after other signals, time for a checkpoint; after a failure, when
+// it follows the last moment for SIGTERM: ranks of which one is missing have nothing to save.
+constexpr Duration kKillAfterKey = 1500ms;
+constexpr Duration kKillAfter = 30s;
 constexpr Duration kKillAfterDeadline = 500ms;
 // A process that even SIGKILL does not end is stuck inside the kernel; nobody can do more.
 constexpr Duration kGiveUpAfter = 5s;
@@ -37,13 +41,15 @@ bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) ||
 }  // namespace
 
 Job::Job(const Plan& plan, const Options& options, const Command& command,
-         const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans)
+         const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
+         Guard& guard)
     : plan_(plan),
       options_(options),
       command_(command),
       environments_(environments),
       signals_(signals),
       orphans_(orphans),
+      guard_(guard),
       // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
       // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
       master_in_own_group_(!on_terminal()),
@@ -73,6 +79,7 @@ Status Job::start() {
                    "; use fewer ranks or raise the limits (ulimit -u, -n)")};
     }
     ranks_.push_back(Rank{std::move(process).value(), {}, LineMarker(rank), LineMarker(rank)});
+    if (ranks_.back().process.own_group()) guard_.set_group(rank, ranks_.back().process.pid());
   }
   failure_write_ = Fd();
   return {};
@@ -124,6 +131,7 @@ void Job::wait() {
   for (size_t index = 0; index < fds.size(); ++index) {
     if (fds[index].revents != 0) handlers[index]();
   }
+  Orphans::collect(living());
 }
 
 void Job::read_exec_failure() {
@@ -136,14 +144,21 @@ void Job::read_exec_failure() {
 }
 
 void Job::handle_signal(const Signals::Event& event) {
+  if (event.number == SIGCHLD) return;  // it was to wake us
   if (event.number == SIGTSTP) return suspend(event.from_terminal);
+  if (event.number == SIGUSR1 || event.number == SIGUSR2) {
+    for (const Rank& rank : ranks_) {
+      if (rank.process.alive()) rank.process.signal_alone(event.number);
+    }
+    return;
+  }
   const auto now = Clock::now();
   if (phase_ == Phase::kRunning) {
     interrupted_by_ = event.number;
     interrupted_at_ = now;
-    stop(event.number, now + kKillAfter, event.from_terminal);
+    stop(event.number, now + grace_after(event.number), event.from_terminal);
   } else if (interrupted_by_ == 0 || (event.number == SIGINT && now - interrupted_at_ > kSameKeystroke)) {
-    kill_all();
+    kill_all_and_say(text("signal ", signal_name(event.number), " came while the job was ending"));
   }
 }
 
@@ -202,12 +217,9 @@ void Job::collect(Rank& rank) {
   const std::optional<Exit> exit = rank.process.collect();
   if (!exit) return;
   if (!rank.process.own_group()) {
-    std::set<pid_t> others;
-    for (const Rank& other : ranks_) {
-      if (other.process.alive()) others.insert(other.process.pid());
-    }
-    orphans_.sweep(others, ::getpgrp());
+    orphans_.sweep(living(), ::getpgrp());
   }
+  guard_.set_group(rank.process.rank(), 0);
   drain(rank);
   if (phase_ == Phase::kRunning || phase_ == Phase::kFailing) {
     first_cause_.ended({rank.process.rank(), rank.process.pid(), *exit}, Clock::now());
@@ -220,21 +232,46 @@ void Job::advance() {
   if (phase_ == Phase::kFailing) {
     const auto deadline = first_cause_.deadline();
     if (first_cause_.settled() || now >= deadline) {
-      stopped_others_ = living() > 0;
+      stopped_others_ = !living().empty();
       stop(SIGTERM, std::max(now, deadline) + kKillAfterDeadline, false);
     }
   }
-  if (phase_ == Phase::kStopping && now >= kill_at_) kill_all();
+  if (living().empty() && !cleaned_up_) {
+    clean_up();
+    kill_at_ = std::min(kill_at_, now);
+  }
+  if (phase_ == Phase::kStopping && now >= kill_at_) {
+    const double waited = std::round(in_seconds(now - stopped_at_) * 10) / 10;
+    kill_all_and_say(text("still running ", waited, " s after signal ", signal_name(stop_signal_)));
+  }
+}
+
+Duration Job::grace_after(int number) const {
+  if (options_.grace_seconds) return from_seconds(*options_.grace_seconds);
+  return number == SIGINT || number == SIGQUIT ? kKillAfterKey : kKillAfter;
 }
 
 void Job::stop(int number, Clock::time_point kill_at, bool spare_master) {
   phase_ = Phase::kStopping;
+  stop_signal_ = number;
+  stopped_at_ = Clock::now();
   kill_at_ = kill_at;
+  const bool to_save_work = interrupted_by_ == SIGTERM || interrupted_by_ == SIGHUP;
   for (const Rank& rank : ranks_) {
     // What was typed on the terminal has reached a master in the foreground group already.
     const bool knows = spare_master && !rank.process.own_group();
-    if (rank.process.alive() && !knows) rank.process.signal(number);
+    if (!rank.process.alive() || knows) continue;
+    to_save_work ? rank.process.signal_alone(number) : rank.process.signal(number);
   }
+}
+
+void Job::kill_all_and_say(const std::string& why) {
+  std::vector<int> numbers;
+  for (const Rank& rank : ranks_) {
+    if (rank.process.alive()) numbers.push_back(rank.process.rank());
+  }
+  if (!numbers.empty()) say(text("sent SIGKILL to rank", numbers.size() > 1 ? "s " : " ", ranges(numbers), ": ", why));
+  kill_all();
 }
 
 void Job::kill_all() {
@@ -245,15 +282,26 @@ void Job::kill_all() {
   }
 }
 
-int Job::living() const {
-  return static_cast<int>(
-      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process.alive(); }));
+std::set<pid_t> Job::living() const {
+  std::set<pid_t> pids;
+  for (const Rank& rank : ranks_) {
+    if (rank.process.alive()) pids.insert(rank.process.pid());
+  }
+  return pids;
+}
+
+void Job::clean_up() {
+  cleaned_up_ = true;
+  const std::set<pid_t> stuck = living();
+  const Deadline deadline = Deadline::after(1s);
+  while (orphans_.sweep(stuck) > 0 && !deadline.passed()) ::usleep(1000);
+  guard_.dismiss();
 }
 
 bool Job::finished() const {
   const bool ending = phase_ == Phase::kStopping || phase_ == Phase::kKilling;
   if (ending && Clock::now() >= kill_at_ + kGiveUpAfter) return true;
-  return living() == 0 && stdout_.idle() && stderr_.idle();
+  return living().empty() && stdout_.idle() && stderr_.idle();
 }
 
 int Job::timeout_ms() const {
@@ -275,16 +323,15 @@ int Job::timeout_ms() const {
   return static_cast<int>(std::max<long>(0, left));
 }
 
+int Job::stopped_by() const { return start_error_.ok() && !exec_failure_ ? interrupted_by_ : 0; }
+
 int Job::conclude() {
-  std::set<pid_t> stuck;
   for (const Rank& rank : ranks_) {
     if (!rank.process.alive()) continue;
-    stuck.insert(rank.process.pid());
     say(text("rank ", rank.process.rank(), " (pid ", rank.process.pid(),
              ") does not end although it was killed: it is stuck inside the kernel (storage, driver?)"));
   }
-  const Deadline deadline = Deadline::after(1s);
-  while (orphans_.sweep(stuck) > 0 && !deadline.passed()) ::usleep(1000);
+  if (!cleaned_up_) clean_up();
 
   if (!start_error_.ok()) {
     say(start_error_.message());
@@ -297,7 +344,7 @@ int Job::conclude() {
     say(text("cannot run '", printable(command_.program), "': ", reason));
     return kCannotRun;
   }
-  if (interrupted_by_ != 0) {
+  if (stopped_by() != 0) {
     say(text("stopped by signal ", signal_name(interrupted_by_)));
     return 128 + interrupted_by_;
   }

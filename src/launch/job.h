@@ -1,14 +1,15 @@
 #pragma once
 // A running job: starts the ranks, looks after them, and leaves nothing behind.
 
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "launch/command.h"
 #include "launch/first_cause.h"
+#include "launch/guard.h"
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/output.h"
@@ -22,12 +23,16 @@ class Job {
  public:
   /// All arguments must outlive the job; `environments` has one entry a rank.
   Job(const Plan& plan, const Options& options, const Command& command,
-      const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans);
+      const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
+      Guard& guard);
 
   /// Starts all ranks and waits until they have ended, of themselves, by a failure or by a signal to the
   /// launcher; the wait has no limit as long as nothing fails. Says what went wrong. Returns the exit code of
-  /// the launcher.
+  /// the launcher, unless it was stopped_by() a signal.
   int run();
+
+  /// The signal to the launcher that has ended the job, which the launcher should die of; 0: none.
+  int stopped_by() const;
 
  private:
   /// What is being done about the ranks that still run.
@@ -50,9 +55,12 @@ class Job {
   void drain(Rank& rank);
   void collect(Rank& rank);
   void advance();
+  Duration grace_after(int number) const;
   void stop(int number, Clock::time_point kill_at, bool spare_master);
   void kill_all();
-  int living() const;
+  void kill_all_and_say(const std::string& why);
+  void clean_up();
+  std::set<pid_t> living() const;
   bool finished() const;
   int timeout_ms() const;
   int conclude();
@@ -64,6 +72,7 @@ class Job {
   const std::vector<std::vector<std::string>>& environments_;
   Signals& signals_;
   const Orphans& orphans_;
+  Guard& guard_;
 
   std::vector<Rank> ranks_;
   bool master_in_own_group_ = true;
@@ -71,9 +80,11 @@ class Job {
   Sink stdout_, stderr_;
 
   Phase phase_ = Phase::kRunning;
-  Clock::time_point kill_at_{};  ///< from kStopping on
+  int stop_signal_ = 0;                         ///< what the ranks were sent, from kStopping on
+  Clock::time_point stopped_at_{}, kill_at_{};  ///< from kStopping on
   FirstCause first_cause_;
   bool stopped_others_ = false;
+  bool cleaned_up_ = false;
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_{};
   std::optional<ExecFailure> exec_failure_;

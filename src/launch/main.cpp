@@ -11,6 +11,7 @@
 #include "launch/command.h"
 #include "launch/dry_run.h"
 #include "launch/environment.h"
+#include "launch/guard.h"
 #include "launch/job.h"
 #include "launch/options.h"
 #include "launch/plan.h"
@@ -86,8 +87,16 @@ int launch(Options options) {
     say(signals.status().message());
     return kLaunchError;
   }
+  Result<Guard> guard = Guard::start(job_id.value(), plan.ranks);
+  if (!guard.ok()) {
+    say(text("cannot start the process that guards the job: ", guard.status().message()));
+    return kLaunchError;
+  }
   const Orphans orphans;
-  return Job(plan, options, command.value(), environments, signals.value(), orphans).run();
+  Job job(plan, options, command.value(), environments, signals.value(), orphans, guard.value());
+  const int code = job.run();
+  if (job.stopped_by() != 0) die_of(job.stopped_by());
+  return code;
 }
 
 /// `tarantella verify …`: becomes the Python that compares runs, which comes back to this executable for each.

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -23,6 +24,7 @@ enum Key {
   kKeyLogOnAll,
   kKeyOutputOnAll,
   kKeyFusionThreshold,
+  kKeyGrace,
   kKeyDryRun,
   kKeyVersion,
 };
@@ -35,6 +37,8 @@ const argp_option kOptions[] = {
     {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
     {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
      "Reduce gradients together up to this size; 0 for each alone", 1},
+    {"grace-seconds", kKeyGrace, "S", 0,
+     "Between a signal to the launcher, which ranks get, too, and SIGKILL (default: 30, after Ctrl-C 1.5)", 1},
     {"log-level", kKeyLogLevel, "LEVEL", 0, "DEBUG, INFO, WARNING (default) or ERROR", 2},
     {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
      "Show stderr of every rank, each line marked with its rank", 2},
@@ -91,6 +95,17 @@ error_t set_fusion_threshold(Parse& parse, const char* word) {
   return 0;
 }
 
+error_t set_grace(Parse& parse, const char* word) {
+  char* end = nullptr;
+  const double seconds = std::strtod(word, &end);
+  if (end == word || *end != '\0' || !(seconds >= 0 && seconds <= kMostGraceSeconds)) {
+    return fail(parse,
+                text("option '--grace-seconds' needs a number of seconds from 0 to ", kMostGraceSeconds, ", not '", word, "'"));
+  }
+  parse.options.grace_seconds = seconds;
+  return 0;
+}
+
 const argp_option* option_named(const std::string& name) {
   for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
     if (name == std::string("--") + option->name ||
@@ -126,6 +141,8 @@ error_t parse_one(int key, char* word, argp_state* state) {
       return set_log_level(parse, word);
     case kKeyFusionThreshold:
       return set_fusion_threshold(parse, word);
+    case kKeyGrace:
+      return set_grace(parse, word);
     case kKeyNoGpu:
       options.no_gpu = true;
       return 0;

@@ -12,6 +12,9 @@ namespace tarantella::launch {
 /// More ranks than this on one machine is taken for a slip of the finger.
 constexpr int kMostRanks = 4096;
 
+/// A million seconds: eleven days.
+constexpr int kMostGraceSeconds = 1000000;
+
 enum class Action { kRun, kDryRun, kHelp, kVersion };
 
 struct Options {
@@ -22,6 +25,7 @@ struct Options {
   bool log_on_all_devices = false;
   bool output_on_all_devices = false;
   std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
+  std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::string script;
   std::vector<std::string> arguments;  ///< the script's own, untouched
 };

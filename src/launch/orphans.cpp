@@ -37,4 +37,12 @@ int Orphans::sweep(const std::set<pid_t>& ranks, pid_t group) const {
   return alive;
 }
 
+void Orphans::collect(const std::set<pid_t>& ranks) {
+  for (;;) {
+    siginfo_t ended{};
+    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
+    if (ranks.contains(ended.si_pid) || ::waitpid(ended.si_pid, nullptr, WNOHANG) <= 0) return;
+  }
+}
+
 }  // namespace tarantella::launch

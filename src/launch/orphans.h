@@ -18,6 +18,10 @@ class Orphans {
   /// many were alive. Collects dead ones.
   int sweep(const std::set<pid_t>& ranks, pid_t group = 0) const;
 
+  /// Collects children that have ended, up to the first of `ranks` among them: its status is left to others,
+  /// who must take it before the next call finds more.
+  static void collect(const std::set<pid_t>& ranks);
+
  private:
   std::set<pid_t> older_;
 };

@@ -98,11 +98,18 @@ Result<Process> Process::spawn(const SpawnRequest& request) {
 
 void Process::signal(int number) const { ::kill(own_group_ ? -pid_ : pid_, number); }
 
+void Process::signal_alone(int number) const { ::kill(pid_, number); }
+
 std::optional<Exit> Process::collect() {
   siginfo_t info{};
   const auto id = static_cast<id_t>(pid_);
-  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_)
-    return std::nullopt;
+  if (!alive()) return std::nullopt;
+  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    if (errno != ECHILD) return std::nullopt;
+    pidfd_ = Fd();
+    return Exit{false, kLaunchError};
+  }
+  if (info.si_pid != pid_) return std::nullopt;
   // Not collected yet, the dead process still holds its number, so the group cannot be a stranger's.
   if (own_group_) ::kill(-pid_, SIGKILL);
   ::waitid(P_PID, id, &info, WEXITED);

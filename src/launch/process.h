@@ -68,7 +68,10 @@ class Process {
 
   /// Sends `number` to the process group (to the process alone, if it has no group of its own).
   void signal(int number) const;
-  /// If the process has ended: kills what is left of its group and collects it. Does not wait.
+  /// Spares the process's children: a rank that is to save its work may need its data workers for that.
+  void signal_alone(int number) const;
+  /// If the process has ended: kills what is left of its group and collects it. Does not wait. One that
+  /// somebody else has collected (nobody should) counts as failed.
   std::optional<Exit> collect();
 
  private:

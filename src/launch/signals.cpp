@@ -1,6 +1,8 @@
 #include "launch/signals.h"
 
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -27,9 +29,16 @@ Result<Signals> Signals::open() {
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &inherited.on_broken_pipe);
 
+  // Were it ignored, as some who start us leave it, no child could be waited for.
+  struct sigaction standard{};
+  standard.sa_handler = SIG_DFL;
+  standard.sa_flags = SA_NOCLDSTOP;
+  ::sigaction(SIGCHLD, &standard, &inherited.on_child);
+
   sigset_t handled;
   sigemptyset(&handled);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP}) {
+  sigaddset(&handled, SIGCHLD);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP}) {
     struct sigaction now{};
     ::sigaction(number, nullptr, &now);
     if (now.sa_handler != SIG_IGN) sigaddset(&handled, number);
@@ -49,7 +58,19 @@ std::optional<Signals::Event> Signals::next() {
 void restore(const Inherited& inherited) {
   ::setrlimit(RLIMIT_NOFILE, &inherited.files);
   ::sigaction(SIGPIPE, &inherited.on_broken_pipe, nullptr);
+  ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
+}
+
+void die_of(int number) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::signal(number, SIG_DFL);
+  sigset_t alone;
+  sigemptyset(&alone);
+  sigaddset(&alone, number);
+  ::raise(number);
+  ::sigprocmask(SIG_UNBLOCK, &alone, nullptr);
+  ::_exit(128 + number);
 }
 
 std::string signal_name(int number) {

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 import uuid
@@ -89,11 +94,71 @@ class Launcher:
         assert not missing, f"never written: {missing}"
 
 
+class Terminal:
+    """The launcher as the foreground job of a terminal of its own."""
+
+    def __init__(self, launcher, *arguments: str, **streams):
+        self.master, slave = pty.openpty()
+        self.text = b""
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+        options = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
+        self.process = launcher.start(*arguments, preexec_fn=own_terminal, **options)
+        os.close(slave)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def read_until(self, part: bytes, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while part not in self.text:
+            readable, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
+            assert readable, self.text
+            try:
+                self.text += os.read(self.master, 65536)
+            except OSError:  # everybody has closed the terminal
+                break
+        assert part in self.text
+
+    def wait(self) -> int:
+        code = self.process.wait(timeout=30)
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                data = os.read(self.master, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.text += data
+        os.close(self.master)
+        return code
+
+
 @pytest.fixture
-def launcher(tmp_path: Path, executable: str):
+def keys_are_heard():
+    """Also where these tests run in the background of a script, which starts them with keys ignored."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+               if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, executable: str, keys_are_heard):
     made = Launcher(executable, tmp_path)
     yield made
     left = made.pids()
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert left == [], "the job left processes behind"
+
+
+@pytest.fixture
+def open_terminal(launcher):
+    return functools.partial(Terminal, launcher)

@@ -1,0 +1,131 @@
+#include "launch/guard.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+
+#include "base/clock.h"
+
+namespace tarantella::launch {
+namespace {
+
+constexpr char kName[] = "tnt-guard";  // not what `killall tarantella` looks for; at most 15 letters
+// What even SIGKILL does not end is stuck inside the kernel; nobody can do more.
+constexpr Duration kGiveUpAfter = 10s;
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool has_entry(const std::string& environment, const std::string& entry) {
+  size_t start = 0;
+  while (start < environment.size()) {
+    const size_t end = std::min(environment.find('\0', start), environment.size());
+    if (environment.compare(start, end - start, entry) == 0) return true;
+    start = end + 1;
+  }
+  return false;
+}
+
+/// Kills the process if it carries the mark. Guards of jobs within this one are spared: they have their own
+/// to clean up, and end by themselves. Whether one was killed.
+bool kill_if_marked(pid_t pid, const std::string& entry) {
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // holds the number while we look
+  const std::string folder = text("/proc/", pid);
+  if (!process.valid() || !has_entry(content(folder + "/environ"), entry)) return false;
+  if (content(folder + "/comm") == text(kName, '\n')) return false;
+  return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
+}
+
+int kill_marked(const std::string& entry) {
+  DIR* processes = ::opendir("/proc");
+  if (processes == nullptr) return 0;
+  int killed = 0;
+  while (const dirent* found = ::readdir(processes)) {
+    pid_t pid = 0;
+    const char* end = found->d_name + std::strlen(found->d_name);
+    if (std::from_chars(found->d_name, end, pid).ptr != end || pid == ::getpid()) continue;
+    if (kill_if_marked(pid, entry)) ++killed;
+  }
+  ::closedir(processes);
+  return killed;
+}
+
+/// All but standard input.
+void close_others() {
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, 1U, ~0U, 0U) == 0) return;
+#endif
+  for (long fd = ::sysconf(_SC_OPEN_MAX) - 1; fd > 0; --fd) ::close(static_cast<int>(fd));
+}
+
+[[noreturn]] void keep_guard(int end_of_launcher, std::span<const pid_t> groups, const std::string& entry) {
+  sigset_t all;
+  sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::setsid();
+  ::prctl(PR_SET_NAME, kName);
+  ::dup2(end_of_launcher, STDIN_FILENO);
+  close_others();
+  if (::chdir("/") != 0) ::_exit(1);  // keeps no file system busy
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+  for (const pid_t group : groups) {
+    if (group > 0) ::kill(-group, SIGKILL);
+  }
+  // Until a pass finds none: what has just been forked is not in the list that is being read.
+  const Deadline deadline = Deadline::after(kGiveUpAfter);
+  while (kill_marked(entry) > 0 && !deadline.passed()) ::usleep(5000);
+  ::_exit(0);
+}
+
+}  // namespace
+
+Result<Guard> Guard::start(const std::string& job_id, int ranks) {
+  Guard guard;
+  const size_t bytes = static_cast<size_t>(ranks) * sizeof(pid_t);
+  void* shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return Status::system("mmap", errno);
+  guard.groups_ = Mapping(shared, bytes);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system("pipe2", errno);
+  const Fd read_end(ends[0]);
+  guard.alive_ = Fd(ends[1]);
+  guard.pid_ = ::fork();
+  if (guard.pid_ < 0) return Status::system("fork", errno);
+  if (guard.pid_ == 0) {
+    keep_guard(read_end.get(), {static_cast<pid_t*>(shared), static_cast<size_t>(ranks)},
+               text(kMark, '=', job_id));
+  }
+  guard.process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, guard.pid_, 0)));
+  if (!guard.process_.valid()) return Status::system("pidfd_open (Linux 5.3 or newer is needed)", errno);
+  return guard;
+}
+
+void Guard::set_group(int rank, pid_t group) {
+  reinterpret_cast<pid_t*>(groups_.bytes().data())[static_cast<size_t>(rank)] = group;
+}
+
+void Guard::dismiss() {
+  if (!process_.valid()) return;
+  ::syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
+  ::waitpid(pid_, nullptr, 0);
+  process_ = Fd();
+  alive_ = Fd();
+}
+
+}  // namespace tarantella::launch

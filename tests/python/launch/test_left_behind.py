@@ -1,0 +1,115 @@
+"""Nothing is left behind: not by ranks while the job runs, nor by a launcher that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_inherited_ignored_sigchld(launcher):
+    """As some daemons start their children; ranks find it as the launcher did."""
+    launcher.script("""
+        import os, signal
+        assert signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+        raise SystemExit(3 if os.environ["TNT_RANK"] == "1" else 0)
+    """)
+    ignore = signal.SIGCHLD, signal.SIG_IGN
+    result = launcher.run("-n", "2", "script.py", timeout=30, preexec_fn=lambda: signal.signal(*ignore))
+    assert result.returncode == 3
+    assert "rank 1 " in result.err
+    assert "exit code 3" in result.err
+
+
+def test_orphans_that_have_ended_are_collected_while_the_job_runs(launcher):
+    launcher.script("""
+        import os, subprocess, sys, time
+        for _ in range(5):
+            subprocess.run(["sh", "-c", "sleep 0.1 & sleep 0.1 & exit"], check=True)
+        def zombies():
+            found = 0
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try: state, parent = open("/proc/%s/stat" % pid).read().rsplit(")", 1)[1].split()[:2]
+                except OSError: continue
+                found += state == "Z" and int(parent) == os.getppid()
+            return found
+        time.sleep(0.4)
+        deadline = time.monotonic() + 10
+        while zombies() and time.monotonic() < deadline: time.sleep(0.05)
+        sys.exit(zombies())
+    """)
+    result = launcher.run("-n", "2", "script.py")
+    assert (result.returncode, result.err) == (0, "")
+
+
+# Each rank has a child in its group, one in a session of its own, and one of those whose parent has gone.
+WORKERS = """
+    import os, signal, subprocess, time
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen(["sleep", "100"], **streams)
+    subprocess.Popen(["sleep", "100"], start_new_session=True, **streams)
+    subprocess.run(["sh", "-c", "setsid sleep 100 & exit"], check=True, **streams)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(100)
+    open("ready" + os.environ["TNT_RANK"], "w")
+    time.sleep(100)
+"""
+
+
+def start_with_workers(launcher) -> subprocess.Popen:
+    launcher.script(WORKERS)
+    process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    launcher.wait_for_files("ready0", "ready1")
+    return process
+
+
+def test_killed_launcher_takes_the_children_of_its_ranks_along(launcher):
+    process = start_with_workers(launcher)
+    process.kill()
+    process.wait()
+    launcher.wait_for_none()
+
+
+def test_killed_launcher_on_a_terminal_after_ctrl_c(launcher, open_terminal):
+    launcher.script(WORKERS)
+    terminal = open_terminal("-n", "2", "--grace-seconds=100", "script.py")
+    launcher.wait_for_files("ready0", "ready1")
+    terminal.type(b"\x03")
+    time.sleep(0.3)
+    terminal.process.kill()
+    terminal.wait()
+    launcher.wait_for_none()
+
+
+def test_killed_launcher_after_a_signal_to_every_process(launcher):
+    """As Slurm signals a step: what cleans up after the launcher stays at its post."""
+    process = start_with_workers(launcher)
+    for pid in launcher.pids():
+        if pid != process.pid:
+            os.kill(pid, signal.SIGTERM)
+    time.sleep(0.2)
+    process.kill()
+    process.wait()
+    launcher.wait_for_none()
+
+
+def test_killed_launcher_of_a_job_inside_a_job(launcher):
+    launcher.script(WORKERS, "inner.py")
+    launcher.script(f"""
+        import os, subprocess
+        os.makedirs("in" + os.environ["TNT_RANK"])
+        os.chdir("in" + os.environ["TNT_RANK"])
+        subprocess.run([{launcher.executable!r}, "-n", "2", "../inner.py"])
+    """)
+    process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    launcher.wait_for_files(*(f"in{outer}/ready{inner}" for outer in range(2) for inner in range(2)))
+    process.kill()
+    process.wait()
+    launcher.wait_for_none()
