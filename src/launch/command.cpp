@@ -10,6 +10,8 @@
 #include <system_error>
 
 #include "base/fd.h"
+#include "launch/interpreter.h"
+#include "launch/options.h"
 #include "launch/say.h"
 
 namespace tarantella::launch {
@@ -54,6 +56,14 @@ Result<std::string> find_python(const std::string& folder, const std::string& pa
   return python;
 }
 
+/// For a word that is no file and looks like a command.
+std::string hint_for(const std::string& word) {
+  if (is_file(word + ".py")) return text("did you mean '", word, ".py'?");
+  const std::string command = nearest(word, {"verify", "help"});
+  if (!command.empty()) return text("did you mean 'tarantella ", command, "'?");
+  return "nor is it a command of tarantella, which has verify and help; see tarantella --help";
+}
+
 }  // namespace
 
 std::string own_folder() {
@@ -73,6 +83,9 @@ Status check_script(const std::string& script) {
       return {Code::kInvalidArgument,
               text("no script '", name, "'; name the Python script itself: tarantella -n 2 -- model.py")};
     }
+    if (error == ENOENT && name.find_first_of("./") == std::string::npos) {
+      return {Code::kInvalidArgument, text("no script '", name, "'; ", hint_for(name))};
+    }
     return {Code::kInvalidArgument,
             text("cannot read script '", name, "': ", std::generic_category().message(error))};
   }
@@ -89,10 +102,19 @@ Status check_script(const std::string& script) {
   return {};
 }
 
+Status check_command(const std::string& script, const std::vector<std::string>& arguments) {
+  if (!script.starts_with('-')) return check_script(script);
+  std::vector<std::string> words{script};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const Result<std::optional<size_t>> position = script_behind_options(words);
+  if (!position.ok()) return position.status();
+  return position.value() ? check_script(words[*position.value()]) : Status();
+}
+
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
                             const std::string& folder, const std::string& path) {
   Command command;
-  if (runs_itself(script)) {
+  if (!script.starts_with('-') && runs_itself(script)) {
     command.program = script;
   } else {
     const Result<std::string> python = find_python(folder, path);

@@ -19,8 +19,12 @@ std::string own_folder();
 /// kInvalidArgument and one line when `script` cannot be run by anybody: missing, a folder, unreadable.
 Status check_script(const std::string& script);
 
-/// A script that is executable and begins with "#!" runs itself; any other is run by python3 (or python) in
-/// `folder`, else by that of `path` (a value of PATH). kSystem where no Python is found.
+/// The same for a command line, which may begin with options of Python.
+Status check_command(const std::string& script, const std::vector<std::string>& arguments);
+
+/// A script that is executable and begins with "#!" runs itself; any other, and what begins with options of
+/// Python, is run by python3 (or python) in `folder`, else by that of `path` (a value of PATH). kSystem where
+/// no Python is found.
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
                             const std::string& folder, const std::string& path);
 

@@ -62,7 +62,11 @@ Additions additions_for(int rank, const Plan& plan, const Options& options, cons
   if (!plan.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
     set("OMP_NUM_THREADS", std::to_string(plan.cores[index].cores));
   }
-  if (!user.contains("PYTHONUNBUFFERED")) set("PYTHONUNBUFFERED", "1");
+  // What the user has set, if to nothing, stays. A crash shows where Python was; TensorFlow's start-up notes, not
+  // its warnings, are left out.
+  for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "TF_CPP_MIN_LOG_LEVEL"}) {
+    if (!user.contains(name)) set(name, "1");
+  }
   const auto path = user.find("PATH");
   const std::string old_path = path == user.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
   if (!folder.empty() && !(old_path + ":").starts_with(folder + ":")) set("PATH", folder + ":" + old_path);

@@ -270,7 +270,8 @@ void Job::kill_all_and_say(const std::string& why) {
   for (const Rank& rank : ranks_) {
     if (rank.process.alive()) numbers.push_back(rank.process.rank());
   }
-  if (!numbers.empty()) say(text("sent SIGKILL to rank", numbers.size() > 1 ? "s " : " ", ranges(numbers), ": ", why));
+  if (!numbers.empty())
+    say(text("sent SIGKILL to rank", numbers.size() > 1 ? "s " : " ", ranges(numbers), ": ", why));
   kill_all();
 }
 

@@ -50,7 +50,7 @@ Plan make_plan(const Options& options, const std::map<std::string, std::string>&
 }
 
 int launch(Options options) {
-  if (const Status status = check_script(options.script); !status.ok()) {
+  if (const Status status = check_command(options.script, options.arguments); !status.ok()) {
     say(status.message());
     return kUsageError;
   }
@@ -120,6 +120,10 @@ int verify(std::vector<std::string> words) {
 int run(int argc, char** argv) {
   open_standard_streams();
   if (argc > 1 && std::string_view(argv[1]) == "verify") return verify({argv + 2, argv + argc});
+  if (argc == 2 && std::string_view(argv[1]) == "help") {
+    print_help();
+    return 0;
+  }
   Result<Options> options = parse_options(argc, argv);
   if (!options.ok()) {
     say(options.status().message());

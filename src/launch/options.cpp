@@ -30,6 +30,8 @@ enum Key {
 };
 
 constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]";
+// Of Python, with which something runs.
+constexpr const char* kOfPython[] = {"-m", "-c", "-u", "-O", "-W", "-X"};
 
 const argp_option kOptions[] = {
     {"n", kKeyRanks, "N", 0, "Start N ranks on this machine (default: one a GPU, or one)", 1},
@@ -38,7 +40,8 @@ const argp_option kOptions[] = {
     {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
      "Reduce gradients together up to this size; 0 for each alone", 1},
     {"grace-seconds", kKeyGrace, "S", 0,
-     "Between a signal to the launcher, which ranks get, too, and SIGKILL (default: 30, after Ctrl-C 1.5)", 1},
+     "Between a signal to the launcher, which ranks get, too, and SIGKILL (default: 30, after Ctrl-C 1.5)",
+     1},
     {"log-level", kKeyLogLevel, "LEVEL", 0, "DEBUG, INFO, WARNING (default) or ERROR", 2},
     {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
      "Show stderr of every rank, each line marked with its rank", 2},
@@ -99,8 +102,8 @@ error_t set_grace(Parse& parse, const char* word) {
   char* end = nullptr;
   const double seconds = std::strtod(word, &end);
   if (end == word || *end != '\0' || !(seconds >= 0 && seconds <= kMostGraceSeconds)) {
-    return fail(parse,
-                text("option '--grace-seconds' needs a number of seconds from 0 to ", kMostGraceSeconds, ", not '", word, "'"));
+    return fail(parse, text("option '--grace-seconds' needs a number of seconds from 0 to ",
+                            kMostGraceSeconds, ", not '", word, "'"));
   }
   parse.options.grace_seconds = seconds;
   return 0;
@@ -127,8 +130,14 @@ std::string refusal(const std::string& word) {
     known.push_back(std::string("--") + option->name);
   }
   const std::string guess = nearest(name, known);
-  if (guess.empty()) return text("unknown option '", name, "'; 'tarantella --help' lists them");
-  return text("unknown option '", name, "'; did you mean '", guess, "'?");
+  if (!guess.empty()) return text("unknown option '", name, "'; did you mean '", guess, "'? ", kUsage);
+  for (const std::string_view python : kOfPython) {
+    if (!name.starts_with("--") && name.starts_with(python)) {
+      return text("unknown option '", name, "'; options of Python stand behind '--': tarantella -n 2 -- ",
+                  name, " …");
+    }
+  }
+  return text("unknown option '", name, "'; 'tarantella --help' lists them; ", kUsage);
 }
 
 error_t parse_one(int key, char* word, argp_state* state) {
@@ -181,7 +190,7 @@ error_t parse_one(int key, char* word, argp_state* state) {
 
 const argp kArgp = {kOptions,
                     parse_one,
-                    "-- SCRIPT [ARGUMENT...]",
+                    "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...]",
                     "Trains a Keras model on several processes of this machine.\v"
                     "Example: tarantella -n 4 -- model.py --batch_size=64\n"
                     "'tarantella verify --help': whether N ranks give what one process gives",

@@ -10,6 +10,7 @@ namespace tarantella::launch {
 namespace {
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::string_view kCrash = "Fatal Python error: ";  // of the interpreter itself, or of faulthandler
 constexpr int kLastLines = 20;
 
 bool continues_character(char byte) { return (static_cast<unsigned>(byte) & 0xc0U) == 0x80U; }
@@ -59,6 +60,8 @@ std::string Tail::last_words() const {
     }
   }
   size_t start = last_traceback(tail);
+  const size_t crash = tail.rfind(kCrash);
+  if (crash != std::string_view::npos && (start == std::string_view::npos || crash > start)) start = crash;
   if (start == std::string_view::npos) {
     start = tail.size();
     for (int line = 0; line < kLastLines && start > 0; ++line) {

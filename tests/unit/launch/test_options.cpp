@@ -53,13 +53,30 @@ TEST(Options, HelpAndVersionNeedNoScript) {
 }
 
 TEST(Options, MistakesNameTheWord) {
-  EXPECT_EQ(mistake({"--no-gup", "a.py"}), "unknown option '--no-gup'; did you mean '--no-gpu'?");
-  EXPECT_EQ(mistake({"--dryrun", "a.py"}), "unknown option '--dryrun'; did you mean '--dry-run'?");
-  EXPECT_EQ(mistake({"-x", "a.py"}), "unknown option '-x'; 'tarantella --help' lists them");
+  EXPECT_EQ(mistake({"--no-gup", "a.py"}),
+            "unknown option '--no-gup'; did you mean '--no-gpu'? usage: tarantella [options] -- script.py "
+            "[arguments]");
+  EXPECT_EQ(mistake({"--dryrun", "a.py"}),
+            "unknown option '--dryrun'; did you mean '--dry-run'? usage: tarantella [options] -- script.py "
+            "[arguments]");
+  EXPECT_EQ(mistake({"-x", "a.py"}),
+            "unknown option '-x'; 'tarantella --help' lists them; usage: tarantella [options] -- script.py "
+            "[arguments]");
   EXPECT_EQ(mistake({"-n", "0", "a.py"}), "option '-n' needs a whole number from 1 to 4096, not '0'");
   EXPECT_EQ(mistake({"--log-level", "x", "a.py"}),
             "option '--log-level' needs DEBUG, INFO, WARNING or ERROR, not 'x'");
+  EXPECT_EQ(mistake({"--grace-seconds", "soon", "a.py"}),
+            "option '--grace-seconds' needs a number of seconds from 0 to 1000000, not 'soon'");
   EXPECT_NE(mistake({}).find("no script given"), std::string::npos);
+}
+
+TEST(Options, GraceSeconds) {
+  EXPECT_FALSE(parse({"a.py"}).value().grace_seconds);
+  EXPECT_EQ(parse({"--grace-seconds=0", "a.py"}).value().grace_seconds, 0);
+  EXPECT_EQ(parse({"--grace-seconds", "2.5", "a.py"}).value().grace_seconds, 2.5);
+  for (const char* word : {"", "-1", "nan", "inf", "1e7", "5s"}) {
+    EXPECT_FALSE(parse({"--grace-seconds", word, "a.py"}).ok()) << word;
+  }
 }
 
 TEST(Options, NearestWord) {

@@ -43,6 +43,21 @@ TEST(Tail, TracebackOfAnExceptionGroupIsWhole) {
   EXPECT_EQ(tail.last_words(), group);
 }
 
+TEST(Tail, ReportOfACrashIsWhole) {
+  const std::string crash = "Fatal Python error: Segmentation fault\n\n" + [] {
+    std::string frames;
+    for (int frame = 0; frame < 40; ++frame) frames += "  File \"x.py\", line 1 in f\n";
+    return frames;
+  }();
+  Tail after_noise, after_traceback, before_traceback;
+  after_noise.append("noise\n" + crash);
+  EXPECT_EQ(after_noise.last_words(), crash);
+  after_traceback.append("Traceback (most recent call last):\nA: caught\n" + crash);
+  EXPECT_EQ(after_traceback.last_words(), crash);
+  before_traceback.append(crash + "Traceback (most recent call last):\nB: 1\n");
+  EXPECT_EQ(before_traceback.last_words(), "Traceback (most recent call last):\nB: 1\n");
+}
+
 TEST(Tail, KeepsNoMoreThanItsSizeAndWholeLines) {
   Tail tail;
   for (int line = 0; line < 100000; ++line) tail.append("0123456789\n");

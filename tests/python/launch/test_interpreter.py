@@ -1,0 +1,88 @@
+"""What may stand behind `--` beside a script: Python's own options, as in `python -m package.module`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.timeout(60)
+
+SHOW = "import json, sys; print(json.dumps([sys.argv[1:], sys.flags.optimize, sys.flags.utf8_mode, __name__]))"
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        (["-m", "package.module", "-n", "--x"], [["-n", "--x"], 0, 0]),
+        (["-mpackage.module", "a b"], [["a b"], 0, 0]),
+        (["-c", SHOW, "-m", "x"], [["-m", "x"], 0, 0]),
+        (["-u", "script.py", "-u"], [["-u"], 0, 0]),
+        (["-uO", "-W", "ignore", "-X", "utf8", "-m", "package.module", "x"], [["x"], 1, 1]),
+        (["-Xutf8", "-OO", "script.py"], [[], 2, 1]),
+    ],
+)
+def test_options_of_python(launcher, words, seen):
+    (launcher.folder / "package").mkdir()
+    launcher.script(SHOW, "package/module.py")
+    launcher.script(SHOW)
+    result = launcher.run("-n", "2", "--", *words)
+    assert (result.returncode, result.err) == (0, "")
+    assert json.loads(result.out) == [*seen, "__main__"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--", "-m"], "'-m' needs a value"),
+        (["--", "-u"], "no script given"),
+        (["--", "-u", "missing.py"], "cannot read script 'missing.py'"),
+        (["--", "-y", "script.py"], "cannot read script '-y'"),
+        (["-m", "package.module"], "options of Python stand behind '--'"),
+        (["help.py"], "cannot read script 'help.py'"),
+        (["doctor"], "no script 'doctor'"),
+        (["verfy"], "did you mean 'tarantella verify'?"),
+        (["--no-such"], "usage: tarantella [options] -- script.py [arguments]"),
+    ],
+)
+def test_mistakes(launcher, words, part):
+    launcher.script(SHOW)
+    result = launcher.run("-n", "2", *words)
+    assert (result.returncode, result.out) == (2, "")
+    assert part in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_help_is_a_command(launcher):
+    assert launcher.run("help").out == launcher.run("--help").out
+    launcher.script("print('a script of that name')", "help")
+    assert launcher.run("--", "help").out == "a script of that name\n"
+
+
+def test_crash_leaves_a_line_of_python(launcher):
+    launcher.script("""
+        import ctypes, os, sys, threading, time
+        for _ in range(8): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+        def breaks(): ctypes.string_at(0)
+        print("TensorFlow was here", file=sys.stderr)
+        if os.environ["TNT_RANK"] == "1": breaks()
+        time.sleep(100)
+    """)
+    result = launcher.run("-n", "2", "script.py")
+    assert result.returncode == 139
+    assert "Fatal Python error: Segmentation fault\n" in result.err
+    assert 'script.py", line 4 in breaks\n' in result.err
+    assert "tarantella: rank 1 " in result.err
+
+
+def test_faulthandler_of_the_users_own(launcher):
+    launcher.script("import faulthandler; print(faulthandler.is_enabled())")
+    assert launcher.run("script.py").out == "True\n"
+    assert launcher.run("script.py", env={"PYTHONFAULTHANDLER": ""}).out == "False\n"
+
+
+@pytest.mark.parametrize(("own", "seen"), [(None, "1"), ("0", "0"), ("", "")])
+def test_chatter_of_tensorflow(launcher, own, seen):
+    launcher.env.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    launcher.script("import os; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])")
+    assert launcher.run("script.py", env={} if own is None else {"TF_CPP_MIN_LOG_LEVEL": own}).out == f"{seen}\n"
