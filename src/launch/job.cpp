@@ -72,7 +72,13 @@ Status Job::start() {
   failure_write_ = Fd(ends[1]);
   ranks_.reserve(static_cast<size_t>(plan_.ranks));
   for (int rank = 0; rank < plan_.ranks; ++rank) {
-    Result<Process> process = Process::spawn(request_for(rank));
+    const Fd file = rank > 0 ? input_.copy() : Fd();
+    SpawnRequest request = request_for(rank);
+    if (file.valid()) {
+      request.in = Stream::kGiven;
+      request.in_fd = file.get();
+    }
+    Result<Process> process = Process::spawn(request);
     if (!process.ok()) {
       return {Code::kSystem,
               text("cannot start rank ", rank, " of ", plan_.ranks, ": ", process.status().message(),
@@ -115,6 +121,12 @@ void Job::wait() {
   };
   watch(signals_.fd(), POLLIN, [] {});
   watch(failure_read_.get(), POLLIN, [] {});
+  if (plan_.ranks > 1 && options_.log_level.value_or("WARNING") != "ERROR") {
+    watch(input_.watched(), POLLIN, [this] {
+      if (input_.has_come())
+        say("WARNING: only rank 0 reads this pipe on stdin; every rank would read a file (< file)");
+    });
+  }
   if (!stdout_.idle()) watch(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
   if (!stderr_.idle()) watch(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
   for (Rank& rank : ranks_) {
@@ -352,6 +364,10 @@ int Job::conclude() {
   if (!first_cause_.failed()) return 0;
   const FirstCause::Ending& cause = first_cause_.cause();
   show_last_words(cause);
+  if (cause.rank != 0 && ranks_[static_cast<size_t>(cause.rank)].tail.last_words().ends_with(
+                             "EOFError: EOF when reading a line\n")) {
+    say("only rank 0 reads stdin that is a terminal or a pipe; every rank would read a file (< file)");
+  }
   say(describe(cause, host_name(), stopped_others_));
   return cause.exit.code();
 }

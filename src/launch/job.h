@@ -10,6 +10,7 @@
 #include "launch/command.h"
 #include "launch/first_cause.h"
 #include "launch/guard.h"
+#include "launch/input.h"
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/output.h"
@@ -74,6 +75,7 @@ class Job {
   const Orphans& orphans_;
   Guard& guard_;
 
+  Input input_;
   std::vector<Rank> ranks_;
   bool master_in_own_group_ = true;
   Fd null_, failure_read_, failure_write_;

@@ -51,6 +51,7 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   // A core that went away since the plan was made is no reason not to run.
   if (request.cpus != nullptr) [[maybe_unused]]
     const Status unbound = runtime::bind_to(*request.cpus);
+  if (request.in == Stream::kGiven) ::dup2(request.in_fd, STDIN_FILENO);
   connect(request.in, request.null_fd, {}, STDIN_FILENO);
   connect(request.out, request.null_fd, out, STDOUT_FILENO);
   connect(request.err, request.null_fd, err, STDERR_FILENO);

@@ -14,7 +14,7 @@
 
 namespace tarantella::launch {
 
-enum class Stream { kInherit, kDrop, kPipe };
+enum class Stream { kInherit, kDrop, kPipe, kGiven };
 
 /// How a rank is to be started. Nothing is owned: all must live until spawn returns.
 struct SpawnRequest {
@@ -27,6 +27,7 @@ struct SpawnRequest {
   Stream in = Stream::kDrop;
   Stream out = Stream::kDrop;
   Stream err = Stream::kPipe;
+  int in_fd = -1;       ///< where `in` is kGiven
   int null_fd = -1;     ///< /dev/null, open for both ways
   int failure_fd = -1;  ///< close-on-exec pipe that gets an ExecFailure if the program cannot be started
 };

@@ -186,13 +186,14 @@ def test_python_beside_the_executable_is_taken(launcher):
 
 
 def test_only_the_master_has_stdin_and_stdout(launcher):
+    """That the launcher says so about a pipe: test_stdin.py."""
     launcher.script("""
         import os, sys
         with open("read" + os.environ["TNT_RANK"], "w") as out:
             out.write(sys.stdin.read())
         print("from", os.environ["TNT_RANK"])
     """)
-    with launcher.start("-n", "3", "script.py", stdin=subprocess.PIPE) as process:
+    with launcher.start("-n", "3", "--log-level=error", "script.py", stdin=subprocess.PIPE) as process:
         out, err = process.communicate(b"words", timeout=60)
     assert (process.returncode, out, err) == (0, b"from 0\n", b"")
     assert [(launcher.folder / f"read{rank}").read_text() for rank in range(3)] == ["words", "", ""]

@@ -1,0 +1,90 @@
+"""What a rank reads on stdin: a file is everybody's, a terminal or a pipe is the master's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.timeout(60)
+
+READ = """
+    import os, sys
+    with open("read" + os.environ["TNT_RANK"], "w") as out: out.write(sys.stdin.read())
+"""
+
+
+def read_by(launcher, ranks: int) -> list[str]:
+    return [(launcher.folder / f"read{rank}").read_text() for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_every_rank_reads_a_file_from_where_it_stands(launcher, deleted):
+    """Deleted: what some shells make of a here-document."""
+    launcher.script(READ)
+    path = launcher.folder / "words"
+    path.write_text("one\n" + "two\n" * 50000)
+    with open(path, "rb", buffering=0) as words:
+        if deleted:
+            path.unlink()
+        words.seek(4)
+        result = launcher.run("-n", "3", "script.py", stdin=words)
+        assert words.tell() == 4 + 200000  # the master's is the launcher's own
+    assert (result.returncode, result.err) == (0, "")
+    assert read_by(launcher, 3) == ["two\n" * 50000] * 3
+
+
+def test_script_on_stdin(launcher):
+    with open(launcher.script("import os; open('read' + os.environ['TNT_RANK'], 'w').write('ran')"), "rb") as script:
+        assert launcher.run("-n", "2", "--", "-", stdin=script).returncode == 0
+    assert read_by(launcher, 2) == ["ran"] * 2
+
+
+def test_pipe_is_the_masters_and_the_launcher_says_so(launcher):
+    launcher.script(READ)
+    with launcher.start("-n", "3", "script.py", stdin=subprocess.PIPE) as process:
+        out, err = process.communicate(b"words", timeout=60)
+    assert (process.returncode, out) == (0, b"")
+    assert err == b"tarantella: WARNING: only rank 0 reads this pipe on stdin; every rank would read a file (< file)\n"
+    assert read_by(launcher, 3) == ["words", "", ""]
+
+
+@pytest.mark.parametrize("options", [("-n", "1"), ("-n", "2", "--log-level=error"), ("-n", "2")])
+def test_pipe_without_a_word(launcher, options):
+    """Nothing in it, nobody to miss it, or nobody to be told."""
+    launcher.script(READ)
+    words = b"" if options[-1] == "2" else b"words"
+    with launcher.start(*options, "script.py", stdin=subprocess.PIPE) as process:
+        _, err = process.communicate(words, timeout=60)
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_pipe_is_left_to_who_comes_next(launcher):
+    """`... | while read line; do tarantella ...; done`: ranks that do not read lose nothing of it."""
+    launcher.script("import os; open('ran' + os.environ['TNT_RANK'], 'a').write('x')")
+    loop = f"printf 'a\\nb\\n' | while read line; do {launcher.executable} -n 2 script.py; done"
+    subprocess.run(["sh", "-c", loop], cwd=launcher.folder, env=launcher.env, check=True, capture_output=True)
+    assert [(launcher.folder / f"ran{rank}").read_text() for rank in range(2)] == ["xx", "xx"]
+
+
+def test_question_on_another_rank_than_the_master(launcher, open_terminal):
+    launcher.script("""
+        import os, time
+        if os.environ["TNT_RANK"] == "0": time.sleep(100)
+        input("name? ")
+    """)
+    terminal = open_terminal("-n", "2", "script.py")
+    assert terminal.wait() == 1
+    said = terminal.text.decode().replace("\r", "")
+    assert "EOFError: EOF when reading a line\ntarantella: only rank 0 reads stdin" in said
+
+
+def test_write_only_stdin_is_nobodys(launcher):
+    launcher.script("import os; open('ran' + os.environ['TNT_RANK'], 'w').write('x')")
+    closed = os.open(launcher.folder / "words", os.O_WRONLY | os.O_CREAT)
+    try:
+        result = launcher.run("-n", "2", "script.py", stdin=closed)
+    finally:
+        os.close(closed)
+    assert (result.returncode, result.err) == (0, "")
