@@ -75,7 +75,7 @@ std::string Tail::last_words() const {
 }
 
 std::string LineMarker::marked(std::string_view line) const {
-  std::string whole = mark_;
+  std::string whole = text('[', rank_, continues_ ? "+] " : "] ");
   whole += line;
   whole += '\n';
   return whole;
@@ -90,10 +90,12 @@ std::string LineMarker::add(std::string_view data) {
       const size_t piece = whole_characters(partial_, kLongestLine);
       lines += marked(std::string_view(partial_).substr(0, piece));
       partial_.erase(0, piece);
+      continues_ = true;
     }
     if (end == std::string_view::npos) break;
     lines += marked(partial_);
     partial_.clear();
+    continues_ = false;
     data.remove_prefix(end + 1);
   }
   return lines;

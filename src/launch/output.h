@@ -26,10 +26,11 @@ class Tail {
 /// Cuts a stream into whole lines and marks each with its rank.
 class LineMarker {
  public:
-  /// A line longer than this is passed on in pieces, each a line of its own, cut between characters.
+  /// A line longer than this is passed on in pieces, each a line of its own, cut between characters; the second
+  /// and later ones are marked "[0+]" instead of "[0]". Ranks whose lines come meanwhile are not kept waiting.
   static constexpr size_t kLongestLine = 1024 * 1024;
 
-  explicit LineMarker(int rank) : mark_(text("[", rank, "] ")) {}
+  explicit LineMarker(int rank) : rank_(rank) {}
 
   /// The lines that `data` completes.
   std::string add(std::string_view data);
@@ -39,8 +40,9 @@ class LineMarker {
  private:
   std::string marked(std::string_view line) const;
 
-  std::string mark_;
+  int rank_;
   std::string partial_;
+  bool continues_ = false;  ///< a line of which pieces were passed on
 };
 
 /// A descriptor of the user's (his terminal, file or pipe) that is written only when it has room, so that a

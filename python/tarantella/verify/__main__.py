@@ -135,10 +135,29 @@ def _failed(run: runs.Run) -> int:
     return CANNOT_COMPARE
 
 
-if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):  # the run that is under way ends with us
-        signal.signal(number, lambda caught, _: sys.exit(128 + caught))
+def _main_until_stopped(launcher: str, words: list[str]) -> int:
+    """main; after a signal it ends the run that is under way, removes its files and dies of the signal."""
+    stopped_by = 0
+
+    def stop(number: int, _: object) -> None:
+        nonlocal stopped_by
+        stopped_by = number
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
-        sys.exit(main(sys.argv[1], sys.argv[2:]))
+        return main(launcher, words)
     except KeyboardInterrupt:
-        sys.exit(130)
+        stopped_by = signal.SIGINT
+        return 128 + stopped_by
+    finally:
+        if stopped_by:
+            sys.stdout.flush()
+            signal.signal(stopped_by, signal.SIG_DFL)
+            os.kill(os.getpid(), stopped_by)
+
+
+if __name__ == "__main__":
+    sys.exit(_main_until_stopped(sys.argv[1], sys.argv[2:]))

@@ -37,7 +37,7 @@ class Run:
 
     what: str
     folder: Path
-    code: int
+    code: int  # as a shell has it: 128 + signal
     observed: list[list[Observation]]  # by rank
 
     @property
@@ -78,6 +78,7 @@ def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
             code = subprocess.run(
                 job.command(ranks), env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
             ).returncode
+    code = code if code >= 0 else 128 - code
     return Run(what, folder, code, [record.read(folder, rank) for rank in range(ranks)])
 
 

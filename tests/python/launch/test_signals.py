@@ -157,6 +157,20 @@ def test_ctrl_c_ends_a_loop_of_the_shell(launcher, open_terminal):
     assert b"went on" not in terminal.text
 
 
+@pytest.mark.parametrize("keys", [b"\x03", b""])
+def test_verify_dies_of_the_signal_too(launcher, open_terminal, keys):
+    launcher.script("import time; open('ready', 'w'); time.sleep(100)")
+    terminal = open_terminal("verify", "--", "script.py")
+    launcher.wait_for_files("ready")
+    if keys:
+        terminal.type(keys)
+    else:
+        terminal.process.terminate()
+    assert terminal.wait() == -(signal.SIGINT if keys else signal.SIGTERM)
+    assert b"Traceback" not in terminal.text
+    launcher.wait_for_none()
+
+
 def test_quit_leaves_no_core_file(launcher):
     launcher.script(WAITING)
     unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY

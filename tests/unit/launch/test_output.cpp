@@ -98,7 +98,9 @@ TEST(LineMarker, LongestLineIsCutBetweenCharacters) {
   const std::string out = marker.add(line + "\n");
   const size_t cut = out.find('\n');
   EXPECT_EQ((cut - 4) % 4, 1u);
-  EXPECT_EQ(out.substr(4, cut - 4) + out.substr(cut + 5), line + "\n");
+  EXPECT_EQ(out.substr(cut + 1, 5), "[0+] ");
+  EXPECT_EQ(out.substr(4, cut - 4) + out.substr(cut + 6), line + "\n");
+  EXPECT_EQ(marker.add("next\n"), "[0] next\n");
 }
 
 TEST(LineMarker, BytesThatAreNoTextAreStillCut) {
