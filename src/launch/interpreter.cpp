@@ -11,7 +11,7 @@ constexpr std::string_view kFlags = "bBdEiIOPqRsSuvx";
 constexpr std::string_view kWithValue = "WX";
 constexpr std::string_view kRuns = "mc";  // with a value; what follows belongs to the program
 
-Status mistake(std::string message) { return {Code::kInvalidArgument, printable(message)}; }
+Status mistake(const std::string& message) { return {Code::kInvalidArgument, printable(message)}; }
 
 }  // namespace
 

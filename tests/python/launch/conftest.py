@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED")
+OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
 
 
 def pids_with(mark: str) -> list[int]:
@@ -140,8 +140,11 @@ class Terminal:
 @pytest.fixture
 def keys_are_heard():
     """Also where these tests run in the background of a script, which starts them with keys ignored."""
-    ignored = [number for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-               if signal.getsignal(number) == signal.SIG_IGN]
+    ignored = [
+        number
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+        if signal.getsignal(number) == signal.SIG_IGN
+    ]
     for number in ignored:
         signal.signal(number, signal.SIG_DFL)
     yield
