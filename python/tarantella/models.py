@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import keras
 
 from ._strategy import ParallelStrategy
 from .keras import files
-from .keras.model import Model, plain
+from .keras.model import Model, plain, yaml_for
 
 __all__ = [
     "clone_model",
@@ -83,6 +84,26 @@ def model_from_json(
     return Model(keras.models.model_from_json(json_string, custom_objects), parallel_strategy)
 
 
-def model_from_yaml(*args: Any, **kwargs: Any) -> Model:
-    """Raises RuntimeError: Keras took YAML out, because reading it could run code."""
-    raise RuntimeError("Keras has no YAML any more, because reading it could run code; use model_from_json")
+def model_from_yaml(
+    yaml_string: str,
+    custom_objects: dict[str, Any] | None = None,
+    parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
+) -> Model:
+    """A model of the layers that `to_yaml` describes, without their weights.
+
+    Reads plain values only, so no text can run code. Raises ImportError where PyYAML is not installed, ValueError
+    for YAML that describes no model or asks for more than plain values, as files of Keras 2 may.
+    """
+    yaml = yaml_for("model_from_yaml")
+    try:
+        description = yaml.safe_load(yaml_string)
+    except yaml.YAMLError as error:
+        raise ValueError(
+            f"model_from_yaml reads what tarantella.Model.to_yaml wrote, and no Python objects: {error}"
+        ) from error
+    if not isinstance(description, dict):
+        raise ValueError(
+            f"model_from_yaml needs what tarantella.Model.to_yaml wrote: this text describes no model "
+            f"({yaml_string[:80]!r})"
+        )
+    return model_from_json(json.dumps(description), custom_objects, parallel_strategy)

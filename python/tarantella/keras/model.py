@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 from typing import Any
 
 import keras
@@ -199,7 +201,8 @@ class Model:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
         Returns arrays of shape (rows of x, …) in the order of the data, on every rank, or on the master only (and
-        None on the others) with `tnt_predict_all_devices=False`; blocks until all ranks have called it.
+        None on the others, which keep no more than their share) with `tnt_predict_all_devices=False`; blocks until
+        all ranks have called it.
         With `tnt_distribute_dataset=False` this rank alone predicts its own x. Errors as in `fit`.
         """
         check_size("batch_size", batch_size)
@@ -271,9 +274,14 @@ class Model:
         if prints_output() or "print_fn" in kwargs:
             self._tarantella_model.summary(*args, **kwargs)
 
-    def to_yaml(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises RuntimeError: Keras took YAML out, because reading it could run code."""
-        raise RuntimeError("Keras has no YAML any more, because reading it could run code; use to_json")
+    def to_yaml(self, **kwargs: Any) -> str:
+        """What `to_json` describes, as YAML for `tarantella.models.model_from_yaml`; `kwargs` are yaml.safe_dump's.
+
+        Raises ImportError where PyYAML is not installed.
+        """
+        yaml = yaml_for("to_yaml")
+        text: str = yaml.safe_dump(json.loads(self._tarantella_model.to_json()), **{"sort_keys": False, **kwargs})
+        return text
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
@@ -295,6 +303,15 @@ class Sequential(Model):
     ) -> None:
         """Takes the arguments of keras.Sequential. Errors as in `Model`."""
         super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
+
+
+def yaml_for(name: str) -> Any:
+    """PyYAML, which `name` needs. Raises ImportError where it is not installed."""
+    try:
+        return importlib.import_module("yaml")
+    except ImportError as error:
+        other = name.replace("yaml", "json")
+        raise type(error)(f"{name} needs PyYAML: pip install pyyaml (or use {other})") from error
 
 
 def plain(model: Any) -> Any:

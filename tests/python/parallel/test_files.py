@@ -218,8 +218,8 @@ MISTAKES = [
     ("model.load_weights(path('text.weights.h5'))", "file signature not found"),
     ("model.set_weights([w[:1] for w in model.get_weights()])", "shape"),
     ("tnt.models.model_from_config({'name': 'x'})", "ValueError: model_from_config needs what get_config"),
-    ("tnt.models.model_from_yaml('')", "RuntimeError: Keras has no YAML any more"),
-    ("model.to_yaml()", "RuntimeError: Keras has no YAML any more"),
+    ("sys.modules['yaml'] = None; model.to_yaml()", "ModuleNotFoundError: to_yaml needs PyYAML: pip install pyyaml"),
+    ("tnt.models.model_from_yaml('')", "ModuleNotFoundError: model_from_yaml needs PyYAML: pip install pyyaml"),
 ]
 
 
