@@ -1,9 +1,10 @@
-"""Files: whole or not at all, by the master, and there for every rank that took part."""
+"""Files: whole or not at all, also when power is lost, by the master, and there for every rank that took part."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import errno
 import functools
 import os
 import shutil
@@ -172,10 +173,25 @@ def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
     try:
         os.makedirs(beside, exist_ok=True)
         result = write_to(partial)
+        _sync(partial)  # before its name, else a machine that loses its power may have kept the name alone
         os.replace(partial, target)
+        try:
+            _sync(folder)
+        except OSError as error:  # a folder that may not be read, file systems that sync no folders
+            if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
+                raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return result
+
+
+def _sync(path: str) -> None:
+    """Returns when what a file or a folder holds is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_one_file(method: str, filepath: Any) -> bool:

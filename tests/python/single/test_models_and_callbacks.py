@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import pytest
 
 import tarantella as tnt
+from tarantella.keras import files
 
 keras = pytest.importorskip("keras")
 np = pytest.importorskip("numpy")
@@ -82,6 +86,99 @@ def test_models_from_configs(functional: bool, serialized: bool) -> None:
     rebuilt = tnt.models.model_from_config(config)
     assert type(rebuilt) is tnt.Model
     assert rebuilt.get_config() == inner.get_config()
+
+
+def test_yaml_and_back(model: Any) -> None:
+    pytest.importorskip("yaml")
+    odd = [keras.layers.Dense(2, name="yes"), keras.layers.LayerNormalization(epsilon=1e-7, name="1e-3"), Doubled()]
+    described = tnt.Sequential([*layers(), *odd]).to_yaml()
+    assert described.splitlines()[:2] == ["module: keras", "class_name: Sequential"]
+    rebuilt = tnt.models.model_from_yaml(described, custom_objects={"Doubled": Doubled})
+    assert type(rebuilt) is tnt.Model
+    assert rebuilt.to_yaml() == described
+    assert [layer.name for layer in rebuilt.layers[2:4]] == ["yes", "1e-3"]
+    shared = tnt.models.model_from_yaml(model.to_yaml(sort_keys=True), parallel_strategy=tnt.ParallelStrategy.DATA)
+    assert shared.to_json() == model.to_json()
+
+
+class Doubled(keras.layers.Layer):  # type: ignore[misc, name-defined]
+    def call(self, x: Any) -> Any:
+        return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", "describes no model"),
+        ("- module: keras", "describes no model"),
+        ("class_name: [", "line 1"),
+        ("!!python/object/apply:os.system ['touch ran']", "python/object/apply:os.system.*line 1"),
+        ("class_name: Sequential\nconfig: {layers: !!python/tuple [1]}", "python/tuple.*line 2"),
+    ],
+)
+def test_yaml_that_is_no_model_runs_no_code(
+    text: str, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("yaml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"(?s){wanted}"):
+        tnt.models.model_from_yaml(text)
+    assert not any(tmp_path.iterdir())
+
+
+def test_yaml_without_pyyaml_names_it(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    for call in (model.to_yaml, lambda: tnt.models.model_from_yaml("")):
+        with pytest.raises(ImportError, match=r"needs PyYAML: pip install pyyaml .*json"):
+            call()
+
+
+def test_a_file_is_on_the_disk_before_it_replaces_another(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a machine that loses its power may keep the new name and none of the bytes."""
+    calls: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def syncs(descriptor: int) -> None:
+        calls.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def replaces(source: Any, target: Any) -> None:
+        calls.append(("replace", str(source)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(os, "replace", replaces)
+    keras_model = model.keras_model
+    for save, name in ((model.save, "a.keras"), (model.save_weights, "b.weights.h5"), (keras_model.save, "c.h5")):
+        with files.by_master(keras_model):
+            save(tmp_path / name)
+        partial = str(tmp_path / f".{name}.partial.0" / name)
+        assert calls == [("fsync", partial), ("replace", partial), ("fsync", str(tmp_path))], name
+        calls.clear()
+
+
+def test_a_folder_that_cannot_be_synced_does_not_fail_a_save(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems refuse it. A file that cannot be written down is an error, and the old one stays."""
+    number, fsync = errno.EINVAL, os.fsync
+
+    def fails(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}") == (number == errno.EINVAL):
+            raise OSError(number, os.strerror(number))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails)
+    model.save_weights(tmp_path / "a.weights.h5")
+    before = (tmp_path / "a.weights.h5").read_bytes()
+    number = errno.ENOSPC
+    model.set_weights([w + 1 for w in model.get_weights()])
+    with pytest.raises(OSError, match="No space left"):
+        model.save_weights(tmp_path / "a.weights.h5", overwrite=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.weights.h5"]
+    assert (tmp_path / "a.weights.h5").read_bytes() == before
 
 
 def test_keras_functions_take_our_models(model: Any, tmp_path: Path) -> None:
