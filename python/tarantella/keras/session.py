@@ -217,7 +217,7 @@ def predict(
             "data of each rank's own (shard='file') cannot be put together in order; pass tnt_distribute_dataset=False "
             "and this rank alone predicts its own"
         )
-    (batches,) = _start(model, "predict", [feed], {"steps": steps})
+    (batches,) = _start(model, "predict", [feed], {"steps": steps, "tnt_predict_all_devices": everywhere})
     callbacks = callback_rules.arrange_to_predict(callbacks)
     with files.by_master(model):
         outputs, positions = model.predict(batches, verbose=_verbose(verbose), steps=steps, callbacks=callbacks)
