@@ -70,22 +70,22 @@ def _xla_custom_call() -> Any:
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
-    """Sums each gradient over the ranks; `gradients` may hold None, which stays None.
+    """Sums each gradient over the ranks; `gradients` are `prepared` and may hold None, which stays None.
 
     In a graph this adds one operation a bucket of gradients, under XLA one call for all; the first trace for
     `owner` (an optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next
     step overwrites: for consumers that keep nothing. Eagerly it blocks.
-    Slices of a sparse gradient are not summed but those of all ranks, in rank order: that is the gradient of the
-    global batch as one process has it, whatever an optimizer does with repeated rows.
+    A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
+    repeated rows: those of rows from all ranks, those that do not come from rows (positions) summed.
     """
     gradients = list(gradients)
-    sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+    sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
     sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow) if dense else []
     # After the sums, so that no rank waits in the one exchange while another waits in the other.
     with tf.control_dependencies(sums):
-        gathered = tensorflow_slices.gather([gradients[i] for i in sparse]) if sparse else []
-    for i, result in zip([*dense, *sparse], [*sums, *gathered], strict=True):
+        slices = tensorflow_slices.of_all_ranks([gradients[i] for i in sparse]) if sparse else []
+    for i, result in zip([*dense, *sparse], [*sums, *slices], strict=True):
         gradients[i] = result
     return gradients
 
@@ -162,10 +162,15 @@ def _release(plans: dict[Any, Plan]) -> None:
         _runtime.release(each.number)
 
 
-def dense_if_compiled(gradient: Any, variable: Any) -> Any:
-    """The gradient; under XLA, whose shapes cannot depend on what other ranks have, a dense one in place of slices."""
-    if not isinstance(gradient, tf.IndexedSlices) or not compiled():
+def prepared(gradient: Any, variable: Any) -> Any:
+    """The gradient as `scale`, `zero_where` and `allreduce` take it: a sparse one in pieces.
+
+    Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
         return gradient
+    if not compiled():
+        return tensorflow_slices.pieces(gradient)
     _log.warn_once(
         f"under jit_compile=True the sparse gradient of {variable.path!r} is made dense before it is reduced, so "
         "optimizers that tell repeated rows apart differ from one process; compile with jit_compile=False"
@@ -182,8 +187,8 @@ def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     """The gradient times `weight(dtype)`."""
     if gradient is None:
         return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tensorflow_slices.like(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
+    if isinstance(gradient, list):
+        return tensorflow_slices.changed(gradient, lambda values, at: (values * weight(values.dtype), at))
     return gradient * weight(gradient.dtype)
 
 
@@ -240,9 +245,13 @@ def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
     """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
     if gradient is None:
         return None
-    if isinstance(gradient, tf.IndexedSlices):
-        kept = tf.where(condition, 0, tf.shape(gradient.indices)[0])
-        return tensorflow_slices.like(gradient, gradient.values[:kept], gradient.indices[:kept])
+    if isinstance(gradient, list):
+
+        def none(values: tf.Tensor, indices: tf.Tensor) -> Any:
+            kept = tf.where(condition, 0, tf.shape(indices)[0])
+            return values[:kept], indices[:kept]
+
+        return tensorflow_slices.changed(gradient, none)
     gradient = tf.convert_to_tensor(gradient)
     # Not tf.where: it would copy every gradient in every step for the rare batch that is too small.
     return tf.cond(condition, lambda: tf.zeros_like(gradient), lambda: gradient)

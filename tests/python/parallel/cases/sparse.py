@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from common import CLASSES, Wrap, case, compiled, results, trained
+from keras import ops
 
 WORDS, LENGTH = 11, 4
 
@@ -115,3 +116,68 @@ def embedding_own_step(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.Adam(0.01))
     model.fit(x, y, batch_size=8, epochs=2, verbose=0)
     return {"weights": model.get_weights(), "predict": model.predict(x, verbose=0)}
+
+
+class Lookups(keras.layers.Layer):
+    """Tokens, and positions in the ways in which programs write them; the last table is looked up by both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [keras.layers.Embedding(WORDS, 3) for _ in range(6)]
+
+    def call(self, x: Any) -> Any:
+        tokens, fixed, length, single, repeated, both = self.tables
+        positions = ops.arange(ops.shape(x)[-1])
+        total = tokens(x) + fixed(ops.arange(LENGTH)) + length(positions) + single(ops.expand_dims(positions, 0))
+        total += repeated(ops.broadcast_to(positions, ops.shape(x)))
+        return total + both(x) + 2 * both(positions + 1)
+
+
+class Positions(Lookups):
+    """Without the table for both."""
+
+    def call(self, x: Any) -> Any:
+        tokens, fixed, length, *_ = self.tables
+        return tokens(x) + fixed(ops.arange(LENGTH)) + length(ops.arange(ops.shape(x)[-1]))
+
+
+class InOwnFunction(Positions):
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = tf.function(super().call)
+
+    def call(self, x: Any) -> Any:
+        return self.run(x)
+
+
+def positioned(wrap: Wrap, optimizer: Any, batch_size: int = 8, layer: Any = Lookups, **options: Any) -> Any:
+    words = keras.Input((None,), dtype="int32")
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.GlobalMaxPooling1D()(layer()(words)))
+    x, y = sentences(19)
+    model = compiled(wrap(keras.Model(words, outputs)), optimizer, **options)
+    return trained(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0))
+
+
+@case
+def positions_adam(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.Adam(0.01))
+
+
+@case
+def positions_rmsprop_a_rank_without_rows(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.RMSprop(0.01), batch_size=2)
+
+
+@case
+def positions_sgd_clipped(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.05), steps_per_execution=2)
+
+
+@case
+def positions_eagerly(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.Adam(0.01), layer=Positions, run_eagerly=True)
+
+
+@case
+def positions_in_a_function(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.Adam(0.01), layer=InOwnFunction)
