@@ -27,7 +27,7 @@ class Step:
         self.rows, self.global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
-        self.inputs = batch.data[0] if isinstance(batch.data, tuple) else batch.data
+        self.inputs = inputs(batch.data)
         self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared(model) == "sum"
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
@@ -62,6 +62,11 @@ class Step:
         """How often this was called for `owner` before: a layer may run several times in a step."""
         self._numbers[id(owner)] += 1
         return self._numbers[id(owner)] - 1
+
+
+def inputs(data: Any) -> Any:
+    """What a model takes of a batch of inputs, labels and sample weights, or of its type."""
+    return data[0] if isinstance(data, tuple) else data
 
 
 def declared(owner: Any) -> str | None:

@@ -18,7 +18,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import MicroBatch, PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, feeding, files, gather, hooks, limits, statistics, steps, sync
+from . import checks, coupling, feeding, files, gather, hooks, limits, statistics, steps, sync
 
 
 @contextlib.contextmanager
@@ -77,6 +77,8 @@ def start(model: Any, lines: list[str], spec: Any) -> None:
     _equalize(model, spec, "predict" if isinstance(spec, PredictBatch) else "train")
     _train_without_xla_if_need_be(model)
     limits.say(model)
+    if not isinstance(spec, PredictBatch):
+        coupling.say(model, hooks.inputs(spec.data))
 
 
 def _equalize(model: Any, spec: Any, kind: str) -> None:
@@ -185,6 +187,7 @@ def fit(
     options["verbose"] = _verbose(options["verbose"])
     options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
     limits.say(model)
+    coupling.say(model, hooks.inputs(batches[0].element_spec.data))
     with _without_xla_if_need_be(model, feeds), files.by_master(model):
         _train_without_xla_if_need_be(model)
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)

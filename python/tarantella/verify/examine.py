@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +9,7 @@ import numpy as np
 from keras import tree
 
 from .._backend import tensorflow as backend
+from ..keras import coupling, hooks
 
 _SAME = 1e-4  # relative to the largest value: rounding stays below
 
@@ -37,7 +35,7 @@ def examine(model: Any, data: Any) -> list[Finding]:
             raise ValueError("the batch has a single row")
         half, rest = slice(0, rows // 2), slice(rows // 2, rows)
         found += _layers(model, batch[0], rows, half)
-        parts = [batch, _cut(batch, rows, half), _cut(batch, rows, rest)]
+        parts = [batch, coupling.cut(batch, rows, half), coupling.cut(batch, rows, rest)]
         found += _losses(model, parts, not found)
         found += _no_gradients(model, batch)
     except Exception as error:  # a model with a train_step of its own may have no loss to ask for
@@ -49,62 +47,14 @@ def _rows(x: Any) -> int:
     return next(len(leaf) for leaf in tree.flatten(x) if leaf is not None)
 
 
-def _cut(structure: Any, rows: int, part: slice) -> Any:
-    """The rows `part` of every tensor that has `rows` of them."""
-    return tree.map_structure(
-        lambda leaf: leaf[part] if getattr(leaf, "shape", None) and leaf.shape[0] == rows else leaf, structure
-    )
-
-
-def _differ(one: Any, other: Any) -> bool:
-    pairs = list(zip(_numbers(one), _numbers(other), strict=True))
-    return any(a.shape == b.shape and np.abs(a - b).max(initial=0) > _SAME * np.abs(a).max(initial=0) for a, b in pairs)
-
-
-def _numbers(structure: Any) -> list[Any]:
-    leaves = [np.asarray(leaf) for leaf in tree.flatten(structure) if hasattr(leaf, "shape")]
-    return [leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind in "fiub"]
-
-
 def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
     """Layers that give other numbers when asked again, or when they see half of the rows."""
-    calls: list[tuple[Any, Callable[..., Any], Any, Any]] = []
-    originals = [(layer, layer.call) for layer in model._flatten_layers()]
-    for layer, original in originals:
-        layer.call = _recorded(layer, original, calls)
-    model(x, training=True)
-    for layer, original in originals:
-        layer.call = original
-    found: dict[int, tuple[Any, str]] = {}
-    for layer, original, (args, kwargs), output in calls:
-        kind = _kind(original, args, kwargs, output, rows, half)
-        if kind and not getattr(layer, "synchronized", False):
-            found.setdefault(id(layer), (layer, kind))
+    found = coupling.suspects(coupling.recorded(model, x), rows, half, _SAME)
     return [
-        Finding(kind, f"{type(layer).__name__} {layer.name!r}", layer.name if switchable(layer) else "")
-        for layer, kind in found.values()
-        if not any(id(inner) in found for inner in layer._flatten_layers(include_self=False))
+        Finding(kind, coupling.title(layer), layer.name if coupling.switchable(layer) else "")
+        for layer, kind in found
+        if not getattr(layer, "synchronized", False)
     ]
-
-
-def _recorded(layer: Any, original: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        calls.append((layer, original, (args, kwargs), output))
-        return output
-
-    return call
-
-
-def _kind(original: Callable[..., Any], args: Any, kwargs: Any, output: Any, rows: int, half: slice) -> str | None:
-    if _differ(output, original(*args, **kwargs)):
-        return "random"
-    args, kwargs = _cut((args, kwargs), rows, half)
-    try:
-        part = original(*args, **kwargs)
-    except Exception:  # a layer for batches of one size: nothing can be said
-        return None
-    return "coupled" if _differ(_cut(output, rows, half), part) else None
 
 
 def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
@@ -131,22 +81,10 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
     return [Finding("no gradient", v.path) for v, most in zip(weights, largest, strict=True) if most <= limit]
 
 
-def switchable(layer: Any) -> bool:
-    """Whether a layer knows a way to act outside of training."""
-    return "training" in inspect.signature(layer.call).parameters
-
-
 def switch_off(layer: Any) -> None:
     """Makes a layer act as it does outside of training, for the rest of this process."""
-    original, signature = layer.call, inspect.signature(layer.call)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.arguments["training"] = False
-        return original(*given.args, **given.kwargs)
-
-    layer.call = call
+    if coupling.switchable(layer):
+        hooks.hook(layer, "call", coupling.as_in_inference)
 
 
 def _near(one: float, other: float) -> bool:
