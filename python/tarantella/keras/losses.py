@@ -125,17 +125,17 @@ class Term:
 @contextlib.contextmanager
 def _values(loss: Any) -> Iterator[list[Any]]:
     """Collects what a loss computes before Keras reduces it."""
-    original, seen = loss.call, []
+    seen: list[Any] = []
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        seen.append(original(*args, **kwargs))
-        return seen[-1]
+    def collected(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seen.append(original(*args, **kwargs))
+            return seen[-1]
 
-    loss.call = call
-    try:
+        return call
+
+    with hooks.hooking(loss, "call", collected):
         yield seen
-    finally:
-        del loss.call
 
 
 class _Divisor(keras.losses.Loss):

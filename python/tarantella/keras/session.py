@@ -151,8 +151,10 @@ def _train_without_xla_if_need_be(model: Any) -> None:
         return
     _log.warn_once(f"jit_compile=True is switched off for training on several ranks: not possible with {reason}")
     model.jit_compile = False
-    model.make_train_function(force=True)
-    model.jit_compile = True
+    try:
+        model.make_train_function(force=True)
+    finally:
+        model.jit_compile = True
 
 
 def _verbose(verbose: Any) -> Any:

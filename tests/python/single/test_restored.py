@@ -1,0 +1,43 @@
+"""What is changed in the user's objects for a while is put back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from tarantella.keras import losses, session
+
+
+def test_a_call_that_the_user_has_set_on_a_loss_stays():
+    loss = keras.losses.MeanSquaredError()
+    assert "call" not in vars(loss)
+    with losses._values(loss):
+        pass
+    assert "call" not in vars(loss)
+
+    def own(y_true, y_pred):
+        return keras.ops.abs(y_true - y_pred)
+
+    loss.call = own
+    with losses._values(loss) as values:
+        assert float(loss(np.zeros(2), np.full(2, 3.0))) == 3.0
+    assert [list(np.asarray(each)) for each in values] == [[3.0, 3.0]]
+    assert loss.call is own
+
+
+def test_jit_compile_stays_when_the_training_step_cannot_be_made():
+    table = keras.layers.Embedding(3, 2)
+    table.build()
+
+    def fails(force):
+        raise RuntimeError("of the user's own")
+
+    model = SimpleNamespace(
+        jit_compile=True, train_function=None, _flatten_layers=lambda: [table], make_train_function=fails
+    )
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        session._train_without_xla_if_need_be(model)
+    assert model.jit_compile
