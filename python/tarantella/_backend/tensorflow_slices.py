@@ -107,9 +107,7 @@ def _exchanged(origins: list[Origin], *parts: NDArray[Any]) -> list[NDArray[Any]
     return results
 
 
-def _once(
-    origin: Origin, counts: NDArray[np.int64], values: NDArray[Any], indices: NDArray[Any]
-) -> list[NDArray[Any]]:
+def _once(origin: Origin, counts: NDArray[np.int64], values: NDArray[Any], indices: NDArray[Any]) -> list[NDArray[Any]]:
     """The sum over ranks of slices that all have alike; as they are where ranks differ, as random indices do.
 
     A rank without rows has no slices.

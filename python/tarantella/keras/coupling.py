@@ -54,8 +54,8 @@ def say(model: Any, inputs: Any) -> None:
         return
     if names:
         _log.warn_once(
-            f"{listed(names)}: the output for a row depends on which rows share a batch. Each rank has its own rows, so "
-            "training differs from one process; compute each row (axis 0) by itself to make it the same"
+            f"{listed(names)}: the output for a row depends on which rows share a batch. Each rank has its own rows, "
+            "so training differs from one process; compute each row (axis 0) by itself to make it the same"
         )
 
 

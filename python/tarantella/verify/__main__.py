@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .._names import listed
-from . import causes, compare, runs
+from . import causes, compare, record, runs
 
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3
 
@@ -83,7 +83,9 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
     if verdict.kind in ("loss", "weights"):
         moment = verdict.observation
         why = f"looking for the cause in the first batch of {moment.method} call {moment.call}"
-        findings = runs.run(job, "examine", 1, why, examine=[moment.method, moment.call]).findings
+        findings = runs.run(job, "examine", 1, why, examine=[moment.method, moment.call]).findings()
+        if not any(kind in causes.SUSPECTS for kind, _, _ in findings):
+            findings += _on_ranks(job, len(several.observed), moment)
     idle = [name for kind, name, _ in findings if kind == "no gradient"]
     if verdict.tensor in idle:
         others = compare.compare(one.observed[0], several.observed, without=idle)
@@ -98,6 +100,17 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
     if several.code:
         _failed(several)
     return DIFFER
+
+
+def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tuple[str, str, str]]:
+    """What gives other numbers on ranks for that very batch."""
+    repeated = runs.run(job, "repeat", size, "the same batch on every rank", examine=[moment.method, moment.call])
+    ranks: dict[str, list[str]] = {}
+    for rank in range(size):
+        for kind, name, _ in repeated.findings(rank):
+            if kind == "rank":
+                ranks.setdefault(name, []).append(str(rank))
+    return [("rank", f"{name}, on rank{'s' * (len(on) > 1)} {listed(on)}", "") for name, on in ranks.items()]
 
 
 def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) -> list[str]:

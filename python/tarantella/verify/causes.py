@@ -29,7 +29,7 @@ _OF_DIFFERENCES = {
     ),
 }
 
-# Most likely first: what is random always differs, what couples rows nearly always.
+# Of which one is enough. Most likely first: what is random always differs, what couples rows nearly always.
 _OF_FINDINGS = {
     "random": (
         "random in training, and each rank draws numbers of its own",
@@ -37,8 +37,8 @@ _OF_FINDINGS = {
     ),
     "coupled": (
         "depends on which rows share a batch, and each rank has a part of the rows",
-        "BatchNormalization(synchronized=True), or a normalization of single rows (Layer-, GroupNormalization); "
-        "or accept it: training works, with statistics of smaller batches",
+        "compute each row by itself; for BatchNormalization synchronized=True, or a normalization of single rows "
+        "(Layer-, GroupNormalization); or accept it: training works, on smaller batches",
     ),
     "coupled loss": (
         "depends on which rows share a batch, and each rank has a part of the rows",
@@ -48,7 +48,14 @@ _OF_FINDINGS = {
         "is a sum over rows, not a mean",
         "return one value a row (in a keras.losses.Loss, whose reduction says how they combine), or the mean",
     ),
+    "rank": (
+        "gives other numbers there than on one process, for the same rows and weights",
+        "keep the rank, the number of ranks and what differs between machines out of the model",
+    ),
 }
+
+
+SUSPECTS = tuple(_OF_FINDINGS)
 
 
 def explain(difference: Difference, findings: list[tuple[str, str, str]], warnings: list[str]) -> list[str]:

@@ -11,11 +11,13 @@ from keras import tree
 from .._backend import tensorflow as backend
 from ..keras import coupling, hooks
 
-_SAME = 1e-4  # relative to the largest value: rounding stays below
+SAME = 1e-4  # relative to the largest value: rounding stays below
 
 
 class Finding(NamedTuple):
     """A part of the model that is "random", "coupled" (over rows), "coupled loss", "sum" or of "no gradient".
+
+    A part of kind "rank" gives other numbers on a rank than on one process.
 
     "unknown" is the rest, if an experiment failed; the name says why.
     """
@@ -39,8 +41,13 @@ def examine(model: Any, data: Any) -> list[Finding]:
         found += _losses(model, parts, not found)
         found += _no_gradients(model, batch)
     except Exception as error:  # a model with a train_step of its own may have no loss to ask for
-        found.append(Finding("unknown", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"))
+        found.append(failed(error))
     return found
+
+
+def failed(error: Exception) -> Finding:
+    """What an experiment that raised has found."""
+    return Finding("unknown", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
 
 
 def _rows(x: Any) -> int:
@@ -49,7 +56,7 @@ def _rows(x: Any) -> int:
 
 def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
     """Layers that give other numbers when asked again, or when they see half of the rows."""
-    found = coupling.suspects(coupling.recorded(model, x), rows, half, _SAME)
+    found = coupling.suspects(coupling.recorded(model, x), rows, half, SAME)
     return [
         Finding(kind, coupling.title(layer), layer.name if coupling.switchable(layer) else "")
         for layer, kind in found
@@ -59,11 +66,11 @@ def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
 
 def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
     """Terms of the loss that are no mean over rows: the whole batch's against those of its halves."""
-    whole, first, second = ([*map(float, _terms(model, batch, training))] for batch in batches)
+    whole, first, second = ([*map(float, terms(model, batch, training))] for batch in batches)
     sizes = [_rows(x) for x, _, _ in batches]
     found = []
     for i, (w, a, b) in enumerate(zip(whole, first, second, strict=True)):
-        name = _loss_name(model) if i == 0 else f"add_loss number {i}"
+        name = loss_name(model) if i == 0 else f"add_loss number {i}"
         if not _near(w, (a * sizes[1] + b * sizes[2]) / sizes[0]):
             found.append(Finding("sum" if _near(w, a + b) else "coupled loss", name))
     return found
@@ -74,7 +81,7 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
     weights = model.trainable_variables
     largest = [
         0.0 if g is None else float(keras.ops.max(keras.ops.abs(g)))
-        for g in backend.gradients(lambda: sum(_terms(model, batch, True)), weights)
+        for g in backend.gradients(lambda: sum(terms(model, batch, True)), weights)
     ]
     rounding = 100 * float(np.finfo(np.float64 if weights[0].dtype == "float64" else np.float32).eps)
     limit = rounding * max(largest, default=0.0)
@@ -88,10 +95,10 @@ def switch_off(layer: Any) -> None:
 
 
 def _near(one: float, other: float) -> bool:
-    return abs(one - other) <= _SAME * max(abs(one), abs(other))
+    return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
-def _terms(model: Any, batch: Any, training: bool) -> list[Any]:
+def terms(model: Any, batch: Any, training: bool) -> list[Any]:
     """The compiled loss, then all others: add_loss and regularizers."""
     x, y, weights = batch
     outputs = model(x, training=training)
@@ -100,7 +107,7 @@ def _terms(model: Any, batch: Any, training: bool) -> list[Any]:
     return [total - sum(others), *others]
 
 
-def _loss_name(model: Any) -> str:
+def loss_name(model: Any) -> str:
     loss = getattr(model, "loss", None)
     name = getattr(loss, "name", None) or getattr(loss, "__name__", None) or loss
     return f"the loss {name!r}" if isinstance(name, str) else "the compiled loss"

@@ -24,7 +24,7 @@ from .._environment import layout
 from ..data.checksum import Rows
 from ..data.shares import MicroBatch
 from ..keras import hooks, session
-from . import examine, record
+from . import examine, record, repeat
 
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
 
@@ -183,8 +183,13 @@ class Watch:
     def examine(self, model: Any, data: Any) -> None:
         """Looks for causes on this batch, if that is what the process is for, and ends the script."""
         if self._examines():
-            findings = examine.examine(model, data)
-            (self.folder / "findings.json").write_text(json.dumps(findings))
+            kept = Path(self.plan["kept"])
+            if self.size == 1:
+                repeat.keep(kept, model, data)  # before experiments change the model's state
+                findings = examine.examine(model, data)
+            else:  # of their own rows ranks would see other numbers, and of a step's rows other losses
+                findings = backend.apart(lambda: repeat.compare(kept, model, data))
+            (self.folder / f"findings.{self.rank}.json").write_text(json.dumps(findings))
             raise SystemExit(0)
 
     def _same_start(self, model: Any, path: Path) -> None:

@@ -53,10 +53,9 @@ class Run:
         path = self.folder / record.WARNINGS
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
-    @property
-    def findings(self) -> list[tuple[str, str, str]]:
-        """What a run that was to examine a batch has found: kind, name, layer to switch off (see examine.py)."""
-        path = self.folder / "findings.json"
+    def findings(self, rank: int = 0) -> list[tuple[str, str, str]]:
+        """What a rank that was to examine a batch has found: kind, name, layer to switch off (see examine.py)."""
+        path = self.folder / f"findings.{rank}.json"
         if not path.exists():
             return [("unknown", f"it did not come to it, exit code {self.code}", "")]
         return [(kind, name, layer) for kind, name, layer in json.loads(path.read_text())]
@@ -66,7 +65,7 @@ def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
     """Runs the script to its end, or to that of the steps. `plan` goes to the observer in the script."""
     folder = job.folder / name
     folder.mkdir()
-    plan = {"steps": job.steps, "initial": str(job.folder), **plan}
+    plan = {"steps": job.steps, "initial": str(job.folder), "kept": str(job.folder / "kept.npz"), **plan}
     (folder / "plan.json").write_text(json.dumps(plan))
     what = "one process" if ranks == 1 else f"{ranks} ranks"
     print(f"verify: {what}: {why}", flush=True)

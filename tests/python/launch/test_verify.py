@@ -34,6 +34,14 @@ TRAINS = """
             self.add_loss(keras.ops.mean(keras.ops.var(x, axis=0)))
             return x
 
+    class ByRank(keras.layers.Layer):
+        def call(self, x):
+            return x * (1 + 0.5 * tnt.get_rank())
+
+    class Coupled(keras.layers.Layer):
+        def call(self, x):
+            return x - keras.ops.mean(x, axis=0)
+
     def summed(y, p):
         return keras.ops.sum(keras.losses.sparse_categorical_crossentropy(y, p))
 
@@ -72,6 +80,8 @@ TRAINS = """
             "dropout": keras.layers.Dropout(0.5),
             "normalization": keras.layers.BatchNormalization(),
             "variance": Variance(),
+            "by rank": ByRank(),
+            "coupled": Coupled(),
         }.get(kind)
         made = model(*[layer] if layer else [])
         callbacks = keras.callbacks.CallbackList([keras.callbacks.Callback()], add_history=True, model=made.keras_model)
@@ -112,6 +122,12 @@ def test_a_script_that_ends_sooner(launcher):
         ("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
         ("normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"),
         ("variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"),
+        ("by rank", "differ: step 1, the loss: ", "likely cause: ByRank 'by_rank', on rank 1: gives other numbers"),
+        (
+            "coupled",
+            "differ: step 1, the loss: ",
+            "likely cause: Coupled 'coupled': depends on which rows share a batch",
+        ),
         ("data", "differ: step 1: the 20 rows on 2 ranks are not those on one process", "likely cause: data that"),
         ("rows", "differ: step 1: 20 rows on one process, 40 in all on 2 ranks", "likely cause: the script makes"),
         (
@@ -127,7 +143,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
     assert done.returncode == 1, done.out + done.err
     lines = done.out.splitlines()
     warned = [line for line in lines if line.startswith("Tarantella has warned: ")]
-    assert bool(warned) == (kind in ("normalization", "variance")), warned
+    assert bool(warned) == (kind in ("normalization", "variance", "coupled")), warned
     assert any(line.startswith(first) for line in lines), done.out
     assert next(line for line in lines if line.startswith("likely cause")).startswith(cause), done.out
     assert any(line.startswith("cure: ") for line in lines)
