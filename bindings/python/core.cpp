@@ -345,6 +345,10 @@ class Context {
     return named;
   }
 
+  void abort(const std::string& reason) {
+    if (context_ != nullptr) checked([&] { return tnt_abort(context_, reason.c_str()); });
+  }
+
   /// The first cause that ended the job's communication, or None.
   std::optional<std::string> failure() {
     if (context_ == nullptr) return std::nullopt;
@@ -405,6 +409,7 @@ NB_MODULE(_core, m) {
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)
       .def("trace", &Context::trace, "plan"_a)
+      .def("abort", &Context::abort, "reason"_a)
       .def("failure", &Context::failure)
       .def("check", &Context::check)
       .def("close", &Context::close);

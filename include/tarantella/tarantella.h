@@ -88,6 +88,9 @@ TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** co
  * find in calls on it that this one has ended; its memory is given back when all have left. No other thread may be inside
  * a call on this context. NULL is ignored. */
 TNT_API void tnt_context_destroy(tnt_context* context);
+/* This rank fails for a reason of its own: ends the context's communication on all ranks, unless it has ended already;
+ * calls on other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. */
+TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason);
 /* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
 

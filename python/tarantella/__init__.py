@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import _seeds, _variables, data
+from . import _excepthook, _seeds, _variables, data
+from ._environment import layout
 from ._groups import Barrier, Group, get_group_master_rank, is_group_master_rank
 from ._runtime import (
     get_local_rank,
@@ -90,6 +91,8 @@ _LAZY = {
 
 _variables.check()
 _seeds.arrange()
+if layout().launched:
+    _excepthook.install()  # what fails before this rank has joined ends the job, too
 
 
 def __getattr__(name: str) -> Any:

@@ -116,6 +116,16 @@ def check() -> None:
         _context.check()
 
 
+def abort(reason: str) -> None:
+    """Tells the other ranks that this one fails: their calls raise PeerLostError with its number and `reason`. Does not
+    block; nothing where this rank has not joined."""
+    if os.getpid() != _process:
+        return
+    for each in (*_groups, _context):
+        if each is not None:
+            each.abort(reason)
+
+
 def release(plan: int) -> None:
     """Ends a plan of the core that is not needed any more. Not collective; nothing if the job is over."""
     if _context is not None and not _is_forked():

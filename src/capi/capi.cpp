@@ -161,6 +161,15 @@ void tnt_context_destroy(tnt_context* context) {
   delete context;
 }
 
+tnt_code tnt_abort(tnt_context* context, const char* reason) {
+  return on_context(context, [&](auto& engine) -> Status {
+    auto& group = engine.group();
+    (void)group.fail({Code::kPeerLost,
+                      tarantella::text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))});
+    return {};
+  });
+}
+
 tnt_code tnt_failure(tnt_context* context) {
   return on_context(context, [](auto& engine) { return engine.group().failure(); });
 }

@@ -35,9 +35,10 @@ Result<std::string> new_job_id() {
 
 void forget_outer_job(std::map<std::string, std::string>& environment) {
   if (!environment.contains("TNT_RANK")) return;
-  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID",
-                           "TNT_RANK_PID", "TNT_LAUNCHER", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
-                           "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
+  for (const char* name :
+       {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID", "TNT_RANK_PID",
+        "TNT_LAUNCHER", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES",
+        "TNT_LOG_ON_ALL_DEVICES", "TNT_REPORT", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
 }

@@ -11,18 +11,33 @@ bool blames_another(const FirstCause::Ending& ending) {
 
 }  // namespace
 
+void FirstCause::reported(const Ending& ending, Clock::time_point when) {
+  if (failures_.empty()) first_failure_ = when;
+  failures_.push_back(ending);
+  failures_.back().ended = false;
+}
+
 void FirstCause::ended(const Ending& ending, Clock::time_point when) {
   if (ending.rank == 0) master_ended_ = true;
+  for (Ending& known : failures_) {
+    if (known.rank != ending.rank) continue;
+    known.ended = true;
+    if (!ending.exit.ok()) known.exit = ending.exit;
+    return;
+  }
   if (ending.exit.ok()) return;
   if (failures_.empty()) first_failure_ = when;
   failures_.push_back(ending);
 }
 
 Clock::time_point FirstCause::deadline() const {
-  return first_failure_ + (blames_another(cause()) ? kGraceOfTheBlamed : kGrace);
+  const bool blamed_runs = blames_another(cause()) || !cause().ended;
+  return first_failure_ + (blamed_runs ? kGraceOfTheBlamed : kGrace);
 }
 
-bool FirstCause::settled() const { return failed() && master_ended_ && !blames_another(cause()); }
+bool FirstCause::settled() const {
+  return failed() && master_ended_ && cause().ended && !blames_another(cause());
+}
 
 const FirstCause::Ending& FirstCause::cause() const {
   for (const Ending& ending : failures_) {
@@ -38,16 +53,23 @@ bool FirstCause::master_spoke() const {
   return false;
 }
 
-std::string describe(const FirstCause::Ending& ending, const std::string& host, bool stopped_others) {
-  std::string line = text("rank ", ending.rank, " (pid ", ending.pid, " on ", host, ") ");
-  if (ending.exit.by_signal) {
+std::string describe(const FirstCause::Ending& ending, const Circumstances& circumstances) {
+  std::string line = text("rank ", ending.rank, " (pid ", ending.pid, " on ", circumstances.host, ") ");
+  if (!ending.ended) {
+    line += text("failed (exit code ", ending.exit.value, ") and did not end, so it was stopped");
+    if (!circumstances.held_by.empty()) line += ": it still ran " + circumstances.held_by;
+  } else if (ending.exit.by_signal) {
     line += "was killed by signal " + signal_name(ending.exit.value);
     if (ending.exit.value == SIGKILL)
       line += "; if the machine ran out of memory, see dmesg or use fewer ranks";
   } else {
     line += text("ended with exit code ", ending.exit.value);
+    if (ending.exit.value == kPeerFailed) line += ": it lost another rank";
   }
-  if (stopped_others) line += "; the other ranks were stopped";
+  const int more = circumstances.same_error;
+  if (more > 0)
+    line += text(", as ", more, more == 1 ? " more rank" : " more ranks", " did with the same error");
+  if (circumstances.stopped_others) line += "; the other ranks were stopped";
   return line;
 }
 

@@ -53,6 +53,7 @@ Job::Job(const Plan& plan, const Options& options, const Command& command,
       // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
       // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
       master_in_own_group_(!on_terminal()),
+      report_reader_(plan.ranks),
       stdout_(STDOUT_FILENO),
       stderr_(STDERR_FILENO) {}
 
@@ -70,14 +71,20 @@ Status Job::start() {
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return Status::system("pipe2", errno);
   failure_read_ = Fd(ends[0]);
   failure_write_ = Fd(ends[1]);
+  Result<ReportPipe> report_pipe = ReportPipe::open();
+  if (!report_pipe.ok()) return report_pipe.status();
+  report_pipe_ = std::move(report_pipe).value();
   ranks_.reserve(static_cast<size_t>(plan_.ranks));
   for (int rank = 0; rank < plan_.ranks; ++rank) {
+    std::vector<std::string> environment = environments_[static_cast<size_t>(rank)];
+    environment.push_back(report_pipe_.variable());
     const Fd file = rank > 0 ? input_.copy() : Fd();
     SpawnRequest request = request_for(rank);
     if (file.valid()) {
       request.in = Stream::kGiven;
       request.in_fd = file.get();
     }
+    request.environment = &environment;
     Result<Process> process = Process::spawn(request);
     if (!process.ok()) {
       return {Code::kSystem,
@@ -88,17 +95,16 @@ Status Job::start() {
     if (ranks_.back().process.own_group()) guard_.set_group(rank, ranks_.back().process.pid());
   }
   failure_write_ = Fd();
+  report_pipe_.close_write();
   return {};
 }
 
 SpawnRequest Job::request_for(int rank) const {
   const bool master = rank == 0;
-  const auto index = static_cast<size_t>(rank);
   SpawnRequest request;
   request.rank = rank;
   request.command = &command_;
-  request.environment = &environments_[index];
-  request.cpus = plan_.cores.empty() ? nullptr : &plan_.cores[index].cpus;
+  request.cpus = plan_.cores.empty() ? nullptr : &plan_.cores[static_cast<size_t>(rank)].cpus;
   request.inherited = &signals_.inherited();
   request.own_group = !master || master_in_own_group_;
   request.in = master ? Stream::kInherit : Stream::kDrop;
@@ -106,6 +112,7 @@ SpawnRequest Job::request_for(int rank) const {
   const bool show_all_errors = options_.output_on_all_devices || options_.log_on_all_devices;
   request.err = master && !show_all_errors ? Stream::kInherit : Stream::kPipe;
   request.null_fd = null_.get();
+  request.report_fd = report_pipe_.write_fd();
   request.failure_fd = failure_write_.get();
   return request;
 }
@@ -121,6 +128,7 @@ void Job::wait() {
   };
   watch(signals_.fd(), POLLIN, [] {});
   watch(failure_read_.get(), POLLIN, [] {});
+  watch(report_pipe_.read_fd(), POLLIN, [this] { read_reports(); });
   if (plan_.ranks > 1 && options_.log_level.value_or("WARNING") != "ERROR") {
     watch(input_.watched(), POLLIN, [this] {
       if (input_.has_come())
@@ -153,6 +161,22 @@ void Job::read_exec_failure() {
   if (bytes != static_cast<ssize_t>(sizeof failure) || exec_failure_) return;
   exec_failure_ = failure;
   kill_all();
+}
+
+void Job::read_reports() {
+  if (report_pipe_.read_fd() < 0) return;
+  for (const Report& report : report_reader_.add(report_pipe_.read_some())) {
+    const Rank& rank = ranks_[static_cast<size_t>(report.rank)];
+    if (report.kind == Report::Kind::kNote) {
+      const bool seen = report.rank == 0 || options_.output_on_all_devices || options_.log_on_all_devices;
+      if (notes_.insert(report.text).second && !seen)
+        say(text("rank ", report.rank, ": ", printable(report.text)));
+    } else if (rank.process.alive() && (phase_ == Phase::kRunning || phase_ == Phase::kFailing)) {
+      failures_.add(report);
+      if (report.kind == Report::Kind::kFailed)
+        first_cause_.reported({report.rank, rank.process.pid(), {false, report.code}}, Clock::now());
+    }
+  }
 }
 
 void Job::handle_signal(const Signals::Event& event) {
@@ -226,6 +250,7 @@ void Job::drain(Rank& rank) {
 }
 
 void Job::collect(Rank& rank) {
+  read_reports();  // what it has said comes first
   const std::optional<Exit> exit = rank.process.collect();
   if (!exit) return;
   if (!rank.process.own_group()) {
@@ -244,7 +269,7 @@ void Job::advance() {
   if (phase_ == Phase::kFailing) {
     const auto deadline = first_cause_.deadline();
     if (first_cause_.settled() || now >= deadline) {
-      stopped_others_ = !living().empty();
+      stopped_others_ = living().size() > (first_cause_.cause().ended ? 0 : 1);
       stop(SIGTERM, std::max(now, deadline) + kKillAfterDeadline, false);
     }
   }
@@ -363,23 +388,33 @@ int Job::conclude() {
   }
   if (!first_cause_.failed()) return 0;
   const FirstCause::Ending& cause = first_cause_.cause();
-  show_last_words(cause);
+  const std::string words = last_words(cause);
+  for (size_t sent = 0; sent < words.size();) {
+    const ssize_t written = ::write(STDERR_FILENO, words.data() + sent, words.size() - sent);
+    if (written < 0 && errno != EINTR) break;
+    if (written > 0) sent += static_cast<size_t>(written);
+  }
   if (cause.rank != 0 && ranks_[static_cast<size_t>(cause.rank)].tail.last_words().ends_with(
                              "EOFError: EOF when reading a line\n")) {
     say("only rank 0 reads stdin that is a terminal or a pipe; every rank would read a file (< file)");
   }
-  say(describe(cause, host_name(), stopped_others_));
+  const Report* report = failures_.find(cause.rank, Report::Kind::kFailed);
+  say(describe(cause, {.host = host_name(),
+                       .same_error = failures_.more(cause.rank),
+                       .stopped_others = stopped_others_,
+                       .held_by = report == nullptr ? "" : report->held_by}));
   return cause.exit.code();
 }
 
-void Job::show_last_words(const FirstCause::Ending& cause) const {
-  if (cause.rank == 0 || first_cause_.master_spoke()) return;
-  std::string words = ranks_[static_cast<size_t>(cause.rank)].tail.last_words();
-  for (size_t sent = 0; sent < words.size();) {
-    const ssize_t written = ::write(STDERR_FILENO, words.data() + sent, words.size() - sent);
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) sent += static_cast<size_t>(written);
-  }
+std::string Job::last_words(const FirstCause::Ending& cause) const {
+  if (const Report* lost = failures_.find(cause.rank, Report::Kind::kLost); lost != nullptr)
+    return lost->text;
+  const Report* failed = failures_.find(cause.rank, Report::Kind::kFailed);
+  const bool shown = cause.rank == 0 || options_.output_on_all_devices || options_.log_on_all_devices ||
+                     failures_.same(0, cause.rank);
+  if (shown) return "";
+  if (failed != nullptr && !failed->text.empty()) return failed->text;
+  return first_cause_.master_spoke() ? "" : ranks_[static_cast<size_t>(cause.rank)].tail.last_words();
 }
 
 }  // namespace tarantella::launch

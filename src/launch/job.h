@@ -16,6 +16,7 @@
 #include "launch/output.h"
 #include "launch/plan.h"
 #include "launch/process.h"
+#include "launch/reports.h"
 #include "launch/signals.h"
 
 namespace tarantella::launch {
@@ -50,6 +51,7 @@ class Job {
 
   void wait();
   void read_exec_failure();
+  void read_reports();
   void handle_signal(const Signals::Event& event);
   void suspend(bool from_terminal);
   void take(Rank& rank, bool is_err);
@@ -65,7 +67,7 @@ class Job {
   bool finished() const;
   int timeout_ms() const;
   int conclude();
-  void show_last_words(const FirstCause::Ending& cause) const;
+  std::string last_words(const FirstCause::Ending& cause) const;
 
   const Plan& plan_;
   const Options& options_;
@@ -79,6 +81,10 @@ class Job {
   std::vector<Rank> ranks_;
   bool master_in_own_group_ = true;
   Fd null_, failure_read_, failure_write_;
+  ReportPipe report_pipe_;
+  ReportReader report_reader_;
+  Failures failures_;
+  std::set<std::string> notes_;
   Sink stdout_, stderr_;
 
   Phase phase_ = Phase::kRunning;

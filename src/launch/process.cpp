@@ -55,6 +55,7 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   connect(request.in, request.null_fd, {}, STDIN_FILENO);
   connect(request.out, request.null_fd, out, STDOUT_FILENO);
   connect(request.err, request.null_fd, err, STDERR_FILENO);
+  if (request.report_fd >= 0) ::fcntl(request.report_fd, F_SETFD, 0);
   restore(*request.inherited);
   ::execve(request.command->program.c_str(), words, environment);
   give_up(request, errno);

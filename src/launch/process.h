@@ -29,6 +29,7 @@ struct SpawnRequest {
   Stream err = Stream::kPipe;
   int in_fd = -1;       ///< where `in` is kGiven
   int null_fd = -1;     ///< /dev/null, open for both ways
+  int report_fd = -1;   ///< of a ReportPipe: stays open in the program
   int failure_fd = -1;  ///< close-on-exec pipe that gets an ExecFailure if the program cannot be started
 };
 

@@ -103,7 +103,7 @@ MISTAKES = {
 
 def test_mistakes_of_the_user(scripts: Any) -> None:
     """All in one job: each is caught, and the hook's line is looked at."""
-    source = HEAD + "from tarantella._excepthook import one_line\nMISTAKES = " + repr(MISTAKES)
+    source = HEAD + "from tarantella._tracebacks import one_line\nMISTAKES = " + repr(MISTAKES)
     source += """
 for name, (code, wanted) in MISTAKES.items():
     try:

@@ -248,6 +248,23 @@ TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
   tnt_context_destroy(context);
 }
 
+TEST(CInterface, ARankThatFailsTellsTheOthersAtOnce) {
+  const std::string job = tarantella::new_job_name();
+  std::thread other([&] {
+    tnt_context* context = connect(job, 1, 2);
+    EXPECT_EQ(tnt_abort(context, "ValueError: the cause"), TNT_OK);
+    tnt_context_destroy(context);
+  });
+  tnt_context* context = connect(job, 0, 2);
+  EXPECT_EQ(tnt_barrier(context, ""), TNT_PEER_LOST);
+  EXPECT_STREQ(tnt_last_error(), "rank 1 failed: ValueError: the cause");
+  EXPECT_EQ(tnt_abort(context, "KeyError"), TNT_OK);
+  EXPECT_EQ(tnt_failure(context), TNT_PEER_LOST);
+  EXPECT_STREQ(tnt_last_error(), "rank 1 failed: ValueError: the cause");
+  other.join();
+  tnt_context_destroy(context);
+}
+
 TEST(CInterface, RefusesBadArgumentsWithOneLine) {
   tnt_context* context = nullptr;
   const auto refused = [&](const tnt_options& options) {

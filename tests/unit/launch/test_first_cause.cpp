@@ -77,17 +77,47 @@ TEST(FirstCause, SignalNumberIsNoExitCode) {
   EXPECT_EQ(cause.cause().rank, 1);
 }
 
+TEST(FirstCause, WhoSaysFirstThatItFailsIsTheCause) {
+  FirstCause cause;
+  cause.reported(ended(1, 3), kStart);
+  EXPECT_TRUE(cause.failed());
+  EXPECT_EQ(cause.deadline(), kStart + FirstCause::kGraceOfTheBlamed);
+  cause.ended(ended(0, 1), kStart + 100ms);  // a consequence, whatever its exit code
+  EXPECT_EQ(cause.cause().rank, 1);
+  EXPECT_FALSE(cause.cause().ended);
+  EXPECT_FALSE(cause.settled());
+  cause.ended(killed(1, SIGSEGV), kStart + 1s);
+  EXPECT_EQ(cause.cause().exit.code(), 139);
+  EXPECT_TRUE(cause.settled());
+}
+
+TEST(FirstCause, WhoSaysThatItFailsHasFailedHoweverItEnds) {
+  FirstCause cause;
+  cause.reported(ended(1, 3), kStart);
+  cause.ended(ended(1, 0), kStart + 1s);
+  EXPECT_EQ(cause.cause().exit.code(), 3);
+  EXPECT_TRUE(cause.cause().ended);
+}
+
 TEST(FirstCause, Descriptions) {
-  EXPECT_EQ(describe(ended(2, 3), "node07", true),
+  EXPECT_EQ(describe(ended(2, 3), {.host = "node07", .stopped_others = true}),
             "rank 2 (pid 102 on node07) ended with exit code 3; the other ranks were stopped");
-  EXPECT_EQ(describe(ended(0, 3), "node07", false), "rank 0 (pid 100 on node07) ended with exit code 3");
-  EXPECT_EQ(describe(killed(1, SIGKILL), "a", false),
+  EXPECT_EQ(describe(ended(0, 3), {.host = "node07"}), "rank 0 (pid 100 on node07) ended with exit code 3");
+  EXPECT_EQ(describe(killed(1, SIGKILL), {.host = "a"}),
             "rank 1 (pid 101 on a) was killed by signal 9 (SIGKILL); if the machine ran out of memory, see "
             "dmesg or "
             "use fewer ranks");
-  EXPECT_EQ(describe(killed(1, SIGSEGV), "a", false),
+  EXPECT_EQ(describe(killed(1, SIGSEGV), {.host = "a"}),
             "rank 1 (pid 101 on a) was killed by signal 11 (SIGSEGV)");
-  EXPECT_EQ(describe(killed(1, 40), "a", false), "rank 1 (pid 101 on a) was killed by signal 40");
+  EXPECT_EQ(describe(ended(1, 1), {.host = "a", .same_error = 3}),
+            "rank 1 (pid 101 on a) ended with exit code 1, as 3 more ranks did with the same error");
+  FirstCause::Ending running = ended(1, 3);
+  running.ended = false;
+  EXPECT_EQ(
+      describe(running, {.host = "a", .held_by = "thread 'loader'"}),
+      "rank 1 (pid 101 on a) failed (exit code 3) and did not end, so it was stopped: it still ran thread "
+      "'loader'");
+  EXPECT_EQ(describe(killed(1, 40), {.host = "a"}), "rank 1 (pid 101 on a) was killed by signal 40");
 }
 
 }  // namespace

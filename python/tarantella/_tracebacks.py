@@ -1,0 +1,127 @@
+"""The text of an error: the user's own lines, and of the frameworks as much as matters."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from ._names import listed
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NAMES = ("keras", "tensorflow", "jax", "torch")
+_LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
+
+
+def text_of(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
+    """What a user reads of an error that ends a rank: one line where the script's own line says it all, else a
+    traceback of the user's lines. With TNT_LOG_LEVEL=DEBUG, Python's own."""
+    if os.environ.get("TNT_LOG_LEVEL", "").strip().upper() == "DEBUG":
+        return "".join(traceback.format_exception(kind, error, trace))
+    line = one_line(kind, error, trace)
+    return shortened(kind, error, trace) if line is None else f"{line}\n"
+
+
+def one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str | None:
+    """`script.py:12: ValueError: what is wrong`, or None where a traceback tells more."""
+    from ._errors import Error
+
+    owners = [_owner(frame.filename) for frame in traceback.extract_tb(trace)]
+    if not isinstance(error, Error) and (not owners or owners[-1] != "tarantella"):
+        return None
+    inside = owners.index("tarantella") if "tarantella" in owners else len(owners)
+    if "" in owners[inside:]:  # the user's code, called by ours
+        return None
+    return place(traceback.extract_tb(trace)) + summary(kind, error)
+
+
+def place(frames: traceback.StackSummary) -> str:
+    """`script.py:12: `, of the user's last line; empty if there is none."""
+    user = [frame for frame in frames if _owner(frame.filename) == ""]
+    return f"{os.path.basename(user[-1].filename)}:{user[-1].lineno}: " if user else ""
+
+
+def summary(kind: type[BaseException], error: BaseException) -> str:
+    """`ValueError: what is wrong`, with the notes that were added to it."""
+    from ._errors import Error
+
+    name = f"tarantella.{kind.__name__}" if isinstance(error, Error) else kind.__name__
+    said = "; ".join(filter(None, [str(error), *(str(note) for note in getattr(error, "__notes__", []))]))
+    return f"{name}: {said}" if said else name
+
+
+def is_consequence(error: BaseException | None) -> bool:
+    """Whether this rank fails only because another one was lost: of that, or while it dealt with that."""
+    from ._errors import PeerLostError
+
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, PeerLostError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def shortened(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
+    """Python's traceback without the lines of frameworks, where there are lines of the user's."""
+    shown = traceback.TracebackException(kind, error, trace)
+    parts = list(_chain(shown))
+    if any(_owner(frame.filename) == "" for part in parts for frame in part.stack):
+        for part in parts:
+            part.stack = _Stack(part.stack)
+    return "".join(shown.format())
+
+
+def _chain(shown: Any) -> Iterator[Any]:
+    if shown is None:
+        return
+    yield shown
+    for other in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+        yield from _chain(other)
+
+
+class _Stack(traceback.StackSummary):
+    """A stack of which frames in a row that are not the user's are one line."""
+
+    def format(self, **options: Any) -> list[str]:
+        lines: list[str] = []
+        left_out: list[str] = []
+
+        def close() -> None:
+            if left_out:
+                frames = "1 frame" if len(left_out) == 1 else f"{len(left_out)} frames"
+                lines.append(f"  [{frames} of {listed(sorted(set(left_out)))}]\n")
+                left_out.clear()
+
+        for frame in self:
+            owner = _owner(frame.filename)
+            if owner:
+                left_out.append(owner)
+                continue
+            close()
+            lines += traceback.StackSummary.from_list([frame]).format(**options)
+        close()
+        return lines
+
+
+def _owner(path: str) -> str:
+    """Whose code it is: a framework's or a library's name, or "" for the user's."""
+    path = os.path.abspath(path) if os.path.exists(path) else path
+    if path.startswith(_PACKAGE):
+        return "tarantella"
+    for name in _NAMES:  # where they were imported from: in site-packages, dist-packages or a source tree
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and path.startswith(os.path.dirname(os.path.abspath(file)) + os.sep):
+            return name
+    if path.startswith(("<__autograph", "<frozen")) or "__autograph_generated_file" in path:
+        return "tensorflow" if "autograph" in path else "python"
+    for folder in ("site-packages", "dist-packages"):
+        _, found, inside = path.partition(f"{os.sep}{folder}{os.sep}")
+        if found:
+            return inside.split(os.sep)[0].removesuffix(".py")
+    return "python" if path.startswith(_LIBRARY) else ""

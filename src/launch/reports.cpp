@@ -1,0 +1,97 @@
+#include "launch/reports.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <regex>
+
+namespace tarantella::launch {
+namespace {
+
+/// `text` without what differs from rank to rank where all raise the same.
+std::string without_numbers(const std::string& text) {
+  static const std::regex own("(rank|pid|device|thread)([ _:=]*)[0-9]+|0x[0-9a-fA-F]+");
+  return std::regex_replace(text, own, "$1");
+}
+
+}  // namespace
+
+std::vector<Report> ReportReader::add(std::string_view data) {
+  std::vector<Report> reports;
+  pending_ += data;
+  int32_t head[4];
+  while (!broken_ && pending_.size() >= sizeof head) {
+    std::memcpy(head, pending_.data(), sizeof head);
+    const auto [rank, kind, code, size] = head;
+    broken_ = rank < 0 || rank >= ranks_ || kind < 0 || kind > static_cast<int>(Report::Kind::kNote) ||
+              size < 0 || static_cast<size_t>(size) > kLongest;
+    if (broken_ || pending_.size() < sizeof head + static_cast<size_t>(size)) break;
+    std::string& text = text_[rank];
+    text += pending_.substr(sizeof head, static_cast<size_t>(size));
+    pending_.erase(0, sizeof head + static_cast<size_t>(size));
+    if (text.size() > kMostText) text.resize(kMostText);
+    if (static_cast<Report::Kind>(kind) == Report::Kind::kMore) continue;
+    const size_t end = text.find('\0');
+    const std::string held_by = end == std::string::npos ? "" : text.substr(end + 1);
+    reports.push_back({static_cast<Report::Kind>(kind), rank, code, text.substr(0, end), held_by});
+    text.clear();
+  }
+  if (broken_) pending_.clear();
+  return reports;
+}
+
+Result<ReportPipe> ReportPipe::open() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system("pipe2", errno);
+  ReportPipe pipe;
+  pipe.read_ = Fd(ends[0]);
+  pipe.write_ = Fd(ends[1]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  struct stat status{};
+  if (::fstat(ends[1], &status) != 0) return Status::system("fstat", errno);
+  pipe.variable_ = text("TNT_REPORT=", ends[1], ":", status.st_ino);
+  return pipe;
+}
+
+std::string ReportPipe::read_some() {
+  std::string all;
+  char buffer[16 * 1024];
+  // A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
+  for (int reads = 0; reads < 64; ++reads) {
+    const ssize_t bytes = ::read(read_.get(), buffer, sizeof buffer);
+    if (bytes == 0) read_ = Fd();
+    if (bytes <= 0) break;
+    all.append(buffer, static_cast<size_t>(bytes));
+  }
+  return all;
+}
+
+void Failures::add(const Report& report) {
+  if (report.kind == Report::Kind::kFailed) failed_.emplace(report.rank, report);
+  if (report.kind == Report::Kind::kLost) lost_.emplace(report.rank, report);
+}
+
+const Report* Failures::find(int rank, Report::Kind kind) const {
+  const auto& reports = kind == Report::Kind::kFailed ? failed_ : lost_;
+  const auto found = reports.find(rank);
+  return found == reports.end() ? nullptr : &found->second;
+}
+
+bool Failures::same(int one, int other) const {
+  const Report* a = find(one, Report::Kind::kFailed);
+  const Report* b = find(other, Report::Kind::kFailed);
+  return a != nullptr && b != nullptr && !a->text.empty() &&
+         without_numbers(a->text) == without_numbers(b->text);
+}
+
+int Failures::more(int rank) const {
+  int count = 0;
+  for (const auto& [other, report] : failed_) count += other != rank && same(rank, other) ? 1 : 0;
+  return count;
+}
+
+}  // namespace tarantella::launch

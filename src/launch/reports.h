@@ -1,0 +1,79 @@
+#pragma once
+// What ranks tell the launcher of themselves: that they fail, with which error, while they may still run.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace tarantella::launch {
+
+/// Written by python/tarantella/_report.py. A record is four native 32-bit integers (rank, kind, code, size) and `size`
+/// bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other ranks.
+struct Report {
+  enum class Kind : int {
+    kMore = 0,    ///< text that the rank's next record continues
+    kFailed = 1,  ///< the rank will end with exit code `code`, by an error of its own
+    kLost = 2,    ///< the rank ends only because another one failed
+    kNote = 3,    ///< one line for the user
+  };
+  Kind kind = Kind::kNote;
+  int rank = 0;
+  int code = 0;
+  std::string text;     ///< the error as the user should read it; may be empty
+  std::string held_by;  ///< threads and processes of the rank that may keep it from ending; may be empty
+};
+
+/// Puts records together. Pure. From the first malformed record on it ignores all.
+class ReportReader {
+ public:
+  explicit ReportReader(int ranks) : ranks_(ranks) {}
+  /// The reports that `data` completes.
+  std::vector<Report> add(std::string_view data);
+
+ private:
+  static constexpr size_t kLongest = 4096;
+  static constexpr size_t kMostText = 64 * 1024;
+
+  const int ranks_;
+  bool broken_ = false;
+  std::string pending_;
+  std::map<int, std::string> text_;
+};
+
+/// The pipe, of which every rank inherits the writing end and learns by `variable()`.
+class ReportPipe {
+ public:
+  static Result<ReportPipe> open();
+  int read_fd() const { return read_.get(); }
+  int write_fd() const { return write_.get(); }
+  void close_write() { write_ = Fd(); }
+  /// "TNT_REPORT=descriptor:inode": the inode tells a process that does not have the descriptor from one that does.
+  const std::string& variable() const { return variable_; }
+  /// What can be read without waiting. Closes the reading end when nobody can write any more.
+  std::string read_some();
+
+ private:
+  Fd read_, write_;
+  std::string variable_;
+};
+
+/// The failures that ranks have reported.
+class Failures {
+ public:
+  void add(const Report& report);
+  /// The rank's report of the kind, or nullptr.
+  const Report* find(int rank, Report::Kind kind) const;
+  /// Whether two ranks reported the same error, but for their numbers and addresses.
+  bool same(int one, int other) const;
+  /// How many other ranks reported the error of `rank`.
+  int more(int rank) const;
+
+ private:
+  std::map<int, Report> failed_, lost_;
+};
+
+}  // namespace tarantella::launch

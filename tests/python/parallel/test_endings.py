@@ -1,0 +1,152 @@
+"""How a rank that fails ends the job: at once, with its own error, whatever else still runs in it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+HEAD = """
+import concurrent.futures, multiprocessing, sys, threading, time
+import tarantella as tnt
+rank = tnt.get_rank()
+"""
+LINGER = {
+    "thread": "threading.Thread(target=time.sleep, args=(100,), name='loader').start()\n",
+    "pool": "pool = concurrent.futures.ThreadPoolExecutor(1)\npool.submit(time.sleep, 100)\n",
+    "process": "multiprocessing.get_context('fork').Process(target=time.sleep, args=(100,)).start()\n",
+}
+RAISE = "raise ValueError('the cause')"
+
+
+def ended_soon(scripts: Any, source: str, ranks: int = 2, **options: Any) -> Any:
+    began = time.monotonic()
+    ended = scripts.ranks(ranks, HEAD + source, timeout=60, **options)
+    assert time.monotonic() - began < 30
+    return ended
+
+
+@pytest.mark.parametrize(("lingering", "failing"), [("thread", 0), ("pool", 1), ("process", 1)])
+def test_a_rank_that_raises_while_something_in_it_lives(lingering: str, failing: int, scripts: Any) -> None:
+    ended = ended_soon(
+        scripts,
+        f"tnt.init()\nif rank == {failing}:\n    "
+        + LINGER[lingering].replace("\n", "\n    ")
+        + f"{RAISE}\ntnt.Barrier()\n",
+    )
+    assert ended.code == 1
+    assert ended.err.count("ValueError: the cause") == 1, ended.err
+    assert ended.err.count("Traceback") == 1, ended.err
+    assert ended.lines[-1].startswith(f"tarantella: rank {failing} "), ended.err
+
+
+def test_a_rank_that_exits_while_a_thread_lives(scripts: Any) -> None:
+    ended = ended_soon(scripts, f"tnt.init()\nif rank == 1:\n    {LINGER['thread']}    sys.exit(3)\ntnt.Barrier()\n")
+    assert ended.code == 3
+    assert "Traceback" not in ended.err
+    assert ended.lines[-1].startswith("tarantella: rank 1 "), ended.err
+    assert "exit code 3" in ended.lines[-1]
+    assert "loader" in ended.lines[-1]
+
+
+def test_a_rank_that_fails_before_it_has_joined(scripts: Any) -> None:
+    ended = ended_soon(scripts, f"if rank == 1:\n    {LINGER['thread']}    exit(4)\ntnt.Barrier()\n")
+    assert ended.code == 4
+    assert ended.lines[-1].startswith("tarantella: rank 1 "), ended.err
+
+
+def test_an_exit_that_is_caught_is_none(scripts: Any) -> None:
+    source = """
+tnt.init()
+try:
+    sys.exit(3)
+except SystemExit as caught:
+    assert caught.code == 3 and repr(caught) == "SystemExit(3)"
+try:
+    exit(4)
+except SystemExit as caught:
+    assert caught.code == 4
+try:
+    raise KeyError("x")
+except KeyError:
+    sys.excepthook(*sys.exc_info())
+thread = threading.Thread(target=lambda: sys.exit(5))
+thread.start()
+thread.join()
+tnt.Barrier()
+print("well")
+sys.exit()
+"""
+    ended = ended_soon(scripts, source)
+    assert (ended.code, ended.out) == (0, "well\n")
+    assert ended.err.count("KeyError: 'x'") == 1, ended.err
+
+
+def test_an_exit_with_a_message(scripts: Any) -> None:
+    ended = ended_soon(scripts, "tnt.init()\nif rank == 1: sys.exit('no data')\ntnt.Barrier()\n")
+    assert ended.code == 1
+    assert ended.lines[0] == "no data"
+    assert ended.lines[1].startswith("tarantella: rank 1 ")
+    assert len(ended.lines) == 2
+
+
+def test_one_error_of_all_ranks_is_shown_once(scripts: Any) -> None:
+    source = "tnt.init()\ntnt.Barrier()\nraise ValueError(f'no file of rank {rank}')\n"
+    ended = ended_soon(scripts, source, ranks=4)
+    assert ended.code == 1
+    assert ended.err.count("Traceback") == ended.err.count("ValueError: no file of rank") == 1, ended.err
+    assert "as 3 more ranks did with the same error" in ended.lines[-1]
+
+
+def test_an_error_in_a_thread_of_another_rank_is_said(scripts: Any) -> None:
+    source = """
+tnt.init()
+def load():
+    raise OSError("no such shard")
+if rank == 1:
+    thread = threading.Thread(target=load, name="loader")
+    thread.start()
+    thread.join()
+tnt.Barrier()
+"""
+    ended = ended_soon(scripts, source)
+    assert ended.code == 0
+    (line,) = ended.lines
+    assert line.startswith("tarantella: rank 1: exception in thread 'loader': script.py:")
+    assert line.endswith(": OSError: no such shard")
+
+
+def test_what_is_raised_for_another_ranks_failure_is_not_the_cause(scripts: Any) -> None:
+    """However a rank takes it: as it is, wrapped in an error of its own, or as an exit code."""
+    source = """
+tnt.init()
+if rank == 1:
+    raise ValueError("the cause")
+try:
+    tnt.Barrier()
+except tnt.Error as error:
+    if rank == 2: sys.exit(7)
+    if rank == 3: raise
+    raise RuntimeError("training has failed") from error
+"""
+    ended = ended_soon(scripts, source, ranks=4)
+    assert ended.code == 1
+    assert ended.err.count("Traceback") == ended.err.count("ValueError: the cause") == 1, ended.err
+    assert "RuntimeError" not in ended.err
+    assert ended.lines[-1].startswith("tarantella: rank 1 ")
+    assert len(ended.lines) == 5, ended.err
+
+
+def test_without_the_launcher_nothing_is_changed(scripts: Any) -> None:
+    source = """
+import sys, threading
+before = (sys.excepthook, threading.excepthook, sys.exit, sys.exit.__qualname__)
+import tarantella as tnt
+tnt.init()
+assert before == (sys.excepthook, threading.excepthook, sys.exit, sys.exit.__qualname__)
+threading.Thread(target=lambda: (threading.main_thread().join(), print("to its end"))).start()
+sys.exit(3)
+"""
+    ended = scripts.plain(source)
+    assert (ended.code, ended.out, ended.err) == (3, "to its end\n", "")
