@@ -106,9 +106,7 @@ def _thread_hook(args: threading.ExceptHookArgs) -> None:
     name = args.thread.name if args.thread is not None else "?"
     said = _tracebacks.place(traceback.extract_tb(args.exc_traceback))
     said += _tracebacks.summary(args.exc_type, args.exc_value)
-    _report.send(
-        _report.NOTE, f"exception in thread {name!r}: {where}{_tracebacks.summary(args.exc_type, args.exc_value)}"
-    )
+    _report.send(_report.NOTE, f"exception in thread {name!r}: {said}")
 
 
 class _Exit(SystemExit):

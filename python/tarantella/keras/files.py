@@ -16,7 +16,7 @@ from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 
 from .. import _log, _runtime
-from .._errors import Error, MismatchError
+from .._errors import MismatchError, PeerLostError
 from . import hooks
 
 # The files that Keras 3 writes as one, by method; other targets are folders or shards.
@@ -91,7 +91,8 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
     """Calls a Keras model's save, save_weights or export: the master's, or all ranks' with `everywhere`.
 
     The other ranks return when the master has written: they wait for it, it waits for nobody. Raises
-    tarantella.Error on them if the master failed, or goes on without a call of its own.
+    tarantella.PeerLostError on them if the master failed, tarantella.MismatchError if it goes on without a call of its
+    own.
     """
     full = named(path, method, args, options)
 
@@ -113,7 +114,7 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
         return None
     failed = True
     try:
-        with by_every_rank():
+        with by_every_rank(), _naming(what):
             result = call()
         failed = False
     finally:
@@ -132,7 +133,18 @@ def _wait(what: str, method: str) -> None:
         except MismatchError:
             raise error from None
     if failed:
-        raise Error(f"rank {master} failed in {what}; its own error says why")
+        raise PeerLostError(f"rank {master} failed in {what}; its own error says why")
+
+
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Adds to an error what it happened in: that of a full disk names no file."""
+    try:
+        yield
+    except Exception as error:
+        if not getattr(error, "__notes__", None):
+            error.__notes__ = [f"in {what}"]  # type: ignore[attr-defined]  # add_note comes with Python 3.11
+        raise
 
 
 def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -171,15 +183,16 @@ def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
     beside = os.path.join(folder, f".{name}.partial.{_runtime.get_rank()}")
     partial = os.path.join(beside, name)
     try:
-        os.makedirs(beside, exist_ok=True)
-        result = write_to(partial)
-        _sync(partial)  # before its name, else a machine that loses its power may have kept the name alone
-        os.replace(partial, target)
-        try:
-            _sync(folder)
-        except OSError as error:  # a folder that may not be read, file systems that sync no folders
-            if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
-                raise
+        with _naming(f"save of {target!r}"):
+            os.makedirs(beside, exist_ok=True)
+            result = write_to(partial)
+            _sync(partial)  # before its name, else a machine that loses its power may have kept the name alone
+            os.replace(partial, target)
+            try:
+                _sync(folder)
+            except OSError as error:  # a folder that may not be read, file systems that sync no folders
+                if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
+                    raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return result

@@ -150,3 +150,21 @@ sys.exit(3)
 """
     ended = scripts.plain(source)
     assert (ended.code, ended.out, ended.err) == (3, "to its end\n", "")
+
+
+def test_a_save_that_fails_on_the_master(scripts: Any) -> None:
+    source = """
+import resource
+import keras
+model = tnt.Model(keras.Sequential([keras.Input((100,)), keras.layers.Dense(100)]))
+if rank == 0: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # a full disk
+model.save(sys.argv[1])
+"""
+    ended = scripts.ranks(2, HEAD + source, str(scripts.folder / "all.keras"), timeout=60)
+    assert ended.code == 1
+    assert ended.err.count("File too large") == 1, ended.err
+    assert "all.keras" in ended.err
+    assert "its own error says why" not in ended.err
+    assert ended.lines[-1].startswith("tarantella: rank 0 "), ended.err
+    assert not list(scripts.folder.glob("*keras*"))
+    assert not list(scripts.folder.glob(".*keras*"))
