@@ -1,0 +1,63 @@
+"""docs/errors.md has every exit code and every message of the sources that ends a job."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+
+
+def literals(code: str) -> list[str]:
+    """The string literals of a piece of C++, adjacent ones as one."""
+    joined = re.sub(r'(?<!\\)"\s+"', "", code)
+    return [text.replace('\\"', '"').strip(" :;,(") for text in re.findall(_STRING, joined)]
+
+
+def messages() -> dict[str, str]:
+    """The longest literal of each error that can end a job, and where it is."""
+    found = {}
+    for path in sorted((ROOT / "src").rglob("*.cpp")):
+        if path.parent.name in ("launch", "fake"):
+            continue
+        source = path.read_text(encoding="utf-8")
+        for match in re.finditer(r"[{(]\s*Code::k(?:Mismatch|Timeout|PeerLost|OutOfMemory),", source):
+            statement = re.match(rf"(?:{_STRING}|[^;\"])*", source[match.end() :])
+            assert statement
+            texts = literals(statement[0])
+            if texts:
+                found[max(texts, key=len)] = f"{path.relative_to(ROOT)}: {match[0]}"
+    watch = (ROOT / "src/collective/watch.cpp").read_text(encoding="utf-8")
+    for statement in re.findall(r"suspect\((text\(.*?\)),", watch, re.DOTALL):
+        found[max(literals(statement), key=len)] = "src/collective/watch.cpp: suspect"
+    compare = (ROOT / "src/engine/compare.cpp").read_text(encoding="utf-8")
+    function = re.search(r"first_difference\(.*?\n}", compare, re.DOTALL)
+    assert function
+    found[max(literals(function[0]), key=len)] = "src/engine/compare.cpp: first_difference"
+    launch = (ROOT / "src/launch/first_cause.cpp").read_text(encoding="utf-8")
+    for text in literals(launch[launch.index("std::string describe(") :]):
+        if len(text) > 8:
+            found[text] = "src/launch/first_cause.cpp: describe"
+    return found
+
+
+def test_every_message_that_ends_a_job() -> None:
+    known = messages()
+    assert len(known) > 20
+    assert {text: where for text, where in known.items() if " ".join(text.split()) not in PAGE} == {}
+
+
+def test_every_exit_code() -> None:
+    codes = set()
+    for name in ("say.h", "first_cause.h"):
+        codes |= set(re.findall(r"constexpr int k\w+ = (\d+);", (ROOT / "src/launch" / name).read_text("utf-8")))
+    hook = (ROOT / "python/tarantella/_excepthook.py").read_text("utf-8")
+    codes |= set(re.findall(r"_EXIT_CODE = (\d+)", hook))
+    codes |= set(re.findall(r"(\d) [a-z ,]+(?:agree|differ|line|compared)", VERIFY))
+    assert codes >= {"0", "1", "2", "3", "86", "127"}
+    assert {code for code in codes if f"| {code} |" not in PAGE} == set()
+
+
+VERIFY = (ROOT / "python/tarantella/verify/__main__.py").read_text("utf-8").split("exit codes:")[1].split('"""')[0]
