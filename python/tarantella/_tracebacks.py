@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 from ._names import listed
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NAMES = ("keras", "tensorflow", "jax", "torch")
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
+# A frame of a traceback: its line, and what follows that is indented further.
+_FRAME = re.compile(r'^  File "([^"\n]+)", line \d+.*\n(?:    .*\n)*\n?', re.MULTILINE)
 
 
 def text_of(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
@@ -31,10 +32,8 @@ def one_line(kind: type[BaseException], error: BaseException, trace: TracebackTy
     from ._errors import Error
 
     owners = [_owner(frame.filename) for frame in traceback.extract_tb(trace)]
-    if not isinstance(error, Error) and (not owners or owners[-1] != "tarantella"):
-        return None
-    inside = owners.index("tarantella") if "tarantella" in owners else len(owners)
-    if "" in owners[inside:]:  # the user's code, called by ours
+    ours = owners[-1:] == ["tarantella"] and "" not in owners[owners.index("tarantella") :]
+    if not isinstance(error, Error) and not ours:  # also where our code has called the user's
         return None
     return place(traceback.extract_tb(trace)) + summary(kind, error)
 
@@ -68,45 +67,32 @@ def is_consequence(error: BaseException | None) -> bool:
 
 
 def shortened(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
-    """Python's traceback without the lines of frameworks, where there are lines of the user's."""
-    shown = traceback.TracebackException(kind, error, trace)
-    parts = list(_chain(shown))
-    if any(_owner(frame.filename) == "" for part in parts for frame in part.stack):
-        for part in parts:
-            part.stack = _Stack(part.stack)
-    return "".join(shown.format())
+    """Python's traceback without the lines of frameworks, where there are lines of the user's: also in tracebacks that
+    TensorFlow puts into its messages."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    if not any(_owner(frame[1]) == "" for frame in _FRAME.finditer(text)):
+        return text
+    pieces: list[str] = []
+    others: list[str] = []
+    end = 0
+    for frame in _FRAME.finditer(text):
+        owner = _owner(frame[1])
+        if others and (owner == "" or frame.start() > end):
+            pieces.append(_left_out(others))
+            others = []
+        pieces.append(text[end : frame.start()])
+        if owner:
+            others.append(owner)
+        else:
+            pieces.append(frame[0])
+        end = frame.end()
+    if others:
+        pieces.append(_left_out(others))
+    return "".join(pieces) + text[end:]
 
 
-def _chain(shown: Any) -> Iterator[Any]:
-    if shown is None:
-        return
-    yield shown
-    for other in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
-        yield from _chain(other)
-
-
-class _Stack(traceback.StackSummary):
-    """A stack of which frames in a row that are not the user's are one line."""
-
-    def format(self, **options: Any) -> list[str]:
-        lines: list[str] = []
-        left_out: list[str] = []
-
-        def close() -> None:
-            if left_out:
-                frames = "1 frame" if len(left_out) == 1 else f"{len(left_out)} frames"
-                lines.append(f"  [{frames} of {listed(sorted(set(left_out)))}]\n")
-                left_out.clear()
-
-        for frame in self:
-            owner = _owner(frame.filename)
-            if owner:
-                left_out.append(owner)
-                continue
-            close()
-            lines += traceback.StackSummary.from_list([frame]).format(**options)
-        close()
-        return lines
+def _left_out(owners: list[str]) -> str:
+    return f"  [{len(owners)} frame{'s' if len(owners) > 1 else ''} of {listed(sorted(set(owners)))}]\n"
 
 
 def _owner(path: str) -> str:

@@ -35,7 +35,7 @@ def messages() -> dict[str, str]:
     compare = (ROOT / "src/engine/compare.cpp").read_text(encoding="utf-8")
     function = re.search(r"first_difference\(.*?\n}", compare, re.DOTALL)
     assert function
-    found[max(literals(function[0]), key=len)] = "src/engine/compare.cpp: first_difference"
+    found[max(literals(function[0]), key=len).removeprefix("); ")] = "src/engine/compare.cpp: first_difference"
     launch = (ROOT / "src/launch/first_cause.cpp").read_text(encoding="utf-8")
     for text in literals(launch[launch.index("std::string describe(") :]):
         if len(text) > 8:

@@ -1,0 +1,112 @@
+"""Which lines of an error a user reads."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tarantella import _tracebacks
+
+OURS = _tracebacks._PACKAGE + "keras/model.py"
+KERAS = "/usr/lib/python3/dist-packages/keras/src/trainer.py"
+
+
+def error_through(*files: str, message: str = "wrong") -> Any:
+    """A ValueError that is raised in the last of the files, each of which calls the next."""
+    names: dict[str, Any] = {"error": ValueError(message)}
+    last = "def call{}():\n    raise error\n"
+    for number, file in reversed(list(enumerate(files))):
+        code = last if number == len(files) - 1 else "def call{}():\n    call" + str(number + 1) + "()\n"
+        exec(compile(code.format(number), file, "exec"), names)
+    try:
+        names["call0"]()
+    except ValueError:
+        kind, error, trace = sys.exc_info()
+        assert trace is not None
+        return kind, error, trace.tb_next  # without this function
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        (["user.py", OURS], "user.py:2: ValueError: wrong"),
+        (["main.py", "user.py", OURS, OURS], "user.py:2: ValueError: wrong"),
+        (["user.py", OURS, KERAS, OURS], "user.py:2: ValueError: wrong"),
+        (["user.py", OURS, KERAS, "user.py", OURS], None),
+        (["user.py", OURS, KERAS], None),
+        (["user.py"], None),
+        ([KERAS, OURS], "ValueError: wrong"),
+    ],
+)
+def test_one_line_says_it_all(files: list[str], line: str | None) -> None:
+    assert _tracebacks.one_line(*error_through(*files)) == line
+
+
+def test_the_users_lines_are_shown_and_others_counted() -> None:
+    text = _tracebacks.text_of(*error_through("user.py", OURS, KERAS, KERAS, "step.py", KERAS))
+    assert text.splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "user.py", line 2, in call0',
+        "  [3 frames of keras, tarantella]",
+        '  File "step.py", line 2, in call4',
+        "  [1 frame of keras]",
+        "ValueError: wrong",
+    ]
+
+
+def test_also_in_the_message() -> None:
+    embedded = (
+        "RuntimeError: my own\nTraceback (most recent call last):\n\n"
+        f'  File "{KERAS}", line 3, in f\n    g()\n    ^^^\n\n'
+        '  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n\nRuntimeError: my own\n'
+    )
+    text = _tracebacks.text_of(*error_through("user.py", KERAS, message=embedded))
+    assert "keras/src" not in text
+    assert text.count("  [1 frame of keras]\n") == 2
+    assert '  [1 frame of keras]\n  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n' in text
+
+
+def test_without_lines_of_the_user_all_are_shown() -> None:
+    assert f'File "{KERAS}", line 2' in _tracebacks.text_of(*error_through(KERAS, KERAS))
+
+
+def test_debug_shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TNT_LOG_LEVEL", "debug")
+    assert f'File "{OURS}", line 2' in _tracebacks.text_of(*error_through("user.py", OURS))
+
+
+def test_frameworks_are_known_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = ModuleType("keras")
+    tree.__file__ = "/home/me/src/keras/__init__.py"
+    monkeypatch.setitem(sys.modules, "keras", tree)
+    owners = {
+        "/home/me/src/keras/layers/dense.py": "keras",
+        "/home/me/src/keras_model.py": "",
+        "/usr/lib/python3/dist-packages/tensorflow/ops.py": "tensorflow",
+        "/opt/venv/lib/python3.11/site-packages/six.py": "six",
+        OURS: "tarantella",
+        "<frozen importlib._bootstrap>": "python",
+        "<string>": "",
+    }
+    assert {path: _tracebacks._owner(path) for path in owners} == owners
+
+
+def test_what_is_raised_for_a_lost_rank() -> None:
+    from tarantella import PeerLostError
+
+    own = ValueError("own")
+    assert not _tracebacks.is_consequence(own)
+    own.__context__ = PeerLostError("rank 1 failed")
+    assert _tracebacks.is_consequence(own)
+    own.__cause__ = own
+    assert not _tracebacks.is_consequence(own)  # and it ends
+
+
+def test_notes_are_part_of_the_line() -> None:
+    error = OSError(28, "No space left on device")
+    error.__notes__ = ["in save of 'model.keras'"]  # type: ignore[attr-defined]
+    said = "OSError: [Errno 28] No space left on device; in save of 'model.keras'"
+    assert _tracebacks.summary(OSError, error) == said
