@@ -33,7 +33,8 @@ def one_line(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
     owners = [_owner(frame.filename) for frame in traceback.extract_tb(trace)]
     ours = owners[-1:] == ["tarantella"] and "" not in owners[owners.index("tarantella") :]
-    if not isinstance(error, Error) and not ours:  # also where our code has called the user's
+    ours = ours and not _FRAME.search(str(error))
+    if not isinstance(error, Error) and not ours:  # also where our code, or a framework's, has called the user's
         return None
     return place(traceback.extract_tb(trace)) + summary(kind, error)
 

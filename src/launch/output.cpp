@@ -5,13 +5,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <regex>
+#include <vector>
 
 namespace tarantella::launch {
 namespace {
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kCrash = "Fatal Python error: ";  // of the interpreter itself, or of faulthandler
-constexpr int kLastLines = 20;
+constexpr size_t kLastLines = 20;
 
 bool continues_character(char byte) { return (static_cast<unsigned>(byte) & 0xc0U) == 0x80U; }
 
@@ -32,6 +34,28 @@ size_t last_traceback(std::string_view text) {
     found = text.rfind(kTraceback, found - 1);
   }
   return found;
+}
+
+/// What TensorFlow and absl write whenever they start.
+bool is_chatter(std::string_view line) {
+  static const std::regex known(
+      R"(WARNING: All log messages before absl::|[IW]0000 \d\d:\d\d:|To enable the following instructions: |)"
+      R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] )");
+  return std::regex_search(line.begin(), line.end(), known, std::regex_constants::match_continuous);
+}
+
+/// The last kLastLines lines, each ended by a newline, but for chatter.
+std::string last_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty() && lines.size() < kLastLines) {
+    const size_t before = text.size() < 2 ? std::string_view::npos : text.rfind('\n', text.size() - 2);
+    const size_t start = before == std::string_view::npos ? 0 : before + 1;
+    if (!is_chatter(text.substr(start, 60))) lines.push_back(text.substr(start));
+    text.remove_suffix(text.size() - start);
+  }
+  std::string words;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) words += *line;
+  return words;
 }
 
 }  // namespace
@@ -62,14 +86,7 @@ std::string Tail::last_words() const {
   size_t start = last_traceback(tail);
   const size_t crash = tail.rfind(kCrash);
   if (crash != std::string_view::npos && (start == std::string_view::npos || crash > start)) start = crash;
-  if (start == std::string_view::npos) {
-    start = tail.size();
-    for (int line = 0; line < kLastLines && start > 0; ++line) {
-      const size_t before = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
-      start = before == std::string_view::npos ? 0 : before + 1;
-    }
-  }
-  std::string words(tail.substr(start));
+  std::string words = start == std::string_view::npos ? last_lines(tail) : std::string(tail.substr(start));
   if (!words.empty() && words.back() != '\n') words += '\n';
   return words;
 }

@@ -14,7 +14,8 @@ class Tail {
   static constexpr size_t kBytes = 64 * 1024;
 
   void append(std::string_view data);
-  /// The last Python traceback, or the report of a crash, to the end, else the last 20 lines. Whole lines (a line longer than the tail
+  /// The last Python traceback, or the report of a crash, to the end, else the last 20 lines without those that
+  /// frameworks write at each start. Whole lines (a line longer than the tail
   /// begins at a whole character), each ended by a newline. Empty if nothing was written.
   std::string last_words() const;
 

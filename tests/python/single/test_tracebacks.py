@@ -69,6 +69,11 @@ def test_also_in_the_message() -> None:
     assert '  [1 frame of keras]\n  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n' in text
 
 
+def test_a_traceback_in_the_message_is_no_line() -> None:
+    embedded = 'Traceback (most recent call last):\n\n  File "data.py", line 7, in load\n    load()\n'
+    assert _tracebacks.one_line(*error_through("user.py", OURS, message=embedded)) is None
+
+
 def test_without_lines_of_the_user_all_are_shown() -> None:
     assert f'File "{KERAS}", line 2' in _tracebacks.text_of(*error_through(KERAS, KERAS))
 

@@ -8,6 +8,18 @@
 namespace tarantella::launch {
 namespace {
 
+TEST(Tail, WhatFrameworksWriteAtTheirStartIsLeftOut) {
+  Tail tail;
+  tail.append(
+      "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+      "I0000 00:00:1795318742.1   123 port.cc:153] oneDNN custom operations are on.\n"
+      "2025-11-22 03:40:10.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] This binary is\n"
+      "To enable the following instructions: AVX2 FMA, in other operations, rebuild\n"
+      "2025-11-22 03:40:10.123456: E mine: to be seen\n"
+      "no data in /scratch\n");
+  EXPECT_EQ(tail.last_words(), "2025-11-22 03:40:10.123456: E mine: to be seen\nno data in /scratch\n");
+}
+
 TEST(Tail, EmptyAndShort) {
   Tail tail;
   EXPECT_EQ(tail.last_words(), "");
