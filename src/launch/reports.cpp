@@ -24,15 +24,16 @@ std::vector<Report> ReportReader::add(std::string_view data) {
   std::vector<Report> reports;
   pending_ += data;
   int32_t head[4];
-  while (!broken_ && pending_.size() >= sizeof head) {
-    std::memcpy(head, pending_.data(), sizeof head);
+  constexpr size_t kHead = sizeof(head);
+  while (!broken_ && pending_.size() >= kHead) {
+    std::memcpy(head, pending_.data(), kHead);
     const auto [rank, kind, code, size] = head;
     broken_ = rank < 0 || rank >= ranks_ || kind < 0 || kind > static_cast<int>(Report::Kind::kNote) ||
               size < 0 || static_cast<size_t>(size) > kLongest;
-    if (broken_ || pending_.size() < sizeof head + static_cast<size_t>(size)) break;
+    if (broken_ || pending_.size() < kHead + static_cast<size_t>(size)) break;
     std::string& text = text_[rank];
-    text += pending_.substr(sizeof head, static_cast<size_t>(size));
-    pending_.erase(0, sizeof head + static_cast<size_t>(size));
+    text += pending_.substr(kHead, static_cast<size_t>(size));
+    pending_.erase(0, kHead + static_cast<size_t>(size));
     if (text.size() > kMostText) text.resize(kMostText);
     if (static_cast<Report::Kind>(kind) == Report::Kind::kMore) continue;
     const size_t end = text.find('\0');
