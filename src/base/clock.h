@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 
 namespace tarantella {
 
@@ -15,21 +17,27 @@ using std::chrono_literals::operator""us;
 /// `seconds` as text("...") should show it, e.g. 0.25.
 inline double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+/// Longer than anybody waits, and short enough that a point in time so far ahead can still be told.
+constexpr Duration kForever = std::chrono::hours(100 * 365 * 24);
+
+/// At most kForever, also for infinity.
 inline Duration from_seconds(double seconds) {
+  if (!(seconds < in_seconds(kForever))) return kForever;
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
 /// A point in time after which a wait gives up.
 class Deadline {
  public:
-  static Deadline after(Duration duration) { return Deadline(Clock::now() + duration); }
+  static Deadline after(Duration duration) { return Deadline(Clock::now() + std::min(duration, kForever)); }
 
   bool passed() const { return Clock::now() >= at_; }
   /// Never negative.
   Duration left() const { return std::max(Duration::zero(), at_ - Clock::now()); }
-  /// Whole milliseconds left, rounded up, for poll(2).
+  /// Whole milliseconds left, rounded up, for poll(2); those of some days where there are more.
   int left_ms() const {
-    return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left()).count());
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left()).count();
+    return static_cast<int>(std::min<int64_t>(milliseconds, std::numeric_limits<int>::max()));
   }
 
  private:

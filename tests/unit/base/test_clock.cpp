@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/clock.h"
 
 namespace tarantella {
@@ -20,6 +22,17 @@ TEST(Deadline, RoundsMillisecondsUpSoThatPollDoesNotSpin) {
 }
 
 TEST(Seconds, ConvertBothWays) { EXPECT_DOUBLE_EQ(in_seconds(from_seconds(2.5)), 2.5); }
+
+TEST(Seconds, WithoutEndAreMoreThanAnybodyWaits) {
+  for (const double seconds : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_GT(from_seconds(seconds), std::chrono::hours(24 * 365));
+    const Deadline never = Deadline::after(from_seconds(seconds));
+    EXPECT_FALSE(never.passed());
+    EXPECT_GT(never.left(), std::chrono::hours(24 * 365));
+    EXPECT_GT(never.left_ms(), 1'000'000);
+  }
+  EXPECT_TRUE(Deadline::after(Duration::max()).left() > 1s);
+}
 
 }  // namespace
 }  // namespace tarantella
