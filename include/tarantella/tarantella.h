@@ -65,8 +65,9 @@ typedef struct tnt_options {
   int rank;             /* 0 … size-1, different for each */
   int size;             /* ranks of the job, all on this node */
   const char* job;      /* 1 to 64 characters, the same for all ranks, different for each job of a user */
-  double meet_timeout;  /* seconds that all ranks have to come, and then to begin */
-  double stuck_timeout; /* seconds without a sign of life after which a rank counts as stuck; at least 2 */
+  double meet_timeout;  /* seconds that all ranks have to come; infinity: no limit */
+  double stuck_timeout; /* seconds without a sign of life, counted while this rank looks, after which a rank counts as
+                         * stuck; at least 2, or infinity: never */
   double grace; /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
 } tnt_options;
 
@@ -84,9 +85,13 @@ TNT_API const char* tnt_version(void);
 
 /* Collective. Blocks until all ranks have come, at most options->meet_timeout. The caller owns *context. */
 TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
-/* Leaves the job, or the group: releases the context's plans (see tnt_plan_release). Does not wait for other ranks, which
- * find in calls on it that this one has ended; its memory is given back when all have left. No other thread may be inside
- * a call on this context. NULL is ignored. */
+/* Ends this rank's communication in the context and no other rank's: calls of other threads on it or its plans, and all
+ * later ones, end with TNT_PEER_LOST, those under way within a tenth of a second. Waits for no other rank; not to be
+ * called in a tnt_done. NULL is ignored, and so are further calls. */
+TNT_API void tnt_context_close(tnt_context* context);
+/* Leaves the job, or the group: closes the context, waits until the calls of other threads on it have ended, and releases
+ * its plans (see tnt_plan_release). No call on it may begin after this one. Does not wait for other ranks, which find in
+ * calls on it that this one has ended; its memory is given back when all have left. NULL is ignored. */
 TNT_API void tnt_context_destroy(tnt_context* context);
 /* This rank fails for a reason of its own: ends the context's communication on all ranks, unless it has ended already;
  * calls on other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. */

@@ -1,10 +1,12 @@
 // tarantella.h over the engine: handles, error codes, and the last barrier for exceptions.
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/forks.h"
@@ -21,12 +23,16 @@ using tarantella::DType;
 using tarantella::Reduction;
 using tarantella::Status;
 using tarantella::collective::Exchange;
+using std::chrono_literals::operator""ms;
 
 struct tnt_context {
-  std::unique_ptr<tarantella::engine::Engine> engine;
+  explicit tnt_context(std::unique_ptr<tarantella::engine::Engine> made) : engine(std::move(made)) {}
+
+  const std::shared_ptr<tarantella::engine::Engine> engine;  ///< a release() of a plan may outlast the context
   std::vector<tnt_plan> plans;
   std::mutex mutex;
   const int forks = tarantella::forks();
+  std::atomic<int> calls{0};  ///< that are inside, on any thread
 };
 
 struct tnt_buffer {
@@ -79,12 +85,27 @@ tnt_code on_plan(tnt_plan number, Body body) noexcept {
   });
 }
 
+/// A call on a context, which lives as long as one is inside.
+class Inside {
+ public:
+  explicit Inside(tnt_context& context) : context_(context) {
+    context_.calls.fetch_add(1, std::memory_order_acquire);
+  }
+  ~Inside() { context_.calls.fetch_sub(1, std::memory_order_release); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  tnt_context& context_;
+};
+
 /// As guarded(), for calls on a context.
 template <typename Body>
 tnt_code on_context(tnt_context* context, Body body) noexcept {
   return guarded([&]() -> Status {
     if (context == nullptr) return invalid("the context is NULL");
     TNT_RETURN_IF_ERROR(check_process(context->forks == tarantella::forks()));
+    const Inside inside(*context);
     return body(*context->engine);
   });
 }
@@ -144,19 +165,28 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     if (!link.ok()) return link.status();
     tarantella::collective::GroupOptions group_options;
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
-    group_options.start_timeout = tarantella::from_seconds(options->meet_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);
     auto engine = tarantella::engine::Engine::create(std::move(link).value(), group_options);
     if (!engine.ok()) return engine.status();
-    *context = new tnt_context{std::move(engine).value(), {}, {}};
+    *context = new tnt_context(std::move(engine).value());
+    return {};
+  });
+}
+
+void tnt_context_close(tnt_context* context) {
+  // in a forked child the parent's threads do not exist: nothing can be joined
+  if (context == nullptr || context->forks != tarantella::forks()) return;
+  (void)guarded([&]() -> Status {
+    const Inside inside(*context);
+    context->engine->close();
     return {};
   });
 }
 
 void tnt_context_destroy(tnt_context* context) {
-  if (context == nullptr) return;
-  if (context->forks != tarantella::forks())
-    return;  // the parent's threads do not exist here: nothing can be joined
+  if (context == nullptr || context->forks != tarantella::forks()) return;
+  tnt_context_close(context);
+  while (context->calls.load(std::memory_order_acquire) != 0) std::this_thread::sleep_for(1ms);
   for (const tnt_plan plan : context->plans) (void)tnt_plan_release(plan);
   delete context;
 }
@@ -178,7 +208,7 @@ tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t
   return on_context(context, [&](auto& engine) -> Status {
     auto created = engine.create_group({ranks, ranks + count});
     if (!created.ok()) return created.status();
-    *group = created.value() == nullptr ? nullptr : new tnt_context{std::move(created).value(), {}, {}};
+    *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
     return {};
   });
 }
@@ -300,7 +330,7 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
     }
     auto created = engine.add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
-    *plan = tarantella::capi::plans().add(&engine, created.value());
+    *plan = tarantella::capi::plans().add(context->engine, created.value());
     const std::lock_guard lock(context->mutex);
     context->plans.push_back(*plan);
     return {};

@@ -15,16 +15,16 @@ namespace tarantella::capi {
 class Plans {
  public:
   struct Entry {
-    engine::Engine* engine = nullptr;
+    std::shared_ptr<engine::Engine> engine;
     std::shared_ptr<engine::Plan> plan;
   };
 
   /// False in a forked child, where locks may be held by threads that do not exist.
   bool usable() const { return forks_ == forks(); }
 
-  tnt_plan add(engine::Engine* engine, std::shared_ptr<engine::Plan> plan) {
+  tnt_plan add(std::shared_ptr<engine::Engine> engine, std::shared_ptr<engine::Plan> plan) {
     const std::unique_lock lock(mutex_);
-    entries_[++last_] = {engine, std::move(plan)};
+    entries_[++last_] = {std::move(engine), std::move(plan)};
     return last_;
   }
 

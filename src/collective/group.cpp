@@ -30,12 +30,11 @@ bool reached(const Word& word, uint32_t target) {
 
 Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options,
                                              std::thread::id caller) {
-  const size_t bytes = sizeof(Failure) + sizeof(Seat) * static_cast<size_t>(link->size());
+  const size_t bytes = sizeof(Head) + sizeof(Seat) * static_cast<size_t>(link->size());
   auto control = link->map(bytes);
   if (!control.ok()) return control.status();
   std::shared_ptr<Group> group(new Group(std::move(link), options, caller, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->sync("start"));
-  group->limit_ = group->options_.timeout;
   group->own_cores_ = group->link_->own_cores();
   return group;
 }
@@ -48,10 +47,9 @@ Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::t
       options_(options),
       caller_(caller),
       control_(std::move(control)),
-      failure_(reinterpret_cast<Failure*>(control_.bytes.data())),
-      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Failure))),
-      limit_(options.start_timeout) {
-  static_assert(sizeof(Failure) % alignof(Seat) == 0);
+      failed_by_(reinterpret_cast<Head*>(control_.bytes.data())->failed_by),
+      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Head))) {
+  static_assert(sizeof(Head) % alignof(Seat) == 0);
 }
 
 Status Group::sync(const std::string& what) {
@@ -105,18 +103,21 @@ Result<std::vector<uint64_t>> Group::gather(uint64_t value, const std::string& w
   return values;
 }
 
-Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
+Status Group::check_room(size_t bytes, const std::string& what) {
   const uint64_t room = link_->room();
   auto rooms = gather(bytes <= room ? UINT64_MAX : room, what);
   if (!rooms.ok()) return rooms.status();
   const uint64_t least = *std::min_element(rooms.value().begin(), rooms.value().end());
-  if (least != UINT64_MAX) {
-    constexpr uint64_t kMiB = 1024 * 1024;
-    return Status(Code::kOutOfMemory,
-                  text("too little memory for ", what, " of ", size(), " ranks: ", bytes / kMiB + 1,
-                       " MiB are needed and ", least / kMiB,
-                       " MiB are left on this machine; use fewer ranks on it or a smaller model"));
-  }
+  if (least == UINT64_MAX) return {};
+  constexpr uint64_t kMiB = 1024 * 1024;
+  return {Code::kOutOfMemory,
+          text("too little memory for ", what, " of ", size(), " ranks: ", bytes / kMiB + 1,
+               " MiB are needed and ", least / kMiB,
+               " MiB are left on this machine; use fewer ranks on it or a smaller model")};
+}
+
+Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
+  TNT_RETURN_IF_ERROR(check_room(bytes, what));
   auto region = link_->map(bytes);
   return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
 }
@@ -161,25 +162,33 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
 }
 
 Status Group::fail(const Status& status) {
-  uint32_t none = 0;
-  if (failure_->state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
-    failure_->code.store(static_cast<int32_t>(status.code()), std::memory_order_relaxed);
-    const size_t length = std::min(status.message().size(), failure_->message.size() - 1);
-    std::memcpy(failure_->message.data(), status.message().data(), length);
-    failure_->state.store(2, std::memory_order_release);
-    ring_all();
-    return status;
+  bool first = false;
+  {
+    const std::lock_guard lock(failing_);
+    uint32_t none = failed_by_.load(std::memory_order_acquire);
+    if (none == 0) {
+      // all is there before it counts: a rank that dies in between has said nothing
+      Seat& own = seat(rank());
+      own.code = static_cast<int32_t>(status.code());
+      const size_t length = std::min(status.message().size(), own.message.size() - 1);
+      std::memcpy(own.message.data(), status.message().data(), length);
+      own.message[length] = '\0';
+      first = failed_by_.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1,
+                                                 std::memory_order_acq_rel);
+    }
   }
-  for (int i = 0; i < 1000 && failure_->state.load(std::memory_order_acquire) == 1; ++i) {
-    std::this_thread::sleep_for(1ms);  // the writer may have died between its two stores
-  }
-  const Status first = failure();
-  return first.ok() ? status : first;
+  if (first) ring_all();
+  return first ? status : failure();
 }
 
 Status Group::failure() const {
-  if (failure_->state.load(std::memory_order_acquire) != 2) return {};
-  return {static_cast<Code>(failure_->code.load(std::memory_order_relaxed)), failure_->message.data()};
+  const uint32_t by = failed_by_.load(std::memory_order_acquire);
+  if (by == 0) {
+    if (!closed_.load(std::memory_order_acquire)) return {};
+    return {Code::kPeerLost, "this rank has closed its context"};
+  }
+  const Seat& first = seat(static_cast<int>(by) - 1);
+  return {static_cast<Code>(first.code), first.message.data()};
 }
 
 void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }

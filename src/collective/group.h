@@ -20,8 +20,6 @@ namespace tarantella::collective {
 using transport::Word;
 
 struct GroupOptions {
-  /// How long the ranks that have met may take to begin.
-  Duration start_timeout = 60s;
   /// A rank that lives but has shown no sign of life (beat()) for so long is stopped or stuck: the job fails.
   Duration timeout = 300s;
   /// A rank that is dead, has left or waits for one that waits for it is given so long before the job fails:
@@ -49,7 +47,7 @@ class Group : public std::enable_shared_from_this<Group> {
   transport::Link& link() { return *link_; }
   const GroupOptions& options() const { return options_; }
   /// How long a wait may last without a sign of life.
-  Duration limit() const { return limit_; }
+  Duration limit() const { return options_.timeout; }
 
   /// The thread that makes this rank's calls, as far as is known: where it waits, nothing else is to be expected of
   /// the rank. Other threads may make calls, too.
@@ -62,6 +60,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Collective, one thread at a time: sync() that carries one number a rank.
   Result<std::vector<uint64_t>> gather(uint64_t value, const std::string& what);
+
+  /// Collective, one thread at a time: kOutOfMemory on all ranks if one has too little for `bytes`.
+  Status check_room(size_t bytes, const std::string& what);
 
   /// Collective, one thread at a time: zeroed memory that all ranks see, or kOutOfMemory on all of them.
   Result<transport::Region> map(size_t bytes, const std::string& what);
@@ -96,8 +97,11 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Ends the job's communication with `status` unless it has failed before; returns the first cause.
   /// Thread-safe, does not block; every wait of every rank returns that status within its next slice.
   Status fail(const Status& status);
-  /// The first cause, or ok. Thread-safe, cheap.
+  /// The first cause, or ok; of this rank alone once it is closed. Thread-safe, cheap.
   Status failure() const;
+  /// Ends the communication of this rank and of no other: its waits return kPeerLost within their next slice.
+  /// Thread-safe, does not block.
+  void close() { closed_.store(true, std::memory_order_release); }
 
   /// Says that this process runs; called now and then by the progress thread.
   void beat();
@@ -126,11 +130,11 @@ class Group : public std::enable_shared_from_this<Group> {
     Word bell_sleepers;
     alignas(64) Word heartbeat;
     alignas(64) Board board;
+    int32_t code;  ///< with the message: what this rank found, read only where failed_by names it
+    std::array<char, 1020> message;
   };
-  struct Failure {
-    Word state;  ///< 0 none, 1 being written, 2 there
-    std::atomic<int32_t> code;
-    std::array<char, 1016> message;
+  struct alignas(64) Head {
+    Word failed_by;  ///< the rank whose seat holds the first cause, and 1; 0: none
   };
 
   Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
@@ -145,9 +149,10 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupOptions options_;
   const std::thread::id caller_;
   const transport::Region control_;
-  Failure* const failure_;
+  Word& failed_by_;
   Seat* const seats_;
-  Duration limit_;  ///< options_.start_timeout at first, then options_.timeout
+  std::mutex failing_;  ///< of the threads of this rank that fail()
+  std::atomic<bool> closed_{false};
   uint32_t step_ = 0;
   uint32_t meetings_ = 0;
   uint32_t awaited_meeting_ = 0;

@@ -33,8 +33,9 @@ Watch::Watch(Group& group, WaitFor kind, bool callers, std::string what)
                                              : &shown_.callers_gradients),
       own_(group.job_rank(group.rank())),
       what_(std::move(what)),
+      looked_at_(4 * Group::kSlice),
       wait_{0, kind == WaitFor::kGradients, 0, microseconds(since_)},
-      next_warning_(since_ + group.options().warn_every) {}
+      next_warning_(group.options().warn_every) {}
 
 Watch::~Watch() {
   // another thread may have shown its own meanwhile
@@ -46,9 +47,9 @@ Watch::~Watch() {
 
 Status Watch::check(int rank) {
   TNT_RETURN_IF_ERROR(group_.failure());
-  const auto now = Clock::now();
+  const Duration now = looked_at_.look();
   const uint32_t heartbeat = group_.heartbeat(rank);
-  if (rank != rank_) suspect_since_ = Clock::time_point::max();
+  if (rank != rank_) suspect_since_ = Duration::max();
   if (rank != rank_ || heartbeat != heartbeat_) {
     rank_ = rank;
     heartbeat_ = heartbeat;
@@ -57,10 +58,9 @@ Status Watch::check(int rank) {
   const int number = group_.job_rank(rank);
   switch (group_.link().presence(rank)) {
     case transport::Presence::kGone:
-      return suspect(text("rank ", number, " has died"), now);
+      return suspect(text("rank ", number, " has died"));
     case transport::Presence::kLeft:
-      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"),
-                     now);
+      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"));
     case transport::Presence::kHere:
       break;
   }
@@ -70,16 +70,17 @@ Status Watch::check(int rank) {
                               static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
   }
   show(number);
-  TNT_RETURN_IF_ERROR(check_circles(now));
+  TNT_RETURN_IF_ERROR(check_circles());
   if (now >= next_warning_) {
     next_warning_ += group_.options().warn_every;
-    log_warning(text("rank ", own_, " has waited ", static_cast<int>(in_seconds(now - since_)), " s in ",
+    log_warning(text("rank ", own_, " has waited ", static_cast<int>(in_seconds(Clock::now() - since_)), " s in ",
                      what_, " for rank ", number, ", which lives and is busy elsewhere"));
   }
   return {};
 }
 
-Status Watch::suspect(const std::string& reason, Clock::time_point now) {
+Status Watch::suspect(const std::string& reason) {
+  const Duration now = looked_at_.so_far();
   suspect_since_ = std::min(suspect_since_, now);
   if (now - suspect_since_ < group_.options().grace) return {};
   return group_.fail({Code::kPeerLost, place() + reason});
@@ -115,7 +116,8 @@ Watch::Circle Watch::lasting_circle() const {
   return found.back().rank - 1 == own_ ? found : Circle();
 }
 
-Status Watch::check_circles(Clock::time_point now) {
+Status Watch::check_circles() {
+  const Duration now = looked_at_.so_far();
   const Circle found = circle();
   if (!std::equal(found.begin(), found.end(), circle_.begin(), circle_.end(), same)) {
     circle_ = found;
@@ -127,7 +129,7 @@ Status Watch::check_circles(Clock::time_point now) {
     return entangled(found, "");
 
   const Circle lasting = lasting_circle();
-  lasting_since_ = lasting.empty() ? Clock::time_point::max() : std::min(lasting_since_, now);
+  lasting_since_ = lasting.empty() ? Duration::max() : std::min(lasting_since_, now);
   if (now - lasting_since_ > group_.limit()) return entangled(lasting, " (limit: TNT_TIMEOUT)");
   return {};
 }

@@ -6,6 +6,8 @@
 // ends the job. Other threads of its ranks might open a circle. None can if, in every rank, it is the rank's caller
 // that waits: in a call, or for gradients while the one before waits for a call. Such a circle ends after
 // options.grace, any other after options.timeout.
+//
+// All of these times are counted while this rank looks: where the whole job was stopped for an hour, nobody was silent.
 
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/group.h"
+#include "collective/looked_at.h"
 #include "transport/link.h"
 
 namespace tarantella::collective {
@@ -36,11 +39,11 @@ class Watch {
   /// The waits of ranks that wait for one another, in order, this one first; empty where there are none.
   using Circle = std::vector<transport::Wait>;
 
-  Status suspect(const std::string& reason, Clock::time_point now);
+  Status suspect(const std::string& reason);
   void show(int job_rank);
   Circle circle() const;
   Circle lasting_circle() const;
-  Status check_circles(Clock::time_point now);
+  Status check_circles();
   Status entangled(const Circle& circle, const char* limit) const;
   std::string place() const;
 
@@ -49,16 +52,18 @@ class Watch {
   std::atomic<transport::Wait>* const callers_wait_;  ///< in shown_, or nullptr
   const int own_;                                     ///< the job's number of this rank
   const std::string what_;
+  LookedAt looked_at_;
   const Clock::time_point since_ = Clock::now();
   transport::Wait wait_;
-  Clock::time_point next_warning_;
+  Duration next_warning_;
   int rank_ = -1;
   uint32_t heartbeat_ = 0;
-  Clock::time_point last_sign_;
-  Clock::time_point suspect_since_ = Clock::time_point::max();
+  // when, in the time of looked_at_
+  Duration last_sign_{};
+  Duration suspect_since_ = Duration::max();
   Circle circle_;  ///< as it was first seen
-  Clock::time_point circle_since_;
-  Clock::time_point lasting_since_ = Clock::time_point::max();
+  Duration circle_since_{};
+  Duration lasting_since_ = Duration::max();
 };
 
 }  // namespace tarantella::collective

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "collective/roll_call.h"
 #include "collective/watch.h"
 
 namespace tarantella::engine {
@@ -33,11 +34,16 @@ Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> 
 Engine::Engine(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange)
     : group_(std::move(group)), exchange_(std::move(exchange)), progress_([this] { run(); }) {}
 
-Engine::~Engine() {
-  stopping_.store(true);
-  group_->ring_all();
-  progress_.join();
-  for (const auto& plan : plans_) plan->fail({Code::kPeerLost, "this rank has closed its context"});
+Engine::~Engine() { close(); }
+
+void Engine::close() {
+  std::call_once(closed_, [this] {
+    group_->close();
+    stopping_.store(true);
+    group_->ring_all();
+    progress_.join();
+    for (const auto& plan : plans()) plan->fail(group_->failure());
+  });
 }
 
 Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ranks) {
@@ -94,12 +100,15 @@ std::vector<std::shared_ptr<Plan>> Engine::plans() {
 }
 
 void Engine::run() {
+  collective::RollCall roll_call(*group_);
   std::optional<collective::Watch> watch;
   int watched = -1;
   std::optional<uint32_t> spun;  // the bell when this last spun: once for each change
-  while (!stopping_.load()) {
-    const uint32_t seen = group_->bell();
+  while (true) {
+    const uint32_t seen = group_->bell();  // first: to be stopped from here on is no sleep
+    if (stopping_.load()) return;
     group_->beat();
+    roll_call.look();
     const Status failure = group_->failure();
     int awaited = -1;
     std::shared_ptr<Plan> waiting;

@@ -2,6 +2,7 @@
 // One job's communication in one process: the group, the blocking collectives, the plans and the thread that
 // drives them.
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,8 +15,7 @@
 
 namespace tarantella::engine {
 
-/// Several may live in one process. Thread-safe. Destruction does not wait for other ranks: it stops the thread,
-/// ends what is under way with kPeerLost and leaves the job.
+/// Several may live in one process. Thread-safe. Destruction closes it and leaves the job, once its plans are gone, too.
 class Engine {
  public:
   /// Collective, blocks: takes the link of this rank. `caller` as Group::caller().
@@ -27,6 +27,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   collective::Group& group() { return *group_; }
+
+  /// Ends what is under way on this rank, in whatever thread, and all that comes later, with kPeerLost: blocking calls
+  /// within a slice. Waits for no other rank. Not from within a Done. Idempotent.
+  void close();
 
   /// Collective, blocks: an engine of some ranks, in the order given; nullptr for a rank that is not among them. It
   /// communicates on its own: its calls may run while others of this engine do. Errors: kInvalidArgument for a rank
@@ -58,6 +62,7 @@ class Engine {
   std::mutex plans_mutex_;
   std::vector<std::shared_ptr<Plan>> plans_;
   std::atomic<bool> stopping_{false};
+  std::once_flag closed_;
   std::thread progress_;
 };
 

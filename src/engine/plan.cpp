@@ -14,6 +14,7 @@ namespace tarantella::engine {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kMost = size_t{1} << 60;  // bytes of a plan; far above any machine, far below an overflow
 constexpr size_t kRows = 3;  // of words, a rank: one for each stage, and one for looking()
 
 /// Words of one row, in whole cache lines: only one rank writes there.
@@ -27,6 +28,16 @@ collective::Range range_of(const Place& place) { return {place.offset, place.off
 bool is_one_tensors(const Bucket& bucket) { return bucket.tensors.size() == 1; }
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
+
+/// Without padding; at most kMost and that of one tensor, which callers have checked.
+size_t bytes_of(const std::vector<TensorSpec>& tensors) {
+  size_t bytes = 0;
+  for (const TensorSpec& tensor : tensors) {
+    bytes += tensor.count() * size_of(tensor.dtype);
+    if (bytes > kMost) break;
+  }
+  return bytes;
+}
 
 size_t rows_bytes(const Layout& layout, int size) {
   return kRows * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
@@ -48,9 +59,15 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
                             thresholds.value()[static_cast<size_t>(rank)], " bytes, rank ", group.job_rank(0),
                             " of ", thresholds.value()[0], "; set it alike everywhere")});
   }
+  // before the layout, which takes memory of its own for each bucket
+  const size_t least = bytes_of(tensors);
+  const size_t areas = static_cast<size_t>(group.size()) + 1;
+  if (least > kMost / areas)
+    return Status(Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes"));
+  TNT_RETURN_IF_ERROR(group.check_room(least * areas, name));
   Layout layout = make_layout(tensors, threshold);
   const size_t bytes =
-      area_bytes(layout) * (static_cast<size_t>(group.size()) + 1) + rows_bytes(layout, group.size());
+      area_bytes(layout) * areas + rows_bytes(layout, group.size());
   auto region = group.map(bytes, name);
   if (!region.ok()) return region.status();
   return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));
@@ -105,12 +122,20 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   state.data = static_cast<const std::byte*>(data);
   // From its end, which whoever computed it has just written and the caches still have.
   const bool looks = place.first_bucket != place.last_bucket;  // and after each of them
-  if (looks) looking(group_.rank()).fetch_add(1, std::memory_order_seq_cst);
+  transport::Word& own_looking = looking(group_.rank());
+  if (looks) own_looking.fetch_add(1, std::memory_order_seq_cst);
+  std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     copy_in(place, b, state.data);
-    count_in(b);
+    if (count_in(b)) take_steps(finished);
+    if (finished.empty()) continue;
+    // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
+    own_looking.fetch_sub(1, std::memory_order_seq_cst);
+    take_steps(finished);
+    call_back(finished);
+    own_looking.fetch_add(1, std::memory_order_seq_cst);
   }
-  if (looks) looking(group_.rank()).fetch_sub(1, std::memory_order_seq_cst);
+  if (looks) own_looking.fetch_sub(1, std::memory_order_seq_cst);
   copy_in(place, place.first_bucket, state.data);
   Status failed;
   {
@@ -125,7 +150,10 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     return failed;
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-  count_in(place.first_bucket);
+  if (!count_in(place.first_bucket)) return {};
+  advance();
+  // This rank has nothing to do but to wait: its progress thread wakes up before the others come, not after.
+  if (group_.own_cores() && all_submitted() && awaited_rank() >= 0) group_.ring_own();
   return {};
 }
 
@@ -185,13 +213,11 @@ void Plan::copy_in(const Place& place, size_t b, const std::byte* data) {
   copy(part.meet({own.end, part.end}));
 }
 
-void Plan::count_in(size_t b) {
+bool Plan::count_in(size_t b) {
   BucketState& bucket = buckets_[b];
-  if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   post(Stage::kArrived, b, bucket.step.load(std::memory_order_relaxed));
-  advance();
-  // This rank has nothing to do but to wait: its progress thread wakes up before the others come, not after.
-  if (group_.own_cores() && all_submitted() && awaited_rank() >= 0) group_.ring_own();
+  return true;
 }
 
 int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
@@ -212,19 +238,25 @@ void Plan::post(Stage stage, size_t bucket, uint32_t step) {
 }
 
 void Plan::advance() {
-  if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   std::vector<Finished> finished;
-  Status failed;
+  take_steps(finished);
+  call_back(finished);
+}
+
+void Plan::take_steps(std::vector<Finished>& finished) {
+  if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   uint32_t served = 0;
   do {
     served = requests_.load(std::memory_order_acquire);
-    failed = failure();
-    if (!failed.ok()) break_off(finished);
+    const Status failed = failure();
+    if (!failed.ok()) break_off(failed, finished);
     for (size_t b = 0; b < buckets_.size() && failed.ok(); ++b) advance_bucket(b, finished);
   } while (!requests_.compare_exchange_strong(served, 0, std::memory_order_acq_rel));
-  // outside the section above: what a callback sets free may submit and advance again
-  for (const Finished& each : finished) {
-    if (each.done) each.done(each.result == nullptr ? failed : Status(), each.result);
+}
+
+void Plan::call_back(std::vector<Finished>& finished) {
+  for (const Finished& each : std::exchange(finished, {})) {
+    if (each.done) each.done(each.status, each.result);
   }
 }
 
@@ -274,7 +306,7 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
     unsubmitted_.fetch_add(1, std::memory_order_relaxed);
     {
       const std::lock_guard lock(mutex_);
-      finished.push_back({std::exchange(state.done, nullptr), result() + layout_.places[tensor].offset});
+      finished.push_back({std::exchange(state.done, nullptr), result() + layout_.places[tensor].offset, {}});
     }
     state.busy.store(false, std::memory_order_release);
   }
@@ -306,9 +338,11 @@ Status Plan::failure() {
   return failure_;
 }
 
-void Plan::break_off(std::vector<Finished>& finished) {
+void Plan::break_off(const Status& failed, std::vector<Finished>& finished) {
   const std::lock_guard lock(mutex_);
-  for (TensorState& state : states_) finished.push_back({std::exchange(state.done, nullptr), nullptr});
+  for (TensorState& state : states_) {
+    if (state.done) finished.push_back({std::exchange(state.done, nullptr), nullptr, failed});
+  }
 }
 
 std::string Plan::describe() const {

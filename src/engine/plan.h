@@ -85,6 +85,7 @@ class Plan {
   struct Finished {
     Done done;
     const void* result;
+    Status status;
   };
   /// Which stage of a bucket a rank has posted: its step number, in shared memory.
   enum class Stage : size_t { kArrived = 0, kReduced = 1 };
@@ -105,16 +106,20 @@ class Plan {
   collective::Range slice(const Bucket& bucket) const;
   /// Copies what others read of the part of a tensor that lies in `bucket` to this rank's input area.
   void copy_in(const Place& place, size_t bucket, const std::byte* data);
-  /// One tensor less is missing in `bucket`.
-  void count_in(size_t bucket);
+  /// One tensor less is missing in `bucket`: true for the last one, after which there may be steps to take.
+  bool count_in(size_t bucket);
   /// The first rank that has not posted `stage` of `bucket` for `step`, or -1.
   int first_behind(Stage stage, size_t bucket, uint32_t step) const;
   void post(Stage stage, size_t bucket, uint32_t step);
   void advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void reduce(size_t bucket);
   void complete(size_t bucket, std::vector<Finished>& finished);
+  /// As advance(), but adds what is to be called back to `finished`.
+  void take_steps(std::vector<Finished>& finished);
+  /// Empties `finished`. Not within take_steps(): what a callback sets free may submit and advance again.
+  static void call_back(std::vector<Finished>& finished);
   /// Takes the callbacks of all tensors under way.
-  void break_off(std::vector<Finished>& finished);
+  void break_off(const Status& failed, std::vector<Finished>& finished);
   Status failure();
 
   const std::shared_ptr<collective::Group> group_owner_;  ///< a submit may outlast the engine

@@ -9,9 +9,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
-#include <cstdio>
-#include <functional>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -19,43 +16,13 @@
 #include <thread>
 #include <vector>
 
-#include "job_name.h"
+#include "run_processes.h"
 #include "tarantella/tarantella.h"
 
 namespace {
 
-/// Ends the process: the parent shows the exit code, stderr the reason.
-void require(bool right, const std::string& what) {
-  if (right) return;
-  std::fprintf(stderr, "%s: %s\n", what.c_str(), tnt_last_error());
-  ::_exit(1);
-}
-
-/// Runs life(rank, context) in one process a rank; true if all end with 0.
-bool run_processes(int size, const std::function<void(int, tnt_context*)>& life) {
-  const std::string job = tarantella::new_job_name();
-  std::vector<pid_t> ranks;
-  for (int rank = 0; rank < size; ++rank) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ::alarm(100);
-      const tnt_options options = {rank, size, job.c_str(), 60, 60, 1};
-      tnt_context* context = nullptr;
-      require(tnt_context_create(&options, &context) == TNT_OK, "join");
-      life(rank, context);
-      tnt_context_destroy(context);
-      ::_exit(0);
-    }
-    ranks.push_back(child);
-  }
-  bool right = true;
-  for (const pid_t rank : ranks) {
-    int status = 0;
-    ::waitpid(rank, &status, 0);
-    right = right && status == 0;
-  }
-  return right;
-}
+using tarantella::require;
+using tarantella::run_processes;
 
 /// Waits until all tensors of a step are done.
 class Step {

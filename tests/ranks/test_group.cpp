@@ -125,6 +125,25 @@ TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
   });
 }
 
+TEST_P(Groups, CountSilenceOnlyWhileTheyLook) {
+  world_.options().timeout = 500ms;
+  std::atomic<int> waiting{world_.size() - 1};
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto group = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(group.ok());
+    if (rank == 1) {
+      while (waiting.load() != 0) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    Watch watch(*group.value(), WaitFor::kCall, true, "a call");
+    EXPECT_TRUE(watch.check(1).ok());
+    std::this_thread::sleep_for(700ms);  // as if this rank had been stopped: then rank 1 was, too
+    const Status status = watch.check(1);
+    EXPECT_TRUE(status.ok()) << status.message();
+    --waiting;
+  });
+}
+
 TEST_P(Groups, DoNotMistakeARankThatIsStoppedInACallForOneThatDisagrees) {
   std::atomic<bool> stopped{false};
   std::atomic<bool> resumed{false};
@@ -166,6 +185,18 @@ TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
 }
 
 TNT_ON_RANKS(Groups, 2, 3);
+
+TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {
+  for (int i = 0; i < 1000; ++i) {
+    transport::FakeNode node(1);
+    auto engine = engine::Engine::create(node.link(0), {});
+    ASSERT_TRUE(engine.ok());
+    for (int spins = i % 64 * 40; spins > 0; --spins) asm volatile("");
+    const auto begin = Clock::now();
+    engine = Status();
+    ASSERT_LT(Clock::now() - begin, 900ms) << "of a sleep of a second, in run " << i;
+  }
+}
 
 TEST(GroupOnFake, NamesTheDead) {
   World world("fake", 3);

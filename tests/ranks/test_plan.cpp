@@ -565,5 +565,56 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
   });
 }
 
+TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
+  const std::vector<TensorSpec> specs = {
+      {"large", DType::kFloat32, {64}}, {"small", DType::kFloat32, {16}}, {"later", DType::kFloat32, {16}}};
+  constexpr size_t kLarge = 0, kSmall = 1, kLater = 2;
+  World world("fake", 2);
+  std::atomic<int> stage{0};
+  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    // without an engine: its thread would take the steps first
+    auto group = collective::Group::create(std::move(link), world.options());
+    ASSERT_TRUE(group.ok());
+    auto exchange = collective::Exchange::create(*group.value());
+    ASSERT_TRUE(exchange.ok());
+    auto made = Plan::create(*exchange.value(), "p", specs, 64);  // "large" has buckets of its own
+    ASSERT_TRUE(made.ok());
+    Plan& plan = *made.value();
+    const std::vector<float> ones(64, 1.0F);
+    const auto submit = [&](size_t tensor, Done done) {
+      ASSERT_TRUE(
+          plan.submit(tensor, ones.data(), specs[tensor].count(), DType::kFloat32, std::move(done)).ok());
+    };
+    const auto ignore = [](const Status&, const void*) {};
+    const auto wait_for = [&](int reached) {
+      while (stage < reached) std::this_thread::yield();
+    };
+    if (rank == 0) {
+      submit(kLater, ignore);
+      bool rung = false;
+      submit(kSmall, [&](const Status&, const void*) {
+        const uint32_t before = group.value()->bell();
+        stage = 3;
+        for (const Deadline limit = Deadline::after(5s); !rung && !limit.passed(); std::this_thread::yield())
+          rung = group.value()->bell() != before;
+      });
+      stage = 1;
+      wait_for(2);
+      submit(kLarge, ignore);  // finds "small" summed
+      EXPECT_GE(stage, 3);
+      EXPECT_TRUE(rung) << "while the callback ran, what came for \"later\" was not said";
+      stage = 4;
+    } else {
+      wait_for(1);
+      submit(kSmall, ignore);
+      stage = 2;
+      wait_for(3);
+      submit(kLater, ignore);
+      wait_for(4);
+    }
+    plan.fail({Code::kPeerLost, "the end"});
+  });
+}
+
 }  // namespace
 }  // namespace tarantella::engine

@@ -293,6 +293,64 @@ TEST(CInterface, RefusesImpossibleShapes) {
   tnt_context_destroy(context);
 }
 
+TEST(CInterface, RefusesPlansWhoseSumOverflows) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const int64_t each = int64_t{1} << 47;  // of 2^49 bytes; all of them, twice, are 2^64
+  const std::vector<tnt_tensor> tensors(16384, {"w", TNT_FLOAT32, &each, 1});
+  tnt_plan plan = 0;
+  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
+  tnt_context_destroy(context);
+}
+
+TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    for (int round = 0; round < 20; ++round) {
+      const std::vector<int> both = {0, 1};
+      tnt_context* group = nullptr;
+      ASSERT_EQ(tnt_context_create_group(context, both.data(), both.size(), &group), TNT_OK)
+          << tnt_last_error();
+      const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
+      tnt_plan plan = 0;
+      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, &plan), TNT_OK) << tnt_last_error();
+      if (rank == 0) {
+        std::atomic<int> inside{0};
+        const auto lost = [&](tnt_code code) {
+          EXPECT_EQ(code, TNT_PEER_LOST);
+          EXPECT_STREQ(tnt_last_error(), "this rank has closed its context");
+        };
+        std::vector<std::thread> threads;
+        threads.emplace_back([&] { lost((++inside, tnt_barrier(group, "never"))); });
+        threads.emplace_back([&] { lost((++inside, tnt_barrier(group, "behind it"))); });
+        threads.emplace_back([&] {
+          float value = 1;
+          const void* input = &value;
+          void* output = &value;
+          lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1)));
+        });
+        while (inside != 3) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        tnt_context_destroy(group);
+        for (auto& thread : threads) thread.join();
+      }
+      ASSERT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
+      if (rank == 1) tnt_context_destroy(group);
+    }
+  });
+}
+
+TEST(CInterface, APlanMayBeReleasedWhileItsContextIsDestroyed) {
+  for (int round = 0; round < 200; ++round) {
+    tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+    const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
+    tnt_plan plan = 0;
+    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, &plan), TNT_OK);
+    std::thread other([&] { (void)tnt_plan_release(plan); });
+    tnt_context_destroy(context);
+    other.join();
+  }
+}
+
 TEST(CInterface, APlanNeedsTensors) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   tnt_plan plan = 0;
