@@ -42,7 +42,7 @@ bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) ||
 
 Job::Job(const Plan& plan, const Options& options, const Command& command,
          const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
-         Guard& guard)
+         Guard& guard, const runtime::Ended& ended)
     : plan_(plan),
       options_(options),
       command_(command),
@@ -50,6 +50,7 @@ Job::Job(const Plan& plan, const Options& options, const Command& command,
       signals_(signals),
       orphans_(orphans),
       guard_(guard),
+      ended_(ended),
       // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
       // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
       master_in_own_group_(!on_terminal()),
@@ -253,6 +254,7 @@ void Job::collect(Rank& rank) {
   read_reports();  // what it has said comes first
   const std::optional<Exit> exit = rank.process.collect();
   if (!exit) return;
+  ended_.tell(rank.process.rank(), exit->code());
   if (!rank.process.own_group()) {
     orphans_.sweep(living(), ::getpgrp());
   }

@@ -18,6 +18,7 @@
 #include "launch/process.h"
 #include "launch/reports.h"
 #include "launch/signals.h"
+#include "runtime/ended.h"
 
 namespace tarantella::launch {
 
@@ -26,7 +27,7 @@ class Job {
   /// All arguments must outlive the job; `environments` has one entry a rank.
   Job(const Plan& plan, const Options& options, const Command& command,
       const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
-      Guard& guard);
+      Guard& guard, const runtime::Ended& ended);
 
   /// Starts all ranks and waits until they have ended, of themselves, by a failure or by a signal to the
   /// launcher; the wait has no limit as long as nothing fails. Says what went wrong. Returns the exit code of
@@ -76,6 +77,7 @@ class Job {
   Signals& signals_;
   const Orphans& orphans_;
   Guard& guard_;
+  const runtime::Ended& ended_;
 
   Input input_;
   std::vector<Rank> ranks_;

@@ -16,6 +16,7 @@
 #include "launch/options.h"
 #include "launch/plan.h"
 #include "launch/say.h"
+#include "runtime/ended.h"
 
 namespace tarantella::launch {
 namespace {
@@ -72,10 +73,13 @@ int launch(Options options) {
     return kLaunchError;
   }
   const Plan plan = make_plan(options, user);
+  const runtime::Ended ended =
+      options.action == Action::kDryRun ? runtime::Ended() : runtime::Ended::make(plan.ranks);
   std::vector<Additions> additions;
   std::vector<std::vector<std::string>> environments;
   for (int rank = 0; rank < plan.ranks; ++rank) {
     additions.push_back(additions_for(rank, plan, options, job_id.value(), folder, user));
+    if (ended.fd() >= 0) additions.back().emplace(runtime::Ended::kVariable, std::to_string(ended.fd()));
     environments.push_back(joined(user, additions.back()));
   }
   if (options.action == Action::kDryRun) {
@@ -93,7 +97,7 @@ int launch(Options options) {
     return kLaunchError;
   }
   const Orphans orphans;
-  Job job(plan, options, command.value(), environments, signals.value(), orphans, guard.value());
+  Job job(plan, options, command.value(), environments, signals.value(), orphans, guard.value(), ended);
   const int code = job.run();
   if (job.stopped_by() != 0) die_of(job.stopped_by());
   return code;

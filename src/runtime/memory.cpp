@@ -1,6 +1,9 @@
 #include "runtime/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -79,6 +82,14 @@ uint64_t available_memory(const std::string& root) {
     }
   }
   return room;
+}
+
+Fd memory_file(const char* name, unsigned flags) {
+  // some machines refuse a file without this seal, and kernels before Linux 6.3 do not know it
+  constexpr unsigned kNoExecSeal = 8;
+  Fd file(::memfd_create(name, flags | kNoExecSeal));
+  if (file.valid() || errno != EINVAL) return file;
+  return Fd(::memfd_create(name, flags));
 }
 
 }  // namespace tarantella::runtime

@@ -4,10 +4,16 @@
 #include <cstdint>
 #include <string>
 
+#include "base/fd.h"
+
 namespace tarantella::runtime {
 
 /// Bytes that can be used before the machine swaps or the cgroup (v1 or v2, this process's and its
 /// parents') ends the process; UINT64_MAX where nothing can be read. `root` replaces "/" in tests.
 uint64_t available_memory(const std::string& root = "");
+
+/// An empty file in memory, without a name in any folder and never to be run as a program, with the `flags` of
+/// memfd_create(2). Not valid, with errno, on a failure.
+Fd memory_file(const char* name, unsigned flags);
 
 }  // namespace tarantella::runtime

@@ -4,16 +4,22 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <vector>
+
+#include "base/log.h"
+#include "runtime/memory.h"
 
 namespace tarantella::runtime {
 namespace {
 
 constexpr Duration kHelloTimeout = 5s;
+constexpr Duration kSlice = 100ms;  // of a wait, after which the awaited are looked at
 constexpr size_t kMaxJobName = 64;
 
 /// What a rank says of itself. Fixed size, so that a foreign peer cannot make us read on.
@@ -56,13 +62,55 @@ Hello hello_of(int rank, int size) {
   return hello;
 }
 
-/// True when the process at the other end belongs to this user.
-bool is_same_user(int socket) {
+/// The user of the process at the other end; nothing where the kernel does not say.
+std::optional<uid_t> user_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
-  return peer.uid == ::getuid();
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  return peer.uid;
 }
+
+Status belongs_to_another(const std::string& job, uid_t user) {
+  return {Code::kSystem, text("a process of user ", user, " holds the meeting place of job ", job,
+                              " on this machine; choose another TNT_JOB_ID")};
+}
+
+/// A wait for ranks to come.
+class Patience {
+ public:
+  Patience(int rank, Deadline deadline, const MeetingOptions& options)
+      : rank_(rank), deadline_(deadline), options_(options) {}
+
+  const Deadline& deadline() const { return deadline_; }
+
+  /// To be called now and then with the ranks that are awaited. Errors: kPeerLost if one of them has ended well.
+  Status check(const std::vector<int>& awaited) {
+    for (const int rank : awaited) {
+      if (options_.ended.exit_code(rank) != 0) continue;
+      return {Code::kPeerLost, text("rank ", rank, " ended (exit code 0) before it joined, and rank ", rank_,
+                                    " waits for it; let every rank make the same calls, or none")};
+    }
+    const auto waited = Clock::now() - since_;
+    if (waited < next_warning_) return {};
+    next_warning_ += options_.warn_every;
+    log_warning(text("rank ", rank_, " has waited ", static_cast<int>(in_seconds(waited)), " s for rank ",
+                     list_of(awaited), " to join the job"));
+    return {};
+  }
+
+  static std::string list_of(const std::vector<int>& ranks) {
+    std::string list;
+    for (const int rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+    return list;
+  }
+
+ private:
+  const int rank_;
+  const Deadline deadline_;
+  const MeetingOptions& options_;
+  const Clock::time_point since_ = Clock::now();
+  Duration next_warning_ = options_.warn_every;
+};
 
 bool wait_readable(int socket, Deadline deadline) {
   pollfd entry{socket, POLLIN, 0};
@@ -133,29 +181,33 @@ Result<Fd> receive_answer(int socket, Deadline deadline) {
   return Fd(memory);
 }
 
-std::string missing_ranks(const std::vector<Fd>& peers) {
-  std::string list;
+std::vector<int> missing_ranks(const std::vector<Fd>& peers) {
+  std::vector<int> missing;
   for (size_t rank = 1; rank < peers.size(); ++rank) {
-    if (!peers[rank].valid()) list += (list.empty() ? "" : ", ") + std::to_string(rank);
+    if (!peers[rank].valid()) missing.push_back(static_cast<int>(rank));
   }
-  return list;
+  return missing;
 }
 
 /// Accepts ranks until all are there. The first thing that is wrong ends it for all.
-Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline) {
+Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience) {
   int present = 1;
   while (present < size) {
-    if (!wait_readable(listener, deadline)) {
-      return {Code::kTimeout, text("of ", size, " ranks these did not come in time: ", missing_ranks(peers),
+    TNT_RETURN_IF_ERROR(patience.check(missing_ranks(peers)));
+    const Duration left = patience.deadline().left();
+    if (!wait_readable(listener, Deadline::after(std::min(kSlice, left)))) {
+      if (!patience.deadline().passed()) continue;
+      return {Code::kTimeout, text("of ", size, " ranks these did not come in time: ",
+                                   Patience::list_of(missing_ranks(peers)),
                                    "; did they start, and with the same TNT_JOB_ID?")};
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
       return Status::system("accept of a rank", errno);
     }
-    if (!peer.valid() || !is_same_user(peer.get())) continue;
+    if (!peer.valid() || user_of(peer.get()) != ::getuid()) continue;
     const Result<Hello> hello =
-        read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, deadline.left())));
+        read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, patience.deadline().left())));
     if (!hello.ok()) continue;  // a foreign peer; ours are awaited until the deadline
     const Hello& said = hello.value();
     Status status;
@@ -180,8 +232,20 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Deadline deadline)
   return {};
 }
 
-Result<Fd> host(const std::string& job, int size, Deadline deadline) {
-  Fd memory(::memfd_create("tarantella", MFD_CLOEXEC));
+/// Why the name of `job` is taken.
+Status taken(const std::string& job, const Address& address) {
+  const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (socket.valid() &&
+      ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0) {
+    const auto user = user_of(socket.get());
+    if (user && *user != ::getuid()) return belongs_to_another(job, *user);
+  }
+  return {Code::kMismatch,
+          text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?")};
+}
+
+Result<Fd> host(const std::string& job, int size, Patience& patience) {
+  Fd memory = memory_file("tarantella", MFD_CLOEXEC);
   if (!memory.valid()) return Status::system("memfd_create", errno);
   if (size == 1) return memory;
   Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -189,12 +253,11 @@ Result<Fd> host(const std::string& job, int size, Deadline deadline) {
   const Address address = address_of(job);
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0) {
     if (errno != EADDRINUSE) return Status::system("bind of the node's rendezvous", errno);
-    return Status(Code::kMismatch,
-                  text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?"));
+    return taken(job, address);
   }
   if (::listen(listener.get(), size) != 0) return Status::system("listen", errno);
   std::vector<Fd> peers(static_cast<size_t>(size));
-  const Status status = gather(listener.get(), size, peers, deadline);
+  const Status status = gather(listener.get(), size, peers, patience);
   for (const Fd& peer : peers) {
     if (peer.valid()) send_answer(peer.get(), status, memory.get());
   }
@@ -202,16 +265,16 @@ Result<Fd> host(const std::string& job, int size, Deadline deadline) {
   return memory;
 }
 
-Result<Fd> join(const std::string& job, int rank, int size, Deadline deadline) {
+Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) {
   const Address address = address_of(job);
+  const Deadline deadline = patience.deadline();
+  const Deadline soon = Deadline::after(1s);
   while (true) {
     Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket.valid()) return Status::system("socket", errno);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0) {
-      if (!is_same_user(socket.get())) {
-        return Status(Code::kSystem, text("the rendezvous of job ", job,
-                                          " belongs to another user; choose another TNT_JOB_ID"));
-      }
+      const auto user = user_of(socket.get());
+      if (user != ::getuid()) return belongs_to_another(job, user.value_or(uid_t{65534}));
       const Hello hello = hello_of(rank, size);
       if (::send(socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(hello))) {
         return receive_answer(socket.get(), Deadline::after(deadline.left() + kHelloTimeout));
@@ -224,20 +287,23 @@ Result<Fd> join(const std::string& job, int rank, int size, Deadline deadline) {
                     text("rank ", rank, " found no rank 0 of job ", job,
                          " on this node in time; did it start, and with the same TNT_JOB_ID?"));
     }
-    std::this_thread::sleep_for(1ms);
+    TNT_RETURN_IF_ERROR(patience.check({0}));
+    std::this_thread::sleep_for(soon.passed() ? 20ms : 1ms);
   }
 }
 
 }  // namespace
 
-Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline) {
+Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline,
+                      const MeetingOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
     return Status(Code::kInvalidArgument, text("there is no rank ", rank, " in a node of ", size, " ranks"));
   }
   if (job.empty() || job.size() > kMaxJobName) {
     return Status(Code::kInvalidArgument, text("TNT_JOB_ID must have 1 to ", kMaxJobName, " characters"));
   }
-  return rank == 0 ? host(job, size, deadline) : join(job, rank, size, deadline);
+  Patience patience(rank, deadline, options);
+  return rank == 0 ? host(job, size, patience) : join(job, rank, size, patience);
 }
 
 }  // namespace tarantella::runtime

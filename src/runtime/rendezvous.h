@@ -7,14 +7,24 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "runtime/ended.h"
 
 namespace tarantella::runtime {
+
+struct MeetingOptions {
+  /// How often a rank says for whom it waits.
+  Duration warn_every = 60s;
+  /// What is known of ranks that have ended.
+  Ended ended{};
+};
 
 /// Blocks until all `size` ranks of `job` on this node have met, then returns the memory file that they share
 /// (empty; the caller owns it). Every rank calls it once, with the same `job` and `size` and a `rank` of its own.
 /// Ranks may be processes of one user or threads of one process.
-/// Errors: kTimeout at the deadline, naming the ranks that did not come; kMismatch for another version or size,
-/// or a rank that came twice; kInvalidArgument; kSystem. Every rank that has come gets the error.
-Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline);
+/// Errors: kTimeout at the deadline, naming the ranks that did not come; kPeerLost at once where one of them has ended
+/// well without coming (one that failed is its launcher's affair); kMismatch for another version or size, or a rank that
+/// came twice; kInvalidArgument; kSystem. Every rank that has come gets the error.
+Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline,
+                      const MeetingOptions& options = {});
 
 }  // namespace tarantella::runtime

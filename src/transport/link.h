@@ -2,6 +2,7 @@
 // The seam below the collectives: what the ranks of one node need from whatever joins them. Algorithms see
 // shared bytes and words to sleep on; they never see sockets or files, and a link never sees an element type.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +33,16 @@ struct alignas(8) Wait {
   uint8_t looks = 0;       ///< changes each time that it is found in vain
   uint32_t began = 0;      ///< tells one wait from another
 };
+/// Where a rank's program is, told by a thread of its own when another rank asks.
+struct Place {
+  Word listens;  ///< 1 where there is such a thread
+  Word asked;    ///< counts questions
+  Word told;     ///< counts answers, by two: odd while one is written
+  std::array<std::atomic<uint64_t>, 24> text;
+};
 /// Those of one rank.
 struct Waits {
+  Place place;
   std::atomic<Wait> newest;             ///< of any thread
   std::atomic<Wait> callers_call;       ///< of the thread that makes the rank's calls: in one of them
   std::atomic<Wait> callers_gradients;  ///< and for gradients that it hands in

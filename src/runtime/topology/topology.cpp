@@ -1,47 +1,26 @@
 #include "runtime/topology/topology.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <memory>
+
+#include "runtime/cpu_mask.h"
 
 namespace tarantella::runtime {
-namespace {
-
-// Kernels may know more than the 1024 CPUs of a plain cpu_set_t.
-constexpr int kMostCpus = 16384;
-
-struct FreeCpuSet {
-  void operator()(cpu_set_t* set) const { CPU_FREE(set); }
-};
-using CpuSet = std::unique_ptr<cpu_set_t, FreeCpuSet>;
-
-CpuSet empty_set() {
-  CpuSet set(CPU_ALLOC(kMostCpus));
-  if (set) CPU_ZERO_S(CPU_ALLOC_SIZE(kMostCpus), set.get());
-  return set;
-}
-
-}  // namespace
 
 Result<std::vector<int>> allowed_cpus() {
-  const CpuSet set = empty_set();
-  const size_t size = CPU_ALLOC_SIZE(kMostCpus);
-  if (!set || sched_getaffinity(0, size, set.get()) != 0) return Status::system("sched_getaffinity", errno);
+  CpuMask mask;
+  if (!mask.read()) return Status::system("sched_getaffinity", errno);
   std::vector<int> cpus;
-  for (int cpu = 0; cpu < kMostCpus; ++cpu) {
-    if (CPU_ISSET_S(static_cast<size_t>(cpu), size, set.get())) cpus.push_back(cpu);
+  for (size_t cpu = 0; cpu < CpuMask::kCpus; ++cpu) {
+    if (mask.has(cpu)) cpus.push_back(static_cast<int>(cpu));
   }
   return cpus;
 }
 
 Status bind_to(const std::vector<int>& cpus) {
-  const CpuSet set = empty_set();
-  const size_t size = CPU_ALLOC_SIZE(kMostCpus);
-  if (!set) return Status::system("CPU_ALLOC", ENOMEM);
-  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), size, set.get());
-  if (sched_setaffinity(0, size, set.get()) != 0) return Status::system("sched_setaffinity", errno);
+  CpuMask mask{};
+  for (const int cpu : cpus) mask.add(static_cast<size_t>(cpu));
+  if (!mask.bind()) return Status::system("sched_setaffinity", errno);
   return {};
 }
 

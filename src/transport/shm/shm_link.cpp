@@ -2,20 +2,23 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstring>
+#include <cstdint>
 #include <ctime>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/forks.h"
 #include "base/round.h"
+#include "runtime/cpu_mask.h"
 #include "runtime/memory.h"
 #include "runtime/rendezvous.h"
 
@@ -30,10 +33,24 @@ constexpr uint64_t kOffsetBits = 40;
 /// One rank's entry at the start of the memory file.
 struct alignas(64) Seat {
   std::atomic<uint32_t> present;
-  std::atomic<int32_t> pid;
+  std::atomic<uint64_t> process;  ///< process_number()
   Waits waits;
-  cpu_set_t cores;
+  runtime::CpuMask cores;
 };
+
+/// Tells this process from every other: process ids are alike in different PID namespaces.
+Result<uint64_t> process_number() {
+  static std::mutex drawing;
+  const std::lock_guard lock(drawing);
+  static uint64_t number = 0;
+  static int drawn_at = -1;  // a forked child is another process
+  if (drawn_at != forks()) {
+    if (::getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number)))
+      return Status::system("getrandom", errno);
+    drawn_at = forks();
+  }
+  return number;
+}
 
 /// What the ranks of one link share to map the same memory, followed by a Word a rank: whether it has left.
 struct alignas(64) Table {
@@ -124,12 +141,13 @@ class Node {
 
 class ShmLink final : public Link {
  public:
-  /// `members` are the job's ranks of this link; `table` is theirs, kept by `owner`.
-  ShmLink(std::shared_ptr<const Node> node, std::vector<int> members, int rank, Table& table,
-          std::shared_ptr<void> owner)
+  /// `members` are the job's ranks of this link; `table` is theirs, kept by `owner`; `process` is process_number().
+  ShmLink(std::shared_ptr<const Node> node, std::vector<int> members, int rank, uint64_t process,
+          Table& table, std::shared_ptr<void> owner)
       : node_(std::move(node)),
         members_(std::move(members)),
         rank_(rank),
+        process_(process),
         table_(table),
         table_owner_(std::move(owner)) {}
 
@@ -142,10 +160,8 @@ class ShmLink final : public Link {
     if (::fcntl(node_->memory()->get(), F_SETLK, &lock) != 0)
       return Status::system("lock of this rank's seat", errno);
     Seat& own = node_->seat(rank_);
-    if (::sched_getaffinity(0, sizeof(own.cores), &own.cores) != 0) {
-      std::memset(&own.cores, 0xff, sizeof(own.cores));  // unknown: perhaps shared
-    }
-    own.pid.store(::getpid(), std::memory_order_relaxed);
+    if (!own.cores.read()) own.cores.words.fill(UINT64_MAX);  // unknown: perhaps shared
+    own.process.store(process_, std::memory_order_relaxed);
     own.present.store(1, std::memory_order_release);
     return {};
   }
@@ -165,7 +181,8 @@ class ShmLink final : public Link {
     for (const int rank : ranks) members.push_back(job_rank(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
     return std::unique_ptr<Link>(std::make_unique<ShmLink>(
-        node_, std::move(members), static_cast<int>(found - ranks.begin()), table, region.value().owner));
+        node_, std::move(members), static_cast<int>(found - ranks.begin()), process_, table,
+        region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
@@ -190,7 +207,7 @@ class ShmLink final : public Link {
     const Seat& other = node_->seat(job_rank(rank));
     // no process holds a lock against itself: ranks that are threads of this process live as long as it does
     if (other.present.load(std::memory_order_acquire) == 0 ||
-        other.pid.load(std::memory_order_relaxed) == ::getpid()) {
+        other.process.load(std::memory_order_relaxed) == process_) {
       return Presence::kHere;
     }
     struct flock lock = lock_of(job_rank(rank));
@@ -202,9 +219,7 @@ class ShmLink final : public Link {
   bool own_cores() const override {
     for (int a = 0; a < size(); ++a) {
       for (int b = a + 1; b < size(); ++b) {
-        cpu_set_t both;
-        CPU_AND(&both, &node_->seat(job_rank(a)).cores, &node_->seat(job_rank(b)).cores);
-        if (CPU_COUNT(&both) != 0) return false;
+        if (node_->seat(job_rank(a)).cores.meets(node_->seat(job_rank(b)).cores)) return false;
       }
     }
     return true;
@@ -240,6 +255,7 @@ class ShmLink final : public Link {
   const std::shared_ptr<const Node> node_;
   const std::vector<int> members_;
   const int rank_;
+  const uint64_t process_;
   Table& table_;
   const std::shared_ptr<void> table_owner_;
   uint64_t maps_ = 0;
@@ -247,8 +263,9 @@ class ShmLink final : public Link {
 
 }  // namespace
 
-Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline) {
-  auto memory = runtime::rendezvous(job, rank, size, deadline);
+Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline,
+                                            const runtime::MeetingOptions& options) {
+  auto memory = runtime::rendezvous(job, rank, size, deadline, options);
   if (!memory.ok()) return memory.status();
   const auto ranks = static_cast<size_t>(size);
   const size_t bytes = round_up(Node::head_bytes(ranks), kPage);
@@ -257,9 +274,11 @@ Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, in
   auto head = map_file(memory.value().get(), 0, bytes);
   if (!head.ok()) return head.status();
   auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(), ranks);
+  const auto process = process_number();
+  if (!process.ok()) return process.status();
   std::vector<int> members(ranks);
   std::iota(members.begin(), members.end(), 0);
-  auto link = std::make_unique<ShmLink>(node, std::move(members), rank, node->table(), nullptr);
+  auto link = std::make_unique<ShmLink>(node, std::move(members), rank, process.value(), node->table(), nullptr);
   TNT_RETURN_IF_ERROR(link->take_seat());
   return Result<std::unique_ptr<Link>>(std::move(link));
 }

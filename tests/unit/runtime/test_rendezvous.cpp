@@ -1,12 +1,23 @@
 #include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "job_name.h"
+#include "runtime/cpu_mask.h"
+#include "runtime/ended.h"
 #include "runtime/rendezvous.h"
 
 namespace tarantella::runtime {
@@ -82,6 +93,111 @@ TEST(Rendezvous, RefusesTwoOfOneRank) {
   first.join();
   second.join();
   EXPECT_EQ(status.code(), Code::kMismatch);
+}
+
+TEST(Rendezvous, SaysWhoHoldsTheNameOfItsJob) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can play another user";
+  const std::string job = new_job_name();
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const std::string path = text("tarantella-", ::getuid(), "-", job);
+    std::copy(path.begin(), path.end(), name.sun_path + 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+    if (::setuid(65534) != 0) ::_exit(1);
+    const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    const bool bound = ::bind(listener, reinterpret_cast<const sockaddr*>(&name), length) == 0;
+    ::listen(listener, 5);
+    (void)!::write(ready[1], bound ? "y" : "n", 1);
+    while (true) ::pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(::read(ready[0], &answer, 1), 1);
+  for (const int rank : {0, 1}) {
+    const Status status = rendezvous(job, rank, 2, Deadline::after(10s)).status();
+    EXPECT_NE(status.message().find("user 65534"), std::string::npos) << status.message();
+  }
+  ::kill(stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
+}
+
+TEST(Rendezvous, MakesAFileThatNobodyCanRun) {
+  const auto memory = rendezvous(new_job_name(), 0, 1, Deadline::after(1s));
+  ASSERT_TRUE(memory.ok());
+  constexpr unsigned kNoExecSeal = 8;  // as memfd_create(2) takes it, from Linux 6.3 on
+  const Fd known(::memfd_create("test", kNoExecSeal));
+  if (!known.valid()) GTEST_SKIP() << "this kernel has no such seal";
+  struct stat found{};
+  ::fstat(memory.value().get(), &found);
+  EXPECT_EQ(found.st_mode & 0111u, 0u);
+}
+
+TEST(Rendezvous, SaysForWhomItWaits) {
+  const std::string job = new_job_name();
+  testing::internal::CaptureStderr();
+  std::thread late([&] {
+    std::this_thread::sleep_for(400ms);
+    EXPECT_TRUE(rendezvous(job, 1, 3, Deadline::after(20s)).ok());
+  });
+  std::thread third([&] { EXPECT_TRUE(rendezvous(job, 2, 3, Deadline::after(20s)).ok()); });
+  EXPECT_TRUE(rendezvous(job, 0, 3, Deadline::after(kForever), {.warn_every = 150ms}).ok());
+  late.join();
+  third.join();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("rank 0 has waited 0 s for rank 1 to join the job"), std::string::npos) << said;
+}
+
+TEST(Rendezvous, EndsAtOnceWhereARankHasEndedWell) {
+  const Ended launcher = Ended::make(3);
+  ASSERT_GE(launcher.fd(), 0);
+  ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  for (const int ended : {0, 1}) {
+    const std::string job = new_job_name();
+    const auto wait = [&](int rank, Status& status) {
+      status = rendezvous(job, rank, 3, Deadline::after(60s), {.ended = Ended::inherited(3)}).status();
+    };
+    Status first, second;
+    std::thread one([&] { wait(ended == 0 ? 1 : 0, first); });
+    std::thread other([&] { wait(2, second); });
+    std::this_thread::sleep_for(20ms);
+    launcher.tell(ended == 0 ? 1 : 0, 3);  // one that failed is not what is said
+    launcher.tell(ended, 0);
+    one.join();
+    other.join();
+    for (const Status& status : {first, second}) {
+      EXPECT_EQ(status.code(), Code::kPeerLost);
+      EXPECT_NE(status.message().find(text("rank ", ended, " ended (exit code 0) before it joined")),
+                std::string::npos)
+          << status.message();
+    }
+  }
+  EXPECT_EQ(Ended::inherited(3).exit_code(1), 0);
+  EXPECT_EQ(Ended::inherited(3).exit_code(2), std::nullopt);
+  EXPECT_EQ(Ended::inherited(2).exit_code(1), std::nullopt) << "another job's file";
+  const Fd other(::open("/dev/null", O_RDONLY));
+  for (const std::string& file : {std::to_string(other.get()), std::string("999"), std::string("x")}) {
+    ::setenv(Ended::kVariable, file.c_str(), 1);
+    EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
+  }
+  ::unsetenv(Ended::kVariable);
+  EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
+}
+
+TEST(CpuMask, KnowsMoreThanAThousand) {
+  auto one = std::make_unique<CpuMask>();
+  auto other = std::make_unique<CpuMask>();
+  one->add(3000);
+  other->add(3001);
+  EXPECT_FALSE(one->meets(*other));
+  other->add(3000);
+  EXPECT_TRUE(one->meets(*other));
+  EXPECT_TRUE(other->has(3001));
+  ASSERT_TRUE(one->read());
+  EXPECT_TRUE(one->bind());
+  EXPECT_FALSE(one->has(3000));
 }
 
 TEST(Rendezvous, ChecksItsArguments) {

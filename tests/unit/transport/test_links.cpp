@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "job_name.h"
@@ -95,6 +98,47 @@ TEST(ShmLink, SeesADeathAlsoWhenAForkedChildLivesOn) {
   kill_and_reap(peer);
   EXPECT_EQ(link->presence(1), Presence::kGone);
   ::close(lifeline[1]);
+}
+
+TEST(ShmLink, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
+  const std::string job = new_job_name();
+  // as in containers: the first process that each of them starts has the number 1
+  const auto in_a_namespace = [](const std::function<void()>& life) {
+    const pid_t outside = ::fork();
+    if (outside != 0) return outside;
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(77);
+    const pid_t first = ::fork();
+    if (first == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      life();
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(first, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
+  };
+  const pid_t watched = in_a_namespace([&] {
+    const auto link = connect(job, 1);
+    word_in(link->map(64).value()).store(1);
+    std::this_thread::sleep_for(100ms);
+    ::raise(SIGKILL);
+    ::_exit(::getpid());  // the first process of a namespace ends by no signal of its own
+  });
+  const pid_t watcher = in_a_namespace([&] {
+    const auto link = connect(job, 0);
+    const auto region = link->map(64);
+    while (word_in(region.value()).load() == 0) std::this_thread::yield();
+    const Deadline limit = Deadline::after(20s);
+    while (link->presence(1) != Presence::kGone && !limit.passed()) std::this_thread::sleep_for(1ms);
+    link->presence(1) == Presence::kGone ? ::_exit(0) : ::_exit(3);
+  });
+  int status = 0;
+  ::waitpid(watched, &status, 0);
+  const bool possible = WEXITSTATUS(status) != 77;
+  if (!possible) ::kill(watcher, SIGKILL);
+  ::waitpid(watcher, &status, 0);
+  if (!possible) GTEST_SKIP() << "no PID namespaces here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(ShmLink, TellsLeavingFromDying) {

@@ -1,0 +1,38 @@
+#pragma once
+// The CPUs that a thread may run on, also on machines with more than the 1,024 of a plain cpu_set_t.
+
+#include <sched.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tarantella::runtime {
+
+/// Plain data: it may lie in shared memory. Zeros are the empty mask.
+struct CpuMask {
+  static constexpr size_t kCpus = 16384;
+
+  std::array<uint64_t, kCpus / 64> words;
+
+  bool has(size_t cpu) const { return (words[cpu / 64] >> cpu % 64 & 1) != 0; }
+  void add(size_t cpu) { words[cpu / 64] |= uint64_t{1} << cpu % 64; }
+  bool meets(const CpuMask& other) const {
+    for (size_t i = 0; i < words.size(); ++i) {
+      if ((words[i] & other.words[i]) != 0) return true;
+    }
+    return false;
+  }
+
+  /// That of the calling thread; false, with errno, where the kernel does not say.
+  bool read() {
+    words = {};
+    return ::sched_getaffinity(0, sizeof(words), reinterpret_cast<cpu_set_t*>(words.data())) == 0;
+  }
+  /// Binds the calling thread; false, with errno, where the kernel refuses.
+  bool bind() const {
+    return ::sched_setaffinity(0, sizeof(words), reinterpret_cast<const cpu_set_t*>(words.data())) == 0;
+  }
+};
+
+}  // namespace tarantella::runtime
