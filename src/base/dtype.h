@@ -15,9 +15,14 @@ enum class DType : uint32_t {
   kBFloat16 = 6,  ///< the upper half of a float32
   kBool = 7,      ///< a byte, 0 or 1
   kUInt8 = 8,
+  kInt8 = 9,
+  kInt16 = 10,
+  kUInt16 = 11,
+  kUInt32 = 12,
+  kUInt64 = 13,
 };
 
-constexpr bool is_valid(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kUInt8; }
+constexpr bool is_valid(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kUInt64; }
 
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
@@ -29,15 +34,20 @@ constexpr size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:
     case DType::kInt64:
+    case DType::kUInt64:
       return 8;
     case DType::kFloat32:
     case DType::kInt32:
+    case DType::kUInt32:
       return 4;
     case DType::kFloat16:
     case DType::kBFloat16:
+    case DType::kInt16:
+    case DType::kUInt16:
       return 2;
     case DType::kBool:
     case DType::kUInt8:
+    case DType::kInt8:
       break;
   }
   return 1;
@@ -61,6 +71,16 @@ constexpr const char* name_of(DType dtype) {
       return "bool";
     case DType::kUInt8:
       return "uint8";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt16:
+      return "int16";
+    case DType::kUInt16:
+      return "uint16";
+    case DType::kUInt32:
+      return "uint32";
+    case DType::kUInt64:
+      return "uint64";
   }
   return "an unknown type";
 }

@@ -184,6 +184,16 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
       return reduce_integers<int32_t>(reduction, inputs, n, output, count);
     case DType::kInt64:
       return reduce_integers<int64_t>(reduction, inputs, n, output, count);
+    case DType::kInt8:
+      return reduce_integers<int8_t>(reduction, inputs, n, output, count);
+    case DType::kInt16:
+      return reduce_integers<int16_t>(reduction, inputs, n, output, count);
+    case DType::kUInt16:
+      return reduce_integers<uint16_t>(reduction, inputs, n, output, count);
+    case DType::kUInt32:
+      return reduce_integers<uint32_t>(reduction, inputs, n, output, count);
+    case DType::kUInt64:
+      return reduce_integers<uint64_t>(reduction, inputs, n, output, count);
     case DType::kBool:
     case DType::kUInt8:
       return reduce_integers<uint8_t>(reduction, inputs, n, output, count);

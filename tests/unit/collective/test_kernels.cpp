@@ -32,6 +32,30 @@ template <>
 struct Of<int64_t> {
   static constexpr DType kDType = DType::kInt64;
 };
+template <>
+struct Of<int8_t> {
+  static constexpr DType kDType = DType::kInt8;
+};
+template <>
+struct Of<int16_t> {
+  static constexpr DType kDType = DType::kInt16;
+};
+template <>
+struct Of<uint8_t> {
+  static constexpr DType kDType = DType::kUInt8;
+};
+template <>
+struct Of<uint16_t> {
+  static constexpr DType kDType = DType::kUInt16;
+};
+template <>
+struct Of<uint32_t> {
+  static constexpr DType kDType = DType::kUInt32;
+};
+template <>
+struct Of<uint64_t> {
+  static constexpr DType kDType = DType::kUInt64;
+};
 
 template <typename T>
 class Kernels : public testing::Test {
@@ -40,7 +64,13 @@ class Kernels : public testing::Test {
     std::mt19937_64 generator(n * 1000 + count);
     std::vector<std::vector<T>> inputs(n, std::vector<T>(count));
     for (auto& input : inputs) {
-      for (T& value : input) value = static_cast<T>(static_cast<double>(generator() % 2'000'000) / 3.0);
+      for (T& value : input) {
+        if constexpr (std::is_integral_v<T>) {
+          value = static_cast<T>(generator());  // also those whose sums wrap
+        } else {
+          value = static_cast<T>(static_cast<double>(generator() % 2'000'000) / 3.0);
+        }
+      }
     }
     return inputs;
   }
@@ -67,7 +97,7 @@ class Kernels : public testing::Test {
   }
 };
 
-using Types = testing::Types<float, double, int32_t, int64_t>;
+using Types = testing::Types<float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>;
 TYPED_TEST_SUITE(Kernels, Types);
 
 TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
@@ -146,6 +176,8 @@ TEST(KernelsOfIntegers, CombineBits) {
   EXPECT_EQ((reduced<uint8_t>(DType::kBool, Reduction::kAnd, {1, 0, 1})), 0);
   EXPECT_EQ((reduced<uint8_t>(DType::kBool, Reduction::kOr, {0, 1, 0})), 1);
   EXPECT_EQ((reduced<uint8_t>(DType::kUInt8, Reduction::kSum, {200, 100})), 44);
+  EXPECT_EQ((reduced<int8_t>(DType::kInt8, Reduction::kAnd, {-1, 0b0110})), 0b0110);
+  EXPECT_EQ((reduced<uint64_t>(DType::kUInt64, Reduction::kOr, {1ULL << 63, 1})), (1ULL << 63) + 1);
 }
 
 TEST(KernelsOfFloats, Average) {
@@ -221,6 +253,8 @@ TEST(KernelsOfIntegers, WrapAround) {
   const int32_t most = std::numeric_limits<int32_t>::max();
   EXPECT_EQ((reduced<int32_t>(DType::kInt32, Reduction::kSum, {most, 1})),
             std::numeric_limits<int32_t>::min());
+  EXPECT_EQ((reduced<int8_t>(DType::kInt8, Reduction::kSum, {127, 1})), -128);
+  EXPECT_EQ((reduced<uint16_t>(DType::kUInt16, Reduction::kSum, {65535, 2})), 1);
 }
 
 #if defined(__x86_64__)
