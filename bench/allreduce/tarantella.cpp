@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
                       .job = argv[4],
                       .meet_timeout = 60,
                       .stuck_timeout = 60,
-                      .grace = 1};
+                      .grace = 1,
+                      .warn_every = 60};
   tnt_context* context = nullptr;
   check(tnt_context_create(&options, &context));
   loop.measure("tarantella private", loop.private_buffer(), [&](float* data, size_t count) {

@@ -10,13 +10,16 @@
 #include <nanobind/stl/vector.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tarantella/tarantella.h"
@@ -82,7 +85,7 @@ struct DType {
 
 constexpr uint8_t code(nb::dlpack::dtype_code number) { return static_cast<uint8_t>(number); }
 
-const std::array<DType, 8> dtypes{{
+const std::array<DType, 13> dtypes{{
     {"float32", TNT_FLOAT32, nb::dtype<float>()},
     {"float64", TNT_FLOAT64, nb::dtype<double>()},
     {"int32", TNT_INT32, nb::dtype<int32_t>()},
@@ -91,6 +94,11 @@ const std::array<DType, 8> dtypes{{
     {"bfloat16", TNT_BFLOAT16, {code(nb::dlpack::dtype_code::Bfloat), 16, 1}},
     {"bool", TNT_BOOL, nb::dtype<bool>()},
     {"uint8", TNT_UINT8, nb::dtype<uint8_t>()},
+    {"int8", TNT_INT8, nb::dtype<int8_t>()},
+    {"int16", TNT_INT16, nb::dtype<int16_t>()},
+    {"uint16", TNT_UINT16, nb::dtype<uint16_t>()},
+    {"uint32", TNT_UINT32, nb::dtype<uint32_t>()},
+    {"uint64", TNT_UINT64, nb::dtype<uint64_t>()},
 }};
 
 std::string names_of_dtypes() {
@@ -155,9 +163,9 @@ uint64_t hash_of(const std::vector<size_t>& shape) {
 class Context {
  public:
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
-          double meet_timeout, double grace)
+          double meet_timeout, double grace, double warn_every)
       : rank_(rank), size_(size), local_rank_(local_rank), local_size_(local_size) {
-    const tnt_options options{rank, size, job.c_str(), meet_timeout, timeout, grace};
+    const tnt_options options{rank, size, job.c_str(), meet_timeout, timeout, grace, warn_every};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
   /// A group of `parent`.
@@ -179,7 +187,7 @@ class Context {
   Output allreduce(const Input& array, const std::string& name, const std::string& reduction,
                    const std::optional<std::string>& dtype) {
     Output result = new_array(array, shape_of(array));
-    checked([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
+    inside([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
       return tnt_allreduce(context_, array.data(), result.data(), array.size(), type, kind, name.c_str());
     });
     return result;
@@ -191,7 +199,7 @@ class Context {
     if (array.ndim() == 0 || array.shape(0) % size != 0)
       throw nb::value_error("reduce_scatter needs a first dimension that the number of ranks divides");
     Output result = new_array(array, shape_of(array, array.shape(0) / size, "reduce_scatter"));
-    checked([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
+    inside([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
       return tnt_reduce_scatter(context_, array.data(), result.data(), result.size(), type, kind,
                                 name.c_str());
     });
@@ -202,7 +210,7 @@ class Context {
                    const std::optional<std::string>& dtype) {
     Output result = new_array(array, shape_of(array));
     std::memcpy(result.data(), array.data(), array.nbytes());
-    checked([&, type = dtype_of(array, dtype)] {
+    inside([&, type = dtype_of(array, dtype)] {
       return tnt_broadcast(context_, result.data(), array.size(), type, root, name.c_str());
     });
     return result;
@@ -213,7 +221,7 @@ class Context {
     shape.insert(shape.begin(), static_cast<size_t>(size_));
     Output result = new_array(array, shape);
     const std::vector<uint64_t> counts(static_cast<size_t>(size_), array.size());
-    checked([&, type = dtype_of(array, dtype)] {
+    inside([&, type = dtype_of(array, dtype)] {
       return tnt_allgather(context_, array.data(), result.data(), counts.data(), type, name.c_str());
     });
     return result;
@@ -232,7 +240,7 @@ class Context {
   std::vector<uint64_t> gather(const std::vector<uint64_t>& numbers, const std::string& name) {
     std::vector<uint64_t> all(numbers.size() * static_cast<size_t>(size_));
     const std::vector<uint64_t> counts(static_cast<size_t>(size_), numbers.size());
-    checked([&] {
+    inside([&] {
       return tnt_allgather(context_, numbers.data(), all.data(), counts.data(), TNT_INT64, name.c_str());
     });
     return all;
@@ -252,7 +260,7 @@ class Context {
       counts.push_back(all[2 * rank] * elements);
     }
     Output result = new_array(array, shape_of(array, rows, "allgatherv"));
-    checked([&] {
+    inside([&] {
       return tnt_allgather(context_, array.data(), result.data(), counts.data(), type, name.c_str());
     });
     return result;
@@ -280,7 +288,7 @@ class Context {
       receive.push_back(from * elements);
     }
     Output result = new_array(array, shape_of(array, rows, "alltoall"));
-    checked([&] {
+    inside([&] {
       return tnt_alltoall(context_, array.data(), send.data(), result.data(), receive.data(), type,
                           name.c_str());
     });
@@ -290,21 +298,21 @@ class Context {
   /// A context of some ranks, or None where this rank is not among them.
   std::unique_ptr<Context> group(const std::vector<int>& ranks) {
     tnt_context* made = nullptr;
-    checked([&] { return tnt_context_create_group(context_, ranks.data(), ranks.size(), &made); });
+    inside([&] { return tnt_context_create_group(context_, ranks.data(), ranks.size(), &made); });
     return made == nullptr ? nullptr : std::make_unique<Context>(made, *this);
   }
 
   void barrier() {
-    checked([&] { return tnt_barrier(context_, ""); });
+    inside([&] { return tnt_barrier(context_, ""); });
   }
 
   void post(const std::string& name, uint32_t result) {
-    checked([&] { return tnt_post(context_, name.c_str(), result); });
+    inside([&] { return tnt_post(context_, name.c_str(), result); });
   }
 
   uint32_t wait_posted(int rank, const std::string& name) {
     uint32_t result = 0;
-    checked([&] { return tnt_wait_posted(context_, rank, name.c_str(), &result); });
+    inside([&] { return tnt_wait_posted(context_, rank, name.c_str(), &result); });
     return result;
   }
 
@@ -314,7 +322,7 @@ class Context {
       tensors.push_back({tensor_name.c_str(), dtype_named(dtype), shape.data(), shape.size()});
     }
     tnt_plan number = 0;
-    checked([&] {
+    inside([&] {
       return tnt_plan_create(context_, name.c_str(), tensors.data(), tensors.size(), threshold, &number);
     });
     return number;
@@ -324,19 +332,19 @@ class Context {
   std::vector<size_t> buckets(tnt_plan plan, size_t tensors) {
     std::vector<size_t> found(tensors);
     for (size_t i = 0; i < tensors; ++i) {
-      checked([&] { return tnt_plan_bucket(plan, i, &found[i]); });
+      inside([&] { return tnt_plan_bucket(plan, i, &found[i]); });
     }
     return found;
   }
 
   void release(tnt_plan plan) {
-    checked([&] { return tnt_plan_release(plan); });
+    inside([&] { return tnt_plan_release(plan); });
   }
 
   std::vector<Record> trace(tnt_plan plan) {
     std::vector<tnt_record> records(4096);
     size_t count = 0;
-    checked([&] { return tnt_plan_trace(plan, records.data(), records.size(), &count); });
+    inside([&] { return tnt_plan_trace(plan, records.data(), records.size(), &count); });
     const char* const names[] = {"", "submit", "reduced", "done"};
     std::vector<Record> named;
     for (size_t i = 0; i < count; ++i) {
@@ -358,17 +366,62 @@ class Context {
 
   /// Raises the first cause, if there is one.
   void check() {
-    if (context_ != nullptr) checked([&] { return tnt_failure(context_); });
+    if (context_ != nullptr) inside([&] { return tnt_failure(context_); });
   }
 
-  void close() {
-    if (context_ == nullptr) return;
+  /// Blocks until another rank asks where this one is; false once this is closed.
+  bool await_question() {
+    const Counted counted(calls_);
     const nb::gil_scoped_release unlocked;
-    tnt_context_destroy(std::exchange(context_, nullptr));
+    return tnt_await_question(context_, &questions_) == TNT_OK;
+  }
+
+  void tell_place(const std::string& place) {
+    inside([&] { return tnt_tell_place(context_, place.c_str()); });
+  }
+
+  /// Ends the calls of other threads, and returns when they have the interpreter's lock again: it may end now.
+  void close() {
+    if (context_ == nullptr || std::exchange(closing_, true)) return;
+    {
+      const nb::gil_scoped_release unlocked;
+      tnt_context_close(context_);
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (calls_ != 0) {
+      // whatever keeps a call of another thread, the process shall end
+      if (std::chrono::steady_clock::now() > limit) return;
+      const nb::gil_scoped_release unlocked;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    tnt_context* const context = std::exchange(context_, nullptr);
+    const nb::gil_scoped_release unlocked;
+    tnt_context_destroy(context);
   }
 
  private:
+  /// A call that another thread's close() must not pull the context from under.
+  class Counted {
+   public:
+    explicit Counted(int& calls) : calls_(calls) { ++calls_; }
+    ~Counted() { --calls_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+   private:
+    int& calls_;
+  };
+
+  template <typename Call>
+  void inside(Call call) {
+    const Counted counted(calls_);
+    checked(call);
+  }
+
   tnt_context* context_ = nullptr;
+  int calls_ = 0;         ///< inside the core; guarded by the interpreter's lock
+  bool closing_ = false;  ///< guarded by the interpreter's lock
+  uint32_t questions_ = 0;
   const int rank_, size_, local_rank_, local_size_;
 };
 
@@ -381,14 +434,15 @@ NB_MODULE(_core, m) {
   const auto error = nb::exception<Error>(m, "Error", PyExc_RuntimeError);
   nb::exception<PeerLost>(m, "PeerLostError", error.ptr());
   nb::exception<Mismatch>(m, "MismatchError", error.ptr());
-  nb::exception<Timeout>(m, "TimeoutError", error.ptr());
+  // also Python's own, as where one rank runs without the core
+  nb::exception<Timeout>(m, "TimeoutError", nb::make_tuple(error, nb::handle(PyExc_TimeoutError)));
 
   using namespace nb::literals;
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.",
                       nb::is_weak_referenceable())
-      .def(nb::init<int, int, int, int, const std::string&, double, double, double>(), "rank"_a, "size"_a,
+      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double>(), "rank"_a, "size"_a,
            "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0,
-           "grace"_a = 3.0)
+           "grace"_a = 3.0, "warn_every"_a = 60.0)
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("local_rank", &Context::local_rank)
@@ -412,5 +466,7 @@ NB_MODULE(_core, m) {
       .def("abort", &Context::abort, "reason"_a)
       .def("failure", &Context::failure)
       .def("check", &Context::check)
+      .def("await_question", &Context::await_question)
+      .def("tell_place", &Context::tell_place, "place"_a)
       .def("close", &Context::close);
 }

@@ -40,7 +40,12 @@ typedef enum tnt_dtype {
   TNT_FLOAT16 = 5,
   TNT_BFLOAT16 = 6,
   TNT_BOOL = 7, /* a byte, 0 or 1 */
-  TNT_UINT8 = 8
+  TNT_UINT8 = 8,
+  TNT_INT8 = 9,
+  TNT_INT16 = 10,
+  TNT_UINT16 = 11,
+  TNT_UINT32 = 12,
+  TNT_UINT64 = 13
 } tnt_dtype;
 
 /* How the elements of several ranks become one: in rank order, so that all ranks and all runs get the same bits.
@@ -69,6 +74,7 @@ typedef struct tnt_options {
   double stuck_timeout; /* seconds without a sign of life, counted while this rank looks, after which a rank counts as
                          * stuck; at least 2, or infinity: never */
   double grace; /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
+  double warn_every; /* seconds between two lines about a long wait; 0: 60 */
 } tnt_options;
 
 typedef struct tnt_tensor {
@@ -96,6 +102,11 @@ TNT_API void tnt_context_destroy(tnt_context* context);
 /* This rank fails for a reason of its own: ends the context's communication on all ranks, unless it has ended already;
  * calls on other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. */
 TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason);
+/* For programs that can say where they are. Blocks until another rank, which waits for this one, asks that: until there
+ * are other questions than *seen (0 at first), which gets their number. One thread of a job's rank, which then calls
+ * tnt_tell_place() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
+TNT_API tnt_code tnt_await_question(tnt_context* context, uint32_t* seen);
+TNT_API tnt_code tnt_tell_place(tnt_context* context, const char* place);
 /* The first cause that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
 

@@ -1,5 +1,6 @@
 """The C++ core. One `Context` is one rank of one job; its calls run in the same order on all ranks."""
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ class PeerLostError(Error):
 class MismatchError(Error):
     """Ranks disagree about what they exchange."""
 
-class TimeoutError(Error):
+class TimeoutError(Error, builtins.TimeoutError):
     """A rank did not take part before the deadline."""
 
 class Context:
@@ -30,6 +31,7 @@ class Context:
         timeout: float = 300.0,
         meet_timeout: float = 60.0,
         grace: float = 3.0,
+        warn_every: float = 60.0,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -71,4 +73,8 @@ class Context:
         """This rank fails: calls on other ranks raise PeerLostError with its number and `reason`. Does not block."""
     def failure(self) -> str | None: ...
     def check(self) -> None: ...
-    def close(self) -> None: ...
+    def await_question(self) -> bool:
+        """Blocks until another rank asks where this one is; False once the context is closed. One thread."""
+    def tell_place(self, place: str) -> None: ...
+    def close(self) -> None:
+        """Leaves the job. Calls of other threads end with PeerLostError first."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import _excepthook, _log, _variables
+from . import _excepthook, _log, _variables, _whereabouts
 from ._environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 
 # Seconds without a sign of life after which a rank counts as stuck; TNT_TIMEOUT overrides it.
 DEFAULT_TIMEOUT = 300.0
+# Seconds between two lines about a long wait.
+WARN_EVERY = 60.0
 
 _lock = threading.RLock()
 _context: Context | None = None
+_answering: threading.Thread | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
 _ready = False
 _closed = False
@@ -31,9 +35,10 @@ def init() -> None:
     """Joins the job. Optional (the first use does it too), idempotent and safe in any thread.
 
     Blocks until all ranks have joined; with one rank it returns at once, and in processes that a rank has started.
-    Raises tarantella.Error if a rank does not come.
+    Raises tarantella.PeerLostError if one ended without joining, tarantella.TimeoutError if one did not come within
+    TNT_TIMEOUT. Under the launcher `tarantella` there is no limit, since it knows which ranks live.
     """
-    global _context, _ready
+    global _context, _answering, _ready
     place = layout()
     if place.size > 1 and _is_forked():  # the lock, too, may be a copy that nobody gives back
         return
@@ -50,6 +55,7 @@ def init() -> None:
         if place.size > 1:
             _context = _join()
             atexit.register(close)
+            _answering = _whereabouts.answer(_context)
         _ready = True
 
 
@@ -76,13 +82,16 @@ def _join() -> Context:
             "install it with: pip install ."
         ) from None
     place = layout()
+    timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
     return Context(
         place.rank,
         place.size,
         place.local_rank,
         place.local_size,
         place.job,
-        number("TNT_TIMEOUT", DEFAULT_TIMEOUT),
+        timeout,
+        meet_timeout=math.inf if place.launched else timeout,
+        warn_every=WARN_EVERY,
     )
 
 
@@ -133,7 +142,10 @@ def release(plan: int) -> None:
 
 
 def close() -> None:
-    """Leaves the job for good. Idempotent; a forked child leaves its parent's context alone."""
+    """Leaves the job for good. Idempotent; a forked child leaves its parent's context alone.
+
+    Calls of other threads end with tarantella.PeerLostError.
+    """
     global _context, _closed
     if _is_forked():
         return
@@ -142,6 +154,8 @@ def close() -> None:
             each.close()
         if _context is not None:
             _context.close()
+        if _answering is not None and _answering is not threading.current_thread():
+            _answering.join(10)
         _context, _closed = None, True
 
 

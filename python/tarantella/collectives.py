@@ -33,7 +33,9 @@ __all__ = [
     "TensorBroadcaster",
 ]
 
-_REDUCED = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8", "bool")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_REDUCED = (*_FLOATS, *_INTEGERS, "bool")
 
 
 class ReductionOp(enum.Enum):

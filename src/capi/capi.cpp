@@ -159,11 +159,14 @@ const char* tnt_version(void) { return TARANTELLA_VERSION; }
 tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
   return guarded([&]() -> Status {
     TNT_RETURN_IF_ERROR(check_options(options));
+    tarantella::collective::GroupOptions group_options;
+    if (options->warn_every > 0) group_options.warn_every = tarantella::from_seconds(options->warn_every);
     auto link = tarantella::transport::make_shm_link(
         options->job, options->rank, options->size,
-        Deadline::after(tarantella::from_seconds(options->meet_timeout)));
+        Deadline::after(tarantella::from_seconds(options->meet_timeout)),
+        {.warn_every = group_options.warn_every,
+         .ended = tarantella::runtime::Ended::inherited(options->size)});
     if (!link.ok()) return link.status();
-    tarantella::collective::GroupOptions group_options;
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);
     auto engine = tarantella::engine::Engine::create(std::move(link).value(), group_options);
@@ -196,6 +199,17 @@ tnt_code tnt_abort(tnt_context* context, const char* reason) {
     auto& group = engine.group();
     (void)group.fail({Code::kPeerLost,
                       tarantella::text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))});
+    return {};
+  });
+}
+
+tnt_code tnt_await_question(tnt_context* context, uint32_t* seen) {
+  return on_context(context, [&](auto& engine) { return engine.group().await_question(*seen); });
+}
+
+tnt_code tnt_tell_place(tnt_context* context, const char* place) {
+  return on_context(context, [&](auto& engine) -> Status {
+    engine.group().tell_place(name_of(place));
     return {};
   });
 }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "collective/place.h"
 #include "collective/watch.h"
 
 namespace tarantella::collective {
@@ -189,6 +190,34 @@ Status Group::failure() const {
   }
   const Seat& first = seat(static_cast<int>(by) - 1);
   return {static_cast<Code>(first.code), first.message.data()};
+}
+
+void Group::close() {
+  closed_.store(true);
+  if (!listens_.load()) return;
+  Word& asked = link_->waits(job_rank(rank())).place.asked;
+  asked.fetch_add(1);
+  link_->wake(asked);
+}
+
+Status Group::await_question(uint32_t& seen) {
+  transport::Place& own = link_->waits(job_rank(rank())).place;
+  listens_.store(true);
+  own.listens.store(1);
+  while (!closed_.load()) {
+    const uint32_t asked = own.asked.load();
+    if (asked != seen) {
+      seen = asked;
+      return {};
+    }
+    if (!closed_.load()) link_->sleep(own.asked, asked, kForever);
+  }
+  own.listens.store(0);
+  return {Code::kPeerLost, "this rank has closed its context"};
+}
+
+void Group::tell_place(const std::string& place) {
+  tell(link_->waits(job_rank(rank())).place, place);
 }
 
 void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }

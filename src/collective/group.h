@@ -101,7 +101,12 @@ class Group : public std::enable_shared_from_this<Group> {
   Status failure() const;
   /// Ends the communication of this rank and of no other: its waits return kPeerLost within their next slice.
   /// Thread-safe, does not block.
-  void close() { closed_.store(true, std::memory_order_release); }
+  void close();
+
+  /// Blocks until another rank asks where this one's program is: until there are other questions than `seen`, which gets
+  /// their number. One thread of a job's rank, which then tells it. Errors: kPeerLost once this is closed.
+  Status await_question(uint32_t& seen);
+  void tell_place(const std::string& place);
 
   /// Says that this process runs; called now and then by the progress thread.
   void beat();
@@ -153,6 +158,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Seat* const seats_;
   std::mutex failing_;  ///< of the threads of this rank that fail()
   std::atomic<bool> closed_{false};
+  std::atomic<bool> listens_{false};  ///< a thread is in await_question()
   uint32_t step_ = 0;
   uint32_t meetings_ = 0;
   uint32_t awaited_meeting_ = 0;

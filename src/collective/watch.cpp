@@ -11,6 +11,7 @@ using transport::Wait;
 
 // Ranks in a circle: others change while it is looked at, and that must end.
 constexpr size_t kLongest = 4096;
+constexpr Duration kAnswer = 2s;  // that a rank has to say where it is
 
 bool same(const Wait& a, const Wait& b) {
   return a.rank == b.rank && a.gradients == b.gradients && a.began == b.began;
@@ -49,7 +50,10 @@ Status Watch::check(int rank) {
   TNT_RETURN_IF_ERROR(group_.failure());
   const Duration now = looked_at_.look();
   const uint32_t heartbeat = group_.heartbeat(rank);
-  if (rank != rank_) suspect_since_ = Duration::max();
+  if (rank != rank_) {
+    suspect_since_ = Duration::max();
+    question_.reset();
+  }
   if (rank != rank_ || heartbeat != heartbeat_) {
     rank_ = rank;
     heartbeat_ = heartbeat;
@@ -65,18 +69,30 @@ Status Watch::check(int rank) {
       break;
   }
   if (now - last_sign_ > group_.limit()) {
+    const std::string where = told(group_.link().waits(number).place);
     return group_.fail(
         {Code::kTimeout, text(place(), "rank ", number, " is stopped or stuck, no sign of life for ",
-                              static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)")});
+                              static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)",
+                              where.empty() ? "" : "; it was last seen in ", where)});
   }
   show(number);
   TNT_RETURN_IF_ERROR(check_circles());
-  if (now >= next_warning_) {
-    next_warning_ += group_.options().warn_every;
-    log_warning(text("rank ", own_, " has waited ", static_cast<int>(in_seconds(Clock::now() - since_)), " s in ",
-                     what_, " for rank ", number, ", which lives and is busy elsewhere"));
-  }
+  warn(number);
   return {};
+}
+
+void Watch::warn(int job_rank) {
+  const Duration now = looked_at_.so_far();
+  const Duration every = group_.options().warn_every;
+  if (now >= next_warning_ && !question_) {
+    next_warning_ = now + every;
+    question_.emplace(group_.link(), job_rank);
+    asked_at_ = now;
+  }
+  if (!question_ || (!question_->answered() && now - asked_at_ < std::min(kAnswer, every))) return;
+  log_warning(text("rank ", own_, " has waited ", static_cast<int>(in_seconds(Clock::now() - since_)),
+                   " s for rank ", job_rank, " in ", what_, "; ", question_->describe()));
+  question_.reset();
 }
 
 Status Watch::suspect(const std::string& reason) {

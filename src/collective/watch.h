@@ -9,6 +9,7 @@
 //
 // All of these times are counted while this rank looks: where the whole job was stopped for an hour, nobody was silent.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "base/status.h"
 #include "collective/group.h"
 #include "collective/looked_at.h"
+#include "collective/place.h"
 #include "transport/link.h"
 
 namespace tarantella::collective {
@@ -41,6 +43,7 @@ class Watch {
 
   Status suspect(const std::string& reason);
   void show(int job_rank);
+  void warn(int job_rank);
   Circle circle() const;
   Circle lasting_circle() const;
   Status check_circles();
@@ -56,6 +59,8 @@ class Watch {
   const Clock::time_point since_ = Clock::now();
   transport::Wait wait_;
   Duration next_warning_;
+  std::optional<Question> question_;  ///< where the awaited rank is, for a warning that is due
+  Duration asked_at_{};
   int rank_ = -1;
   uint32_t heartbeat_ = 0;
   // when, in the time of looked_at_

@@ -184,6 +184,51 @@ TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
   });
 }
 
+TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
+  world_.options().warn_every = 200ms;
+  std::atomic<bool> over{false};
+  testing::internal::CaptureStderr();
+  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto made = Group::create(std::move(link), world_.options());
+    ASSERT_TRUE(made.ok());
+    Group& group = *made.value();
+    if (rank == 1) {  // answers two questions, then not
+      std::thread answers([&] {
+        uint32_t seen = 0;
+        for (int line = 5; group.await_question(seen).ok(); ++line) {
+          if (line < 7) group.tell_place(text("stuck.py:", line, std::string(300, ' ')));
+        }
+      });
+      while (!over) std::this_thread::sleep_for(1ms);
+      EXPECT_TRUE(group.sync("a call").ok());
+      group.close();
+      answers.join();
+      return;
+    }
+    if (rank == 0) {
+      Watch watch(group, WaitFor::kCall, true, "a step");
+      for (const Deadline end = Deadline::after(1200ms); !end.passed(); std::this_thread::sleep_for(20ms))
+        EXPECT_TRUE(watch.check(1).ok());
+      Watch other(group, WaitFor::kCall, true, "a step");
+      for (const Deadline end = Deadline::after(400ms); world_.size() > 2 && !end.passed();
+           std::this_thread::sleep_for(20ms))
+        EXPECT_TRUE(other.check(2).ok());
+      over = true;
+    } else {
+      while (!over) std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(group.sync("a call").ok());
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto has = [&](const std::string& line) {
+    EXPECT_NE(said.find(line), std::string::npos) << line << "\nin\n" << said;
+  };
+  has("rank 0 has waited 0 s for rank 1 in a step; rank 1 is in stuck.py:5");
+  has("rank 1 is in stuck.py:6");
+  has("rank 1 lives, but its Python is in a call that holds the interpreter lock; it was last seen in stuck.py:6");
+  if (world_.size() > 2) has("for rank 2 in a step; rank 2 lives and is busy elsewhere");
+}
+
 TNT_ON_RANKS(Groups, 2, 3);
 
 TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {

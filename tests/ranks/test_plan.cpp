@@ -40,7 +40,7 @@ std::vector<TensorSpec> some_tensors() {
   return {{"a", DType::kFloat32, {100}},   {"b", DType::kFloat32, {7, 3}}, {"c", DType::kFloat64, {33}},
           {"d", DType::kInt64, {}},        {"e", DType::kFloat32, {0}},    {"f", DType::kFloat32, {5000}},
           {"g", DType::kInt32, {2, 3, 4}}, {"h", DType::kFloat32, {1}},    {"i", DType::kFloat16, {301}},
-          {"j", DType::kUInt8, {5, 5}}};
+          {"j", DType::kUInt8, {5, 5}},    {"k", DType::kInt16, {99}}};
 }
 
 /// Element i of tensor t of `rank` in `step`, small enough that sums of all types are exact.
@@ -67,6 +67,8 @@ auto with_type(DType dtype, Body body) {
       return body(int64_t{});
     case DType::kUInt8:
       return body(uint8_t{});
+    case DType::kInt16:
+      return body(int16_t{});
 #if defined(__FLT16_MAX__)
     case DType::kFloat16:
       return body(_Float16{});

@@ -29,7 +29,8 @@ KINDS = """
 
     def structure(of):
         \"\"\"of(r) sums what rank r alone would have.\"\"\"
-        dtypes = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.int64, np.uint8]
+        dtypes = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int16, np.int32, np.int64,
+                  np.uint8, np.uint16, np.uint32, np.uint64]
         return {
             "z": of(2.5), "numbers": [of(3), of(-1.0), of(np.float32(1.5)), of(np.int64(7))],
             "arrays": tuple(of(np.arange(6).reshape(2, 3).astype(d)) for d in dtypes),
@@ -58,6 +59,13 @@ KINDS = """
 
     for op, right in (("min", 1), ("max", size), ("average", (size + 1) / 2)):
         alike(tnt.Allreduce(op=Op(op)).execute(np.full(3, rank + 1.0)), np.full(3, float(right)))
+    for dtype in (np.int8, np.int16, np.uint16, np.uint32, np.uint64):
+        most = np.iinfo(dtype).max
+        full = np.array([most, 3, rank], dtype)
+        alike(tnt.Allreduce().execute(full), (np.arange(size, dtype=dtype)[:, None] * 0 + full).sum(0, dtype=dtype)
+              * np.array([1, 1, 0], dtype) + np.array([0, 0, size * (size - 1) // 2], dtype))
+        alike(tnt.Allreduce(op=Op.MAX).execute(full), np.array([most, 3, size - 1], dtype))
+        alike(tnt.Allreduce(op=Op.AND).execute(full), np.array([most, 3, 0], dtype))
     alike(tnt.Allreduce(op=Op.AND).execute([True, rank == 0]), [True, size == 1])
     alike(tnt.Allreduce(op=Op.OR).execute(np.array([False, rank == 0])), np.array([False, True]))
 

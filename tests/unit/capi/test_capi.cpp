@@ -16,7 +16,7 @@
 namespace {
 
 tnt_options options_of(const std::string& job, int rank, int size) {
-  return {rank, size, job.c_str(), 30, 60, 1};
+  return {rank, size, job.c_str(), 30, 60, 1, 0};
 }
 
 tnt_context* connect(const std::string& job, int rank, int size) {
@@ -272,11 +272,11 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
     EXPECT_STRNE(tnt_last_error(), "");
     EXPECT_EQ(std::string(tnt_last_error()).find('\n'), std::string::npos);
   };
-  refused({0, 0, "job", 1, 60, 1});
-  refused({2, 2, "job", 1, 60, 1});
-  refused({0, 1, nullptr, 1, 60, 1});
-  refused({0, 1, "job", 0, 60, 1});
-  refused({0, 1, "job", 1, 0.5, 1});
+  refused({0, 0, "job", 1, 60, 1, 0});
+  refused({2, 2, "job", 1, 60, 1, 0});
+  refused({0, 1, nullptr, 1, 60, 1, 0});
+  refused({0, 1, "job", 0, 60, 1, 0});
+  refused({0, 1, "job", 1, 0.5, 1, 0});
   EXPECT_EQ(tnt_context_create(nullptr, &context), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_barrier(nullptr, ""), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_plan_release(123456), TNT_INVALID_ARGUMENT);
