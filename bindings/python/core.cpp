@@ -440,8 +440,8 @@ NB_MODULE(_core, m) {
   using namespace nb::literals;
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.",
                       nb::is_weak_referenceable())
-      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double>(), "rank"_a, "size"_a,
-           "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0,
+      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double>(), "rank"_a,
+           "size"_a, "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0,
            "grace"_a = 3.0, "warn_every"_a = 60.0)
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)

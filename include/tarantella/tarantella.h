@@ -67,13 +67,14 @@ typedef struct tnt_context tnt_context;
 typedef uint64_t tnt_plan;
 
 typedef struct tnt_options {
-  int rank;             /* 0 … size-1, different for each */
-  int size;             /* ranks of the job, all on this node */
-  const char* job;      /* 1 to 64 characters, the same for all ranks, different for each job of a user */
-  double meet_timeout;  /* seconds that all ranks have to come; infinity: no limit */
-  double stuck_timeout; /* seconds without a sign of life, counted while this rank looks, after which a rank counts as
+  int rank;            /* 0 … size-1, different for each */
+  int size;            /* ranks of the job, all on this node */
+  const char* job;     /* 1 to 64 characters, the same for all ranks, different for each job of a user */
+  double meet_timeout; /* seconds that all ranks have to come; infinity: no limit */
+  double
+      stuck_timeout; /* seconds without a sign of life, counted while this rank looks, after which a rank counts as
                          * stuck; at least 2, or infinity: never */
-  double grace; /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
+  double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
   double warn_every; /* seconds between two lines about a long wait; 0: 60 */
 } tnt_options;
 

@@ -28,7 +28,8 @@ using std::chrono_literals::operator""ms;
 struct tnt_context {
   explicit tnt_context(std::unique_ptr<tarantella::engine::Engine> made) : engine(std::move(made)) {}
 
-  const std::shared_ptr<tarantella::engine::Engine> engine;  ///< a release() of a plan may outlast the context
+  const std::shared_ptr<tarantella::engine::Engine>
+      engine;  ///< a release() of a plan may outlast the context
   std::vector<tnt_plan> plans;
   std::mutex mutex;
   const int forks = tarantella::forks();
@@ -161,11 +162,11 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     TNT_RETURN_IF_ERROR(check_options(options));
     tarantella::collective::GroupOptions group_options;
     if (options->warn_every > 0) group_options.warn_every = tarantella::from_seconds(options->warn_every);
-    auto link = tarantella::transport::make_shm_link(
-        options->job, options->rank, options->size,
-        Deadline::after(tarantella::from_seconds(options->meet_timeout)),
-        {.warn_every = group_options.warn_every,
-         .ended = tarantella::runtime::Ended::inherited(options->size)});
+    auto link =
+        tarantella::transport::make_shm_link(options->job, options->rank, options->size,
+                                             Deadline::after(tarantella::from_seconds(options->meet_timeout)),
+                                             {.warn_every = group_options.warn_every,
+                                              .ended = tarantella::runtime::Ended::inherited(options->size)});
     if (!link.ok()) return link.status();
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);

@@ -216,9 +216,7 @@ Status Group::await_question(uint32_t& seen) {
   return {Code::kPeerLost, "this rank has closed its context"};
 }
 
-void Group::tell_place(const std::string& place) {
-  tell(link_->waits(job_rank(rank())).place, place);
-}
+void Group::tell_place(const std::string& place) { tell(link_->waits(job_rank(rank())).place, place); }
 
 void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
 

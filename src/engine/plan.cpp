@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kMost = size_t{1} << 60;  // bytes of a plan; far above any machine, far below an overflow
-constexpr size_t kRows = 3;  // of words, a rank: one for each stage, and one for looking()
+constexpr size_t kRows = 3;                // of words, a rank: one for each stage, and one for looking()
 
 /// Words of one row, in whole cache lines: only one rank writes there.
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
@@ -66,8 +66,7 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
     return Status(Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes"));
   TNT_RETURN_IF_ERROR(group.check_room(least * areas, name));
   Layout layout = make_layout(tensors, threshold);
-  const size_t bytes =
-      area_bytes(layout) * areas + rows_bytes(layout, group.size());
+  const size_t bytes = area_bytes(layout) * areas + rows_bytes(layout, group.size());
   auto region = group.map(bytes, name);
   if (!region.ok()) return region.status();
   return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));

@@ -20,9 +20,7 @@ struct Ended::Table {
   uint32_t ranks;
 
   /// 0 while the rank runs, else its exit code and 1.
-  std::atomic<uint32_t>& word(int rank) {
-    return reinterpret_cast<std::atomic<uint32_t>*>(this + 1)[rank];
-  }
+  std::atomic<uint32_t>& word(int rank) { return reinterpret_cast<std::atomic<uint32_t>*>(this + 1)[rank]; }
   static size_t bytes(int ranks) { return sizeof(Table) + static_cast<size_t>(ranks) * sizeof(uint32_t); }
 };
 

@@ -225,7 +225,8 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   };
   has("rank 0 has waited 0 s for rank 1 in a step; rank 1 is in stuck.py:5");
   has("rank 1 is in stuck.py:6");
-  has("rank 1 lives, but its Python is in a call that holds the interpreter lock; it was last seen in stuck.py:6");
+  has("rank 1 lives, but its Python is in a call that holds the interpreter lock; it was last seen in "
+      "stuck.py:6");
   if (world_.size() > 2) has("for rank 2 in a step; rank 2 lives and is busy elsewhere");
 }
 

@@ -180,9 +180,9 @@ class ShmLink final : public Link {
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(job_rank(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
-    return std::unique_ptr<Link>(std::make_unique<ShmLink>(
-        node_, std::move(members), static_cast<int>(found - ranks.begin()), process_, table,
-        region.value().owner));
+    return std::unique_ptr<Link>(std::make_unique<ShmLink>(node_, std::move(members),
+                                                           static_cast<int>(found - ranks.begin()), process_,
+                                                           table, region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
@@ -278,7 +278,8 @@ Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, in
   if (!process.ok()) return process.status();
   std::vector<int> members(ranks);
   std::iota(members.begin(), members.end(), 0);
-  auto link = std::make_unique<ShmLink>(node, std::move(members), rank, process.value(), node->table(), nullptr);
+  auto link =
+      std::make_unique<ShmLink>(node, std::move(members), rank, process.value(), node->table(), nullptr);
   TNT_RETURN_IF_ERROR(link->take_seat());
   return Result<std::unique_ptr<Link>>(std::move(link));
 }

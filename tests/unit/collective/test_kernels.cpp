@@ -97,7 +97,8 @@ class Kernels : public testing::Test {
   }
 };
 
-using Types = testing::Types<float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>;
+using Types =
+    testing::Types<float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>;
 TYPED_TEST_SUITE(Kernels, Types);
 
 TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
