@@ -43,7 +43,11 @@ TEST(Environment, OwnFolderIsFirstInPathOnce) {
 }
 
 TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
-  Environment inside{{"TNT_RANK", "1"}, {"OMP_NUM_THREADS", "4"}, {"TNT_LOG_LEVEL", "DEBUG"}, {"X", "y"}};
+  Environment inside{{"TNT_RANK", "1"},
+                     {"TNT_ENDED_FD", "7"},
+                     {"OMP_NUM_THREADS", "4"},
+                     {"TNT_LOG_LEVEL", "DEBUG"},
+                     {"X", "y"}};
   forget_outer_job(inside);
   EXPECT_EQ(inside, (Environment{{"X", "y"}}));
   Environment outside{{"OMP_NUM_THREADS", "4"}, {"TNT_LOG_LEVEL", "DEBUG"}};
