@@ -354,7 +354,7 @@ class Context {
   }
 
   void abort(const std::string& reason) {
-    if (context_ != nullptr) checked([&] { return tnt_abort(context_, reason.c_str()); });
+    if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str()); });
   }
 
   /// The first cause that ended the job's communication, or None.
