@@ -32,6 +32,8 @@ class Step:
         self.is_sum = declared(model) == "sum"
         self.scaled: set[int] = set()  # optimizers that have scaled the loss
         self.applied = False
+        # What metrics have returned in this step, by the id of the tensor: it, the metric, its place in the result.
+        self.results: dict[int, tuple[Any, Any, int]] = {}
         self._numbers: collections.Counter[int] = collections.Counter()
 
     def share(self, dtype: Any) -> Any:
@@ -94,25 +96,28 @@ def running(step: Step) -> Iterator[Step]:
         _current.reset(token)
 
 
-def hooked(owner: Any, name: str) -> bool:
-    """Whether this attribute of this very object is one of our hooks."""
-    return hasattr(vars(owner).get(name), "_tarantella_original")
+def hooked(owner: Any, name: str, layer: str = "") -> bool:
+    """Whether this attribute of this very object is one of our hooks, with one of this layer."""
+    return layer in getattr(vars(owner).get(name), "_tarantella_layers", ())
 
 
 def original(owner: Any, name: str) -> Callable[..., Any]:
-    """The method of this very object, without our hook."""
+    """The method of this very object, without our hooks."""
     method = getattr(owner, name)
-    unhooked: Callable[..., Any] = getattr(method, "_tarantella_original", method)
+    while hasattr(method, "_tarantella_original"):
+        method = method._tarantella_original
+    unhooked: Callable[..., Any] = method
     return unhooked
 
 
-def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
-    """Puts `make(original)` in the place of a method of this object, once. True if it was put now."""
-    if hooked(owner, name):
+def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = "") -> bool:
+    """Puts `make(original)` in the place of a method of this object, once a layer. True if it was put now."""
+    if hooked(owner, name, layer):
         return False
     original = getattr(owner, name)
     replacement = functools.wraps(original)(make(original))
     replacement._tarantella_original = original  # type: ignore[attr-defined]
+    replacement._tarantella_layers = {layer, *getattr(original, "_tarantella_layers", ())}  # type: ignore[attr-defined]
     setattr(owner, name, replacement)
     return True
 

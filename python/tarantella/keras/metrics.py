@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _log, _runtime
+from .. import _runtime
 from ..data.adapter import MicroBatches
-from . import checks, flat, hooks, statistics
+from . import checks, flat, hooks, own_logs, statistics
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -39,8 +39,9 @@ _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 class Call:
     """A fit or evaluation of a model in which all ranks ask for results together."""
 
-    def __init__(self, trains: bool) -> None:
-        self.trains = trains
+    def __init__(self, trains: bool, on_batch: bool = False) -> None:
+        """`on_batch`: of a single batch, after which ranks compare and average nothing else."""
+        self.trains, self.on_batch = trains, on_batch
         self.in_parts = False  # whether the metrics hold what this rank has seen, not what all have
 
 
@@ -84,6 +85,7 @@ def install(model: Any) -> None:
     hooks.hook(model, "reset_metrics", functools.partial(_reset, model))
     hooks.hook(model, "fit", functools.partial(_call, model, True))
     hooks.hook(model, "evaluate", functools.partial(_call, model, False))
+    own_logs.install(single(model))
     for metric in single(model):
         _rules(metric)
 
@@ -117,43 +119,35 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
         if call is None:
             return original(logs)
         checks.same_data(model)
-        if call.trains:
+        if call.trains and not call.on_batch:
             statistics.average(model)
             checks.same_weights(model)
         _combine(model)
         call.in_parts = False
-        results = _results(original, logs)
-        if call.trains:
-            checks.nan_labels(model, results.get("loss", 0.0))
+        results = _results(model, call, original, logs)
+        if call.trains and not call.on_batch:
+            checks.nan_labels(model, own_logs.flattened(results).get("loss", 0.0))
         return results
 
     return result_or_logs
 
 
-def _results(original: Callable[[Any], Any], logs: Any) -> Any:
-    """The results of the metrics, or the last batch's logs where a user's own step returns none."""
+def _results(model: Any, call: Call, original: Callable[[Any], Any], logs: Any) -> Any:
+    """The results of the metrics, or where a user's own step returns other logs, those of one process."""
     results = original(logs)
-    if results is not logs or not logs:
-        return results
-    _log.warn_once(
-        f"{', '.join(map(str, logs))} (logs of the model's own step, not its metrics): the last batch's values are "
-        "averaged over the ranks, which differs from one process's; return self.get_metrics_result() instead"
-    )
-    values = [np.asarray(value) for value in logs.values()]
-    total = _runtime.context().allreduce(flat.join(values, np.float64), "logs")
-    means = flat.cut(total / _runtime.get_size(), values)
-    return {name: mean if mean.ndim else float(mean) for name, mean in zip(logs, means, strict=True)}
+    is_own = results is logs and isinstance(logs, dict) and logs
+    return own_logs.combined(model, call.trains, logs) if is_own else results
 
 
 def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     """What one process would log now, within an epoch; the metrics go on from this rank's state. Collective."""
-    original = hooks.original(model, "_get_metrics_result_or_logs")
+    call, original = _calls.get(model), hooks.original(model, "_get_metrics_result_or_logs")
+    assert call is not None
     variables = model.metrics_variables
     local = [np.array(variable) for variable in variables]
     _combine(model)
     try:
-        results = _results(original, logs)
-        return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in results.items()}
+        return own_logs.flattened(_results(model, call, original, logs))
     finally:
         for variable, value in zip(variables, local, strict=True):
             variable.assign(value)

@@ -16,7 +16,7 @@ from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_
 from .. import _runtime
 from ..data import arrays
 from ..data.shares import PredictBatch, micro_batch, share
-from . import checks, gather, metrics, session, statistics
+from . import checks, gather, metrics, own_logs, session, statistics
 
 # In earlier Keras 3 the metrics run on from batch to batch, and from what fit and evaluate left.
 _RESETS = "reset_metrics" in inspect.unwrap(keras.Model.train_on_batch).__code__.co_names
@@ -35,7 +35,7 @@ def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, ret
     batch = _micro_batch(model, (x, y, sample_weight))
     model.make_train_function()
     checks.before_step(model)
-    return _run(model, model.train_function, batch, return_dict)
+    return _run(model, model.train_function, batch, return_dict, trains=True)
 
 
 def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
@@ -44,7 +44,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
     batch = _micro_batch(model, (x, y, sample_weight))
     statistics.average_if_apart(model)
     model.make_test_function()
-    return _run(model, model.test_function, batch, return_dict)
+    return _run(model, model.test_function, batch, return_dict, trains=False)
 
 
 def predict(model: Any, x: Any) -> Any:
@@ -56,14 +56,13 @@ def predict(model: Any, x: Any) -> Any:
     return gather.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
 
-def _run(model: Any, function: Any, batch: Any, return_dict: bool) -> Any:
-    with metrics.during(model, metrics.Call(trains=False)):
+def _run(model: Any, function: Any, batch: Any, return_dict: bool, trains: bool) -> Any:
+    with metrics.during(model, metrics.Call(trains, on_batch=True)):
         if _RESETS:
             model.reset_metrics()
         else:
             metrics.go_on(model)
-        logs = model._get_metrics_result_or_logs(function(iter([batch])))
-    logs = {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in logs.items()}
+        logs = own_logs.flattened(model._get_metrics_result_or_logs(function(iter([batch]))))
     return logs if return_dict else model._flatten_metrics_in_order(logs)
 
 

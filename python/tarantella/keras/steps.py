@@ -14,7 +14,7 @@ from .._backend import tensorflow as backend
 from .._backend.tensorflow_dispatch import dispatch
 from ..data import local
 from ..data.shares import MicroBatch, PaddedMicroBatch, PredictBatch
-from . import added_losses, checks, limits, losses, metrics, normalization, scalars
+from . import added_losses, checks, limits, losses, metrics, normalization, own_logs, scalars
 from . import optimizer as optimizers
 from .hooks import Step, hook, running
 
@@ -115,6 +115,7 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     with running(Step(model, batch)) as step:
         checks.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
+        own_logs.note(step, trains, logs)
         if trains and model.trainable_variables and not step.applied:
             raise NotImplementedError(
                 "the model's own train_step never calls apply or apply_gradients of one of the model's "
