@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from keras import tree
 from tensorflow.python.eager import context as eager_context
@@ -289,6 +290,38 @@ def trace(step: Callable[[Any], Any], spec: Any) -> None:
     """
     spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
     tf.function(step, autograph=False).get_concrete_function(spec)
+
+
+def has_value(variable: Any) -> bool:
+    """False for a variable that was made in a trace that failed."""
+    value = getattr(variable, "value", variable)
+    return not isinstance(value, tf.Variable) or bool(value.is_initialized())
+
+
+# By optimizer: whether its first gradients have been looked at.
+_looked: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary()
+
+
+def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]) -> None:
+    """Calls `look` with the arrays of the largest of `values`, and of its sum, the first time that this runs.
+
+    In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits.
+    """
+    dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor) and v.dtype in (tf.float32, tf.float64)]
+    if not dense or compiled():
+        return
+    largest = max(dense, key=lambda i: values[i].shape.num_elements() or 0)
+    looked = _looked.setdefault(owner, counter())
+
+    def call(own: Any, total: Any) -> np.int64:
+        look(own, total)
+        return np.int64(0)
+
+    def run() -> tf.Tensor:
+        looked.assign(1)
+        return tf.numpy_function(call, [values[largest], sums[largest]], tf.int64)
+
+    tf.cond(looked == 0, run, lambda: tf.constant(0, tf.int64))
 
 
 def counter() -> tf.Variable:

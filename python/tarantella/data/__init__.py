@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .dataset import Dataset, explain
+    from .dataset import Dataset, distribute, explain
 
-__all__ = ["Dataset", "explain"]
+__all__ = ["Dataset", "distribute", "explain"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from .. import _log, _runtime
@@ -111,6 +112,40 @@ class Dataset:
         except tf.errors.NotFoundError:
             raise ValueError("shard='file' needs a dataset that reads files, at least one for each rank") from None
         return tf.data.experimental.from_variant(variant, spec).rebatch(self.micro_batch_size)
+
+
+def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = None) -> tf.data.Dataset:
+    """For a loop of your own: this rank's rows of every batch, and the share that they are of its rows.
+
+    `dataset` is a tf.data.Dataset, or `Dataset`, in batches of the whole job, the same on all ranks; `num_ranks` and
+    `rank` are the job's by default. The result has as many elements on every rank, pairs of a batch of the same
+    structure with consecutive rows and of a scalar of the type keras.config.floatx(). The shares of all ranks add up
+    to 1. A rank without rows gets one copied row, and the share 0.
+
+    A mean over rows times the share gives the gradients of one process where they are summed:
+    `tarantella.distributed_optimizer(optimizer, op="sum")`.
+
+    Raises TypeError for what is no dataset, ValueError for one that is not batched or that is sharded by files.
+    """
+    given = dataset if isinstance(dataset, Dataset) else Dataset(dataset, num_ranks, rank)
+    if not isinstance(given.dataset, tf.data.Dataset):
+        raise TypeError(
+            f"distribute needs a tf.data.Dataset (got {type(given.dataset).__name__}); of arrays make one by "
+            "tf.data.Dataset.from_tensor_slices(arrays).batch(…)"
+        )
+    given._batch_size()
+    if given.shard == "file":
+        raise ValueError("shard='file' has no global batches to take a share of; use distribute_dataset_across_ranks()")
+    if given.num_ranks == 1:
+        one = tf.ones((), keras.config.floatx())
+        return tf.data.Dataset.zip((given.dataset, tf.data.Dataset.from_tensors(one).repeat()))
+    micro = tf_dataset.distribute(TFDatasetAdapter(given.dataset), given.rank, given.num_ranks).get_tf_dataset()
+    return micro.map(_with_share)
+
+
+@tf.autograph.experimental.do_not_convert
+def _with_share(batch: Any) -> Any:
+    return batch.data, tf.cast(batch.numbers[0] / batch.numbers[1], keras.config.floatx())
 
 
 @tf.autograph.experimental.do_not_convert

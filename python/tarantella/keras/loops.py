@@ -20,10 +20,11 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     same object, which saves as ever. Unscaling, accumulation, clipping and moving averages see the reduced
     gradients.
 
+    Each rank takes its own rows: `tarantella.data.distribute(dataset)` gives them, and their share of the rows of the
+    batch. With `op="sum"` multiply the loss by that share: right for means over rows, and for regularizers.
     With `op="average"` every rank counts alike: right where each rank's loss is the mean over its rows, and all
-    ranks have equally many. Elsewhere divide the loss by the rows of the global batch (`sum(losses) / global_rows`)
-    and use `op="sum"`. Regularizers and other terms that are no sum over rows have to be divided by
-    `tarantella.get_size()` under "sum", and by nothing under "average".
+    ranks have equally many. Terms that are sums over rows stay as they are under "sum". A WARNING says so where the
+    first gradients of all ranks are equal: then all of them train on the same rows.
 
     All ranks must apply gradients of the same variables equally often; each application waits for all ranks. With
     one rank nothing changes.

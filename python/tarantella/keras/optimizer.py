@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
+import numpy as np
 
+from .. import _log, _runtime
 from .._backend import tensorflow as backend
 from . import hooks
 
@@ -103,9 +105,28 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         else:
             grads = _weighed(step, optimizer, grads)
         borrow = _keeps_no_gradient(optimizer, variables)
-        return original(backend.allreduce(optimizer, grads, variables, borrow), trainable_variables)
+        reduced = backend.allreduce(optimizer, grads, variables, borrow)
+        if step is None:
+            _look_at_the_first(optimizer, grads, reduced)
+        return original(reduced, trainable_variables)
 
     return apply
+
+
+def _look_at_the_first(optimizer: Any, grads: list[Any], reduced: list[Any]) -> None:
+    """Says so once where every rank has the same gradient of the largest variable, so trains on the same rows."""
+    size = _runtime.get_size()
+
+    def look(own: Any, total: Any) -> None:
+        scale = np.abs(total).max(initial=0)
+        if 0 < scale < np.inf and np.abs(size * own - total).max() <= 8 * np.finfo(own.dtype).eps * scale:
+            _log.warn_once(
+                "the first gradients of all ranks are equal: every rank trains on the same rows, which is no faster "
+                f"than one process, and under op='sum' {size} times its gradient; take this rank's rows: "
+                "`for batch, share in tarantella.data.distribute(dataset)`"
+            )
+
+    backend.look_once(optimizer, grads, reduced, look)
 
 
 def _weighed(step: hooks.Step, optimizer: Any, grads: list[Any]) -> list[Any]:

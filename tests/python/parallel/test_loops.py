@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,69 @@ def test_a_loop_trains_as_one_process(op: str, mode: str, scripts: Any, tmp_path
     assert loaded.code == 0, loaded.err
 
 
+README = Path(__file__).parents[3] / "README.md"
+
+GUIDE = """
+import sys, numpy as np, keras, tensorflow as tf
+keras.utils.set_random_seed(5)
+keras.config.set_floatx("float64")
+x = np.random.default_rng(1).normal(size=(19, 4)); y = x[:, :1] ** 2
+layers = [keras.layers.Dense(6, activation="tanh", kernel_regularizer="l2"), keras.layers.Dense(1)]
+model = keras.Sequential([keras.Input((4,)), *layers])
+loss_fn = keras.losses.MeanSquaredError()
+dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(19, seed=3).batch(6)  # the last batch has one row
+"""
+
+PLAIN = """
+optimizer = keras.optimizers.Adam(1e-3)
+for epoch in range(3):
+    total = 0.0
+    for x, y in dataset:
+        with tf.GradientTape() as tape:
+            loss = loss_fn(y, model(x, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        total += loss
+"""
+
+SAVE = """
+np.savez(sys.argv[1], float(total), *model.get_weights())
+"""
+
+
+def test_the_loop_of_the_readme_trains_as_one_process(scripts: Any, tmp_path: Any) -> None:
+    """Where ranks have different shares, and where one has none."""
+    section = README.read_text().split("\n## Loops of your own\n")[1]
+    loop = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert loop
+    names = [str(tmp_path / name) for name in ("plain.npz", "ranks.npz")]
+    assert scripts.plain(GUIDE + PLAIN + SAVE, names[0]).code == 0
+    head = GUIDE + "import tarantella as tnt\n"
+    ended = scripts.ranks(2, head + loop[1] + "if tnt.is_master_rank():" + SAVE.replace("\n", " "), names[1])
+    assert ended.code == 0, ended.err
+    assert "the first gradients" not in ended.err
+    plain, ranks = (np.load(name) for name in names)
+    for name in plain.files:
+        np.testing.assert_allclose(ranks[name], plain[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_loop_over_all_rows_on_every_rank_is_found(scripts: Any) -> None:
+    loop = PLAIN.replace("optimizer.apply(", "apply(").replace("for epoch", MAKE_APPLY + "for epoch")
+    ended = scripts.ranks(2, GUIDE + "import tarantella as tnt\n" + loop)
+    assert ended.code == 0, ended.err
+    (said,) = [line for line in ended.lines if "tarantella: WARNING" in line]
+    assert "the first gradients of all ranks are equal" in said
+    assert "tarantella.data.distribute(dataset)" in said
+
+
+MAKE_APPLY = """
+optimizer = tnt.distributed_optimizer(optimizer)
+tnt.broadcast_variables(model)
+@tf.function
+def apply(gradients, variables):
+    optimizer.apply(gradients, variables)
+"""
+
+
 def test_mistakes_in_loops(scripts: Any, tmp_path: Any) -> None:
     source = (
         HEAD
@@ -72,6 +137,8 @@ def test_mistakes_in_loops(scripts: Any, tmp_path: Any) -> None:
 for call, error, said in [
     (lambda: tnt.distributed_optimizer("adam"), TypeError, "needs a keras.optimizers.Optimizer (got str)"),
     (lambda: tnt.distributed_optimizer(keras.optimizers.SGD(), "max"), ValueError, "op must be 'average' or 'sum'"),
+    (lambda: tnt.data.distribute((x, y)), TypeError, "needs a tf.data.Dataset (got tuple); of arrays make one by"),
+    (lambda: tnt.data.distribute(tf.data.Dataset.range(8)), ValueError, "is not batched"),
     (lambda: tnt.broadcast_variables([keras.Variable(np.ones(2 + rank))]), tnt.MismatchError, "build the same model"),
 ]:
     try:

@@ -100,6 +100,19 @@ def test_the_ranks_rows_are_the_datasets(
         assert all(int(tf_dataset.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_shares_for_a_loop(size: int) -> None:
+    dataset = tf.data.Dataset.range(7).map(lambda i: {"a": i, "b": i + 1}).batch(3)  # the last batch has one row
+    ranks = [list(tnt.data.distribute(dataset, size, rank)) for rank in range(size)]
+    for batch, *parts in zip(dataset, *ranks, strict=True):
+        shares_of_ranks = [float(share) for _, share in parts]
+        assert sum(shares_of_ranks) == pytest.approx(1)
+        rows = [part["a"].numpy() for part, share in parts if share > 0]
+        assert shares_of_ranks[: len(rows)] == pytest.approx([len(each) / len(batch["a"]) for each in rows])
+        np.testing.assert_array_equal(np.concatenate(rows), batch["a"])
+        assert all(len(part["b"]) >= 1 for part, _ in parts)
+
+
 @slowly
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(2, 4), st.sampled_from(["generator", "PyDataset"]))
 def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, kind: str) -> None:
