@@ -4,7 +4,8 @@ Keras's callbacks that write or send run on the master; all others, the user's o
 they save with `self.model` (save, save_weights, export) the master alone writes, while the others go on. Logs are
 global at the end of an epoch and of an evaluation; after a single batch they are the rank's own. `Callback` chooses
 otherwise. A callback may be given to some ranks only (one that writes: to the master); where one of them asks to stop,
-all ranks stop, and what it makes of the weights when training ends holds where it is the master's.
+all ranks stop, and what it makes of the weights when training ends holds where it is the master's. Those of Keras that
+change the learning rate or the weights before that must be given to all.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from . import files, lockstep, sync
 __all__ = ["Callback"]
 
 _WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
+# They change the learning rate or the weights on their own rank, while training goes on.
+_STEERING = ("LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
 _TRAIN_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
 _PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
@@ -132,7 +135,8 @@ def _runs_here(callback: Any) -> bool:
 def arrange(model: Any, callbacks: Any) -> list[Any]:
     """This rank's callbacks, amid those that the ranks need to stay together. Collective: ranks may differ.
 
-    Raises ValueError on all ranks if two of them would write the same file.
+    Raises ValueError on all ranks if two of them would write the same file, or if one that changes the learning rate or
+    the weights is missing on some ranks.
     """
     mine = for_this_rank(callbacks)
     inner = [_inner(each) for each in mine]
@@ -145,7 +149,9 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
         "paths": [path for each in inner if _is_one_of(each, *_WRITING) for path in _paths(each)],
         "kinds": [type(each).__qualname__ for each in inner if not _is_one_of(each, *_WRITING)],
     }
+    needs["steering"] = [type(each).__qualname__ for each in inner if _is_one_of(each, *_STEERING)]
     everyone = _gathered(needs)
+    _check_steering([each.pop("steering") for each in everyone])
     kinds = [each.pop("kinds") for each in everyone]
     paths = [path for each in everyone for path in set(each.pop("paths"))]
     twice = next((path for path in paths if paths.count(path) > 1), None)
@@ -160,6 +166,19 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
     differ = any(each != kinds[0] for each in kinds)
     return [*first, *mine, lockstep.Agreement("restores" in wanted, differ, wanted & lockstep.WISHES.keys())]
+
+
+def _check_steering(names: list[list[str]]) -> None:
+    """Of each rank's."""
+    for name in dict.fromkeys(name for each in names for name in each):
+        counts = [each.count(name) for each in names]
+        if min(counts) < max(counts):
+            fewer = [str(rank) for rank, count in enumerate(counts) if count < max(counts)]
+            more = [str(rank) for rank, count in enumerate(counts) if count == max(counts)]
+            raise ValueError(
+                f"the callback {name} is given to rank {', '.join(more)} and not to rank {', '.join(fewer)}: "
+                "it changes the learning rate or the weights of its own rank alone; give it to all ranks"
+            )
 
 
 def arrange_to_predict(callbacks: Any) -> list[Any]:

@@ -75,7 +75,10 @@ class OwnOutputs(keras.callbacks.Callback):
 
 
 class Agreement(keras.callbacks.Callback):
-    """Runs last: what a callback restored, or its wish to stop, is that of all ranks."""
+    """Runs after all others that may restore or stop: what one restored, or its wish to stop, is that of all ranks.
+
+    Behind it come only Keras's own History and progress bar, which do neither.
+    """
 
     def __init__(self, restores: bool = False, differ: bool = False, wishes: Collection[str] = ()) -> None:
         """`differ`: whether ranks have other callbacks than the master; `wishes`: those of WISHES that may come after

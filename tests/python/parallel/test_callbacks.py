@@ -75,6 +75,30 @@ saved = sorted(name for name in os.listdir(folder) if "-" in name)
 everyone = ["after-0.keras", "after-1.keras", "all-0.keras", "all-0.weights.h5", "all-1.keras", "all-1.weights.h5"]
 assert saved == [*everyone, "one-0", "one-0.h5", "one-0.keras", "one-0.weights.h5"], saved
 
+# what brings ranks together runs behind all callbacks that may stop or restore
+orders = []
+begin = C.CallbackList.on_train_begin
+C.CallbackList.on_train_begin = lambda self, logs=None: (
+    orders.append([type(each).__name__ for each in self.callbacks]), begin(self, logs))
+fit(compiled(), Own(), C.EarlyStopping("loss"), verbose=1)
+C.CallbackList.on_train_begin = begin
+(order,) = orders
+assert set(order[order.index("Agreement") + 1 :]) <= {"History", "ProgbarLogger"}, order
+assert {"Own", "EarlyStopping", "BeforeSteps"} <= set(order), order
+
+# callbacks of Keras that change the learning rate or the weights on their rank must be given to all
+for given, name in (
+    (C.LearningRateScheduler(lambda epoch: 0.1), "LearningRateScheduler"),
+    (C.ReduceLROnPlateau("loss"), "ReduceLROnPlateau"),
+    (tnt.keras.callbacks.Callback(C.SwapEMAWeights(), run_on_all_ranks=False), "SwapEMAWeights"),
+):
+    try:
+        fit(compiled(), *([given] if rank == 0 else []))
+    except ValueError as error:
+        assert f"the callback {name} is given to rank 0 and not to rank 1: it changes" in str(error), error
+    else:
+        raise AssertionError(name)
+
 outputs = []
 compiled().predict(x, batch_size=5, verbose=0, callbacks=[
     C.LambdaCallback(on_predict_batch_end=lambda batch, logs: outputs.append(logs["outputs"].shape))])
