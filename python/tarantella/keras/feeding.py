@@ -9,7 +9,9 @@ import operator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+from keras import tree
 
 from .. import _log, _runtime
 from ..data import Dataset, arrays, local, tf_dataset
@@ -33,6 +35,18 @@ class Feed:
             return [f"{self.what} of this rank's own"]
         lines = arrays.describe(self.adapter) if self._has_arrays else tf_dataset.describe(self.adapter)
         return [f"{self.what}: {line}" for line in lines]
+
+    def rows_of_a_batch(self) -> int | None:
+        """The rows of a full batch, or of the first one of a PyDataset; None where only reading would tell."""
+        if not self.distributed:
+            return None
+        if self._has_arrays:
+            return int(min(self.adapter.batch_size, self.adapter._num_samples))
+        if isinstance(self.adapter, TFDatasetAdapter):
+            return tf_dataset.batch_size(self.adapter.get_tf_dataset())
+        source = getattr(self.adapter, "py_dataset", None)
+        leaves = [] if source is None else tree.flatten(source[0])
+        return next((int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)), None)
 
     def batches(self, positions: bool = False) -> MicroBatches:
         """This rank's. Collective where the ranks' own data are fed."""

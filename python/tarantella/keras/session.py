@@ -18,7 +18,7 @@ from .._errors import Error
 from ..data import arrays
 from ..data.shares import MicroBatch, PredictBatch, has_rows
 from . import callbacks as callback_rules
-from . import checks, coupling, feeding, files, gather, hooks, limits, statistics, steps, sync
+from . import checks, coupling, feeding, files, gather, hooks, limits, row_numbers, statistics, steps, sync
 
 
 @contextlib.contextmanager
@@ -116,7 +116,8 @@ def _trace(model: Any, data: Any, kind: str) -> None:
     try:
         backend.trace(step, data)
     except Exception as error:
-        if _has_weights(model):
+        # What the failed trace has made has no values, and nothing gives it any: then this is the error to show.
+        if _has_weights(model) and all(map(backend.has_value, sync.variables(model))):
             return  # the step itself raises it again, or is run eagerly and need not be traced
         if any(leaf.shape.rank is None for leaf in tree.flatten(data) if has_rows(leaf)):
             raise ValueError(
@@ -187,10 +188,11 @@ def fit(
     shown = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
     batches = _start(model, "fit", feeds, {name: options[name] for name in shown})
     options["verbose"] = _verbose(options["verbose"])
-    options["callbacks"] = [*callback_rules.arrange(model, options["callbacks"]), checks.BeforeSteps()]
+    options["callbacks"] = [checks.BeforeSteps(), *callback_rules.arrange(model, options["callbacks"])]
     limits.say(model)
     coupling.say(model, hooks.inputs(batches[0].element_spec.data))
-    with _without_xla_if_need_be(model, feeds), files.by_master(model):
+    explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
+    with _without_xla_if_need_be(model, feeds), files.by_master(model), explained:
         _train_without_xla_if_need_be(model)
         history = model.fit(batches[0], validation_data=batches[1] if batches[1:] else None, shuffle=False, **options)
     # What the master's callbacks wrote is there when any rank goes on.
@@ -206,7 +208,8 @@ def evaluate(
     feed = feeding.feed("evaluation data", model, x, y, steps=steps, **data)
     (batches,) = _start(model, "evaluate", [feed], {"steps": steps})
     callbacks = callback_rules.arrange(model, callbacks)
-    with _without_xla_if_need_be(model, [feed]), files.by_master(model):
+    explained = row_numbers.explained(model, "test", feed, batches.element_spec)
+    with _without_xla_if_need_be(model, [feed]), files.by_master(model), explained:
         return model.evaluate(
             batches, verbose=_verbose(verbose), steps=steps, callbacks=callbacks, return_dict=return_dict
         )

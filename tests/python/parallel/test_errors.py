@@ -121,6 +121,64 @@ print("all seen")
     assert "all seen" in ended.out
 
 
+STEPS = """
+class Own(keras.Model):
+    def __init__(self, part):
+        super().__init__()
+        self.net, self.part = keras.layers.Dense(8), part
+    def call(self, x):
+        return self.net(x)
+    def train_step(self, batch):
+        x = batch[0] if isinstance(batch, tuple) else batch
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.part(self, x))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        self.oops(loss)
+        return {"loss": loss}
+    def oops(self, loss):
+        pass
+def built(part, kind=Own):
+    model = kind(part)
+    model(np.zeros((1, 8), "float32"))
+    return compiled(tnt.Model(model))
+z = np.ones((16, 8), "float32")
+class Stacked(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+    def __getitem__(self, i):
+        return np.ones((2, 5, 8), "float32")
+class Fails(Own):
+    def oops(self, loss):
+        tf.reshape(loss, (2, 3))  # after the optimizer has made its variables
+constant = lambda model, x: model(x) * np.ones((16, 8), "float32")
+stacked = lambda model, x: model(x[0]) * model(x[1])
+rows = "of the {} rows of a batch, and not for all of them: each rank takes its rows, along axis 0"
+TRIALS = [
+    (lambda: built(constant).fit(tf.data.Dataset.from_tensors(z).repeat(2)), ValueError, "rank's 8 " + rows.format(16)),
+    (lambda: built(constant).fit(z, batch_size=16), ValueError, "rank's 8 " + rows.format(16)),
+    (lambda: built(stacked).fit(Stacked()), ValueError, "rank's 1 " + rows.format(2)),
+    (lambda: built(lambda model, x: model(x), Fails).fit(((z,) for _ in range(3))), ValueError, "(2, 3)"),
+    (lambda: built(lambda model, x: model(x), Fails).fit(z, batch_size=5), ValueError, "(2, 3)"),
+]
+for call, kind, wanted in TRIALS:
+    try:
+        call()
+    except kind as error:
+        assert wanted in str(error) or "[2,3]" in str(error) and wanted == "(2, 3)", error
+    else:
+        raise AssertionError(wanted)
+print("all seen", rank)
+"""
+
+
+def test_own_steps_that_fail(scripts: Any) -> None:
+    """The user's own error is shown on all ranks; where the number of rows is the cause, a sentence that says so."""
+    ended = scripts.ranks(2, HEAD + STEPS, options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all seen") == 2
+
+
 def test_a_mistake_ends_with_one_line(scripts: Any) -> None:
     ended = scripts.ranks(2, HEAD + "compiled(tnt.Model(net())).fit(x, y, batch_size=0)\n")
     assert ended.code == 1
