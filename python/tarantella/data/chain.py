@@ -68,12 +68,12 @@ def _draws(node: Any) -> bool:
 
 
 def has_batches(dataset: tf.data.Dataset) -> bool:
-    """Whether its elements come from an operation that makes batches."""
+    """Whether its elements come from an operation that makes batches, each part of them where several are zipped."""
     while len(inputs(dataset)) == 1 and kind(dataset) not in ("Unbatch", "FlatMap", "Interleave", "ParallelInterleave"):
         if kind(dataset) in BATCHES:
             return True
         (dataset,) = inputs(dataset)
-    return False
+    return kind(dataset) == "Zip" and all(map(has_batches, inputs(dataset)))
 
 
 def number(dataset: tf.data.Dataset, name: str) -> int | None:

@@ -92,16 +92,24 @@ class Slicer:
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
 
     def cut(self, index: tf.Tensor, batch: Any) -> Any:
-        """The dataset element of a whole global batch. Fails where its parts differ in length."""
+        """The dataset element of a whole global batch, whose parts have equally many rows.
+
+        They may have different numbers of rows where a rank's share of each is the same, and nothing is predicted: so
+        it is where each number is a multiple of the ranks. Fails elsewhere.
+        """
         leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
-        total = rows_of(leaves[0])
+        totals = tf.stack([rows_of(leaf) for leaf in leaves])
+        fits = tf.reduce_all(totals == totals[0])
         alike = "every part of a global batch must have the same number of rows, at least one"
-        checks = [tf.debugging.assert_equal(rows_of(leaf), total, alike) for leaf in leaves[1:]]
-        with tf.control_dependencies([tf.debugging.assert_positive(total, alike), *checks]):
-            total = tf.identity(total)
-        start, taken, _ = self.bounds(total)
-        data = tree.map_structure(lambda leaf: _rows(leaf, start, taken) if has_rows(leaf) else leaf, batch)
-        return self.pack(data, index, total, fingerprint(leaves, total))
+        if not self.positions:
+            fits |= tf.reduce_all(totals % self.size == 0)
+            alike += f", or each a multiple of the {self.size} ranks"
+        with tf.control_dependencies([tf.debugging.assert_positive(totals, alike), tf.debugging.Assert(fits, [alike])]):
+            totals = tf.identity(totals)
+        bounds = [self.bounds(totals[i])[:2] for i in range(len(leaves))]
+        parts = iter(_rows(leaf, *each) for leaf, each in zip(leaves, bounds, strict=True))
+        data = tree.map_structure(lambda leaf: next(parts) if has_rows(leaf) else leaf, batch)
+        return self.pack(data, index, totals[0], fingerprint(leaves, totals[0]))
 
 
 def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:

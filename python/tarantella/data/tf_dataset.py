@@ -49,7 +49,7 @@ def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple
     if not shapes or (scalars and not chain.has_batches(dataset)):
         return f"{what} is not batched: its elements hold single numbers"
     lengths = {shape[0] for shape in shapes if shape.rank and shape[0] is not None}
-    if len(lengths) > 1:
+    if len(lengths) > 1 and not chain.has_batches(dataset):
         return f"{what} is not batched, or its parts differ in length ({sorted(lengths)})"
     found = list(_inputs(dataset, input_shapes))
     if found and all(_is_sample(shape, wanted) for shape, wanted in found):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
-from common import FEATURES, Wrap, case, data, trained
+from common import CLASSES, FEATURES, Wrap, case, data, trained
 from keras import ops
 
 M = keras.metrics
@@ -113,3 +112,119 @@ def encoder_with_uneven_batches(wrap: Wrap) -> Any:
         history = model.fit(x, batch_size=batch_size, epochs=2, verbose=0, callbacks=[see], validation_data=x[:11])
         found.append(trained(model, history))
     return [found, seen]
+
+
+class Pairs(keras.Model):
+    """Contrastive pairs: a loss for each pair, of two inputs and whether they belong together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = keras.Sequential([keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(3)])
+        self.distance = M.Mean(name="distance")
+
+    def call(self, pair: Any) -> Any:
+        return ops.norm(self.net(pair[0]) - self.net(pair[1]) + 1e-3, axis=1)
+
+    def train_step(self, batch: Any) -> Any:
+        pair, same = batch
+        with tf.GradientTape() as tape:
+            distance = self(pair, training=True)
+            losses = same * distance**2 + (1 - same) * ops.square(ops.maximum(1 - distance, 0))
+            loss = ops.mean(losses)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        self.distance.update_state(distance)
+        return {"contrastive": loss, "distance": self.distance.result()}
+
+
+@case
+def contrastive_pairs(wrap: Wrap) -> Any:
+    x, y = data()
+    model = wrap(Pairs())
+    model.compile(keras.optimizers.Adam(0.01))
+    same = ops.convert_to_numpy(y == y[::-1]).astype("float64")
+    history = model.fit((x, x[::-1]), same, batch_size=8, epochs=2, verbose=0)
+    return trained(model, history)
+
+
+class Gan(keras.Model):
+    """Keras's WGAN-GP example: two nets, the critic with a penalty on the gradients by its input, a row at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6, "tanh"), keras.layers.Dense(1)])
+        self.generator = keras.Sequential([keras.Input((2,)), keras.layers.Dense(6, "tanh"), keras.layers.Dense(3)])
+
+    def compile(self, critic: Any, generator: Any) -> None:
+        super().compile()
+        self.critic_optimizer, self.generator_optimizer = critic, generator
+
+    def penalty(self, real: Any, fake: Any) -> Any:
+        between = real + 0.3 * (fake - real)
+        with tf.GradientTape() as tape:
+            tape.watch(between)
+            judged = self.critic(between, training=True)
+        slopes = tape.gradient(judged, between)
+        return ops.mean(ops.square(ops.sqrt(ops.sum(ops.square(slopes), axis=1)) - 1))
+
+    def train_step(self, batch: Any) -> Any:
+        real, noise = batch
+        for _ in range(2):
+            with tf.GradientTape() as tape:
+                fake = self.generator(noise, training=True)
+                loss = ops.mean(self.critic(fake, training=True)) - ops.mean(self.critic(real, training=True))
+                loss += 10 * self.penalty(real, fake)
+            variables = self.critic.trainable_variables
+            self.critic_optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        with tf.GradientTape() as tape:
+            lost = -ops.mean(self.critic(self.generator(noise, training=True), training=True))
+        variables = self.generator.trainable_variables
+        self.generator_optimizer.apply_gradients(zip(tape.gradient(lost, variables), variables, strict=True))
+        return {"d_loss": loss, "g_loss": lost}
+
+
+@case
+def gan_with_a_gradient_penalty(wrap: Wrap) -> Any:
+    x, _ = data()
+    inner = Gan()
+    model = wrap(inner)
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01))
+    history = model.fit(x[:, :3], x[:, 3:], batch_size=8, epochs=2, verbose=0)
+    return [inner.critic.get_weights(), inner.generator.get_weights(), dict(history.history)]
+
+
+class Semi(keras.Model):
+    """Keras's semi-supervised SimCLR zips batches of two sizes: the loss is a mean over either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
+        self.tracker, self.accuracy = M.Mean(name="loss"), M.SparseCategoricalAccuracy(name="accuracy")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.tracker, self.accuracy]
+
+    def train_step(self, batch: Any) -> Any:
+        unlabelled, (x, y) = batch
+        with tf.GradientTape() as tape:
+            logits = self.net(x)
+            loss = ops.mean(keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True))
+            loss += ops.mean(ops.square(self.net(unlabelled)))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        self.tracker.update_state(loss)
+        self.accuracy.update_state(y, logits)
+        return self.get_metrics_result()
+
+
+@case
+def batches_of_two_sizes(wrap: Wrap) -> Any:
+    x, y = data(36)
+    found = []
+    for drop in (True, False):
+        unlabelled = tf.data.Dataset.from_tensor_slices(x).batch(12, drop_remainder=drop)
+        labelled = tf.data.Dataset.from_tensor_slices((x[:18], y[:18])).batch(6, drop_remainder=drop)
+        model = wrap(Semi())
+        model.compile(keras.optimizers.Adam(0.01))
+        found.append(trained(model, model.fit(tf.data.Dataset.zip((unlabelled, labelled)), epochs=2, verbose=0)))
+    return found
