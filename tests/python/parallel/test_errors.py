@@ -151,7 +151,7 @@ class Stacked(keras.utils.PyDataset):
 class Fails(Own):
     def oops(self, loss):
         tf.reshape(loss, (2, 3))  # after the optimizer has made its variables
-constant = lambda model, x: model(x) * np.ones((16, 8), "float32")
+constant = lambda model, x: model(x) * tf.ones((16, 8))
 stacked = lambda model, x: model(x[0]) * model(x[1])
 rows = "of the {} rows of a batch, and not for all of them: each rank takes its rows, along axis 0"
 TRIALS = [
