@@ -132,7 +132,7 @@ def test_what_cannot_travel_is_a_type_error(scripts: Any, ranks: int) -> None:
         calls = [
             lambda: tnt.TensorAllreducer("text"), lambda: tnt.TensorBroadcaster([1, None]),
             lambda: tnt.TensorAllgatherer({"a": {1, 2}}), lambda: tnt.TensorAllreducer(np.array(["a"])),
-            lambda: tnt.Allreduce().execute(np.zeros(2, np.int16)), lambda: tnt.Allreduce().execute(2**70),
+            lambda: tnt.Allreduce().execute(np.zeros(2, "datetime64[s]")), lambda: tnt.Allreduce().execute(2**70),
             lambda: tnt.Allreduce().execute(np.zeros(2, complex)), lambda: tnt.Allreduce().execute(True),
             lambda: tnt.Allreduce(op=Op.AVERAGE).execute([1.0, 2]), lambda: tnt.Allreduce(op=Op.AND).execute(1.0),
             lambda: tnt.Allreduce().execute(np.array([object()])),
