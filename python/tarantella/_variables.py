@@ -36,9 +36,9 @@ VARIABLES = {
         "KB, 0 or more", "1024", "gradients up to this size are reduced together; 0: each alone", _least_0
     ),
     "TNT_TIMEOUT": Variable(
-        "seconds, above 0",
+        "seconds above 0, or inf",
         "300",
-        "a rank that gives no sign of life for this long counts as stuck",
+        "a rank that gives no sign of life for this long counts as stuck; inf: never",
         lambda name: number(name, 1),
     ),
     "TNT_WEIGHT_CHECK_STEPS": Variable(
@@ -47,6 +47,8 @@ VARIABLES = {
         "steps between two comparisons of the ranks' weights; 0: only at the ends of epochs",
         _least_0,
     ),
+    "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
+    "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),
     "TNT_RANK": Variable(_COUNT, "set", "this process's rank", _least_0),
     "TNT_SIZE": Variable(_COUNT, "set", "the number of ranks", _least_1),
     "TNT_LOCAL_RANK": Variable(_COUNT, "set", "this process's rank among those of its machine", _least_0),

@@ -71,7 +71,7 @@ Status invalid(const std::string& message) { return {Code::kInvalidArgument, mes
 
 Status check_process(bool own) {
   if (own) return {};
-  return invalid("a forked child must not use its parent's context; start workers with the spawn method");
+  return invalid("a forked child of a rank takes no part in the job; exchange data in the rank itself");
 }
 
 /// As guarded(), for calls on a plan.

@@ -1,6 +1,7 @@
 // The `tarantella` executable: reads the command line, decides what runs where, and hands over to the job.
 
 #include <fcntl.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,10 +29,12 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
+/// As python/tarantella/_environment.py reads it.
 bool is_on(const std::map<std::string, std::string>& environment, const char* name) {
   const auto found = environment.find(name);
-  return found != environment.end() && found->second != "" && found->second != "0" &&
-         found->second != "false" && found->second != "False";
+  if (found == environment.end()) return false;
+  const auto is = [&](const char* word) { return ::strcasecmp(found->second.c_str(), word) == 0; };
+  return !(is("") || is("0") || is("false") || is("no") || is("off"));
 }
 
 std::optional<std::string> value_of(const std::map<std::string, std::string>& environment, const char* name) {
