@@ -12,6 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
+# Hand on elements as they are, maybe not all of them, or in another order.
+_SELECTING = ("Prefetch", "Options", "Repeat", "Take", "Skip", "Shuffle", "Cache", "Shard", "Filter")
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
@@ -74,6 +76,14 @@ def has_batches(dataset: tf.data.Dataset) -> bool:
             return True
         (dataset,) = inputs(dataset)
     return kind(dataset) == "Zip" and all(map(has_batches, inputs(dataset)))
+
+
+def ends_in_batches(dataset: tf.data.Dataset) -> bool:
+    """Whether every part of its elements is rows as `batch` has put them together, where zipped each part its own."""
+    while kind(dataset) in _SELECTING and len(inputs(dataset)) == 1:
+        (dataset,) = inputs(dataset)
+    zipped = inputs(dataset) if kind(dataset) == "Zip" else []
+    return kind(dataset) in BATCHES or (bool(zipped) and all(map(ends_in_batches, zipped)))
 
 
 def number(dataset: tf.data.Dataset, name: str) -> int | None:

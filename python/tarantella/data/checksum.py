@@ -24,7 +24,7 @@ class Rows:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies that do not count."""
         leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = rows_of(leaves[0]) if count is None else count
-        total = tf.reduce_sum(_mix(_sums(leaves)))
+        total = _total([_sums(place, leaf) for place, leaf in enumerate(leaves)])
         self._count.assign_add(count)
         self._checksum.assign_add(tf.where(count > 0, total, tf.zeros_like(total)))
 
@@ -36,15 +36,23 @@ class Rows:
         return taken
 
 
-def _sums(leaves: list[Any]) -> tf.Tensor:
+def _total(sums: list[tf.Tensor]) -> tf.Tensor:
+    """Of all rows, each with its part in every leaf. Leaves of another length than the first count by themselves."""
+    rows = tf.shape(sums[0])[0]
+    whole, others = sums[0], tf.constant(0, tf.int64)
+    for leaf in sums[1:]:
+        split = tf.where(tf.shape(leaf)[0] == rows, rows, 0)
+        whole += tf.pad(leaf[:split], [[0, rows - split]])
+        others += tf.reduce_sum(_mix(leaf[split:]))
+    return tf.reduce_sum(_mix(whole)) + others
+
+
+def _sums(place: int, leaf: Any) -> tf.Tensor:
     """For each row the sum of its elements' bits, each times a number of its place. Wraps around."""
-    total: Any = tf.constant(0, tf.int64)
-    for place, leaf in enumerate(leaves):
-        bits = _bits(leaf)
-        flat = tf.reshape(bits, [tf.shape(bits)[0], -1])
-        places = tf.range(tf.shape(flat, out_type=tf.int64)[1])
-        total += tf.reduce_sum(flat * (_mix((places + 1) * _ODD + place) | 1), axis=1)
-    return total
+    bits = _bits(leaf)
+    flat = tf.reshape(bits, [tf.shape(bits)[0], -1])
+    places = tf.range(tf.shape(flat, out_type=tf.int64)[1])
+    return tf.reduce_sum(flat * (_mix((places + 1) * _ODD + place) | 1), axis=1)
 
 
 def _bits(leaf: Any) -> tf.Tensor:

@@ -66,13 +66,18 @@ def _share(total: tf.Tensor, rank: int, size: int) -> tuple[tf.Tensor, tf.Tensor
     return start, base + tf.cast(rank < extra, tf.int64)
 
 
+SHARED = "give what all rows share to the model, not to the batch"
+
+
 class Slicer:
     """Cuts a rank's rows out of global batches, inside a tf.data pipeline."""
 
-    def __init__(self, rank: int, size: int, padded: bool, positions: bool) -> None:
+    def __init__(self, rank: int, size: int, padded: bool, positions: bool, several_sizes: bool = False) -> None:
+        """`several_sizes` where parts of a batch that differ in length are known to be rows, all of them."""
         self.rank, self.size = rank, size
         self.positions = positions
         self.padded = padded
+        self.several_sizes = several_sizes and not positions
 
     def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """First row to take, rows to take (at least one), rows that count."""
@@ -94,16 +99,17 @@ class Slicer:
     def cut(self, index: tf.Tensor, batch: Any) -> Any:
         """The dataset element of a whole global batch, whose parts have equally many rows.
 
-        They may have different numbers of rows where a rank's share of each is the same, and nothing is predicted: so
-        it is where each number is a multiple of the ranks. Fails elsewhere.
+        With `several_sizes` the numbers may differ where a rank's share of each is the same: where each is a multiple
+        of the ranks. Fails elsewhere, and where positions are wanted.
         """
         leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
         totals = tf.stack([rows_of(leaf) for leaf in leaves])
         fits = tf.reduce_all(totals == totals[0])
         alike = "every part of a global batch must have the same number of rows, at least one"
-        if not self.positions:
+        if self.several_sizes:
             fits |= tf.reduce_all(totals % self.size == 0)
             alike += f", or each a multiple of the {self.size} ranks"
+        alike += f"; {SHARED}"
         with tf.control_dependencies([tf.debugging.assert_positive(totals, alike), tf.debugging.Assert(fits, [alike])]):
             totals = tf.identity(totals)
         bounds = [self.bounds(totals[i])[:2] for i in range(len(leaves))]

@@ -10,7 +10,7 @@ from keras import tree
 
 from . import chain, early, graph
 from .adapter import DataAdapter, MicroBatches, TFDatasetAdapter
-from .shares import Slicer, has_rows, mapped, rows_of
+from .shares import SHARED, Slicer, has_rows, mapped, rows_of
 
 
 def describe(adapter: DataAdapter) -> list[str]:
@@ -49,8 +49,8 @@ def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple
     if not shapes or (scalars and not chain.has_batches(dataset)):
         return f"{what} is not batched: its elements hold single numbers"
     lengths = {shape[0] for shape in shapes if shape.rank and shape[0] is not None}
-    if len(lengths) > 1 and not chain.has_batches(dataset):
-        return f"{what} is not batched, or its parts differ in length ({sorted(lengths)})"
+    if len(lengths) > 1 and not chain.ends_in_batches(dataset):
+        return f"{what} is not batched, or its parts differ in length ({sorted(lengths)}; {SHARED})"
     found = list(_inputs(dataset, input_shapes))
     if found and all(_is_sample(shape, wanted) for shape, wanted in found):
         return f"{what} is not batched: its samples have the shape {tuple(found[0][0])}"
@@ -96,7 +96,8 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     """The micro batches of `rank`, cut from the batches of `adapter`, whose order is forced to be the same."""
     dataset = adapter.get_tf_dataset()
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
-    slicer = Slicer(rank, size, padded=(_rows_of_every_batch(dataset) or 0) < size, positions=positions)
+    padded = (_rows_of_every_batch(dataset) or 0) < size
+    slicer = Slicer(rank, size, padded, positions, several_sizes=chain.ends_in_batches(dataset))
     plan = early.plan(dataset)
     if isinstance(plan, early.Plan):
         plan = plan._replace(source=graph.made_safe(plan.source, rank))

@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow")
 import numpy as np
 import tensorflow as tf
 
-from tarantella.data import arrays, shares, tf_dataset
+from tarantella.data import arrays, checksum, shares, tf_dataset
 from tarantella.data.adapter import TFDatasetAdapter
 
 
@@ -66,6 +66,61 @@ def test_sparse_and_ragged_rows() -> None:
     (element,) = cut(source, 1, 2)
     np.testing.assert_array_equal(tf.sparse.to_dense(element.data[0]), np.eye(5, 3)[3:])
     assert element.data[1].to_list() == [[4], [5, 5, 5]]
+
+
+def test_zipped_batches_of_two_sizes() -> None:
+    large = tf.data.Dataset.range(24).batch(12).prefetch(1)
+    small = tf.data.Dataset.range(6).batch(6, drop_remainder=True).repeat()
+    for zipped in (tf.data.Dataset.zip((large, small)), tf.data.Dataset.zip({"a": large, "b": (small, large)})):
+        batch = next(iter(zipped))
+        parts = [next(iter(cut(zipped.take(1).prefetch(1), rank, 3))).data for rank in range(3)]
+        tf.nest.map_structure(
+            lambda whole, *of: np.testing.assert_array_equal(np.concatenate(of), whole), batch, *parts
+        )
+
+
+ANCHORS = tf.data.Dataset.from_tensors(np.arange(10.0))
+TEN = tf.data.Dataset.range(10).batch(10)
+NO_ROWS = {
+    "repeated": lambda rows: tf.data.Dataset.zip((rows, ANCHORS.repeat())),
+    "first": lambda rows: tf.data.Dataset.zip((ANCHORS, rows)),
+    "mapped": lambda rows: rows.map(lambda x: (x, tf.range(10))),
+    "mapped to after a batch": lambda rows: tf.data.Dataset.zip((rows, TEN.map(lambda x: x[:4]))),
+    "zipped within": lambda rows: tf.data.Dataset.zip((TEN, tf.data.Dataset.zip((rows, ANCHORS)))),
+    "generated": lambda rows: tf.data.Dataset.from_generator(
+        lambda: ((np.ones(8), np.ones(10)) for _ in range(3)),
+        output_signature=(tf.TensorSpec([None]), tf.TensorSpec([None])),
+    ),
+}
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("kind", NO_ROWS)
+def test_parts_that_are_no_rows_are_refused(kind: str, drop: bool) -> None:
+    """Both numbers are multiples of the ranks: cut, each rank would have another part of what all rows share."""
+    dataset = NO_ROWS[kind](tf.data.Dataset.range(8).batch(8, drop_remainder=drop))
+    if drop and kind in ("repeated", "first", "mapped", "zipped within"):  # the lengths are known beforehand
+        assert "what all rows share to the model" in str(tf_dataset.unbatched(dataset, "it", {}))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"same number of rows.*what all rows share to the model"):
+        next(iter(cut(dataset, 0, 2)))
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_checksums_of_rows(in_graph: bool) -> None:
+    def of(*batches: tuple[np.ndarray, ...]) -> tuple[int, int]:
+        rows = checksum.Rows()
+        note = tf.function(rows.note) if in_graph else rows.note
+        for batch in batches:
+            note(tuple(map(tf.constant, batch)))
+        return rows.take()
+
+    x, y, z = np.arange(8.0), np.arange(8), np.arange(4.0)
+    whole = of((x, y, z))
+    assert whole[0] == 8
+    assert of((x[:4], y[:4], z[:2]), (x[4:], y[4:], z[2:])) == whole
+    assert of((x[::-1], y[::-1], z[::-1])) == whole
+    others = [(x[::-1], y, z), (x + 1, y, z), (x, y, z + 1), (x, y + 1, z)]
+    assert len({whole, *map(of, others)}) == 5
 
 
 def test_positions_put_rows_in_order() -> None:
