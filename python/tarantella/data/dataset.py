@@ -118,15 +118,18 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
     """For a loop of your own: this rank's rows of every batch, and the share that they are of its rows.
 
     `dataset` is a tf.data.Dataset, or `Dataset`, in batches of the whole job, the same on all ranks; `num_ranks` and
-    `rank` are the job's by default. The result has as many elements on every rank, pairs of a batch of the same
-    structure with consecutive rows and of a scalar of the type keras.config.floatx(). The shares of all ranks add up
-    to 1. A rank without rows gets one copied row, and the share 0.
+    `rank` are the job's by default, and a `Dataset` has its own. The result has as many elements on every rank, pairs
+    of a batch of the same structure with consecutive rows and of a scalar of the type keras.config.floatx(). The shares
+    of all ranks add up to 1. A rank without rows gets one copied row, and the share 0.
 
     A mean over rows times the share gives the gradients of one process where they are summed:
     `tarantella.distributed_optimizer(optimizer, op="sum")`.
 
-    Raises TypeError for what is no dataset, ValueError for one that is not batched or that is sharded by files.
+    Raises TypeError for what is no dataset, ValueError for one that is not batched or that is sharded by files, and for
+    `num_ranks` or `rank` beside a `Dataset`.
     """
+    if isinstance(dataset, Dataset) and (num_ranks, rank) != (None, None):
+        raise ValueError("give num_ranks and rank to tarantella.data.Dataset(…), not to distribute as well")
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset, num_ranks, rank)
     if not isinstance(given.dataset, tf.data.Dataset):
         raise TypeError(

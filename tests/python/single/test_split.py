@@ -113,6 +113,12 @@ def test_shares_for_a_loop(size: int) -> None:
         assert all(len(part["b"]) >= 1 for part, _ in parts)
 
 
+@pytest.mark.parametrize("twice", [{"num_ranks": 4}, {"rank": 1}, {"num_ranks": 4, "rank": 0}])
+def test_ranks_of_a_loop_are_given_once(twice: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"give num_ranks and rank to tarantella\.data\.Dataset"):
+        tnt.data.distribute(tnt.data.Dataset(tf.data.Dataset.range(7).batch(3)), **twice)
+
+
 @slowly
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(2, 4), st.sampled_from(["generator", "PyDataset"]))
 def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, kind: str) -> None:
