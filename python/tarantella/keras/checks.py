@@ -109,6 +109,12 @@ def progress(model: Any) -> Progress | None:
     return _progress.get(model)
 
 
+def has_stepped(model: Any) -> bool:
+    """Whether a training step of this call is known to have completed."""
+    found = _progress.get(model)
+    return found is not None and found.completed > 0
+
+
 def before_step(model: Any) -> None:
     """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
     _progress[model].before_step()
@@ -126,6 +132,7 @@ class Progress:
         self.read = backend.counter()  # the sum of the fingerprints of the global batches
         self.nan_labels = backend.counter()  # in this rank's rows, since the call began
         self.apart = False  # whether steps have run since the ranks brought together what their layers keep
+        self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
         self._fixed = AUTOMATIC
         self._interval: float = _FIRST
         self._steps = 0
@@ -135,6 +142,7 @@ class Progress:
         """Forgets what was read, and takes what TNT_WEIGHT_CHECK_STEPS says."""
         self.read.assign(0)
         self.nan_labels.assign(0)
+        self.completed = -1
         if fixed != self._fixed:
             self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
 
@@ -142,6 +150,7 @@ class Progress:
         if self._steps >= self._interval:
             self._compare()
         self._steps += 1
+        self.completed += 1
         self.apart = True
 
     def _compare(self) -> float:
@@ -167,6 +176,9 @@ class BeforeSteps(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._progress.before_step()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._progress.completed = max(1, self._progress.completed)
 
 
 def _steps_between(cost: float, step: float) -> int:

@@ -98,8 +98,6 @@ def feed(
         reason = tf_dataset.unbatched(x, what, _input_shapes(model))
         if reason:
             raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
-    if batch_size is not None and not are_arrays:
-        _log.warn_once(f"batch_size={batch_size} is ignored: {what} comes in batches already")
     if not distributed:
         _log.logger.info("%s is not distributed: every rank takes its own for its micro batches", what)
     # Keras would warn that it does not shuffle what has an order of its own.
@@ -109,6 +107,8 @@ def feed(
         adapter = arrays.adapt(x, y, sample_weight, steps=steps, **options)
     else:
         adapter = adapters.adapt(x, y, sample_weight, **options)
+        if batch_size is not None:
+            _log.warn_once(f"batch_size={batch_size} is ignored: {what} comes in batches already")
     return Feed(what, adapter, distributed, batch_size)
 
 

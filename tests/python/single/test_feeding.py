@@ -1,0 +1,63 @@
+"""What is said of data that do not fit, and of steps that fail for them."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import keras
+import tensorflow as tf
+
+from tarantella import _log
+from tarantella.keras import checks, feeding, row_numbers
+
+
+def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(_log, "warn_once", said.append)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="Keras takes no data of the type list"):
+        feeding.feed("training data", model, ["a", "b"], batch_size=4)
+    assert said == []
+    feeding.feed("training data", model, tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4)
+    assert len(said) == 1
+
+
+class Own(keras.Model):
+    def train_step(self, batch: Any) -> Any:
+        tf.ensure_shape(batch, [2])  # the rows of a whole batch
+        return {}
+
+
+def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
+    """The error that `fit` ends with where a step, or a callback after `steps` steps, raises one."""
+    model = Own()
+    checks.install(model)
+    checks.start(model)
+    for _ in range(steps):
+        checks.before_step(model)
+    feed: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch)
+    with (
+        pytest.raises(ValueError, match="the") as caught,
+        row_numbers.explained(model, "train", feed, types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32))),
+    ):
+        raise ValueError("the first one")
+    return str(caught.value)
+
+
+def test_the_first_error_is_shown_where_rows_cannot_be_counted() -> None:
+    def fails() -> int:
+        raise OSError("__getitem__ of the user's own")
+
+    assert raised(fails) == "the first one"
+
+
+def test_steps_that_have_run_are_not_traced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarantella._runtime.get_size", lambda: 2)
+    assert "this rank's 1 of the 2 rows" in raised(lambda: 2)
+    assert "this rank's 1 of the 2 rows" in raised(lambda: 2, steps=1)  # the first one fails
+    assert raised(lambda: 2, steps=2) == "the first one"
