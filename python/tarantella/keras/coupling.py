@@ -18,10 +18,12 @@ import numpy as np
 from keras import ops, tree
 
 from .. import _log
+from .._backend import tensorflow_traceless as backend
 from .._names import listed
-from . import hooks
+from . import hooks, tryout
 
-_ROWS, _FIRST = 5, slice(2)
+# Sizes of batches that hardly any other axis has, and two of them, as one may: what is found must be with both.
+_ROWS, _FIRST = (5, 7), slice(2)
 _UNKNOWN_LENGTH, _UNKNOWN_SIDE = 4, 32  # of a sequence, of an image
 # Relative to the largest value: other sizes of batches round otherwise, on GPUs to ten bits.
 _SAME = 1e-3
@@ -42,14 +44,18 @@ class Call(NamedTuple):
 def say(model: Any, inputs: Any) -> None:
     """Warns once, by name, of a model's layers that couple rows; says nothing if the model cannot be tried out.
 
-    It is called on five made-up rows of the type `inputs`, and on two of them: eagerly, as in training, but for random
-    layers and BatchNormalization, which act as in inference. What it assigns to Keras's variables is forgotten.
+    Unless all of it is Keras's own, it is called on five made-up rows of the type `inputs`, and on two of them:
+    eagerly, as in training, but for random layers and BatchNormalization, which act as in inference. Variables,
+    generators of random numbers and the user's tf.functions are as before.
     """
     if model in _tried:
         return
     _tried.add(model)
     try:
-        names = _coupled(model, tree.map_structure(_made_up, inputs))
+        names = [] if tryout.is_rowwise(model) else _coupled(model, inputs)
+    except tryout.TooLongError as error:
+        _log.logger.info(f"the model is not tried out for layers that couple rows: {error}")
+        return
     except Exception:  # whatever user code raises on made-up rows
         return
     if names:
@@ -59,18 +65,27 @@ def say(model: Any, inputs: Any) -> None:
         )
 
 
-def _coupled(model: Any, x: Any) -> list[str]:
-    tolerance = _tolerance(model)
+def _coupled(model: Any, inputs: Any) -> list[str]:
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        stack.enter_context(tryout.without_trace(model))
+        stack.enter_context(tryout.limited(model))
         for layer in model._flatten_layers():
             if switchable(layer) and (_draws(layer) or isinstance(layer, keras.layers.BatchNormalization)):
                 stack.enter_context(hooks.hooking(layer, "call", as_in_inference))
-        whole, part = (_call(model, each) for each in (x, cut(x, _ROWS, _FIRST)))
-        if not differ(cut(whole, _ROWS, _FIRST), part, tolerance):
-            return []
-        with keras.StatelessScope():
-            found = suspects(recorded(model, x), _ROWS, _FIRST, tolerance)
+        names = _coupled_of(model, inputs, _ROWS[0])
+        again = _coupled_of(model, inputs, _ROWS[1]) if names else []
+    return [name for name in names if name in again]
+
+
+def _coupled_of(model: Any, inputs: Any, rows: int) -> list[str]:
+    x = tree.map_structure(lambda spec: _made_up(spec, rows), inputs)
+    tolerance = _tolerance(model)
+    whole, part = (_call(model, each) for each in (x, cut(x, rows, _FIRST)))
+    if not couples(whole, part, rows, _FIRST, tolerance):
+        return []
+    with keras.StatelessScope():
+        found = suspects(recorded(model, x), rows, _FIRST, tolerance)
     return [title(layer) for layer, kind in found if kind == "coupled"]
 
 
@@ -79,12 +94,12 @@ def _call(model: Any, x: Any) -> Any:
         return model(x, training=True)
 
 
-def _made_up(spec: Any) -> Any:
+def _made_up(spec: Any, rows: int) -> Any:
     if spec is None:
         return None
     rank = len(spec.shape)
     unknown = _UNKNOWN_SIDE if rank > 3 else _UNKNOWN_LENGTH
-    shape = (_ROWS, *(unknown if n is None else int(n) for n in spec.shape[1:]))
+    shape = (rows, *(unknown if n is None else int(n) for n in spec.shape[1:]))
     random = np.random.default_rng(shape)
     if spec.dtype.name == "string":
         return ops.convert_to_tensor(random.integers(0, 2, shape).astype(str).astype(object))
@@ -107,6 +122,7 @@ def recorded(model: Any, x: Any) -> list[Call]:
     """The calls of a model's layers, in the order in which they end, when it is called as in training."""
     calls: list[Call] = []
     with contextlib.ExitStack() as stack:
+        stack.enter_context(backend.functions_eager())
         for layer in model._flatten_layers():
             stack.enter_context(hooks.hooking(layer, "call", functools.partial(_record, layer, calls)))
         model(x, training=True)
@@ -125,10 +141,11 @@ def _record(layer: Any, calls: list[Call], original: Callable[..., Any]) -> Call
 def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> list[tuple[Any, str]]:
     """The innermost layers that give other numbers when called again, "random", or on a part of the rows, "coupled"."""
     found: dict[int, tuple[Any, str]] = {}
-    for call in calls:
-        kind = _kind(call, rows, part, tolerance)
-        if kind:
-            found.setdefault(id(call.layer), (call.layer, kind))
+    with backend.functions_eager():
+        for call in calls:
+            kind = _kind(call, rows, part, tolerance)
+            if kind:
+                found.setdefault(id(call.layer), (call.layer, kind))
     return [
         (layer, kind)
         for layer, kind in found.values()
@@ -138,14 +155,15 @@ def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> lis
 
 def _kind(call: Call, rows: int, part: slice, tolerance: float) -> str | None:
     args, kwargs = call.arguments
-    if differ(call.output, call.function(*args, **kwargs), tolerance):
+    again = numbers(call.function(*args, **kwargs))
+    if any(_differ(a, b, tolerance) for a, b in zip(numbers(call.output), again, strict=True)):
         return "random"
     args, kwargs = cut((args, kwargs), rows, part)
     try:
         output = call.function(*args, **kwargs)
     except Exception:  # a layer for batches of one size: nothing can be said
         return None
-    return "coupled" if differ(cut(call.output, rows, part), output, tolerance) else None
+    return "coupled" if couples(call.output, output, rows, part, tolerance) else None
 
 
 def cut(structure: Any, rows: int, part: slice) -> Any:
@@ -155,11 +173,25 @@ def cut(structure: Any, rows: int, part: slice) -> Any:
     )
 
 
-def differ(one: Any, other: Any, tolerance: float) -> bool:
+def couples(whole: Any, output: Any, rows: int, part: slice, tolerance: float) -> bool:
+    """Whether the output for the rows `part` alone is another than theirs in that for all, `whole`.
+
+    So it is where more than one axis has the length of the batch: numbers of pairs of rows.
+    """
+    taken = len(range(rows)[part])
+    for a, b in zip(numbers(whole), numbers(output), strict=True):
+        axes = [axis for axis in range(a.ndim) if a.ndim == b.ndim and a.shape[axis] != b.shape[axis]]
+        if len(axes) > 1 and all(a.shape[axis] * taken == b.shape[axis] * rows for axis in axes):
+            return True
+        if _differ(a[part] if axes == [0] and len(a) == rows else a, b, tolerance):
+            return True
+    return False
+
+
+def _differ(one: Any, other: Any, tolerance: float) -> bool:
     """Whether numbers of the same shape are further apart than `tolerance` times the largest of them."""
-    pairs = list(zip(numbers(one), numbers(other), strict=True))
-    return any(
-        a.shape == b.shape and np.abs(a - b).max(initial=0) > tolerance * np.abs(a).max(initial=0) for a, b in pairs
+    return one.shape == other.shape and bool(
+        np.abs(one - other).max(initial=0) > tolerance * np.abs(one).max(initial=0)
     )
 
 

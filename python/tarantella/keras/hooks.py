@@ -123,10 +123,12 @@ def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 
 
 @contextlib.contextmanager
-def hooking(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+def hooking(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = ""
+) -> Iterator[None]:
     """As `hook`, for a while."""
     before = vars(owner).get(name)
-    fresh = hook(owner, name, make)
+    fresh = hook(owner, name, make, layer)
     try:
         yield
     finally:

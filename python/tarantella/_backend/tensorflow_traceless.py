@@ -1,0 +1,68 @@
+"""Running a model once beside training: no graph is kept of it, and TensorFlow's state is as before."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.ops import stateful_random_ops
+
+# TensorFlow keeps the kernels of eager random operations, and their state, by seed: not those of the user's seed.
+_SEED = 0x7A2A27E11A
+
+
+@contextlib.contextmanager
+def functions_eager() -> Iterator[None]:
+    """Meanwhile every tf.function runs eagerly, in all threads: none is traced, so none keeps hooks."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def state_kept(model: Any) -> Iterator[None]:
+    """Afterwards TensorFlow's generators and the model's variables that are none of Keras's are as before.
+
+    These are the variables and generators that layers hold as attributes, in lists or in modules. Eager only.
+    """
+    context = eager_context.context()
+    seeds = {name: vars(context)[name] for name in ("_seed", "_rng") if name in vars(context)}
+    shared = stateful_random_ops.global_generator
+    variables = _variables_outside_keras(model) + ([shared.state] if shared is not None else [])
+    values = [variable.read_value() for variable in variables]
+    context._seed, context._rng = _SEED, random.Random(_SEED)
+    try:
+        yield
+    finally:
+        del context._seed, context._rng  # which TensorFlow lacks before the first seed
+        vars(context).update(seeds)
+        stateful_random_ops.global_generator = shared
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+def _variables_outside_keras(model: Any) -> list[tf.Variable]:
+    found: dict[int, tf.Variable] = {}
+    for layer in model._flatten_layers():
+        for leaf in _leaves(list(vars(layer).values())):
+            if isinstance(leaf, tf.Module):
+                found.update((id(each), each) for each in leaf.variables)
+            elif isinstance(leaf, tf.Variable | tf.random.Generator):
+                variable = getattr(leaf, "state", leaf)
+                found[id(variable)] = variable
+    return [variable for variable in found.values() if variable.is_initialized()]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    else:
+        yield value
