@@ -163,20 +163,33 @@ def _release(plans: dict[Any, Plan]) -> None:
         _runtime.release(each.number)
 
 
-def prepared(gradient: Any, variable: Any) -> Any:
+def static_rows(batch: Any) -> tuple[int, ...]:
+    """The numbers of rows of a batch's parts that TensorFlow knows while it traces."""
+    shapes = [tf.TensorShape(leaf.shape) for leaf in tree.flatten(batch) if hasattr(leaf, "shape")]
+    return tuple(sorted({shape[0] for shape in shapes if shape.rank and shape[0] is not None}))
+
+
+def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
     """The gradient as `scale`, `zero_where` and `allreduce` take it: a sparse one in pieces.
 
+    `rows` are the `static_rows` of the batch, by default those of what the function that is traced takes.
     Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     if not compiled():
-        return tensorflow_slices.pieces(gradient)
+        return tensorflow_slices.pieces(gradient, _rows_of_function() if rows is None else rows)
     _log.warn_once(
         f"under jit_compile=True the sparse gradient of {variable.path!r} is made dense before it is reduced, so "
         "optimizers that tell repeated rows apart differ from one process; compile with jit_compile=False"
     )
     return tf.convert_to_tensor(gradient)
+
+
+def _rows_of_function() -> tuple[int, ...]:
+    graph = tf.compat.v1.get_default_graph()
+    captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
+    return static_rows([each for each in getattr(graph, "inputs", ()) if id(each) not in captured])
 
 
 def without_repeats(value: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +16,27 @@ from .. import _rows, _runtime
 from . import tensorflow_origin
 
 
-class Origin(enum.Enum):
+class Origin(enum.IntEnum):
     """Where the indices of slices come from."""
 
-    ROWS = enum.auto()  # of the batch: each rank has its own
-    BATCH = enum.auto()  # constants, variables, the length of rows (positions): one process has them once
-    UNKNOWN = enum.auto()  # an eager step, whose tensors do not say how they were made
+    ROWS = 0  # the batch: each rank has its own
+    BATCH = 1  # constants, variables, the length of rows (positions): one process has them once
+    CONSTANT = 2  # a constant that may be made of the number of rows that TensorFlow knows
+    UNKNOWN = 3  # an eager step, whose tensors do not say how they were made
+
+
+class Judgement(NamedTuple):
+    """What a rank's graph says of one lookup. Another rank, with another number of rows, may find something else."""
+
+    origin: Origin
+    rows: tuple[int, ...]  # those numbers of rows of this rank's batch that TensorFlow knows
 
 
 class Piece(NamedTuple):
-    """Slices of one origin."""
+    """The slices of one lookup, or of several that were joined where their origin cannot be told."""
 
     slices: tf.IndexedSlices
-    origin: Origin
+    judgement: Judgement
 
 
 def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
@@ -41,29 +50,30 @@ def without_repeats(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return like(gradient, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows)), rows)
 
 
-def pieces(gradient: tf.IndexedSlices) -> list[Piece]:
-    """The slices by origin, also where TensorFlow has joined those of several lookups.
+def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
+    """The slices by lookup, also where TensorFlow has joined several: as many on all ranks.
 
-    Eagerly, and for lookups joined inside a `tf.function`, they stay one piece.
+    `rows` are the numbers of rows of this rank's batch that TensorFlow knows while it traces. Eagerly, and for lookups
+    joined inside a `tf.function`, the slices stay one piece.
     """
     if tf.executing_eagerly():
-        return [Piece(gradient, Origin.UNKNOWN)]
+        return [Piece(gradient, Judgement(Origin.UNKNOWN, ()))]
     lookups = _joined(gradient.indices)
-    origins = [Origin.ROWS if tensorflow_origin.from_rows(each) else Origin.BATCH for each in lookups]
-    if len(set(origins)) == 1:
-        return [Piece(gradient, origins[0])]
-    values = tf.split(gradient.values, [tf.size(each) for each in lookups])
-    found = []
-    for origin in (Origin.ROWS, Origin.BATCH):
-        chosen = [i for i, each in enumerate(origins) if each is origin]
-        slices = (tf.concat([parts[i] for i in chosen], 0) for parts in (values, lookups))
-        found.append(Piece(like(gradient, *slices), origin))
-    return found
+    values = [gradient.values] if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
+    return [
+        Piece(like(gradient, part, at), _judgement(at, tuple(rows))) for part, at in zip(values, lookups, strict=True)
+    ]
+
+
+def _judgement(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
+    if tensorflow_origin.from_rows(indices):
+        return Judgement(Origin.ROWS, rows)
+    return Judgement(Origin.CONSTANT if tensorflow_origin.has_shape_of(indices, rows) else Origin.BATCH, rows)
 
 
 def changed(gradient: list[Piece], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Piece]:
     """The pieces with what `change` makes of their values and indices."""
-    return [Piece(like(each, *change(each.values, each.indices)), origin) for each, origin in gradient]
+    return [Piece(like(each, *change(each.values, each.indices)), judgement) for each, judgement in gradient]
 
 
 def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
@@ -81,7 +91,7 @@ def of_all_ranks(gradients: list[list[Piece]]) -> list[tf.IndexedSlices]:
     """
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
-    exchange = functools.partial(_exchanged, [piece.origin for piece in flat])
+    exchange = functools.partial(_exchanged, [piece.judgement for piece in flat])
     exchanged = tf.numpy_function(exchange, parts, [part.dtype for part in parts])
     for result, part in zip(exchanged, parts, strict=True):
         result.set_shape([None, *part.shape[1:]])
@@ -94,36 +104,96 @@ def of_all_ranks(gradients: list[list[Piece]]) -> list[tf.IndexedSlices]:
     return results
 
 
-def _exchanged(origins: list[Origin], *parts: NDArray[Any]) -> list[NDArray[Any]]:
-    """Values and indices of each piece, of all ranks."""
+class _Row(NamedTuple):
+    """What ranks tell each other of a piece: a row of int64."""
+
+    origin: int
+    size: int
+    kind: int  # 0: an index repeats, 1: none does, 2: they are consecutive
+    hash: int
+
+
+def _exchanged(judgements: list[Judgement], *parts: NDArray[Any]) -> list[NDArray[Any]]:
+    """Values and indices of each piece, of all ranks.
+
+    Ranks first tell each other what they know of their pieces, so that all take the same way with each.
+    """
     context = _runtime.context()
-    results = []
-    for origin, values, indices in zip(origins, parts[::2], parts[1::2], strict=True):
-        both = [_rows.of_all_ranks(context, part, "slices of a gradient") for part in (values, indices)]
-        if origin is not Origin.ROWS:
-            counts = context.allgather(np.array([len(indices)], np.int64), "slices a rank").ravel()
-            both = _once(origin, counts, *both)
-        results += both
+    own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
+    table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients")
+    results: list[NDArray[Any]] = []
+    for i, (values, indices) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+        results += _of_piece(context, [_Row(*rank[i].tolist()) for rank in table], values, indices)
     return results
 
 
-def _once(origin: Origin, counts: NDArray[np.int64], values: NDArray[Any], indices: NDArray[Any]) -> list[NDArray[Any]]:
-    """The sum over ranks of slices that all have alike; as they are where ranks differ, as random indices do.
+def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
+    if judgement.origin is Origin.ROWS:
+        return _Row(Origin.ROWS, len(indices), 0, 0)
+    kind = int(len(np.unique(indices)) == len(indices))
+    kind += bool(kind and (np.diff(indices) == 1).all())
+    digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
+    return _Row(_origin(judgement, indices), len(indices), kind, int.from_bytes(digest, "little", signed=True))
 
-    A rank without rows has no slices.
+
+def _origin(judgement: Judgement, indices: NDArray[Any]) -> Origin:
+    """With the values of constants: those that hold the same for each of the rows may be made of their number."""
+    if judgement.origin is Origin.BATCH and any(_same_for_each(indices, rows) for rows in judgement.rows):
+        return Origin.CONSTANT
+    return judgement.origin
+
+
+def _same_for_each(indices: NDArray[Any], rows: int) -> bool:
+    count = len(indices)
+    if not rows or not count or count % rows:
+        return False
+    if len(np.unique(indices)) == count:
+        return count == rows == 1
+    outer = (each for each in range(1, count // rows + 1) if count // rows % each == 0)
+    blocks = (indices.reshape(each, rows, -1) for each in outer)
+    return any((block == block[:, :1]).all() for block in blocks)
+
+
+def _of_piece(
+    context: Any, ranks: list[_Row], values: NDArray[Any], indices: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The slices that one process has. Which collectives run depends on `ranks` alone, which all ranks have alike."""
+
+    def gathered(part: NDArray[Any]) -> NDArray[Any]:
+        return _rows.of_all_ranks(context, part, "slices of a gradient")
+
+    some = [each for each in ranks if each.size]  # a rank without rows has no slices
+    alike = len({(each.size, each.hash) for each in some}) == 1
+    if not _once([each.origin for each in ranks], some, alike):
+        return gathered(values), gathered(indices)
+    if alike:
+        if len(some) < len(ranks):
+            indices = gathered(indices)[: some[0].size]
+        values = values if len(values) else np.zeros((some[0].size, *values.shape[1:]), values.dtype)
+        wide = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
+        return context.allreduce(wide, "slices of a gradient").astype(values.dtype, copy=False), indices
+    return _summed(gathered(values), gathered(indices), all(each.kind for each in some))
+
+
+def _once(origins: list[int], some: list[_Row], alike: bool) -> bool:
+    """Whether one process has these slices once.
+
+    What a graph says for certain on one rank holds for all. A constant that the number of rows may have made on all
+    ranks counts as made of it. Eagerly, consecutive indices that all ranks have alike count as positions.
     """
-    count = int(counts.max(initial=0))
-    some = counts[counts > 0]
-    if not count or (some != count).any():
-        return [values, indices]
-    each = indices.reshape(len(some), count)
-    if (each != each[0]).any() or (origin is Origin.UNKNOWN and not _like_positions(each[0])):
-        return [values, indices]
-    wide = np.promote_types(values.dtype, np.float32)
-    sums = values.reshape(len(some), count, *values.shape[1:]).sum(axis=0, dtype=wide)
-    return [sums.astype(values.dtype), np.ascontiguousarray(each[0])]
+    if Origin.ROWS in origins or not some:
+        return False
+    known = {each.origin for each in some}
+    if Origin.BATCH in known or Origin.CONSTANT in known:
+        return Origin.BATCH in known
+    return alike and all(each.kind == 2 and each.size > 1 for each in some)
 
 
-def _like_positions(indices: NDArray[Any]) -> bool:
-    """Whether indices that all ranks have alike are no rows that agree by chance: several, none of them twice."""
-    return 1 < len(indices) == len(np.unique(indices))
+def _summed(values: NDArray[Any], indices: NDArray[Any], distinct: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One slice for each index that some rank has, added in rank order; as they are where a rank repeats one."""
+    if not distinct:
+        return values, indices
+    union, places = np.unique(indices, return_inverse=True)
+    sums = np.zeros((len(union), *values.shape[1:]), np.promote_types(values.dtype, np.float32))
+    np.add.at(sums, places, values)
+    return sums.astype(values.dtype, copy=False), union

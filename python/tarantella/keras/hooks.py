@@ -27,6 +27,7 @@ class Step:
         self.rows, self.global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
+        self.static_rows = backend.static_rows(batch.data)
         self.inputs = inputs(batch.data)
         self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared(model) == "sum"

@@ -99,7 +99,8 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(grads, trainable_variables)
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
-        grads = [backend.prepared(g, v) for g, v in zip(grads, variables, strict=True)]
+        rows = None if step is None else step.static_rows
+        grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
         if step is None:
             grads = [backend.scale(g, lambda _: _weights[optimizer]) for g in grads]
         else:

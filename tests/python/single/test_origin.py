@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import threading
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
 
+from tarantella import _runtime
 from tarantella._backend import tensorflow_origin, tensorflow_slices
 from tarantella._backend.tensorflow_slices import Origin
 
@@ -26,12 +32,22 @@ OF_THE_BATCH = {
     "unstacked length": lambda x: tf.range(tf.unstack(tf.shape(x), num=2)[1]),
     "sliced length": lambda x: tf.range(tf.shape(x)[1:][0]),
     "length of what is computed": lambda x: tf.range(tf.shape(tf.one_hot(x, 3))[1]),
+    "length of what is looked up": lambda x: tf.range(tf.shape(tf.cast(tf.gather(CAPTURED, x % 4) + 1, "float32"))[1]),
+    "length of a part": lambda x: tf.range(tf.shape(x[:, 1:, tf.newaxis])[1]),
     "loop": lambda x: counted(tf.range(4)),
 }
 OF_ROWS = {
     "tokens": lambda x: x,
     "number of rows": lambda x: tf.range(tf.shape(x)[0]),
     "number of rows, from the end": lambda x: tf.range(tf.shape(x)[-2]),
+    "number of rows, picked with a new axis": lambda x: tf.zeros([tf.shape(x)[tf.newaxis][0][0]], tf.int32),
+    "number of rows, picked with an ellipsis": lambda x: tf.zeros([tf.shape(x)[...][0]], tf.int32),
+    "number of rows, time major": lambda x: tf.zeros([tf.shape(tf.transpose(x))[1]], tf.int32),
+    "number of rows, stacked": lambda x: tf.zeros([tf.shape(tf.stack([x, x]))[1]], tf.int32),
+    "number of rows, after a new axis": lambda x: tf.zeros([tf.shape(x[tf.newaxis])[1]], tf.int32),
+    "number of rows, after expand_dims": lambda x: tf.zeros([tf.shape(tf.expand_dims(x, 0))[1]], tf.int32),
+    "number of rows, flat": lambda x: tf.zeros([tf.shape(tf.reshape(x, [1, -1]))[1]], tf.int32),
+    "number of rows, broadcast": lambda x: tf.zeros([tf.shape(x[:, :1] + tf.transpose(x[:, :1]))[1]], tf.int32),
     "number of tokens": lambda x: tf.range(tf.size(x)),
     "positions of each row": lambda x: ops.broadcast_to(ops.arange(ops.shape(x)[1]), ops.shape(x)),
     "positions like tokens": lambda x: ops.zeros_like(x) + ops.arange(4),
@@ -43,7 +59,7 @@ OF_ROWS = {
 }
 
 
-def judged(look, nested):
+def judged(look, nested, shape=(None, None), judge=tensorflow_origin.from_rows):
     table, found = tf.Variable(tf.ones([60, 3])), []
 
     def looked_up(x):
@@ -54,9 +70,9 @@ def judged(look, nested):
     def step(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(inner(x))
-        found.append(tensorflow_origin.from_rows(tape.gradient(loss, table).indices))
+        found.append(judge(tape.gradient(loss, table).indices))
 
-    tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([None, None], tf.int32))
+    tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec(shape, tf.int32))
     return found
 
 
@@ -67,7 +83,20 @@ def test_where_indices_come_from(looks, from_rows, nested):
         assert judged(look, nested) == [from_rows], name
 
 
-def test_a_table_looked_up_twice_has_pieces_of_both_origins():
+@pytest.mark.parametrize("nested", [False, True])
+def test_constants_may_be_made_of_a_static_number_of_rows(nested):
+    looks = {
+        "length": (lambda x: ops.arange(ops.shape(x)[1]), False),
+        "one row of positions": (lambda x: ops.expand_dims(ops.arange(ops.shape(x)[1]), 0), False),
+        "positions of each row": (lambda x: ops.broadcast_to(ops.arange(ops.shape(x)[1]), ops.shape(x)), True),
+    }
+    for name, (look, expected) in looks.items():
+        for rows in (1, 3):
+            found = judged(look, nested, [rows, 4], lambda at, rows=rows: tensorflow_origin.has_shape_of(at, (rows,)))
+            assert found == [expected], (name, rows)
+
+
+def test_each_lookup_of_a_table_has_a_piece():
     table, found = tf.Variable(tf.ones([60, 3])), []
 
     @tf.function(autograph=False)
@@ -77,29 +106,129 @@ def test_a_table_looked_up_twice_has_pieces_of_both_origins():
         found.extend(tensorflow_slices.pieces(tape.gradient(loss, table)))
         return [(each.slices.indices, each.slices.values[:, 0]) for each in found]
 
-    rows, batch = step(tf.constant([[7, 8]]))
-    assert [each.origin for each in found] == [Origin.ROWS, Origin.BATCH]
-    assert sorted(np.transpose(rows).tolist()) == [[7, 2], [8, 2], [8, 3], [9, 3]]
-    assert np.transpose(batch).tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    results = step(tf.constant([[7, 8]]))
+    made = {
+        tuple(at.numpy()): (piece.judgement.origin, set(values.numpy()))
+        for (at, values), piece in zip(results, found, strict=True)
+    }
+    assert made == {
+        (0, 1, 2, 3): (Origin.BATCH, {1}),
+        (7, 8): (Origin.ROWS, {2}),
+        (8, 9): (Origin.ROWS, {3}),
+    }
 
 
 @pytest.mark.parametrize(
-    ("origin", "counts", "indices", "once"),
+    ("indices", "rows", "origin"),
     [
-        (Origin.BATCH, [2, 2], [5, 5, 5, 5], True),
-        (Origin.BATCH, [2, 0, 2], [1, 0, 1, 0], True),  # the second rank has no rows
-        (Origin.BATCH, [2, 2], [0, 1, 0, 2], False),
-        (Origin.BATCH, [3, 1], [0, 1, 2, 0], False),
-        (Origin.BATCH, [0, 0], [], False),
-        (Origin.UNKNOWN, [2, 2], [1, 2, 1, 2], True),
-        (Origin.UNKNOWN, [2, 2], [5, 5, 5, 5], False),  # words that are the same
-        (Origin.UNKNOWN, [1, 1], [5, 5], False),
+        ([0, 1, 2, 3], 4, Origin.BATCH),
+        ([0, 1, 2, 3], 1, Origin.BATCH),
+        ([0, 0, 0, 0], 4, Origin.CONSTANT),
+        ([0, 0, 0, 0], 2, Origin.CONSTANT),
+        ([0, 0, 0, 0], 3, Origin.BATCH),
+        ([0], 1, Origin.CONSTANT),
+        ([0], 2, Origin.BATCH),
+        ([0, 1, 2, 0, 1, 2], 2, Origin.CONSTANT),
+        ([0, 0, 1, 1, 2, 2], 2, Origin.CONSTANT),  # time major
+        ([1, 2, 3, 0, 1, 2], 2, Origin.BATCH),  # relative positions
+        ([], 2, Origin.BATCH),
     ],
 )
-def test_slices_that_all_ranks_have_alike_are_summed(origin, counts, indices, once):
-    values = np.arange(len(indices), dtype=np.float32)[:, None]
-    summed, at = tensorflow_slices._once(origin, np.array(counts), values, np.array(indices, np.int32))
-    half = len(indices) // 2
-    assert list(at) == (indices[:half] if once else indices)
-    np.testing.assert_array_equal(summed, values[:half] + values[half:] if once else values)
-    assert (summed.dtype, at.dtype) == (np.float32, np.int32)
+def test_constants_that_repeat_once_a_row_may_be_made_of_rows(indices, rows, origin):
+    piece = tensorflow_slices.Judgement(Origin.BATCH, (rows,))
+    assert tensorflow_slices._origin(piece, np.array(indices, np.int32)) is origin
+
+
+class Job:
+    """All ranks of a job, in one process: each collective runs once the last rank has called it."""
+
+    def __init__(self, size):
+        self.size, self.given, self.meet, self.asked = size, [None] * size, threading.Barrier(size, timeout=20), []
+
+    def of_rank(self, rank):
+        def collective(combine):
+            def call(array, name="", *_):
+                self.given[rank] = (name, array)
+                self.meet.wait()
+                names, arrays = zip(*self.given, strict=True)
+                assert len(set(names)) == 1, names
+                result = combine(arrays)
+                if rank == 0:
+                    self.asked.append(combine.__name__)
+                self.meet.wait()
+                return result
+
+            return call
+
+        combine = {"allgather": np.stack, "allgatherv": np.concatenate, "allreduce": functools.partial(np.sum, axis=0)}
+        functions = {name: functools.wraps(getattr(f, "func", f))(f) for name, f in combine.items()}
+        return types.SimpleNamespace(size=self.size, **{name: collective(f) for name, f in functions.items()})
+
+
+def joined(ranks, monkeypatch):
+    """What each rank has after the exchange of one piece: the judgement and the indices of each rank; values are 1."""
+    job, local = Job(len(ranks)), threading.local()
+    monkeypatch.setattr(_runtime, "context", lambda: local.context)
+
+    def run(rank):
+        local.context = job.of_rank(rank)
+        judgement, indices = ranks[rank]
+        values = np.full((len(indices), 2), rank + 1, np.float32)
+        return tensorflow_slices._exchanged([judgement], values, np.array(indices, np.int32))
+
+    with concurrent.futures.ThreadPoolExecutor(len(ranks)) as pool:
+        results = list(pool.map(run, range(len(ranks))))
+    values, indices = results[0]
+    assert (values.dtype, indices.dtype) == (np.float32, np.int32)
+    for other in results[1:]:
+        assert [each.tobytes() for each in other] == [each.tobytes() for each in results[0]]
+    return values[:, 0].tolist(), indices.tolist(), job.asked
+
+
+ROWS, BATCH, UNKNOWN = Origin.ROWS, Origin.BATCH, Origin.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("ranks", "values", "indices"),
+    [
+        ([(BATCH, [5, 5]), (BATCH, [5, 5])], [3, 3], [5, 5]),
+        ([(BATCH, [1, 0]), (BATCH, []), (BATCH, [1, 0])], [4, 4], [1, 0]),  # the second rank has no rows
+        ([(BATCH, []), (BATCH, [1, 0])], [2, 2], [1, 0]),
+        ([(BATCH, [0, 1]), (BATCH, [0, 2])], [3, 1, 2], [0, 1, 2]),
+        ([(BATCH, [0, 1, 2]), (BATCH, [0])], [3, 1, 1], [0, 1, 2]),  # rows of other lengths
+        ([(BATCH, [0, 0]), (BATCH, [0])], [1, 1, 2], [0, 0, 0]),
+        ([(BATCH, []), (BATCH, [])], [], []),
+        ([(ROWS, [0, 1]), (ROWS, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
+        ([(ROWS, [0, 1]), (BATCH, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
+        ([(Origin.CONSTANT, [0, 1]), (Origin.CONSTANT, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
+        (
+            [(BATCH, [0, 1]), (Origin.CONSTANT, [0, 1])],
+            [3, 3],
+            [0, 1],
+        ),  # one row of positions, where one rank has one row
+        ([(UNKNOWN, [1, 2]), (UNKNOWN, [1, 2])], [3, 3], [1, 2]),
+        ([(UNKNOWN, [2, 1]), (UNKNOWN, [2, 1])], [1, 1, 2, 2], [2, 1, 2, 1]),  # words that are the same
+        ([(UNKNOWN, [5, 5]), (UNKNOWN, [5, 5])], [1, 1, 2, 2], [5, 5, 5, 5]),
+        ([(UNKNOWN, [5]), (UNKNOWN, [5])], [1, 2], [5, 5]),
+        ([(UNKNOWN, [0, 1]), (UNKNOWN, [0])], [1, 1, 2], [0, 1, 0]),
+    ],
+)
+def test_ranks_agree_on_what_becomes_of_slices(ranks, values, indices, monkeypatch):
+    judged_by = [(tensorflow_slices.Judgement(origin, ()), at) for origin, at in ranks]
+    assert joined(judged_by, monkeypatch)[:2] == (values, indices)
+
+
+def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
+    ranks = [(tensorflow_slices.Judgement(BATCH, ()), [0, 1, 2])] * 2
+    *_, asked = joined(ranks, monkeypatch)
+    assert asked == ["stack", "sum"]
+
+
+@pytest.mark.parametrize(("batch", "own"), [([3, 1], [[0] * 3, [0]]), ([2, 1], [[0, 1, 0, 1], [0, 1]])])
+def test_constants_made_of_rows_are_not_summed_whatever_share_a_rank_has(batch, own, monkeypatch):
+    """Of one rank with one row nothing tells whether its constant is made of it."""
+    fitting = [Origin.BATCH, Origin.CONSTANT if len(own[1]) > 1 else Origin.BATCH]
+    ranks = [
+        (tensorflow_slices.Judgement(origin, (rows,)), at) for origin, rows, at in zip(fitting, batch, own, strict=True)
+    ]
+    assert joined(ranks, monkeypatch)[1] == own[0] + own[1]

@@ -181,3 +181,60 @@ def positions_eagerly(wrap: Wrap) -> Any:
 @case
 def positions_in_a_function(wrap: Wrap) -> Any:
     return positioned(wrap, keras.optimizers.Adam(0.01), layer=InOwnFunction)
+
+
+class PerRow(Lookups):
+    """Start tokens of a decoder, and positions with the rows last, beside the others."""
+
+    def build(self, shape: Any) -> None:
+        self.start, self.turned = keras.layers.Embedding(WORDS, 3), keras.layers.Embedding(WORDS, 3)
+
+    def call(self, x: Any) -> Any:
+        rows, length = ops.shape(x)
+        start = ops.expand_dims(self.start(ops.zeros((rows,), "int32")), 1)
+        turned = ops.broadcast_to(ops.expand_dims(ops.arange(length), 1), (length, rows))
+        return super().call(x) + start + ops.transpose(self.turned(turned), (1, 0, 2))
+
+
+def per_row(wrap: Wrap, batch_size: int) -> Any:
+    """Batches of a size that TensorFlow knows: what is made of it is a constant."""
+    words = keras.Input((None,), dtype="int32")
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.GlobalMaxPooling1D()(PerRow()(words)))
+    source = tf.data.Dataset.from_tensor_slices(sentences(13)).batch(batch_size, drop_remainder=True)
+    model = compiled(wrap(keras.Model(words, outputs)), keras.optimizers.Adam(0.01))
+    return trained(model, model.fit(source, epochs=2, verbose=0))
+
+
+@case
+def positions_per_row(wrap: Wrap) -> Any:
+    return per_row(wrap, 6)
+
+
+@case
+def positions_per_row_some_ranks_with_one_row(wrap: Wrap) -> Any:
+    return per_row(wrap, 3)
+
+
+class Cut(keras.layers.Layer):
+    """Cuts the padding off that all rows of a batch have: each rank has positions of another length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = keras.layers.Embedding(WORDS, 3), keras.layers.Embedding(LENGTH, 3)
+
+    def call(self, x: Any) -> Any:
+        x = x[:, : tf.reduce_max(tf.math.count_nonzero(x, 1, dtype=x.dtype))]
+        embedded = self.tokens(x) + self.positions(ops.arange(ops.shape(x)[1]))
+        return ops.sum(embedded * ops.cast(x > 0, embedded.dtype)[..., None], 1)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (shape[0], 3)
+
+
+@case
+def positions_of_each_rank_its_own_length(wrap: Wrap) -> Any:
+    words = keras.Input((LENGTH,), dtype="int32")
+    model = compiled(wrap(keras.Model(words, keras.layers.Dense(CLASSES)(Cut()(words)))), keras.optimizers.Adam(0.01))
+    x, y = sentences(24)
+    x = (x % (WORDS - 1) + 1) * (np.arange(LENGTH) < 1 + np.arange(24)[:, None] * 7 % LENGTH)
+    return trained(model, model.fit(x, y, batch_size=3, epochs=2, shuffle=False, verbose=0))
