@@ -19,7 +19,7 @@ from tensorflow.python.ops import control_flow_util
 from .. import _log, _runtime
 from .._environment import integer
 from .._names import name_of
-from . import tensorflow_slices
+from . import tensorflow_origin, tensorflow_slices
 
 # KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
 DEFAULT_FUSION_THRESHOLD = 1024
@@ -187,9 +187,16 @@ def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) ->
 
 
 def _rows_of_function() -> tuple[int, ...]:
+    parts: list[Any] = []
     graph = tf.compat.v1.get_default_graph()
-    captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
-    return static_rows([each for each in getattr(graph, "inputs", ()) if id(each) not in captured])
+    while hasattr(graph, "outer_graph"):
+        captured = {id(inner) for _, inner in graph.captures}
+        parts += [each for each in graph.inputs if id(each) not in captured]
+        parts += [
+            each for op in graph.get_operations() if op.type in tensorflow_origin.ITERATORS for each in op.outputs
+        ]
+        graph = graph.outer_graph
+    return static_rows(parts)
 
 
 def without_repeats(value: Any) -> Any:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+# What a batch comes out of where a function has its loop inside.
+ITERATORS = ("IteratorGetNext", "OptionalGetValue")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
 _READS = ("ReadVariableOp", "ResourceGather")
@@ -108,6 +110,8 @@ def _rows_first(tensor: Any, call: _Call | None) -> list[_Place] | None:
     if op.type == "Placeholder" or op.type in _CALLS:
         outer = _through(tensor, call)
         return [] if outer is None and op.type == "Placeholder" else outer
+    if op.type in ITERATORS:
+        return []
     if op.type in _ELEMENTWISE:
         found = [(each, call) for each in op.inputs if _any_from_rows([(each, call)])]
         # Broadcasting moves the axes of what has fewer.

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from tarantella import _runtime
-from tarantella._backend import tensorflow_origin, tensorflow_slices
+from tarantella._backend import tensorflow, tensorflow_origin, tensorflow_slices
 from tarantella._backend.tensorflow_slices import Origin
 
 CAPTURED, VARIABLE = tf.range(4), tf.Variable(tf.range(4))
@@ -94,6 +94,22 @@ def test_constants_may_be_made_of_a_static_number_of_rows(nested):
         for rows in (1, 3):
             found = judged(look, nested, [rows, 4], lambda at, rows=rows: tensorflow_origin.has_shape_of(at, (rows,)))
             assert found == [expected], (name, rows)
+
+
+def test_numbers_of_rows_that_are_known_in_a_loop_of_the_user():
+    found = []
+
+    @tf.function
+    def epoch(batches, first):
+        for x, _ in batches:
+            found.append(tensorflow._rows_of_function())
+            positions = tf.range(tf.shape(x)[1])
+            found.append(tensorflow_origin.from_rows(positions))
+
+    rows = tf.data.Dataset.from_tensor_slices((tf.zeros([12, 5]), tf.zeros([12])))
+    for static in (True, False):
+        epoch(rows.batch(4, drop_remainder=static), tf.zeros([3, 7]))
+    assert found == [(3, 4), False, (3,), False]
 
 
 def test_each_lookup_of_a_table_has_a_piece():
