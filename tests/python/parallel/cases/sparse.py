@@ -212,7 +212,7 @@ def positions_per_row(wrap: Wrap) -> Any:
 
 @case
 def positions_per_row_some_ranks_with_one_row(wrap: Wrap) -> Any:
-    return per_row(wrap, 3)
+    return per_row(wrap, 4)
 
 
 class Cut(keras.layers.Layer):
