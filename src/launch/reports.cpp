@@ -4,19 +4,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <regex>
 
 namespace tarantella::launch {
 namespace {
 
-/// `text` without what differs from rank to rank where all raise the same.
-std::string without_numbers(const std::string& text) {
-  // Each repeat has a bound, because std::regex calls itself once a character.
-  static const std::regex own("(rank|pid|device|thread)([ _:=]{0,3})[0-9]{1,10}|0x[0-9a-fA-F]{1,16}");
-  return std::regex_replace(text, own, "$1");
+/// `text` without what differs from rank to rank where all raise the same: "rank 3" becomes "rank", "0x7f3a" nothing.
+/// Not a std::regex, which calls itself once a character: a long message would overflow the stack.
+std::string without_numbers(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
+  const auto behind = [&](std::string_view letters, size_t from) {
+    return std::min(text.find_first_not_of(letters, from), text.size());
+  };
+  std::string rest;
+  for (size_t at = 0; at < text.size();) {
+    size_t kept = 1, next = at + 1;
+    for (const std::string_view word : {"rank", "pid", "device", "thread", "0x"}) {
+      if (!text.substr(at).starts_with(word)) continue;
+      const bool is_address = word == "0x";
+      const size_t number = is_address ? at + word.size() : behind(" _:=", at + word.size());
+      const size_t end = behind(is_address ? kHexDigits : kDigits, number);
+      if (end == number) break;
+      kept = is_address ? 0 : word.size();
+      next = end;
+      break;
+    }
+    rest += text.substr(at, kept);
+    at = next;
+  }
+  return rest;
 }
 
 }  // namespace

@@ -70,5 +70,37 @@ TEST(Reports, SameErrors) {
   EXPECT_EQ(failures.find(4, Kind::kFailed), nullptr);
 }
 
+TEST(Reports, SameErrorsOfAnyLength) {
+  std::string spaces;
+  for (int pair = 0; pair < 16 * 1024; ++pair) spaces += "_ ";
+  const std::string digits(32 * 1024, 'a');
+  const auto same = [](const std::string& one, const std::string& other) {
+    Failures failures;
+    failures.add({Kind::kFailed, 0, 1, one, ""});
+    failures.add({Kind::kFailed, 1, 1, other, ""});
+    return failures.same(0, 1);
+  };
+  EXPECT_TRUE(same("digest 0x" + digits, "digest 0x" + digits + "f"));
+  EXPECT_FALSE(same("digest " + digits, "digest " + digits + "f"));
+  EXPECT_TRUE(same("rank" + spaces + "1", "rank" + spaces + "22"));
+  EXPECT_FALSE(same("rank" + spaces + "x", "rank" + spaces + "y"));
+}
+
+TEST(Reports, OnlyNumbersOfRanksAreLeftOut) {
+  const auto same = [](const std::string& one, const std::string& other) {
+    Failures failures;
+    failures.add({Kind::kFailed, 0, 1, one, ""});
+    failures.add({Kind::kFailed, 1, 1, other, ""});
+    return failures.same(0, 1);
+  };
+  EXPECT_TRUE(same("pid=12, device: 0, thread_3", "pid=9, device: 15, thread_0"));
+  EXPECT_TRUE(same("rank 0", "rank 1"));
+  EXPECT_TRUE(same("rank rank 0 0x1F.", "rank rank 1 0xab."));
+  EXPECT_FALSE(same("rank 0 row 1", "rank 0 row 2"));
+  EXPECT_FALSE(same("ranks 1", "ranks 2"));
+  EXPECT_FALSE(same("0x", ""));
+  EXPECT_FALSE(same("rank", "ran"));
+}
+
 }  // namespace
 }  // namespace tarantella::launch
