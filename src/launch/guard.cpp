@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <span>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -40,17 +42,22 @@ bool has_entry(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-/// Kills the process if it carries the mark. Guards of jobs within this one are spared: they have their own
-/// to clean up, and end by themselves. Whether one was killed.
-bool kill_if_marked(pid_t pid, const std::string& entry) {
+/// Kills the process if it is this user's and carries the mark, and with it its group if that is one of `groups`.
+/// Guards of jobs within this one are spared: they have their own to clean up, and end by themselves. Whether one was
+/// killed.
+bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string& entry) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // holds the number while we look
   const std::string folder = text("/proc/", pid);
-  if (!process.valid() || !has_entry(content(folder + "/environ"), entry)) return false;
+  struct stat owner{};
+  if (!process.valid() || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return false;
+  if (!has_entry(content(folder + "/environ"), entry)) return false;
   if (content(folder + "/comm") == text(kName, '\n')) return false;
+  const pid_t group = ::getpgid(pid);
+  if (group > 0 && std::find(groups.begin(), groups.end(), group) != groups.end()) ::kill(-group, SIGKILL);
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
 }
 
-int kill_marked(const std::string& entry) {
+int kill_marked(std::span<const pid_t> groups, const std::string& entry) {
   DIR* processes = ::opendir("/proc");
   if (processes == nullptr) return 0;
   int killed = 0;
@@ -58,18 +65,24 @@ int kill_marked(const std::string& entry) {
     pid_t pid = 0;
     const char* end = found->d_name + std::strlen(found->d_name);
     if (std::from_chars(found->d_name, end, pid).ptr != end || pid == ::getpid()) continue;
-    if (kill_if_marked(pid, entry)) ++killed;
+    if (kill_if_marked(pid, groups, entry)) ++killed;
   }
   ::closedir(processes);
   return killed;
 }
 
-/// All but standard input.
+/// All but standard input: those that are open, for in a container there may be 2^30 numbers to try.
 void close_others() {
-#ifdef SYS_close_range
-  if (::syscall(SYS_close_range, 1U, ~0U, 0U) == 0) return;
-#endif
-  for (long fd = ::sysconf(_SC_OPEN_MAX) - 1; fd > 0; --fd) ::close(static_cast<int>(fd));
+  std::vector<int> open;
+  DIR* descriptors = ::opendir("/proc/self/fd");
+  if (descriptors == nullptr) return;
+  while (const dirent* found = ::readdir(descriptors)) {
+    int fd = 0;
+    const char* end = found->d_name + std::strlen(found->d_name);
+    if (std::from_chars(found->d_name, end, fd).ptr == end && fd > 0) open.push_back(fd);
+  }
+  ::closedir(descriptors);
+  for (const int fd : open) ::close(fd);
 }
 
 [[noreturn]] void keep_guard(int end_of_launcher, std::span<const pid_t> groups, const std::string& entry) {
@@ -84,12 +97,9 @@ void close_others() {
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
-  for (const pid_t group : groups) {
-    if (group > 0) ::kill(-group, SIGKILL);
-  }
   // Until a pass finds none: what has just been forked is not in the list that is being read.
   const Deadline deadline = Deadline::after(kGiveUpAfter);
-  while (kill_marked(entry) > 0 && !deadline.passed()) ::usleep(5000);
+  while (kill_marked(groups, entry) > 0 && !deadline.passed()) ::usleep(5000);
   ::_exit(0);
 }
 

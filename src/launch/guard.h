@@ -14,9 +14,10 @@ namespace tarantella::launch {
 /// start inherits it. Apart from TNT_JOB_ID, which a rank may take away from its children.
 constexpr char kMark[] = "TARANTELLA_JOB";
 
-/// A process that waits at a pipe for the end of the launcher, however it ends, and then kills the process
-/// groups of the ranks and every process of this user that carries the job's mark, also in sessions of its
-/// own. Only a process that is in no rank's group and has emptied its environment is missed. It has a
+/// A process that waits at a pipe for the end of the launcher, however it ends, and then kills every process of
+/// the launcher's (effective) user that carries the job's mark, also in sessions of its own, and the process groups
+/// of the ranks in which it finds one. Missed are a process of another user, and one without the mark (it has emptied
+/// its environment) that is in no such group. It has a
 /// session of its own, and all signals are blocked in it, so that Ctrl-C, a closed terminal or a batch
 /// system's signal to every process leave it alone. It holds no stream and no file of the user's.
 class Guard {
@@ -25,7 +26,8 @@ class Guard {
   /// mark's value.
   static Result<Guard> start(const std::string& job_id, int ranks);
 
-  /// Rank `rank` leads process group `group`; 0: it no longer does.
+  /// Rank `rank` leads process group `group`; 0: it no longer does (say so before the leader is collected, after
+  /// which the number may be a stranger's).
   void set_group(int rank, pid_t group);
   /// Ends the process and collects it: nothing is left to be guarded. A guard that is dropped without
   /// does its work.

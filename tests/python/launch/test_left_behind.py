@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -112,4 +113,44 @@ def test_killed_launcher_of_a_job_inside_a_job(launcher):
     launcher.wait_for_files(*(f"in{outer}/ready{inner}" for outer in range(2) for inner in range(2)))
     process.kill()
     process.wait()
+    launcher.wait_for_none()
+
+
+def guards_of(launcher) -> list[int]:
+    return [pid for pid in launcher.pids() if Path(f"/proc/{pid}/comm").read_text() == "tnt-guard\n"]
+
+
+def test_guard_holds_nothing_of_the_users(launcher):
+    launcher.script("import os, time; open('ready' + os.environ['TNT_RANK'], 'w'); time.sleep(100)")
+    with open(launcher.folder / "held", "w") as held:
+        process = launcher.start("-n", "2", "script.py", pass_fds=[held.fileno()])
+    launcher.wait_for_files("ready0", "ready1")
+    (guard,) = guards_of(launcher)
+    assert os.listdir(f"/proc/{guard}/fd") == ["0"]
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def test_guard_spares_a_group_without_a_process_of_the_job(launcher):
+    """By then its number may be a stranger's. Here a rank has taken the mark from itself and from its child."""
+    launcher.script("""
+        import os, subprocess, sys, time
+        rank = os.environ["TNT_RANK"]
+        if rank == "1" and os.environ.pop("TARANTELLA_JOB", None):
+            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            with open("child", "w") as out: out.write(str(subprocess.Popen(["sleep", "100"], **streams).pid))
+            os.execv(sys.executable, [sys.executable, *sys.argv])
+        open("ready" + rank, "w")
+        time.sleep(100)
+    """)
+    process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    launcher.wait_for_files("ready0", "ready1")
+    child = int((launcher.folder / "child").read_text())
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while launcher.pids() != [child] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert launcher.pids() == [child]  # the ranks have died with the launcher, the guard has done its work
+    os.kill(child, signal.SIGKILL)
     launcher.wait_for_none()
