@@ -29,12 +29,19 @@ constexpr Duration kGiveUpAfter = 5s;
 constexpr Duration kSameKeystroke = 100ms;
 // Of a rank that has ended. A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
 constexpr int kMostReads = 256;
+constexpr size_t kMostNotes = 100;
+// At the end of the job, for a reader of stderr who reads nothing; a signal ends it, too.
+constexpr int kPatienceMs = 10 * 60 * 1000;
+constexpr int kPatienceAfterSignalMs = 2000;
 
 std::string host_name() {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return name;
 }
+
+/// Asks for an end, but leaves time to save work.
+bool leaves_time(int number) { return number == SIGTERM || number == SIGHUP; }
 
 bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) || ::isatty(STDERR_FILENO); }
 
@@ -62,7 +69,9 @@ int Job::run() {
   start_error_ = start();
   if (!start_error_.ok()) kill_all();
   for (advance(); !finished(); advance()) wait();
-  return conclude();
+  const int code = conclude();
+  write_rest();
+  return code;
 }
 
 Status Job::start() {
@@ -133,7 +142,8 @@ void Job::wait() {
   if (plan_.ranks > 1 && options_.log_level.value_or("WARNING") != "ERROR") {
     watch(input_.watched(), POLLIN, [this] {
       if (input_.has_come())
-        say("WARNING: only rank 0 reads this pipe on stdin; every rank would read a file (< file)");
+        say("WARNING: stdin is a pipe with data: only rank 0 can read it; every rank would read a file (< "
+            "file)");
     });
   }
   if (!stdout_.idle()) watch(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
@@ -141,7 +151,8 @@ void Job::wait() {
   for (Rank& rank : ranks_) {
     if (!stdout_.full()) watch(rank.process.out(), POLLIN, [&] { take(rank, false); });
     if (!stderr_.full()) watch(rank.process.err(), POLLIN, [&] { take(rank, true); });
-    watch(rank.process.pidfd(), POLLIN, [&] { collect(rank); });
+    if (!rank.leaves_group || phase_ == Phase::kKilling)
+      watch(rank.process.pidfd(), POLLIN, [&] { collect(rank); });
   }
   if (::poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
 
@@ -151,6 +162,9 @@ void Job::wait() {
   while (const auto event = signals_.next()) handle_signal(*event);
   for (size_t index = 0; index < fds.size(); ++index) {
     if (fds[index].revents != 0) handlers[index]();
+  }
+  for (Rank& rank : ranks_) {
+    if (rank.leaves_group) collect(rank);
   }
   Orphans::collect(living());
 }
@@ -170,8 +184,10 @@ void Job::read_reports() {
     const Rank& rank = ranks_[static_cast<size_t>(report.rank)];
     if (report.kind == Report::Kind::kNote) {
       const bool seen = report.rank == 0 || options_.output_on_all_devices || options_.log_on_all_devices;
-      if (notes_.insert(report.text).second && !seen)
-        say(text("rank ", report.rank, ": ", printable(report.text)));
+      if (notes_.size() == kMostNotes || !notes_.insert(report.text).second) continue;
+      if (!seen) say(text("rank ", report.rank, ": ", printable(report.text)));
+      if (notes_.size() == kMostNotes)
+        say(text("no more such lines of other ranks than these ", kMostNotes, " are shown"));
     } else if (rank.process.alive() && (phase_ == Phase::kRunning || phase_ == Phase::kFailing)) {
       failures_.add(report);
       if (report.kind == Report::Kind::kFailed)
@@ -190,10 +206,21 @@ void Job::handle_signal(const Signals::Event& event) {
     return;
   }
   const auto now = Clock::now();
-  if (phase_ == Phase::kRunning) {
+  // Batch systems and service managers signal every process, in any order: ranks may have ended of it already.
+  const bool others_may_save = interrupted_by_ == 0 && leaves_time(event.number) && phase_ != Phase::kKilling;
+  if (phase_ == Phase::kRunning || others_may_save) {
     interrupted_by_ = event.number;
     interrupted_at_ = now;
-    stop(event.number, now + grace_after(event.number), event.from_terminal);
+    if (phase_ == Phase::kFailing) stopped_others_ = has_others();
+    if (phase_ == Phase::kStopping && stop_signal_ == event.number) {  // they have got it
+      for (Rank& rank : ranks_) {
+        if (rank.leaves_group) rank.told.merge(orphans_.in_group(rank.process.group(), living()));
+      }
+      stopped_at_ = now;
+      kill_at_ = now + grace_after(event.number);
+    } else {
+      stop(event.number, now + grace_after(event.number), event.from_terminal);
+    }
   } else if (interrupted_by_ == 0 || (event.number == SIGINT && now - interrupted_at_ > kSameKeystroke)) {
     kill_all_and_say(text("signal ", signal_name(event.number), " came while the job was ending"));
   }
@@ -252,17 +279,31 @@ void Job::drain(Rank& rank) {
 
 void Job::collect(Rank& rank) {
   read_reports();  // what it has said comes first
-  const std::optional<Exit> exit = rank.process.collect();
+  const std::optional<Exit> exit = rank.process.ended();
   if (!exit) return;
+  if (phase_ == Phase::kRunning || phase_ == Phase::kFailing) {
+    first_cause_.ended({rank.process.rank(), rank.process.pid(), *exit}, Clock::now());
+  }
+  rank.leaves_group = leaves_group(rank, *exit);
+  if (rank.leaves_group) return;
+  guard_.set_group(rank.process.rank(), 0);
+  rank.process.collect();
   ended_.tell(rank.process.rank(), exit->code());
   if (!rank.process.own_group()) {
     orphans_.sweep(living(), ::getpgrp());
   }
-  guard_.set_group(rank.process.rank(), 0);
   drain(rank);
-  if (phase_ == Phase::kRunning || phase_ == Phase::kFailing) {
-    first_cause_.ended({rank.process.rank(), rank.process.pid(), *exit}, Clock::now());
+}
+
+/// Whether a signal that leaves time has ended a rank, but not all that it had started: a shell around the Python that
+/// is to save its work. Those then get the signal, but not their own children, which they may need for that.
+bool Job::leaves_group(Rank& rank, const Exit& exit) {
+  if (phase_ == Phase::kKilling || !exit.by_signal || !leaves_time(exit.value)) return false;
+  const std::set<pid_t> left = orphans_.in_group(rank.process.group(), living());
+  for (const pid_t pid : left) {
+    if (interrupted_by_ != 0 && rank.told.insert(pid).second) ::kill(pid, stop_signal_);
   }
+  return !left.empty();
 }
 
 void Job::advance() {
@@ -271,7 +312,7 @@ void Job::advance() {
   if (phase_ == Phase::kFailing) {
     const auto deadline = first_cause_.deadline();
     if (first_cause_.settled() || now >= deadline) {
-      stopped_others_ = living().size() > (first_cause_.cause().ended ? 0 : 1);
+      stopped_others_ = has_others();
       stop(SIGTERM, std::max(now, deadline) + kKillAfterDeadline, false);
     }
   }
@@ -295,12 +336,13 @@ void Job::stop(int number, Clock::time_point kill_at, bool spare_master) {
   stop_signal_ = number;
   stopped_at_ = Clock::now();
   kill_at_ = kill_at;
-  const bool to_save_work = interrupted_by_ == SIGTERM || interrupted_by_ == SIGHUP;
+  const bool to_save_work = leaves_time(interrupted_by_);
   for (const Rank& rank : ranks_) {
     // What was typed on the terminal has reached a master in the foreground group already.
     const bool knows = spare_master && !rank.process.own_group();
     if (!rank.process.alive() || knows) continue;
     to_save_work ? rank.process.signal_alone(number) : rank.process.signal(number);
+    rank.process.signal(SIGCONT);  // one that is stopped (SIGSTOP) would not hear of it
   }
 }
 
@@ -363,7 +405,33 @@ int Job::timeout_ms() const {
   return static_cast<int>(std::max<long>(0, left));
 }
 
-int Job::stopped_by() const { return start_error_.ok() && !exec_failure_ ? interrupted_by_ : 0; }
+int Job::stopped_by() const {
+  return start_error_.ok() && !exec_failure_ && !blames_a_rank() ? interrupted_by_ : 0;
+}
+
+/// A rank failed, and not of the signal that then stopped the job.
+bool Job::blames_a_rank() const {
+  return first_cause_.failed() && first_cause_.cause().exit.code() != 128 + interrupted_by_;
+}
+
+/// Other ranks than the one that failed still run.
+bool Job::has_others() const { return living().size() > (first_cause_.cause().ended ? 0 : 1); }
+
+/// Through the sink: a reader who is slow, or has stopped, must not keep the launcher from its ranks.
+void Job::say(const std::string& line) { stderr_.put(as_said(line)); }
+
+/// What the sink still holds at the end.
+void Job::write_rest() {
+  while (!stderr_.idle()) {
+    pollfd fds[] = {{stderr_.fd(), POLLOUT, 0}, {signals_.fd(), POLLIN, 0}};
+    if (::poll(fds, 2, interrupted_by_ == 0 ? kPatienceMs : kPatienceAfterSignalMs) <= 0) return;
+    if (fds[0].revents != 0) {
+      stderr_.write_some();
+    } else if (const auto event = signals_.next(); event && event->number != SIGCHLD) {
+      return;
+    }
+  }
+}
 
 int Job::conclude() {
   for (const Rank& rank : ranks_) {
@@ -390,12 +458,7 @@ int Job::conclude() {
   }
   if (!first_cause_.failed()) return 0;
   const FirstCause::Ending& cause = first_cause_.cause();
-  const std::string words = last_words(cause);
-  for (size_t sent = 0; sent < words.size();) {
-    const ssize_t written = ::write(STDERR_FILENO, words.data() + sent, words.size() - sent);
-    if (written < 0 && errno != EINTR) break;
-    if (written > 0) sent += static_cast<size_t>(written);
-  }
+  stderr_.put(last_words(cause));
   if (cause.rank != 0 && ranks_[static_cast<size_t>(cause.rank)].tail.last_words().ends_with(
                              "EOFError: EOF when reading a line\n")) {
     say("only rank 0 reads stdin that is a terminal or a pipe; every rank would read a file (< file)");

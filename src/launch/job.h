@@ -45,6 +45,8 @@ class Job {
     Process process;
     Tail tail;
     LineMarker out, err;
+    bool leaves_group = false;  ///< has ended, and what it started still has time: see leaves_group()
+    std::set<pid_t> told = {};  ///< of those, who got the signal
   };
 
   Status start();
@@ -58,6 +60,7 @@ class Job {
   void take(Rank& rank, bool is_err);
   void drain(Rank& rank);
   void collect(Rank& rank);
+  bool leaves_group(Rank& rank, const Exit& exit);
   void advance();
   Duration grace_after(int number) const;
   void stop(int number, Clock::time_point kill_at, bool spare_master);
@@ -68,6 +71,10 @@ class Job {
   bool finished() const;
   int timeout_ms() const;
   int conclude();
+  bool blames_a_rank() const;
+  bool has_others() const;
+  void say(const std::string& line);
+  void write_rest();
   std::string last_words(const FirstCause::Ending& cause) const;
 
   const Plan& plan_;

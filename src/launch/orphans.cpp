@@ -26,13 +26,17 @@ std::set<pid_t> children() {
 Orphans::Orphans() : older_(children()) { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 int Orphans::sweep(const std::set<pid_t>& ranks, pid_t group) const {
-  int alive = 0;
+  const std::set<pid_t> alive = in_group(group, ranks);
+  for (const pid_t pid : alive) ::kill(pid, SIGKILL);
+  return static_cast<int>(alive.size());
+}
+
+std::set<pid_t> Orphans::in_group(pid_t group, const std::set<pid_t>& ranks) const {
+  std::set<pid_t> alive;
   for (const pid_t pid : children()) {
     if (ranks.contains(pid) || older_.contains(pid)) continue;
     if (group != 0 && ::getpgid(pid) != group) continue;
-    if (::waitpid(pid, nullptr, WNOHANG) == pid) continue;
-    ::kill(pid, SIGKILL);
-    ++alive;
+    if (::waitpid(pid, nullptr, WNOHANG) != pid) alive.insert(pid);
   }
   return alive;
 }

@@ -18,6 +18,9 @@ class Orphans {
   /// many were alive. Collects dead ones.
   int sweep(const std::set<pid_t>& ranks, pid_t group = 0) const;
 
+  /// The living orphans in process group `group` (0: in any), but for `ranks`. Collects dead ones.
+  std::set<pid_t> in_group(pid_t group, const std::set<pid_t>& ranks) const;
+
   /// Collects children that have ended, up to the first of `ranks` among them: its status is left to others,
   /// who must take it before the next call finds more.
   static void collect(const std::set<pid_t>& ranks);

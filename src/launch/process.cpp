@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -102,21 +103,25 @@ void Process::signal(int number) const { ::kill(own_group_ ? -pid_ : pid_, numbe
 
 void Process::signal_alone(int number) const { ::kill(pid_, number); }
 
-std::optional<Exit> Process::collect() {
+pid_t Process::group() const { return own_group_ ? pid_ : ::getpgrp(); }
+
+std::optional<Exit> Process::ended() const {
   siginfo_t info{};
-  const auto id = static_cast<id_t>(pid_);
   if (!alive()) return std::nullopt;
-  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
-    if (errno != ECHILD) return std::nullopt;
-    pidfd_ = Fd();
-    return Exit{false, kLaunchError};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    return errno == ECHILD ? std::optional(Exit{false, kLaunchError}) : std::nullopt;
   }
   if (info.si_pid != pid_) return std::nullopt;
-  // Not collected yet, the dead process still holds its number, so the group cannot be a stranger's.
-  if (own_group_) ::kill(-pid_, SIGKILL);
-  ::waitid(P_PID, id, &info, WEXITED);
-  pidfd_ = Fd();
   return Exit{info.si_code != CLD_EXITED, info.si_status};
+}
+
+void Process::collect() {
+  siginfo_t info{};
+  const auto id = static_cast<id_t>(pid_);
+  // Not collected yet, the dead process still holds its number, so the group cannot be a stranger's.
+  if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && own_group_) ::kill(-pid_, SIGKILL);
+  ::waitid(P_PID, id, &info, WEXITED | WNOHANG);
+  pidfd_ = Fd();
 }
 
 }  // namespace tarantella::launch

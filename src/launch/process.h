@@ -72,9 +72,13 @@ class Process {
   void signal(int number) const;
   /// Spares the process's children: a rank that is to save its work may need its data workers for that.
   void signal_alone(int number) const;
-  /// If the process has ended: kills what is left of its group and collects it. Does not wait. One that
+  /// The process group that it is in.
+  pid_t group() const;
+  /// How it ended, if it has. Does not wait, nor collect: its number, and its group's, stay its own. One that
   /// somebody else has collected (nobody should) counts as failed.
-  std::optional<Exit> collect();
+  std::optional<Exit> ended() const;
+  /// Of one that has ended: kills what is left of a group of its own, and collects it.
+  void collect();
 
  private:
   int rank_ = 0;

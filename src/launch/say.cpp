@@ -4,8 +4,10 @@
 
 namespace tarantella::launch {
 
+std::string as_said(const std::string& line) { return "tarantella: " + line + "\n"; }
+
 void say(const std::string& line) {
-  const std::string whole = "tarantella: " + line + "\n";
+  const std::string whole = as_said(line);
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, whole.data(), whole.size());
 }
 

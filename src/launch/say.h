@@ -12,7 +12,10 @@ constexpr int kLaunchError = 1;
 /// Exit code of a rank whose program cannot be started, as in a shell.
 constexpr int kCannotRun = 127;
 
-/// Prints "tarantella: <line>".
+/// "tarantella: <line>\n".
+std::string as_said(const std::string& line);
+
+/// Prints it. Waits where stderr has no room.
 void say(const std::string& line);
 
 /// Returns `text` with whatever would break or garble a one-line message (control characters) as '?'.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import time
@@ -125,3 +126,80 @@ def test_reader_that_goes_away(launcher):
     process.communicate(timeout=60)
     assert process.returncode == 0
     launcher.wait_for_files("done0", "done1", seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_on"), [("off", False), ("no", False), ("FALSE", False), ("0", False), ("on", True), ("1", True)]
+)
+def test_switch_in_the_environment(launcher, value, is_on):
+    launcher.script("import os; print(os.environ['TNT_RANK'])")
+    result = launcher.run("-n", "2", "script.py", env={"TNT_OUTPUT_ON_ALL_DEVICES": value})
+    assert sorted(result.out.splitlines()) == (["[0] 0", "[1] 1"] if is_on else ["0"])
+
+
+def full_pipe() -> tuple[int, int]:
+    """Both ends of a pipe that takes nothing more, as of a reader who has stopped."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"." * 4096)
+    return reader, writer
+
+
+def read_all(fd: int) -> str:
+    with open(fd, "rb") as stream:
+        return stream.read().decode().lstrip(".")
+
+
+NOTES = """
+    import os, struct, sys, time
+    if os.environ["TNT_RANK"] == "0":
+        open("new", "w").write(str(os.getpid()))
+        os.rename("new", "pid")
+        time.sleep(100)
+    while not os.path.exists("pid"): time.sleep(0.01)
+    pipe = int(os.environ["TNT_REPORT"].split(":")[0])
+    for number in range(300):
+        note = b"note %d" % number
+        os.write(pipe, struct.pack("4i", 1, 3, 0, len(note)) + note)
+    time.sleep(0.3)
+    sys.exit(3)
+"""
+
+
+def test_reader_who_has_stopped_keeps_no_rank_from_its_end(launcher):
+    launcher.script(NOTES)
+    reader, writer = full_pipe()
+    process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    try:
+        launcher.wait_for_files("pid")
+        master = int((launcher.folder / "pid").read_text())
+        deadline = time.monotonic() + 20
+        while master in launcher.pids() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert master not in launcher.pids()
+    finally:
+        lines = read_all(reader).splitlines()
+        assert process.wait(timeout=30) == 3
+    assert [line for line in lines if " note " in line] == [f"tarantella: rank 1: note {n}" for n in range(100)]
+    assert lines[100] == "tarantella: no more such lines of other ranks than these 100 are shown"
+    assert "ended with exit code 3" in lines[-1]
+
+
+def test_last_words_on_a_stderr_that_does_not_block(launcher):
+    """As Node.js and some terminals leave it to those they start."""
+    launcher.script("""
+        import os, sys, time
+        if os.environ["TNT_RANK"] == "0": time.sleep(100)
+        for line in range(20): print("%02d" % line, "x" * 2000, file=sys.stderr)
+        sys.exit(3)
+    """)
+    reader, writer = full_pipe()
+    os.set_blocking(writer, False)
+    process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    time.sleep(2.5)
+    lines = read_all(reader).splitlines()
+    assert process.wait(timeout=30) == 3
+    assert [line[:2] for line in lines[:-1]] == [f"{line:02d}" for line in range(20)]
+    assert "ended with exit code 3" in lines[-1]

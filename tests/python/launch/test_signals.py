@@ -291,3 +291,98 @@ def test_ctrl_z_and_fg(launcher, open_terminal):
     shell.type(b"exit\n")
     shell.wait()
     launcher.wait_for_none()
+
+
+# Rank 0 needs two seconds to save; rank 1, like any process without a handler, dies of SIGTERM.
+SAVING_MASTER = """
+    import os, signal, sys, time
+    rank = os.environ["TNT_RANK"]
+    def save(number, frame):
+        open("saving" + rank, "w")
+        time.sleep(2)
+        open("saved" + rank, "a").write("x")
+        sys.exit()
+    if rank == "0": signal.signal(signal.SIGTERM, save)
+    with open("pid" + rank, "w") as out: out.write(str(os.getpid()))
+    open("ready" + rank, "w")
+    while True: time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("stopping", [False, True])
+def test_sigterm_to_a_rank_first_and_then_to_the_launcher(launcher, stopping):
+    """As a batch system signals every process, in any order; a late one finds the other ranks being stopped."""
+    launcher.script(SAVING_MASTER)
+    process = launcher.start("-n", "2", "script.py")
+    launcher.wait_for_files(*ready(2))
+    os.kill(int((launcher.folder / "pid1").read_text()), signal.SIGTERM)
+    if stopping:
+        launcher.wait_for_files("saving0")
+    else:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert err.decode() == "tarantella: stopped by signal 15 (SIGTERM)\n"
+    assert (launcher.folder / "saved0").read_text() == "x"
+
+
+def test_sigterm_after_a_failure_names_the_rank_that_failed(launcher):
+    launcher.script(SAVING_MASTER.replace("while True", "if rank == '1': sys.exit(3)\n    while True"))
+    process = launcher.start("-n", "2", "script.py")
+    launcher.wait_for_files(*ready(2))
+    failing = int((launcher.folder / "pid1").read_text())
+    while failing in launcher.pids():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert "exit code 3; the other ranks were stopped\n" in err.decode()
+    assert (launcher.folder / "saved0").exists()
+
+
+@pytest.mark.parametrize("shells", [1, 2])
+def test_sigterm_reaches_python_behind_a_shell(launcher, shells):
+    """The shell dies of it at once; the Python that it has started gets it then, and time to save."""
+    launcher.script(SAVING)
+    python = "python3 script.py; echo done"
+    command = f"bash -c '{python}'; echo done" if shells == 2 else python
+    launcher.script(f"#!/bin/bash\n{command}\n", "wrapper", 0o755)
+    process = launcher.start("-n", "2", "./wrapper")
+    launcher.wait_for_files(*ready(2))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert err.decode() == "tarantella: stopped by signal 15 (SIGTERM)\n"
+    assert (launcher.folder / "saved0").exists()
+    assert (launcher.folder / "saved1").exists()
+
+
+def test_deaf_process_behind_a_shell_is_killed_in_the_end(launcher):
+    launcher.script(STUBBORN)
+    launcher.script("#!/bin/bash\npython3 script.py\necho done\n", "wrapper", 0o755)
+    process = launcher.start("-n", "2", "--grace-seconds=1.5", "./wrapper")
+    launcher.wait_for_files(*ready(2))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    assert "sent SIGKILL to ranks 0-1: still running 1.5 s after signal" in err.decode()
+    assert launcher.pids() == []
+
+
+def test_sigterm_ends_a_rank_that_is_stopped(launcher):
+    launcher.script("""
+        import os, signal, time
+        open("ready" + os.environ["TNT_RANK"], "w")
+        if os.environ["TNT_RANK"] == "1": os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(100)
+    """)
+    process = launcher.start("-n", "2", "script.py")
+    launcher.wait_for_files(*ready(2))
+    time.sleep(0.2)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert "SIGKILL" not in err.decode()
+    assert time.monotonic() - sent < 20  # the grace is 30 seconds
