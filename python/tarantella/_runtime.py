@@ -24,7 +24,7 @@ WARN_EVERY = 60.0
 
 _lock = threading.RLock()
 _context: Context | None = None
-_answering: threading.Thread | None = None
+_answering: threading.Event | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
 _ready = False
 _closed = False
@@ -154,8 +154,8 @@ def close() -> None:
             each.close()
         if _context is not None:
             _context.close()
-        if _answering is not None and _answering is not threading.current_thread():
-            _answering.join(10)
+        if _answering is not None:
+            _answering.wait(10)
         _context, _closed = None, True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import sysconfig
@@ -20,18 +21,26 @@ _LIBRARIES = tuple(
 )
 
 
-def answer(context: Context) -> threading.Thread:
-    """Starts the thread that answers until `context` is closed; join it then."""
+def answer(context: Context) -> threading.Event:
+    """Starts the thread that answers until `context` is closed. Wait then for the event: the thread has no part in
+    anything after it."""
+    ended = threading.Event()
+    asked = [context]
 
     def run() -> None:
         main = threading.main_thread().ident
-        while context.await_question():
-            context.tell_place(place(sys._current_frames().get(main or 0)))
+        context = asked.pop()
+        try:
+            while context.await_question():
+                context.tell_place(place(sys._current_frames().get(main or 0)))
+        finally:
+            del context  # nothing is left to do after the event
+            ended.set()
 
-    # The interpreter waits for other threads before it lets us close the context that this one waits for.
-    thread = threading.Thread(target=run, name="tarantella-whereabouts", daemon=True)
-    thread.start()
-    return thread
+    # Of no interest to threading.enumerate(). The interpreter waits for the threads there that are no daemons before it
+    # lets us close the context that this one waits for.
+    _thread.start_new_thread(run, ())
+    return ended
 
 
 def place(frame: FrameType | None) -> str:

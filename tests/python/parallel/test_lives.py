@@ -52,6 +52,17 @@ except TimeoutError as error:
     assert "holds the interpreter lock; it was last seen in script.py:7" in ended.err, ended.err
 
 
+def test_no_thread_of_ours_is_counted(scripts: Any) -> None:
+    source = """
+import threading
+import tarantella as tnt
+tnt.Barrier().execute()
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
+"""
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+
+
 def test_a_daemon_thread_may_be_in_a_collective_when_its_rank_ends(scripts: Any) -> None:
     source = """
 import threading, time
