@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _socket
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -83,25 +85,74 @@ def layout() -> Layout:
     rank = integer("TNT_RANK", 0)
     if rank >= size:
         raise ValueError(f"TNT_RANK must be below TNT_SIZE ({size}) (got {rank})")
-    if "TNT_RANK" in os.environ and not _claims_rank():
+    job = os.environ.get("TNT_JOB_ID", "")
+    if "TNT_RANK" in os.environ and not _claims_rank(f"{rank}-{job}"):
         return Layout(child_of=rank)
     return Layout(
         rank=rank,
         size=size,
         local_rank=integer("TNT_LOCAL_RANK", rank),
         local_size=integer("TNT_LOCAL_SIZE", size, least=1),
-        job=os.environ.get("TNT_JOB_ID", ""),
+        job=job,
         launched=flag("TNT_LAUNCHER"),
     )
 
 
-def _claims_rank() -> bool:
+def _claims_rank(place: str) -> bool:
     """Whether this process is the rank: the first to ask, which a shell between the launcher and Python never does.
 
-    It leaves its process id for the processes that it starts; exec keeps both.
+    It leaves its process id in the environment for the processes that it starts; exec keeps both. For those that get
+    another environment, a copy from before, it binds a name with that id, which it has until it ends. A process whose
+    TNT_RANK_PID is set to nothing is told to be the rank.
     """
     own = os.getpid()
-    return os.environ.setdefault("TNT_RANK_PID", str(os.getppid() if is_worker() else own)) == str(own)
+    said = os.environ.get("TNT_RANK_PID")
+    if said is None:
+        rank = os.getppid() if is_worker() else next((each for each in _ancestors() if _is_bound(place, each)), own)
+        said = str(rank)
+    os.environ["TNT_RANK_PID"] = said or str(own)
+    if os.environ["TNT_RANK_PID"] != str(own):
+        return False
+    _bind(place, own)
+    return True
+
+
+def _ancestors() -> Iterator[int]:
+    """The ids of the processes that have led to this one, the nearest first."""
+    process = os.getppid()
+    while process > 1:
+        yield process
+        try:
+            with open(f"/proc/{process}/stat", "rb") as status:
+                process = int(status.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+
+
+def _name(place: str, process: int) -> bytes:
+    return f"\0tarantella-rank-{process}-{place}".encode()[:108]
+
+
+def _bind(place: str, process: int) -> None:
+    """Takes the name for the life of this process; exec closes it, and a forked child's copy has its parent's id."""
+    socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+    try:
+        socket.bind(_name(place, process))
+    except OSError:  # bound before exec, and a child has it still; or names cannot be bound here
+        socket.close()
+    else:
+        socket.detach()
+
+
+def _is_bound(place: str, process: int) -> bool:
+    socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+    try:
+        socket.connect(_name(place, process))
+    except OSError:
+        return False
+    finally:
+        socket.close()
+    return True
 
 
 def is_worker() -> bool:

@@ -78,6 +78,76 @@ def test_another_script(scripts: Any) -> None:
     assert all("rank 0 has started this process" in line and "one process by itself" in line for line in said)
 
 
+def test_another_script_with_an_environment_of_its_own(scripts: Any) -> None:
+    """A copy from before the rank was one: so, too, for a fork's child and behind a shell, but not after exec."""
+    source = """
+    import multiprocessing, os, subprocess, sys
+    before = {**os.environ, "COPY": "1"}
+    if "COPY" not in os.environ:
+        import tarantella as tnt
+        os.execve(sys.executable, [sys.executable, *sys.argv], before)
+    import tarantella as tnt
+    fork = multiprocessing.get_context("fork")
+    lasting = fork.Process(target=__import__("time").sleep, args=(100,), daemon=True)
+    lasting.start()
+
+    def child(shell):
+        command = [sys.executable, "-c", sys.argv[1]]
+        if shell:
+            command = ["sh", "-c", f"{sys.executable} -c '{sys.argv[1]}'; true"]
+        subprocess.run(command, check=True, env=before, timeout=30)
+
+    child(False)
+    child(True)
+    worker = fork.Process(target=child, args=(False,))
+    worker.start()
+    worker.join()
+    tnt.Barrier().execute()
+    print(tnt.get_rank(), tnt.get_size())
+    """
+    ended = scripts.ranks(2, source, WHO, timeout=60)
+    assert (ended.code, ended.out) == (0, "0 1 True\n" * 3 + "0 2\n"), ended.err
+
+
+def test_the_place_of_a_rank_is_passed_on(scripts: Any) -> None:
+    source = """
+    import os, subprocess, sys
+    import tarantella
+    command = [sys.executable, "-c", sys.argv[1]]
+    sys.exit(subprocess.run(command, env={**os.environ, "TNT_RANK_PID": ""}, timeout=40).returncode)
+    """
+    ended = scripts.ranks(2, source, f"{WHO}; tnt.Barrier().execute()", timeout=60)
+    assert (ended.code, ended.out, ended.lines) == (0, "0 2 True\n", []), ended.err
+
+
+def test_a_helper_that_is_there_first_and_scripts_one_after_another(scripts: Any) -> None:
+    """Only those that have started a process keep it from being the rank, and only while they live."""
+    helper = "import tarantella, time; print(flush=True); time.sleep(100)"
+    script = scripts.write(
+        f"""
+        import os, subprocess, sys, time
+        helper = subprocess.Popen([sys.executable, "-c", {helper!r}], stdout=subprocess.PIPE)
+        helper.stdout.readline()
+        import tarantella as tnt
+        tnt.init()
+        tnt.Barrier().execute()
+        print(tnt.get_rank(), tnt.get_size())
+        helper.kill()
+        """
+    )
+    wrapper = scripts.write(
+        f"""\
+        #!/bin/sh
+        {sys.executable} -c 'import os, tarantella, time; os.fork() or (os.close(1), os.close(2), time.sleep(9))'
+        {sys.executable} {script}
+        """,
+        "wrapper.sh",
+    )
+    wrapper.chmod(0o755)
+    ended = scripts.ranks(2, wrapper, timeout=60)
+    assert (ended.code, ended.out, ended.lines) == (0, "0 2\n", []), ended.err
+
+
 def test_a_job_inside_a_rank(scripts: Any, executable: str) -> None:
     source = """
     import subprocess, sys
