@@ -6,6 +6,7 @@ import os
 import select
 import stat
 import struct
+import threading
 
 from ._environment import layout
 
@@ -16,6 +17,7 @@ _HEAD = struct.Struct("=iiii")
 _PIECE = select.PIPE_BUF - _HEAD.size
 _LONGEST = 32 * 1024
 _process = os.getpid()
+_sending = threading.Lock()
 
 
 def _open() -> int:
@@ -36,14 +38,16 @@ _descriptor = _open()
 
 
 def send(kind: int, text: str, code: int = 0, held_by: str = "") -> bool:
-    """Tells the launcher; False where there is none, or this is a forked child. Blocks only while the launcher does
-    not read. Thread-safe for texts of up to 4 KiB."""
+    """Tells the launcher; False where there is none, or this is a forked child. Thread-safe. Blocks only while the
+    launcher does not read; False, too, where another thread's text does so for five seconds."""
     if _descriptor < 0 or os.getpid() != _process:
         return False
     if len(text) > _LONGEST:
         text = text[: _LONGEST // 2] + "\n…\n" + text[-_LONGEST // 2 :]
     data = (text.replace("\0", "?") + (f"\0{held_by}" if held_by else "")).encode("utf-8", "replace")
     rank = layout().rank
+    if not _sending.acquire(timeout=5):  # the pieces of two texts must not mix
+        return False
     try:
         while len(data) > _PIECE:
             os.write(_descriptor, _HEAD.pack(rank, MORE, 0, _PIECE) + data[:_PIECE])
@@ -51,4 +55,6 @@ def send(kind: int, text: str, code: int = 0, held_by: str = "") -> bool:
         os.write(_descriptor, _HEAD.pack(rank, kind, code, len(data)) + data)
     except OSError:  # the launcher has gone
         return False
+    finally:
+        _sending.release()
     return True
