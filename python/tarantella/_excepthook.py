@@ -2,18 +2,21 @@
 
 Python ends a process only after its threads and children have ended. A rank that fails does not keep the others
 waiting for that: `sys.excepthook`, and `sys.exit` with a code other than 0, tell them as soon as the script is over.
+Before Python waits for threads, `_over` tells what has passed these two by.
 """
 
 from __future__ import annotations
 
 import _sitebuiltins
+import _thread
 import functools
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from . import _report, _tracebacks
@@ -21,8 +24,14 @@ from ._environment import flag, layout
 
 # The launcher reads from it that this rank fell only because another one did.
 PEER_LOST_EXIT_CODE = 86
+# Seconds that threads and children may go on after the script before a line says so.
+SAY_HELD_AFTER = 6.0
 
-_previous = sys.excepthook
+_first = _previous = sys.excepthook
+_showing = False  # by `_previous`
+_told = False  # that this rank ends with a code other than 0
+_is_over = False
+_arranged = False
 _previous_of_threads = threading.excepthook
 _sys_exit = sys.exit
 _process = os.getpid()
@@ -31,7 +40,7 @@ _code: Any = vars(SystemExit)["code"]
 
 def install() -> None:
     """Puts our hooks before those that are set now. Idempotent."""
-    global _previous, _previous_of_threads
+    global _previous, _previous_of_threads, _arranged
     if sys.excepthook is not _hook:
         _previous = sys.excepthook
         sys.excepthook = _hook
@@ -43,17 +52,21 @@ def install() -> None:
     if sys.exit is _sys_exit:
         sys.exit = _telling(sys.exit)
         _sitebuiltins.Quitter.__call__ = _telling(_sitebuiltins.Quitter.__call__)  # type: ignore[method-assign]
+    register = getattr(threading, "_register_atexit", None)
+    if not _arranged and register is not None:
+        import concurrent.futures.thread  # noqa: F401 - it waits for its pools in such a function: the last one is first
+
+        register(_over)
+        _arranged = True
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    lost = _tracebacks.is_consequence(error)
     text = _tracebacks.text_of(kind, error, trace)
-    if trace is not None and _still_runs(trace):  # somebody prints an error that ends nothing
+    if _showing or _still_runs():  # somebody prints an error that ends nothing
         _print(kind, error, trace, text)
-    elif lost and layout().size > 1:
+    elif layout().size > 1 and _tracebacks.is_consequence(error):
         # Shown by the launcher, unless it has the error of the rank that was lost.
-        shown = flag("TNT_OUTPUT_ON_ALL_DEVICES") or flag("TNT_LOG_ON_ALL_DEVICES")
-        if not _report.send(_report.LOST, text, PEER_LOST_EXIT_CODE) or shown:
+        if not _report.send(_report.LOST, text, PEER_LOST_EXIT_CODE) or _stderr_is_shown():
             _print(kind, error, trace, text)
         _leave()
     else:
@@ -67,15 +80,28 @@ def tell(code: int, text: str, reason: str) -> None:
     for them. `text` is what the user should read, `reason` one line for the other ranks."""
     from . import _runtime
 
+    global _told
+    _told = True
     _report.send(_report.FAILED, text, code, _held_by())
     _runtime.abort(reason)
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
-    if _previous is sys.__excepthook__:
+    global _showing
+    show = _first if _showing else _previous  # one that was set after ours may call ours in turn
+    if show is sys.__excepthook__:
         print(text, end="", file=sys.stderr, flush=True)
-    else:  # the user's own way to show errors
-        _previous(kind, error, trace)
+        return
+    before, _showing = _showing, True
+    try:  # the user's own way to show errors
+        show(kind, error, trace)
+    finally:
+        _showing = before
+
+
+def _stderr_is_shown() -> bool:
+    """Also of ranks other than 0."""
+    return flag("TNT_OUTPUT_ON_ALL_DEVICES") or flag("TNT_LOG_ON_ALL_DEVICES")
 
 
 def _leave() -> None:
@@ -89,14 +115,60 @@ def _leave() -> None:
     os._exit(PEER_LOST_EXIT_CODE)
 
 
-def _still_runs(trace: TracebackType) -> bool:
-    """Whether the code that let the error pass last is under way: the interpreter calls its hook when it is not."""
+def _still_runs() -> bool:
+    """Whether the program goes on after this error: the interpreter calls its hook when the script is not under way."""
+    if _is_over or _is_interactive() or threading.get_ident() != threading.main_thread().ident:
+        return True
     frame = sys._getframe()
-    while frame is not None:
-        if frame is trace.tb_frame:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return _is_script(frame)
+
+
+def _is_interactive() -> bool:
+    return bool(sys.flags.interactive) or hasattr(sys, "ps1")
+
+
+def _is_script(frame: FrameType) -> bool:
+    """Whether it is the frame of the script, or that in which `python -m` runs one."""
+    where = (frame.f_globals.get("__name__"), frame.f_code.co_name)
+    return where in (("__main__", "<module>"), ("runpy", "_run_module_as_main"))
+
+
+def _over() -> None:
+    """The script has ended, and Python is about to wait for threads: tells of an error that another hook has shown.
+    The code of a SystemExit that `sys.exit` did not raise cannot be learnt here."""
+    global _is_over
+    if os.getpid() != _process:
+        return
+    error = None if _told or _is_interactive() else _final_error()
+    _is_over = True
+    if error is None:
+        if not _told and _held_by():
+            _thread.start_new_thread(_say_held, ())
+        return
+    text = _tracebacks.text_of(type(error), error, error.__traceback__)
+    if not _tracebacks.is_consequence(error):
+        tell(1, text, _tracebacks.summary(type(error), error))
+    elif _report.send(_report.LOST, text, PEER_LOST_EXIT_CODE):
+        _leave()
+
+
+def _final_error() -> BaseException | None:
+    """What left the script uncaught. Other errors that the interpreter prints have not passed the script's frame."""
+    error = getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    trace = error.__traceback__ if isinstance(error, BaseException) else None
+    return error if trace is not None and _is_script(trace.tb_frame) else None
+
+
+def _say_held() -> None:
+    time.sleep(SAY_HELD_AFTER)
+    if held := _held_by():
+        said = f"its script has ended, but it still runs {held}"
+        if (
+            not _report.send(_report.NOTE, said) or layout().rank == 0 or _stderr_is_shown()
+        ):  # then the launcher is silent
+            print(f"tarantella: rank {layout().rank}: {said}", file=sys.stderr, flush=True)
 
 
 def _thread_hook(args: threading.ExceptHookArgs) -> None:
