@@ -5,7 +5,8 @@
 
 namespace tarantella {
 
-/// Prints "tarantella: WARNING: <message>" on stderr.
+/// Prints "tarantella: WARNING: <message>" on stderr. Drops the line where stderr has no room, as a full pipe or a
+/// terminal that was stopped with Ctrl-S, or no reader: whoever says it must not wait, or others find it stuck.
 void log_warning(const std::string& message);
 
 }  // namespace tarantella
