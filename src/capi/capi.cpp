@@ -166,6 +166,7 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
         tarantella::transport::make_shm_link(options->job, options->rank, options->size,
                                              Deadline::after(tarantella::from_seconds(options->meet_timeout)),
                                              {.warn_every = group_options.warn_every,
+                                              .grace = tarantella::from_seconds(options->grace),
                                               .ended = tarantella::runtime::Ended::inherited(options->size)});
     if (!link.ok()) return link.status();
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);

@@ -83,19 +83,28 @@ class Patience {
 
   const Deadline& deadline() const { return deadline_; }
 
-  /// To be called now and then with the ranks that are awaited. Errors: kPeerLost if one of them has ended well.
-  Status check(const std::vector<int>& awaited) {
-    for (const int rank : awaited) {
-      if (options_.ended.exit_code(rank) != 0) continue;
-      return {Code::kPeerLost, text("rank ", rank, " ended (exit code 0) before it joined, and rank ", rank_,
-                                    " waits for it; let every rank make the same calls, or none")};
-    }
+  /// kPeerLost if `rank`, which is needed, has ended well, whether it had come or not.
+  Status check(int rank) const {
+    if (options_.ended.exit_code(rank) != 0) return {};
+    return {Code::kPeerLost, text("rank ", rank, " ended (exit code 0) before it joined, and rank ", rank_,
+                                  " waits for it; let every rank make the same calls, or none")};
+  }
+
+  /// To be called now and then while a rank that had come is gone. Errors: kPeerLost after options.grace.
+  Status check_gone(int rank) {
+    const auto now = Clock::now();
+    if (!gone_since_) gone_since_ = now;
+    if (now - *gone_since_ < options_.grace) return {};
+    return {Code::kPeerLost, text("rank ", rank, " ended before all ranks had met; see its own message")};
+  }
+
+  /// To be called now and then with the ranks that have not come; says so when it is time.
+  void warn(const std::vector<int>& awaited) {
     const auto waited = Clock::now() - since_;
-    if (waited < next_warning_) return {};
+    if (awaited.empty() || waited < next_warning_) return;
     next_warning_ += options_.warn_every;
     log_warning(text("rank ", rank_, " has waited ", static_cast<int>(in_seconds(waited)), " s for rank ",
                      list_of(awaited), " to join the job"));
-    return {};
   }
 
   static std::string list_of(const std::vector<int>& ranks) {
@@ -110,6 +119,7 @@ class Patience {
   const MeetingOptions& options_;
   const Clock::time_point since_ = Clock::now();
   Duration next_warning_ = options_.warn_every;
+  std::optional<Clock::time_point> gone_since_;  ///< of the first that is gone
 };
 
 bool wait_readable(int socket, Deadline deadline) {
@@ -189,17 +199,31 @@ std::vector<int> missing_ranks(const std::vector<Fd>& peers) {
   return missing;
 }
 
-/// Accepts ranks until all are there. The first thing that is wrong ends it for all.
+/// A rank that had come and whose process has gone or given up; 0 if there is none.
+int gone_rank(const std::vector<Fd>& peers) {
+  std::vector<pollfd> entries;
+  for (const Fd& peer : peers) entries.push_back({peer.get(), 0, 0});  // negative ones are passed over
+  if (::poll(entries.data(), entries.size(), 0) <= 0) return 0;
+  const auto gone = std::find_if(entries.begin(), entries.end(),
+                                 [](const pollfd& entry) { return (entry.revents & POLLHUP) != 0; });
+  return gone == entries.end() ? 0 : static_cast<int>(gone - entries.begin());
+}
+
+/// Accepts ranks until all are there at once. The first thing that is wrong ends it for all.
 Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience) {
-  int present = 1;
-  while (present < size) {
-    TNT_RETURN_IF_ERROR(patience.check(missing_ranks(peers)));
-    const Duration left = patience.deadline().left();
+  while (true) {
+    for (int rank = 1; rank < size; ++rank) TNT_RETURN_IF_ERROR(patience.check(rank));
+    const int gone = gone_rank(peers);
+    if (gone != 0) TNT_RETURN_IF_ERROR(patience.check_gone(gone));
+    const std::vector<int> missing = missing_ranks(peers);
+    if (missing.empty() && gone == 0) return {};
+    patience.warn(missing);
+    const Duration left = missing.empty() ? kSlice : patience.deadline().left();
     if (!wait_readable(listener, Deadline::after(std::min(kSlice, left)))) {
-      if (!patience.deadline().passed()) continue;
-      return {Code::kTimeout, text("of ", size, " ranks these did not come in time: ",
-                                   Patience::list_of(missing_ranks(peers)),
-                                   "; did they start, and with the same TNT_JOB_ID?")};
+      if (!patience.deadline().passed() || missing.empty()) continue;
+      return {Code::kTimeout,
+              text("of ", size, " ranks these did not come in time: ", Patience::list_of(missing),
+                   "; did they start, and with the same TNT_JOB_ID?")};
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!peer.valid() && errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) {
@@ -227,9 +251,7 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience
       return status;
     }
     peers[static_cast<size_t>(said.rank)] = std::move(peer);
-    ++present;
   }
-  return {};
 }
 
 /// Why the name of `job` is taken.
@@ -287,7 +309,8 @@ Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) 
                     text("rank ", rank, " found no rank 0 of job ", job,
                          " on this node in time; did it start, and with the same TNT_JOB_ID?"));
     }
-    TNT_RETURN_IF_ERROR(patience.check({0}));
+    TNT_RETURN_IF_ERROR(patience.check(0));
+    patience.warn({0});
     std::this_thread::sleep_for(soon.passed() ? 20ms : 1ms);
   }
 }

@@ -112,14 +112,19 @@ class SharedRegion {
 /// The memory file of a job, as a process sees it.
 class Node {
  public:
-  Node(Fd memory, Mapping head, size_t size)
-      : memory_(std::make_shared<Fd>(std::move(memory))), head_(std::move(head)), size_(size) {}
+  Node(Fd memory, Mapping head, size_t size, runtime::Ended ended)
+      : memory_(std::make_shared<Fd>(std::move(memory))),
+        head_(std::move(head)),
+        size_(size),
+        ended_(std::move(ended)) {}
 
   static size_t head_bytes(size_t size) { return seats_offset(size) + sizeof(Seat) * size; }
 
   const std::shared_ptr<Fd>& memory() const { return memory_; }
   Table& table() const { return *reinterpret_cast<Table*>(bytes() + sizeof(Head)); }
   Seat& seat(int rank) const { return reinterpret_cast<Seat*>(bytes() + seats_offset(size_))[rank]; }
+
+  bool has_ended(int rank) const { return ended_.exit_code(rank).has_value(); }
 
   /// A part of the file that nobody has had before, in units of kRegionAlignment.
   uint64_t claim(size_t bytes) const {
@@ -137,6 +142,7 @@ class Node {
   const std::shared_ptr<Fd> memory_;
   const Mapping head_;
   const size_t size_;
+  const runtime::Ended ended_;
 };
 
 class ShmLink final : public Link {
@@ -205,11 +211,10 @@ class ShmLink final : public Link {
   Presence presence(int rank) const override {
     if (has_left(rank)) return Presence::kLeft;
     const Seat& other = node_->seat(job_rank(rank));
+    const bool ended = node_->has_ended(job_rank(rank));  // before its seat is looked at
+    if (other.present.load(std::memory_order_acquire) == 0) return ended ? Presence::kGone : Presence::kHere;
     // no process holds a lock against itself: ranks that are threads of this process live as long as it does
-    if (other.present.load(std::memory_order_acquire) == 0 ||
-        other.process.load(std::memory_order_relaxed) == process_) {
-      return Presence::kHere;
-    }
+    if (other.process.load(std::memory_order_relaxed) == process_) return Presence::kHere;
     struct flock lock = lock_of(job_rank(rank));
     if (::fcntl(node_->memory()->get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
       return Presence::kHere;
@@ -264,7 +269,7 @@ class ShmLink final : public Link {
 }  // namespace
 
 Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline,
-                                            const runtime::MeetingOptions& options) {
+                                            runtime::MeetingOptions options) {
   auto memory = runtime::rendezvous(job, rank, size, deadline, options);
   if (!memory.ok()) return memory.status();
   const auto ranks = static_cast<size_t>(size);
@@ -273,7 +278,8 @@ Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, in
     return Status(Code::kInvalidArgument, text(size, " ranks are too many for a node"));
   auto head = map_file(memory.value().get(), 0, bytes);
   if (!head.ok()) return head.status();
-  auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(), ranks);
+  auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(), ranks,
+                                           std::move(options.ended));
   const auto process = process_number();
   if (!process.ok()) return process.status();
   std::vector<int> members(ranks);

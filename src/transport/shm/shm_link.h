@@ -13,6 +13,6 @@ namespace tarantella::transport {
 /// Meets the other ranks of `job` (blocks until `deadline`, see runtime/rendezvous.h) and links them.
 /// Destroying the link marks this rank as left. Not for use in a forked child.
 Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline,
-                                            const runtime::MeetingOptions& options = {});
+                                            runtime::MeetingOptions options = {});
 
 }  // namespace tarantella::transport

@@ -186,6 +186,52 @@ TEST(Rendezvous, EndsAtOnceWhereARankHasEndedWell) {
   EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
 }
 
+TEST(Rendezvous, EndsAtOnceWhereARankThatHadComeHasEndedWell) {
+  const Ended launcher = Ended::make(3);
+  ASSERT_GE(launcher.fd(), 0);
+  ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  const std::string job = new_job_name();
+  Status first, second;
+  std::thread other([&] { second = rendezvous(job, 1, 3, Deadline::after(5s)).status(); });
+  std::thread zero(
+      [&] { first = rendezvous(job, 0, 3, Deadline::after(5s), {.ended = Ended::inherited(3)}).status(); });
+  std::this_thread::sleep_for(100ms);
+  launcher.tell(1, 0);
+  zero.join();
+  other.join();
+  ::unsetenv(Ended::kVariable);
+  for (const Status& status : {first, second}) {
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 1 ended (exit code 0) before it joined"), std::string::npos)
+        << status.message();
+  }
+}
+
+TEST(Rendezvous, EndsSoonWhereARankThatHadComeIsGoneUntold) {
+  for (const bool all_come : {false, true}) {
+    const std::string job = new_job_name();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(1);  // in the middle of its wait
+      (void)rendezvous(job, 1, 3, Deadline::after(60s));
+      ::_exit(0);
+    }
+    Status first, second;
+    std::thread zero([&] { first = rendezvous(job, 0, 3, Deadline::after(20s), {.grace = 500ms}).status(); });
+    ::waitpid(child, nullptr, 0);
+    std::thread two;
+    if (all_come) two = std::thread([&] { second = rendezvous(job, 2, 3, Deadline::after(20s)).status(); });
+    zero.join();
+    if (all_come) two.join();
+    EXPECT_EQ(first.code(), Code::kPeerLost);
+    EXPECT_NE(first.message().find("rank 1 ended before all ranks had met"), std::string::npos)
+        << first.message();
+    if (all_come) {
+      EXPECT_EQ(second.message(), first.message());
+    }
+  }
+}
+
 TEST(CpuMask, KnowsMoreThanAThousand) {
   auto one = std::make_unique<CpuMask>();
   auto other = std::make_unique<CpuMask>();

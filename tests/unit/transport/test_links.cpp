@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -151,6 +152,21 @@ TEST(ShmLink, TellsLeavingFromDying) {
   const auto link = connect(job, 0);
   ::waitpid(peer, nullptr, 0);
   EXPECT_EQ(link->presence(1), Presence::kLeft);
+}
+
+TEST(ShmLink, KnowsTheEndOfARankThatMetTheOthersAndTookNoSeat) {
+  const runtime::Ended launcher = runtime::Ended::make(2);
+  ASSERT_GE(launcher.fd(), 0);
+  ::setenv(runtime::Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  const std::string job = new_job_name();
+  std::thread other([&] { EXPECT_TRUE(runtime::rendezvous(job, 1, 2, Deadline::after(20s)).ok()); });
+  const auto link = make_shm_link(job, 0, 2, Deadline::after(20s), {.ended = runtime::Ended::inherited(2)});
+  other.join();
+  ::unsetenv(runtime::Ended::kVariable);
+  ASSERT_TRUE(link.ok()) << link.status().message();
+  EXPECT_EQ(link.value()->presence(1), Presence::kHere);
+  launcher.tell(1, 0);
+  EXPECT_EQ(link.value()->presence(1), Presence::kGone);
 }
 
 TEST(ShmLink, LeavesNothingBehind) {
