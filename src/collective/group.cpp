@@ -30,23 +30,25 @@ bool reached(const Word& word, uint32_t target) {
 }  // namespace
 
 Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options,
-                                             std::thread::id caller) {
+                                             std::thread::id caller, Group* parent) {
   const size_t bytes = sizeof(Head) + sizeof(Seat) * static_cast<size_t>(link->size());
   auto control = link->map(bytes);
   if (!control.ok()) return control.status();
-  std::shared_ptr<Group> group(new Group(std::move(link), options, caller, std::move(control).value()));
+  std::shared_ptr<Group> group(
+      new Group(std::move(link), options, caller, parent, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->sync("start"));
   group->own_cores_ = group->link_->own_cores();
   return group;
 }
 
 Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
-             transport::Region control)
+             Group* parent, transport::Region control)
     : link_(std::move(link)),
       rank_(link_->rank()),
       size_(link_->size()),
       options_(options),
       caller_(caller),
+      parent_(parent),
       control_(std::move(control)),
       failed_by_(reinterpret_cast<Head*>(control_.bytes.data())->failed_by),
       seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Head))) {
@@ -185,11 +187,20 @@ Status Group::fail(const Status& status) {
 Status Group::failure() const {
   const uint32_t by = failed_by_.load(std::memory_order_acquire);
   if (by == 0) {
-    if (!closed_.load(std::memory_order_acquire)) return {};
-    return {Code::kPeerLost, "this rank has closed its context"};
+    if (closed_.load(std::memory_order_acquire)) return {Code::kPeerLost, "this rank has closed its context"};
+    return parent_ == nullptr ? Status() : parent_->failure();
   }
   const Seat& first = seat(static_cast<int>(by) - 1);
   return {static_cast<Code>(first.code), first.message.data()};
+}
+
+transport::Presence Group::presence(int rank) const {
+  const auto found = link_->presence(rank);
+  if (parent_ == nullptr || found != transport::Presence::kHere) return found;
+  // one that left the parent before it had a link of this group
+  int of_parent = 0;
+  while (parent_->job_rank(of_parent) != job_rank(rank)) ++of_parent;
+  return parent_->presence(of_parent);
 }
 
 void Group::close() {

@@ -36,9 +36,14 @@ class Group : public std::enable_shared_from_this<Group> {
   static constexpr Duration kSlice = 50ms;
 
   /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
-  /// found by the link's presence or by options.timeout).
+  /// found by the link's presence or by options.timeout). Where the link is one of some ranks of `parent`, a close
+  /// or a failure of the parent, or a rank that leaves it, ends the waits of this one until stand_alone(), since no other
+  /// thread can close it yet.
   static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options,
-                                               std::thread::id caller = std::this_thread::get_id());
+                                               std::thread::id caller = std::this_thread::get_id(),
+                                               Group* parent = nullptr);
+  /// From here on it lives and fails without its parent. To be called before other threads know of it.
+  void stand_alone() { parent_ = nullptr; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -99,6 +104,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Status fail(const Status& status);
   /// The first cause, or ok; of this rank alone once it is closed. Thread-safe, cheap.
   Status failure() const;
+  /// What has become of `rank`; see transport::Link. Thread-safe.
+  transport::Presence presence(int rank) const;
   /// Ends the communication of this rank and of no other: its waits return kPeerLost within their next slice.
   /// Thread-safe, does not block.
   void close();
@@ -142,7 +149,7 @@ class Group : public std::enable_shared_from_this<Group> {
     Word failed_by;  ///< the rank whose seat holds the first cause, and 1; 0: none
   };
 
-  Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
+  Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller, Group* parent,
         transport::Region control);
   Seat& seat(int rank) const { return seats_[rank]; }
   bool spin(const Word& word, uint32_t target) const;
@@ -153,6 +160,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const int size_;
   const GroupOptions options_;
   const std::thread::id caller_;
+  Group* parent_;  ///< nullptr once it stands alone
   const transport::Region control_;
   Word& failed_by_;
   Seat* const seats_;

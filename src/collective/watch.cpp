@@ -60,7 +60,7 @@ Status Watch::check(int rank) {
     last_sign_ = now;
   }
   const int number = group_.job_rank(rank);
-  switch (group_.link().presence(rank)) {
+  switch (group_.presence(rank)) {
     case transport::Presence::kGone:
       return suspect(text("rank ", number, " has died"));
     case transport::Presence::kLeft:

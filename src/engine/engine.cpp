@@ -23,11 +23,13 @@ void spin_until_rung(const collective::Group& group, uint32_t seen) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> link,
-                                               collective::GroupOptions options, std::thread::id caller) {
-  auto group = collective::Group::create(std::move(link), options, caller);
+                                               collective::GroupOptions options, std::thread::id caller,
+                                               collective::Group* parent) {
+  auto group = collective::Group::create(std::move(link), options, caller, parent);
   if (!group.ok()) return group.status();
   auto exchange = collective::Exchange::create(*group.value());
   if (!exchange.ok()) return exchange.status();
+  group.value()->stand_alone();
   return std::unique_ptr<Engine>(new Engine(std::move(group).value(), std::move(exchange).value()));
 }
 
@@ -69,7 +71,7 @@ Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ran
     return {};
   }));
   if (link == nullptr) return std::unique_ptr<Engine>();
-  return create(std::move(link), group_->options(), group_->caller());
+  return create(std::move(link), group_->options(), group_->caller(), group_.get());
 }
 
 Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name,

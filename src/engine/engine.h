@@ -18,10 +18,11 @@ namespace tarantella::engine {
 /// Several may live in one process. Thread-safe. Destruction closes it and leaves the job, once its plans are gone, too.
 class Engine {
  public:
-  /// Collective, blocks: takes the link of this rank. `caller` as Group::caller().
+  /// Collective, blocks: takes the link of this rank. `caller` as Group::caller(), `parent` as in Group::create().
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Link> link,
                                                 collective::GroupOptions options,
-                                                std::thread::id caller = std::this_thread::get_id());
+                                                std::thread::id caller = std::this_thread::get_id(),
+                                                collective::Group* parent = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -33,8 +34,9 @@ class Engine {
   void close();
 
   /// Collective, blocks: an engine of some ranks, in the order given; nullptr for a rank that is not among them. It
-  /// communicates on its own: its calls may run while others of this engine do. Errors: kInvalidArgument for a rank
-  /// that does not exist or comes twice, kMismatch for lists that differ.
+  /// communicates on its own: its calls may run while others of this engine do. A close or a failure of this engine
+  /// ends the wait. Errors: kInvalidArgument for a rank that does not exist or comes twice, kMismatch for lists that
+  /// differ.
   Result<std::unique_ptr<Engine>> create_group(const std::vector<int>& ranks);
 
   /// Runs `operation(exchange)` as the only blocking collective of this process; see collective/operations.h.

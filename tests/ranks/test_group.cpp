@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "collective/group.h"
 #include "collective/operations.h"
 #include "collective/watch.h"
@@ -228,6 +230,72 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   has("rank 1 lives, but its Python is in a call that holds the interpreter lock; it was last seen in "
       "stuck.py:6");
   if (world_.size() > 2) has("for rank 2 in a step; rank 2 lives and is busy elsewhere");
+}
+
+/// What becomes of rank 0, whose thread makes a group of all ranks of its job, where the others have agreed to do so and
+/// then do `meanwhile` instead: on each rank, called with its number and its engine.
+Status end_of_a_creation(World& world,
+                         const std::function<void(int, std::unique_ptr<engine::Engine>&)>& meanwhile) {
+  std::vector<int> all;
+  std::vector<uint64_t> numbers;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    all.push_back(rank);
+    numbers.push_back(static_cast<uint64_t>(rank));
+  }
+  std::atomic<bool> over{false};
+  Status end;
+  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+    auto made = engine::Engine::create(std::move(link), world.options());
+    ASSERT_TRUE(made.ok());
+    auto engine = std::move(made).value();
+    if (rank != 0) {
+      EXPECT_TRUE(engine
+                      ->call([&](Exchange& exchange) {
+                        return exchange.advance(
+                            {.operation = Operation::kGroup, .count = numbers.size(), .counts = numbers});
+                      })
+                      .ok());
+      std::this_thread::sleep_for(200ms);
+      meanwhile(rank, engine);
+      while (!over) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    std::thread creates([&] {
+      end = engine->create_group(all).status();
+      over = true;
+    });
+    std::this_thread::sleep_for(200ms);
+    meanwhile(rank, engine);
+    creates.join();
+  });
+  return end;
+}
+
+TEST_P(Groups, EndTheCreationOfAnotherWhereThisRankCloses) {
+  world_.options().timeout = 6s;
+  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
+    if (rank == 0) engine->close();
+  });
+  EXPECT_EQ(end.code(), Code::kPeerLost);
+  EXPECT_EQ(end.message(), "this rank has closed its context");
+}
+
+TEST_P(Groups, EndTheCreationOfAnotherWithTheirOwnFailure) {
+  world_.options().timeout = 6s;
+  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
+    if (rank == 1) (void)engine->group().fail({Code::kMismatch, "the cause"});
+  });
+  EXPECT_EQ(end.code(), Code::kMismatch);
+  EXPECT_EQ(end.message(), "the cause");
+}
+
+TEST_P(Groups, EndTheCreationOfAnotherWhereAMemberLeavesThemInstead) {
+  world_.options().timeout = 6s;
+  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
+    if (rank == 1) engine.reset();
+  });
+  EXPECT_EQ(end.code(), Code::kPeerLost);
+  EXPECT_NE(end.message().find("rank 1 has ended"), std::string::npos) << end.message();
 }
 
 TNT_ON_RANKS(Groups, 2, 3);
