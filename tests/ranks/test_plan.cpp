@@ -355,8 +355,8 @@ TEST_P(PlansThatFail, NameTheFirstTensorThatDiffers) {
     const auto plan = engine.add_plan("model \"lenet\"", specs, 0);
     EXPECT_EQ(plan.status().code(), Code::kMismatch);
     EXPECT_NE(plan.status().message().find(
-                  "rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 11, rank 0 has "
-                  "\"c\" float64 [33] (of 10)"),
+                  "rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 12, rank 0 has "
+                  "\"c\" float64 [33] (of 11)"),
               std::string::npos)
         << plan.status().message();
   });
