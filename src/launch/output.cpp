@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <regex>
+#include <iterator>
 #include <vector>
 
 namespace tarantella::launch {
@@ -36,12 +36,24 @@ size_t last_traceback(std::string_view text) {
   return found;
 }
 
+/// Whether `line` begins with `pattern`, where '#' stands for any digit.
+bool begins_with(std::string_view line, std::string_view pattern) {
+  const auto matches = [](char wanted, char byte) {
+    return wanted == '#' ? byte >= '0' && byte <= '9' : byte == wanted;
+  };
+  return line.size() >= pattern.size() && std::equal(pattern.begin(), pattern.end(), line.begin(), matches);
+}
+
 /// What TensorFlow and absl write whenever they start.
 bool is_chatter(std::string_view line) {
-  static const std::regex known(
-      R"(WARNING: All log messages before absl::|[IW]0000 \d\d:\d\d:|To enable the following instructions: |)"
-      R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] )");
-  return std::regex_search(line.begin(), line.end(), known, std::regex_constants::match_continuous);
+  constexpr std::string_view kKnown[] = {"WARNING: All log messages before absl::",
+                                         "I0000 ##:##:",
+                                         "W0000 ##:##:",
+                                         "To enable the following instructions: ",
+                                         "####-##-## ##:##:##.######: I ",
+                                         "####-##-## ##:##:##.######: W "};
+  return std::any_of(std::begin(kKnown), std::end(kKnown),
+                     [&](std::string_view pattern) { return begins_with(line, pattern); });
 }
 
 /// The last kLastLines lines, each ended by a newline, but for chatter.
