@@ -151,10 +151,11 @@ TEST(Rendezvous, SaysForWhomItWaits) {
 }
 
 TEST(Rendezvous, EndsAtOnceWhereARankHasEndedWell) {
-  const Ended launcher = Ended::make(3);
-  ASSERT_GE(launcher.fd(), 0);
-  ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  std::vector<Ended> launchers;  // a new one each time: ranks may look at any moment
   for (const int ended : {0, 1}) {
+    const Ended& launcher = launchers.emplace_back(Ended::make(3));
+    ASSERT_GE(launcher.fd(), 0);
+    ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
     const std::string job = new_job_name();
     const auto wait = [&](int rank, Status& status) {
       status = rendezvous(job, rank, 3, Deadline::after(60s), {.ended = Ended::inherited(3)}).status();
