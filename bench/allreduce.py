@@ -1,9 +1,9 @@
-"""Allreduce of float32 by two processes: Tarantella beside the MPIs of PyPI, vLLM and the machine's limit.
+"""Compares the float32 allreduce of two processes: Tarantella, the MPIs from PyPI, vLLM and the machine's limit.
 
-Builds the programs of bench/allreduce, which share one measuring loop, and runs them in turn, ROUNDS times: a machine
-changes its pace within seconds, so only rounds that mix all libraries compare. Prints the minimum over all calls and
-the median of the rounds' medians, says which goals are met, and stores everything as JSON. MPIs are installed
-into virtual environments below build/bench/venvs, or found where --venvs says.
+Builds the programs in bench/allreduce, which share one measuring loop, and runs them in turn, ROUNDS times. The speed
+of a machine changes within seconds, so only rounds that mix all libraries are comparable. Prints the minimum over all
+calls, the median of the rounds' medians and the goals that are met, and writes everything as JSON. MPIs are installed
+into virtual environments below build/bench/venvs, or looked up in --venvs.
 
     python bench/allreduce.py --rounds 5 --vllm ~/venv-with-vllm/bin/python
 """
@@ -40,7 +40,7 @@ def measure(libraries: dict[str, Library], options: argparse.Namespace) -> list[
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[str, float]]]:
-    """By row and size: the minimum of the rounds' minima and the median of their medians, microseconds."""
+    """Returns {row: {size: {kind: microseconds}}}: the minimum of the rounds' minima, the median of their medians."""
     grouped: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
         grouped.setdefault(row["row"], {}).setdefault(row["bytes"], []).append(row)
@@ -57,7 +57,7 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[str, float
 
 
 def advantage(summary: dict[str, Any], ours: str, theirs: list[str], size: int, kind: str) -> float | None:
-    """How many times faster `ours` is than the best of `theirs`; None where one was not measured."""
+    """Returns how many times faster `ours` is than the best of `theirs`, or None if one was not measured."""
     times = [summary[name][size][kind] for name in theirs if size in summary.get(name, {})]
     if not times or size not in summary.get(ours, {}):
         return None
@@ -65,7 +65,7 @@ def advantage(summary: dict[str, Any], ours: str, theirs: list[str], size: int, 
 
 
 def judge(summary: dict[str, Any], sizes: list[int]) -> list[dict[str, Any]]:
-    """The goals: by kind, the sizes at which each is missed, and whether it is met (None: not measured)."""
+    """Returns for each goal and kind the sizes that miss it, and whether it is met (None: not measured)."""
     mpis, large = list(MPIS), [size for size in sizes if size >= LARGE]
     goals = [
         ("private buffers ahead of every MPI at every size", "tarantella private", mpis, sizes, 1.0),
@@ -87,7 +87,7 @@ def judge(summary: dict[str, Any], sizes: list[int]) -> list[dict[str, Any]]:
 
 
 def table(summary: dict[str, Any], sizes: list[int]) -> str:
-    """Microseconds as minimum / median, then how many times faster ours are than the best MPI, and than vLLM."""
+    """Formats microseconds as minimum / median, then the speed-up over the best MPI and over vLLM."""
 
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"

@@ -1,14 +1,15 @@
-"""What is promised beside training: the time of evaluate and predict, of metrics, and of comparing weights.
+"""Measures the cost of evaluate and predict, of metrics, and of comparing weights.
 
-On two ranks of one core each, evaluate and predict must take at most 0.6 of the time of plain Keras on one core, on the
-same data in the same global batches. Both kinds of process take turns; only ratios within one run mean anything.
+Goal for evaluate and predict: two ranks with one core each take at most 0.6 of the time of plain Keras on one core, for
+the same data in the same global batches. The two kinds of process take turns. Compare only ratios within one run.
 
-Metrics must take less than 1 % of a step of LeNet-5 and the comparison of weights less than 0.1 % of a step. Steps vary
-by more than that, so no difference between runs can show it: what Tarantella does for them is timed within the ranks.
-Where ranks meet, the one that comes last counts: the others wait for it, as they would in the next step. For metrics
-that is the exchange at the end of an epoch, spread over its steps, and what hooks add to the operations of a step; for
-weights the comparison within epochs, spread over the steps to the next one, and the counting of steps. The comparison
-at the end of an epoch is shown beside it: its share depends on how long the user's epochs are.
+Goals for training: metrics take less than 1 % of a step of LeNet-5, and comparing weights less than 0.1 % of a step.
+Steps vary by more than that, so the ranks time Tarantella's part of a step themselves. Where ranks wait for each
+other, the last one to arrive counts, because the others would wait for it in the next step anyway.
+
+- Metrics: the exchange at the end of an epoch, divided by its steps, and the operations that hooks add to a step.
+- Weights: each comparison within an epoch, divided by the steps until the next one, and the counting of steps. The
+  comparison at the end of an epoch is printed separately, since its share depends on the length of an epoch.
 
     python bench/cost.py --train lenet5 --rounds 1
 """
@@ -28,7 +29,7 @@ from libraries import BUILD, say
 from train_step import STEPS, launcher, outputs
 
 WORKER = Path(__file__).with_name("cost_worker.py")
-BATCHES = 156  # of 64 rows: the test set of CIFAR-10, which ResNet-20 was made for
+BATCHES = 156  # of 64 rows: the test set of CIFAR-10, for which ResNet-20 was designed
 INFERENCE = 0.6
 METRICS = {"lenet5": 0.01}
 WEIGHTS = 0.001
@@ -38,7 +39,7 @@ KINDS: dict[str, Callable[[list[float]], float]] = {"minimum": min, "median": st
 def measure(
     net: str, modes: dict[str, list[str]], steps: int, repeat: int, options: argparse.Namespace
 ) -> dict[str, list[Any]]:
-    """By mode of the worker, whose commands start with `modes`: what its processes measured, round by round."""
+    """Returns {mode: rounds}, the measurements of all processes. `modes` has the first words of each mode's command."""
     found: dict[str, list[Any]] = {mode: [] for mode in modes}
     for number in range(1, options.rounds + 1):
         for mode, start in modes.items():
@@ -58,7 +59,7 @@ def last_to_come(processes: list[Any], key: str) -> list[float]:
 
 
 def inference(net: str, measured: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """The costs of evaluate and predict."""
+    """Returns the costs of evaluate and predict."""
     costs = []
     for call in ("evaluate", "predict"):
         seconds = {mode: [s for each in rounds for s in slowest(each, call)] for mode, rounds in measured.items()}
@@ -69,7 +70,7 @@ def inference(net: str, measured: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def metrics(processes: list[Any], steps: int) -> dict[str, float]:
-    """Of one round: the share of a step, and its parts."""
+    """Returns the share of a step in one round, and its parts."""
     step = statistics.median(slowest(processes, "steps"))
     update = max(process["update"] for process in processes)
     combine = statistics.median(last_to_come(processes, "combine"))
@@ -82,7 +83,7 @@ def metrics(processes: list[Any], steps: int) -> dict[str, float]:
 
 
 def weights(processes: list[Any]) -> dict[str, float]:
-    """As `metrics`."""
+    """Returns the same as `metrics`, for comparing weights."""
     step = statistics.median(slowest(processes, "steps"))
     count = max(process["count"] for process in processes)
     compare, interval = last_to_come(processes, "compare"), processes[0]["interval"]
@@ -111,7 +112,7 @@ def over_rounds(cost: str, net: str, goal: float, rounds: list[dict[str, float]]
 
 
 def training(net: str, measured: list[Any], steps: int) -> list[dict[str, Any]]:
-    """The costs of metrics, where a goal is set for this network, and of comparing weights."""
+    """Returns the costs of comparing weights and, if this network has a goal for them, of metrics."""
     costs = [over_rounds("weights", net, WEIGHTS, [weights(each) for each in measured])]
     if net in METRICS:
         costs.append(over_rounds("metrics", net, METRICS[net], [metrics(each, steps) for each in measured]))

@@ -1,7 +1,7 @@
-"""One process of bench/cost.py: writes what it measured as JSON, times in seconds.
+"""One process of bench/cost.py. Writes its measurements as JSON, in seconds.
 
-As `alone` it evaluates and predicts in Keras without Tarantella on one core, as `ranks` it does so as a rank. As
-`train` it trains as a rank, and times within what Tarantella does there for metrics and to compare weights.
+Modes: `alone` evaluates and predicts in plain Keras on one core; `ranks` does the same as a rank; `train` trains as a
+rank and times Tarantella's functions for metrics and for comparing weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UPDATES = 1000
 
 
 def confidence(labels: Any, outputs: Any) -> Any:
-    """One number a batch: the kind of metric that takes most to make global."""
+    """Returns one number per batch, the kind of metric that costs most to make global."""
     return ops.mean(ops.max(ops.softmax(outputs), axis=-1))
 
 
@@ -35,7 +35,7 @@ METRICS = ["accuracy", "sparse_top_k_categorical_accuracy", confidence]
 
 
 class Timer:
-    """What each call of a function took and returned; calls of other timed functions within it do not count."""
+    """Records the seconds and the result of each call of a function, without nested calls of other timed functions."""
 
     total = 0.0  # of all timed calls so far
 
@@ -58,7 +58,7 @@ class Timer:
 
 
 def own_cost() -> float:
-    """What a Timer itself takes."""
+    """Returns the seconds that a Timer itself adds to a call."""
 
     class Nothing:
         def run(self) -> None:
@@ -71,7 +71,7 @@ def own_cost() -> float:
 
 
 def infer(model: Any, x: np.ndarray, y: np.ndarray, batch: int, calls: int) -> dict[str, list[float]]:
-    """The seconds of each call but the first, by its name."""
+    """Returns {name: seconds} of all calls except the first."""
     seconds: dict[str, list[float]] = {"evaluate": [], "predict": []}
     for _ in range(calls):
         for name, arrays in (("evaluate", (x, y)), ("predict", (x,))):
@@ -103,7 +103,7 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
 
 
 def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
-    """What hooks add to the metrics' operations in a step. Both kinds take turns, so that noise hits them alike."""
+    """Returns the seconds per step that hooks add to the metrics. Both variants alternate, to share the noise."""
     import tarantella as tnt
     from tarantella.data import arrays
     from tarantella.keras import hooks, metrics

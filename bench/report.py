@@ -1,4 +1,4 @@
-"""One page of what `make bench` measured: build/bench/report.html, which needs nothing beside it.
+"""Writes the results of `make bench` as one self-contained page, build/bench/report.html.
 
 python bench/report.py --folder build/bench
 """
@@ -26,14 +26,14 @@ BUSY = 1.0
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an element of the page."""
+    """Returns the figure as an element of the page."""
     text = io.StringIO()
     figure.savefig(text, format="svg", bbox_inches="tight")
     return "<svg" + text.getvalue().partition("<svg")[2]
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
-    """Of cells that are HTML already."""
+    """Returns an HTML table. The cells must be HTML already."""
     rows = ["".join(f"<td>{cell}</td>" for cell in line) for line in lines]
     top = "".join(f"<th>{cell}</th>" for cell in head)
     return f"<table><tr>{top}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
@@ -53,7 +53,7 @@ def verdict(met: bool | None, text: str) -> str:
 
 
 def origin(result: dict[str, Any]) -> str:
-    """Machine and versions."""
+    """Returns a line about the machine and the versions."""
     machine = result["machine"]
     facts = [machine["date"], f"{machine['cores']} cores, {machine['processor']}", machine["memory"], machine["system"]]
     facts += [f"{package} {version}" for package, version in result["versions"].items()]
@@ -91,7 +91,7 @@ def allreduce(result: dict[str, Any]) -> str:
             cells.append(verdict(met, f"{word}{': ' if where else ''}{where}"))
         goals.append([html.escape(goal["goal"]), *cells])
     return f"""<h2>Allreduce</h2>
-<p>The sum of float32 by two processes, each on its core; the slower one counts. Microseconds, minimum / median.</p>
+<p>Float32 sum over two processes, each on its own core, in microseconds: minimum / median of the slower one.</p>
 {allreduce_plot(summary)}{table(["bytes", *summary], lines)}
 {table(["goal", *KINDS], goals)}{origin(result)}"""
 
@@ -125,8 +125,9 @@ def training(result: dict[str, Any]) -> str:
             )
             lines.append([net, html.escape(name), both(row), row.get("ceiling", ""), text, str(goal or "")])
     return f"""<h2>Training</h2>
-<p>Milliseconds a step, minimum / median, the slower process counting. The ceiling of two ranks is two silent processes
-with the same input pipeline on the same cores; that of one rank is Keras without Tarantella. A line marks the goal.</p>
+<p>Milliseconds per step, minimum / median, of the slower process. The ceiling of two ranks is two processes that do not
+communicate, with the same input pipeline on the same cores. The ceiling of one rank is Keras without Tarantella. A line
+marks the goal.</p>
 {training_plot(result["nets"])}{table(["net", "row", "ms a step", "ceiling", "share of it", "goal"], lines)}
 {origin(result)}"""
 
@@ -149,8 +150,8 @@ def cost(result: dict[str, Any]) -> str:
         parts = ", ".join(f"{number(value)} {html.escape(name)}" for name, value in each["parts"].items())
         lines.append([each["cost"], each["net"], share, str(each["goal"]), parts])
     return f"""<h2>Costs</h2>
-<p>Evaluate and predict: the time of two ranks on a core each as a share of plain Keras's on one core. Metrics, and the
-comparison of weights that finds ranks which drift apart: as a share of a step. Minimum / median; parts are medians.</p>
+<p>Evaluate and predict: the time of two ranks with one core each, as a share of the time of plain Keras on one core.
+Metrics, and the comparison of the ranks' weights: as a share of a step. Minimum / median; parts are medians.</p>
 {cost_plot(result["costs"])}{table(["cost", "net", "share", "goal", "parts"], lines)}{origin(result)}"""
 
 

@@ -1,11 +1,14 @@
-"""Training steps of two ranks beside those of two silent processes, and of one rank beside plain Keras.
+"""Compares training steps: two ranks with two silent processes, and one rank with plain Keras.
 
-What does talking cost? The ceiling is two processes on the same cores, with the same input pipeline and settings, that
-do not communicate; the slower of the two counts. They are plain Keras. A rank has less of Python around a step, so in
-a small network it may beat them: one more row has silent processes whose steps are called as a rank's are.
-What does Tarantella cost where there is nobody to talk to? There the ceiling is plain Keras without it. Rows are
-interleaved, so that a noisy machine hits all of them alike, and only ratios within one run mean anything. Minimum and
-median over rounds and epochs; everything is stored as JSON.
+Cost of communication: the ceiling of two ranks is two *silent* processes, which run plain Keras on the same cores with
+the same input pipeline and settings but do not communicate. The slower one counts. A rank has less Python overhead per
+step than Keras, so with a small network it may beat them. Another row therefore has silent processes that call their
+steps as a rank does.
+
+Cost without communication: the ceiling of one rank is plain Keras.
+
+Rows are interleaved, so that noise affects all of them equally. Compare only ratios within one run. Prints minimum and
+median over rounds and epochs, and writes everything as JSON.
 
     python bench/train_step.py --rows ranks --net lenet5 mlp --threshold 0 1024 4096
 """
@@ -32,7 +35,7 @@ ALONE = 0.98
 
 
 class Row(NamedTuple):
-    """One command a process, up to the name of the network; what it is compared with, and the least ratio."""
+    """One command per process, up to the name of the network; the row to compare with, and the least ratio."""
 
     commands: list[list[str]]
     mode: str
@@ -42,13 +45,13 @@ class Row(NamedTuple):
 
 
 def launcher(ranks: int, *options: str) -> list[str]:
-    """What starts a script on so many ranks."""
+    """Returns the command that starts a script on `ranks` ranks."""
     program = os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
     return [program, "-n", str(ranks), "--no-gpu", *options, "--"]
 
 
 def rows(options: argparse.Namespace) -> dict[str, Row]:
-    """By name; those that others are compared with come first."""
+    """Returns {name: row}; a ceiling comes before the rows that are compared with it."""
     ranks, alone = options.ranks, dict.fromkeys(STEPS, ALONE)
     found = {}
     if "ranks" in options.rows:
@@ -66,7 +69,7 @@ def rows(options: argparse.Namespace) -> dict[str, Row]:
 
 
 def outputs(commands: list[list[str]], what: str) -> list[Any]:
-    """What processes that run side by side leave in the folder --output, each as one JSON file."""
+    """Runs processes side by side and returns the JSON files that they write into the folder --output."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         log, environment = folder / "log", {**os.environ, **ENVIRONMENT}
@@ -82,7 +85,7 @@ def outputs(commands: list[list[str]], what: str) -> list[Any]:
 
 
 def run(name: str, row: Row, net: str, epochs: int) -> list[float]:
-    """By epoch: the slowest process's seconds a step."""
+    """Returns the seconds per step of the slowest process, by epoch."""
     script = [str(WORKER), net, row.mode, f"--steps={STEPS[net]}", f"--epochs={epochs}"]
     commands = [[*command, *script] for command in row.commands]
     if row.silent:
@@ -92,7 +95,7 @@ def run(name: str, row: Row, net: str, epochs: int) -> list[float]:
 
 
 def summarize(seconds: dict[str, list[float]], found: dict[str, Row], net: str) -> dict[str, dict[str, Any]]:
-    """By row: milliseconds a step, the share of its ceiling that it reaches, and the share that it must."""
+    """Returns for each row the milliseconds per step, the share of its ceiling, and the goal for that share."""
     kinds = {"minimum": min, "median": statistics.median}
     summary: dict[str, dict[str, Any]] = {}
     for name, row in found.items():

@@ -1,8 +1,8 @@
-"""One process of bench/train_step.py: trains a network and writes the seconds of each epoch's step as JSON.
+"""One process of bench/train_step.py: trains a network and writes the seconds per step of each epoch as JSON.
 
-As `tarantella` it trains as a rank, or alone where no launcher started it. As `silent` it is a process that talks to
-nobody, on the same rows, through the same input pipeline and settings, as the rank would; as `dispatched` it also calls
-its steps as the rank does. As `plain` it is Keras without Tarantella, which is not even imported.
+Modes: `tarantella` trains as a rank, or alone if no launcher started it. `silent` does not communicate, but trains on
+the rows of a rank, with the same input pipeline and settings. `dispatched` is `silent` and also calls its steps as a
+rank does. `plain` is Keras; Tarantella is not even imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 
 class Clock(keras.callbacks.Callback):
-    """Seconds a step of each epoch but the first: whole epochs, with all that begins and ends one."""
+    """Records the seconds per step of each epoch except the first, including the start and the end of the epoch."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def data(net: nets.Net, steps: int, size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """x, y and the global batch size."""
+    """Returns x, y and the global batch size."""
     batch = net.rows * size
     return *nets.data(net, batch * steps), batch
 

@@ -1,9 +1,9 @@
 #pragma once
-// The one measuring loop of all programs here, so that only the library under test differs.
+// The measuring loop of all programs here, so that only the library under test differs.
 //
-// Each rank pins itself to a core of its own. Before every timed call it writes its data, as a backward pass would
-// (else memory that both ranks see would stay in the cache of the rank that sums it), and all ranks meet in a spinning
-// barrier of this file, in a small file of shared memory. Ranks also meet after the call; the slowest one's time counts.
+// Each rank pins itself to its own core. Before every timed call it writes its data, as a backward pass would:
+// otherwise shared memory would stay in the cache of the rank that sums it. Then all ranks meet in a spinning barrier,
+// which lies in a small file of shared memory. They also meet after the call; the time of the slowest rank counts.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -38,7 +38,7 @@ inline void pause() {
 #endif
 }
 
-/// How often each rank has come to a barrier, a cache line each.
+/// How many barriers each rank has reached, one cache line per rank.
 struct Arrivals {
   struct alignas(64) Count {
     std::atomic<uint64_t> value;
@@ -55,7 +55,7 @@ class Barrier {
     for (int rank = 0; rank < size_; ++rank)
       for (int spins = 0; arrivals_.count[rank].value.load(std::memory_order_acquire) < round_; ++spins) {
         pause();
-        if (spins > 1 << 14) sched_yield();  // reached only where somebody else has the other rank's core
+        if (spins > 1 << 14) sched_yield();  // reached only if another process uses the other rank's core
       }
   }
 
@@ -65,7 +65,7 @@ class Barrier {
   uint64_t round_ = 0;
 };
 
-/// What the shared file holds; zeros at first.
+/// Layout of the shared file, which is all zeros at first.
 struct Shared {
   Arrivals arrivals;
   bool wrong[kRanks];
@@ -81,7 +81,7 @@ inline Shared& map_shared(const char* file) {
   return *static_cast<Shared*>(memory);
 }
 
-/// To the rank-th of the cores that this thread may use; a launcher may have left it only one.
+/// Pins this thread to the rank-th of its allowed cores; a launcher may have left it only one.
 inline void pin(int rank) {
   cpu_set_t allowed, one;
   sched_getaffinity(0, sizeof allowed, &allowed);
@@ -92,7 +92,7 @@ inline void pin(int rank) {
   sched_setaffinity(0, sizeof one, &one);
 }
 
-/// "4,16" as numbers of bytes.
+/// Parses "4,16" into numbers of bytes.
 inline std::vector<size_t> parse_sizes(const char* text) {
   std::vector<size_t> sizes;
   for (char* end; *text; text = *end ? end + 1 : end) {
@@ -117,7 +117,7 @@ double microseconds(Work work) {
 
 class Loop {
  public:
-  /// `size` may be 1: then there is nobody to wait for.
+  /// With `size` 1 there is no other rank to wait for.
   Loop(const char* file, const char* sizes, int rank, int size = kRanks)
       : rank_(rank),
         size_(size),
@@ -137,7 +137,7 @@ class Loop {
 
   void meet() { barrier_.wait(); }
 
-  /// Calls allreduce(data, elements), which sums in place, and prints a line of JSON a size on rank 0.
+  /// Calls allreduce(data, elements), which sums in place. Rank 0 prints one line of JSON per size.
   template <class Allreduce>
   void measure(const char* row, float* data, Allreduce allreduce) {
     for (size_t bytes : sizes_) {
@@ -161,7 +161,7 @@ class Loop {
   }
 
  private:
-  /// How long word takes from core to core just now.
+  /// The current time for a signal from core to core.
   double barrier_median() {
     std::vector<double> times(201);
     for (double& time : times) time = microseconds([this] { meet(); });

@@ -1,4 +1,4 @@
-// The blocking allreduce on the caller's thread, of private memory and of memory that the ranks share.
+// The blocking allreduce on the caller's thread, of private memory and of memory shared by the ranks.
 //     tarantella FILE SIZES RANK JOB
 
 #include "tarantella/tarantella.h"

@@ -1,4 +1,4 @@
-// vLLM's shared-memory allreduce for CPUs, through torch's dispatcher; vllm_rank.py loads it into a Python with both.
+// vLLM's shared-memory allreduce for CPUs, called through torch's dispatcher. vllm_rank.py loads it into Python.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -33,7 +33,7 @@ extern "C" void run(const char* file, const char* sizes, int rank, const char* j
                        .findSchemaOrThrow("_C::shm_allreduce", "")
                        .typed<void(int64_t, at::Tensor&)>();
   float* data = loop.private_buffer();
-  std::map<size_t, at::Tensor> tensors;  // made before the clock runs
+  std::map<size_t, at::Tensor> tensors;  // created outside the timed calls
   for (size_t bytes : bench::parse_sizes(sizes)) {
     int64_t count = static_cast<int64_t>(bytes / sizeof(float));
     tensors[count] = at::from_blob(data, {count}, at::kFloat);

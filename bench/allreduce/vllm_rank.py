@@ -1,4 +1,4 @@
-"""One rank of vLLM's allreduce: vllm_rank.py LIBRARY FILE SIZES RANK JOB, by a Python that has torch and vllm."""
+"""One rank of vLLM's allreduce: vllm_rank.py LIBRARY FILE SIZES RANK JOB. Needs a Python with torch and vllm."""
 
 import ctypes
 import importlib.util
