@@ -1,4 +1,4 @@
-"""LeNet-5 on handwritten digits. Three lines make it distributed: those that say `tnt`.
+"""LeNet-5 on handwritten digits. `tnt.init()` and `tnt.Model` make it train on several ranks.
 
     tarantella -n 2 -- examples/lenet5_mnist.py --batch_size=64
 
@@ -19,7 +19,7 @@ SEED = 42
 
 
 def lenet5_model_generator():
-    """LeNet-5 for images of 28x28: 61,706 parameters."""
+    """Returns LeNet-5 for images of 28x28, with 61,706 parameters."""
     inputs = keras.Input(shape=(28, 28, 1))
     x = keras.layers.Conv2D(6, 5, padding="same", activation="relu")(inputs)
     x = keras.layers.MaxPool2D()(x)
@@ -64,7 +64,7 @@ def main():
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
 
-    # The first epoch also builds the graph, so speed is taken over those after it.
+    # The first epoch also builds the graph, so the speed is measured over the later ones.
     times = [time.perf_counter()]
     clock = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: times.append(time.perf_counter()))
     model.fit(train_dataset, epochs=epochs, callbacks=[clock])

@@ -1,4 +1,4 @@
-"""Handwritten digits to train on: MNIST, or scikit-learn's smaller set where MNIST can not be had."""
+"""Loads handwritten digits: MNIST, or scikit-learn's smaller data set if MNIST cannot be downloaded."""
 
 import hashlib
 import http.client
@@ -18,9 +18,9 @@ DOWNLOAD_SECONDS = 120
 
 
 def load():
-    """Returns `name, (x_train, y_train), (x_test, y_test)`, images of 28x28x1 in 0 ... 1; collective.
+    """Returns `name, (x_train, y_train), (x_test, y_test)`, with images of shape (28, 28, 1) and values from 0 to 1.
 
-    Only the master looks for MNIST on the network; the others wait for it at the barrier.
+    Call it on all ranks. Only the master downloads MNIST; the other ranks wait for it at the barrier.
     """
     cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets" / "mnist.npz"
     if tnt.is_master_rank() and not cache.exists():
@@ -38,7 +38,7 @@ def load():
 
 
 def fetch(path):
-    """Downloads MNIST to `path`, whole or not at all; gives up without a connection in 5 s."""
+    """Downloads MNIST to `path`, completely or not at all. Gives up if there is no connection within 5 s."""
     connected = threading.Event()
     done = threading.Event()
     given_up = threading.Event()
@@ -55,12 +55,12 @@ def fetch(path):
                 if not given_up.is_set():
                     partial.replace(path)
         except (OSError, http.client.HTTPException):
-            pass  # no network, or a cache that can't be written: load() says what is used instead
+            pass  # no network, or the cache is not writable: load() prints which data it uses instead
         finally:
             connected.set()
             done.set()
 
-    # In a thread of its own, since nothing else puts an end to a name server that does not answer.
+    # In a thread, because a name server that does not answer cannot be interrupted otherwise.
     threading.Thread(target=download, daemon=True).start()
     if connected.wait(CONNECT_SECONDS):
         done.wait(DOWNLOAD_SECONDS)
@@ -75,7 +75,7 @@ def load_mnist(path):
 
 
 def load_digits(test_share=0.2, seed=0):
-    """1,797 real digits of 8x8: a pixel becomes 3x3, with a margin of 2; a fifth is the test."""
+    """Returns 1,797 digits of 8x8 pixels, each enlarged to 3x3 with a margin of 2. A fifth of them is the test set."""
     from sklearn import datasets
 
     digits = datasets.load_digits()

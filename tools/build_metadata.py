@@ -1,8 +1,8 @@
-"""Build-time metadata of the package: what the extra `tensorflow` asks for, and a word where no build works.
+"""Build-time metadata of the package: the requirements of the extra `tensorflow`, and an error if a build cannot work.
 
-scikit-build-core calls this while it computes the metadata on the user's machine ([[tool.dynamic-metadata]]
-in pyproject.toml). Requirements have no "or", so the extra is empty where some TensorFlow is installed. A wheel
-for other machines (tools/wheel.sh, which sets TARANTELLA_PORTABLE) asks for the full package whatever is here.
+scikit-build-core calls this while it computes the metadata on the user's machine ([[tool.dynamic-metadata]] in
+pyproject.toml). Requirements have no "or", so the extra is empty if any TensorFlow is installed. A wheel for other
+machines (tools/wheel.sh, which sets TARANTELLA_PORTABLE) always requires the full package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 MINIMUM = ">=2.16"
-# Every distribution that contains the module `tensorflow`.
+# All distributions that contain the module `tensorflow`.
 DISTRIBUTIONS = frozenset(
     {
         "tensorflow",
@@ -40,10 +40,10 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def site_folders() -> list[str]:
-    """Where the interpreter we build for keeps its packages.
+    """Returns the package folders of the interpreter that the build is for.
 
-    pip builds in isolation and hides these folders from sys.path, but runs the same interpreter, so sysconfig
-    still names them; a virtual environment that includes system packages, and the user's folder, count too.
+    pip builds in isolation and hides these folders from sys.path, but it runs the same interpreter, so sysconfig still
+    names them. The system's folders and the user's are included, unless a virtual environment hides them.
     """
     folders = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     in_venv = sys.prefix != sys.base_prefix
@@ -65,7 +65,7 @@ def _venv_sees_system() -> bool:
 
 
 def installed_tensorflow(folders: Iterable[str]) -> str | None:
-    """The name of the TensorFlow distribution that is installed in one of `folders`, if any."""
+    """Returns the name of the TensorFlow distribution that is installed in one of `folders`, or None."""
     for distribution in distributions(path=list(folders)):
         name = (distribution.metadata["Name"] or "").lower().replace("_", "-").replace(".", "-")
         if name in DISTRIBUTIONS:
@@ -76,7 +76,7 @@ def installed_tensorflow(folders: Iterable[str]) -> str | None:
 def tensorflow_requirements(
     folders: Iterable[str], machine: str = platform.machine(), driver: Path = NVIDIA_DRIVER
 ) -> list[str]:
-    """What the extra `tensorflow` asks for: nothing, the small package without CUDA, or the full one."""
+    """Returns the requirements of the extra `tensorflow`: none, the small package without CUDA, or the full one."""
     if installed_tensorflow(folders):
         return []
     if driver.exists() or machine != "x86_64":
@@ -85,7 +85,7 @@ def tensorflow_requirements(
 
 
 def what_is_missing() -> list[str]:
-    """What a build cannot do without, one line each; empty where everything is there."""
+    """Returns the missing build requirements, one line each."""
     missing = []
     compilers = [os.environ["CXX"].split()[0]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     if "CMAKE_CXX_COMPILER" not in os.environ.get("CMAKE_ARGS", "") and not any(map(shutil.which, compilers)):
@@ -102,7 +102,7 @@ _building_wheel = True
 
 
 def build_state(state: str) -> None:
-    """Told by scikit-build-core before the metadata is asked for; a source distribution needs no compiler."""
+    """Called by scikit-build-core before it asks for metadata. A source distribution needs no compiler."""
     global _building_wheel
     _building_wheel = state != "sdist"
 
@@ -110,7 +110,7 @@ def build_state(state: str) -> None:
 def dynamic_metadata(_settings: Mapping[str, Any], _project: Mapping[str, Any]) -> dict[str, Any]:
     missing = what_is_missing() if _building_wheel else []
     if missing:
-        # SystemExit, since pip would wrap any other exception in thirty lines of traceback.
+        # SystemExit, because pip wraps any other exception in thirty lines of traceback.
         raise SystemExit("\nTarantella cannot be built here. Missing: " + "; and ".join(missing) + ".\n")
     portable = os.environ.get("TARANTELLA_PORTABLE")
     wanted = [f"tensorflow{MINIMUM}"] if portable else tensorflow_requirements(site_folders())
@@ -118,5 +118,5 @@ def dynamic_metadata(_settings: Mapping[str, Any], _project: Mapping[str, Any]) 
 
 
 def dynamic_wheel(_settings: Mapping[str, Any]) -> dict[str, bool]:
-    """The extras of a wheel may differ from those in the source distribution."""
+    """Allows the extras of a wheel to differ from those of the source distribution."""
     return {"optional-dependencies": True}

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
-# Builds one wheel and trains with it under TensorFlow and Keras from the oldest that it supports to the nightly build.
-# Usage: tools/compatibility.sh [ROW...]     of those below; default: all
+# Builds a wheel and trains with it under TensorFlow and Keras, from the oldest supported versions to the nightly.
+# Usage: tools/compatibility.sh [ROW...]     ROW: see below; default: all
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # by its new name and its old: the certificates that this machine trusts
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # trust this machine's certificates; the variable has a new and an old name
 
 readonly FOLDER="$PWD/build/compatibility"
 readonly UV="$PWD/build/wheel/tools/bin/uv"
 readonly EQUAL="tests/python/parallel/test_equals_one_process.py"
 
-# The wheels without CUDA, where there are such.
+# The wheel without CUDA, if there is one for this machine.
 TENSORFLOW=tensorflow
 [ "$(uname -m)" != x86_64 ] || TENSORFLOW=tensorflow-cpu
-# What is not pinned is the newest of the day.
+# Packages without a version are the newest ones.
 declare -A ROWS=(
   [oldest]="$TENSORFLOW==2.16.2 keras==3.5.0 numpy==1.26.*"
   [middle]="$TENSORFLOW==2.18.* keras==3.10.*"
   [newest]="$TENSORFLOW keras"
   [nightly]="$TENSORFLOW keras-nightly"
 )
-# Of tests/python/parallel/cases/: what leans on the classes and private names of Keras and TensorFlow most. `make test`
-# runs all of them under the newest.
+# Cases of tests/python/parallel/cases/ that depend most on classes and private names of Keras and TensorFlow.
+# `make test` runs all cases under the newest versions.
 CASES=(
   training-{sgd_uneven_batch,sgd_shuffled,adam_float32,validation_data,class_weight,clipped_accumulated_averaged}
   training-{built_by_the_data,own_train_step,eager,fit_twice_and_recompiled,metrics_of_many_kinds}
@@ -32,19 +32,19 @@ CASES=(
 )
 readonly RANKS=2
 
-# Hard links into uv's cache keep the environments small, and quick to make again.
+# Hard links into uv's cache keep the environments small and quick to recreate.
 make_environment() {
   local venv="$FOLDER/$1" overrides="$FOLDER/$1.overrides"
   shift
-  # TensorFlow asks for keras, which would write into the folder of keras-nightly.
+  # TensorFlow requires keras, which would overwrite keras-nightly.
   case "$*" in *keras-nightly*) echo "keras; sys_platform == 'none'" ;; esac >"$overrides"
   "$UV" venv --quiet --allow-existing --python python3 "$venv" &&
     "$UV" pip install --quiet --python "$venv" --overrides "$overrides" --upgrade --reinstall-package tarantella \
       "tarantella @ file://$wheel" pytest pytest-timeout "$@"
 }
 
-# run_row NAME: fails where the environment cannot be made (say, without a network) or a case is not equal. That there is
-# no TensorFlow or Keras of a row for this Python is no failure.
+# run_row NAME: fails if the environment cannot be made (for example without a network) or a case is not equal. It skips
+# the row if this Python has no TensorFlow or Keras of these versions.
 run_row() {
   local start=$SECONDS log="$FOLDER/$1.log"
   printf '\n[compatibility] %s: %s\n' "$1" "${ROWS[$1]}"
@@ -57,7 +57,7 @@ run_row() {
   fi
   printf '[compatibility] %s: environment ready (%d s): %s\n' "$1" $((SECONDS - start)) \
     "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null | awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy) / {print $1, $2}' | xargs)"
-  # In one process, since starting TensorFlow costs more than a case.
+  # All cases in one process, because starting TensorFlow takes longer than a case.
   env -u TARANTELLA_EXECUTABLE -u PYTHONPATH TARANTELLA_CASES_TOGETHER=1 \
     "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider \
     $(printf "$EQUAL::test_case[%s-$RANKS] " "${CASES[@]}") || return 1

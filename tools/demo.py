@@ -1,4 +1,4 @@
-"""`make demo`: trains the example on two ranks and on one process, then prints both beside each other."""
+"""`make demo`: trains the example on two ranks and on one process, then prints a table of both."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ GOAL = 0.97
 
 
 def train(title: str, command: list[str]) -> dict[str, Any]:
-    """Runs the example by `command`, shows what it prints, and returns what it measured."""
+    """Runs `command`, shows its output, and returns the results that the example wrote."""
     print(f"\n=== {title}: {' '.join(command)}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "result.json"
-        # TensorFlow's greetings would push the progress bars off the screen.
+        # Without TensorFlow's startup messages the progress bars stay on the screen.
         env = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
         done = subprocess.run([*command, f"--json={report}"], cwd=ROOT, env=env, check=False)

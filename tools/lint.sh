@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatters, linters, type checker, include directions; all of them run, and any complaint fails.
-# Usage: tools/lint.sh [--fix]     (--fix rewrites what the formatters would have otherwise)
+# Runs all formatters, linters, the type checker and the check of include directions. Fails if any of them fails.
+# Usage: tools/lint.sh [--fix]     (--fix applies the formatters instead)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -23,7 +23,7 @@ if [ "${1:-}" = --fix ]; then
   exit
 fi
 
-# clang-tidy reads the compile commands of the release preset; what it prints matters only when it fails.
+# clang-tidy reads the compile commands of the release preset. Its output is shown only if it fails.
 tidy() {
   local log=build/log/tidy.log
   { cmake --preset release && find src -name '*.cpp' -print0 | LC_ALL=C sort -z |

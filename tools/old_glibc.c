@@ -1,5 +1,5 @@
-// For wheels (tools/wheel.sh): what the libstdc++.a of a newer system calls in its libc, for systems whose libc is
-// older. Linked into each library, and seen by that library alone.
+// For wheels (tools/wheel.sh): the libc symbols that libstdc++.a of a newer system needs, for systems with an older
+// libc. Linked into each library, and visible only to that library.
 
 #include <sys/random.h>
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Sets up what is missing, and is quick where nothing is: system packages, .venv, the built package in it.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, --bench what draws the plots)
+# Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, --bench the plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly VENV="$PWD/.venv"
 readonly LOGS="$PWD/build/log"
-readonly SUMS="$VENV/.setup" # one file a stage: the checksum of what the stage was made from
+readonly SUMS="$VENV/.setup" # one file per stage: the checksum of its sources
 extras="tensorflow,test"
 case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
 
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
 
-# stage NAME TEXT COMMAND...: one line of progress; the output goes to a log, whose end is shown on failure.
+# stage NAME TEXT COMMAND...: prints one line of progress. The output goes to a log; its end is shown on failure.
 stage() {
   local name=$1 text=$2 start=$SECONDS
   shift 2
@@ -45,7 +45,7 @@ cmake_is_new_enough() {
 
 has_header() { printf '#include <%s>\n' "$1" | g++ -E -x c++ - >/dev/null 2>&1; }
 
-# Prints the Debian packages that are missing: judged by what they bring, since it may come from elsewhere.
+# Prints the missing Debian packages. Tests for their programs and headers, which may come from elsewhere.
 missing_packages() {
   local python version
   if python=$(find_python); then
@@ -83,7 +83,7 @@ install_packages() {
     "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
 
-# checksum PATH...: of the content of all files below, so that a touched or freshly cloned file changes nothing.
+# checksum PATH...: checksum of the contents of all files below, so that new timestamps change nothing.
 checksum() {
   { find "$@" -type f -not -path '*/__pycache__/*' -print0 2>/dev/null || true; } | LC_ALL=C sort -z |
     xargs -0 sha256sum | sha256sum | cut -c1-64
@@ -104,7 +104,7 @@ main() {
   fi
   python=$(find_python)
 
-  # A checkout that was moved or copied has a .venv that points elsewhere.
+  # In a moved or copied checkout, .venv still points to the old place.
   if [ "$("$VENV/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" != "$VENV" ]; then
     rm -rf "$VENV"
     stage venv "virtual environment .venv with $("$python" --version)" "$python" -m venv "$VENV"
@@ -122,7 +122,7 @@ main() {
   local -a pip=("$VENV/bin/python" -m pip install --disable-pip-version-check)
   if ! is_current "requirements$extras" "$requirements"; then
     # shellcheck disable=SC2046 # one word a requirement
-    # The build tools live in .venv, so that a second build is an incremental one.
+    # The build tools are installed in .venv, so that later builds are incremental.
     stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",') \
       'cmake>=3.26; python_version >= "3.12"' # for the stable interface: see pyproject.toml
     stage requirements "Tarantella and what it needs: [$extras], TensorFlow being the largest" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lint, the C++ tests (release and under each sanitizer), the wheel under old and new frameworks, the Python tests. All of
-# them run; any failure fails.
+# Runs lint, the C++ tests (release and each sanitizer), the wheel under old and new frameworks, and the Python tests.
+# Runs all of them, and fails if any of them fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -20,7 +20,7 @@ step() {
   times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
 }
 
-# What a build prints is shown only when it fails.
+# Shows the output of a build only if it fails.
 build() {
   local log=build/log/build-$1.log
   mkdir -p build/log
@@ -29,7 +29,7 @@ build() {
 
 cpp() {
   local -a run=()
-  # ThreadSanitizer needs its addresses where kernels with much address randomisation do not leave them.
+  # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
   build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds wheels into dist/ that run on every Linux with glibc 2.28 or newer (RHEL 8, Debian 10, Ubuntu 18.10).
-# Usage: tools/wheel.sh [VERSION...]     of Python, such as 3.11; 3.12 stands for every later one too. Default: python3's
+# Usage: tools/wheel.sh [VERSION...]     Python versions, such as 3.11; 3.12 also serves later ones. Default: python3's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # by its new name and its old: the certificates that this machine trusts
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # trust this machine's certificates; the variable has a new and an old name
 
 readonly GLIBC=2.28
 readonly BUILD="$PWD/build/wheel"
@@ -11,7 +11,7 @@ readonly TOOLS="$BUILD/tools"
 readonly SYSTEM="$BUILD/glibc-$GLIBC"
 readonly ZIG="ziglang==0.17.1"
 
-# uv builds with a Python of each version, wherever it finds one; auditwheel judges what came of it and names it.
+# uv finds a Python of each version and builds with it; auditwheel checks the wheel and renames it.
 install_tools() {
   [ "$(cat "$TOOLS/.done" 2>/dev/null)" = "$TOOLS $ZIG" ] && return
   rm -rf "$TOOLS"
@@ -20,8 +20,8 @@ install_tools() {
   echo "$TOOLS $ZIG" >"$TOOLS/.done"
 }
 
-# What g++ links against instead of this machine's libc: zig can make libraries that only name the symbols of an older
-# glibc, and a start file to go with them. tools/old_glibc.c adds what this machine's libstdc++.a asks of a newer one.
+# Makes the libraries that g++ links against instead of this machine's libc. zig generates stubs with the symbols of an
+# older glibc, and a start file. tools/old_glibc.c adds the newer symbols that this machine's libstdc++.a needs.
 make_system() {
   local new="$SYSTEM.new" cache="$BUILD/zig" name
   [ "$SYSTEM/libc.so" -nt tools/old_glibc.c ] && return
@@ -39,7 +39,7 @@ make_system() {
   mv "$new" "$SYSTEM"
 }
 
-# hwloc is left out: the launcher would need its library, and what /sys says serves as well.
+# Builds without hwloc, whose library the launcher would need; /sys serves as well.
 build_wheel() {
   local raw="$BUILD/raw"
   rm -rf "$raw"
