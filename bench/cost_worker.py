@@ -83,12 +83,12 @@ def infer(model: Any, x: np.ndarray, y: np.ndarray, batch: int, calls: int) -> d
 
 def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> dict[str, Any]:
     import tarantella as tnt
-    from tarantella.keras import checks, metrics
+    from tarantella.keras.epoch import drift, metrics
 
-    combine = Timer(metrics, "_combine")
-    compare = Timer(checks.Progress, "_compare")
-    count = Timer(checks.Progress, "before_step")
-    at_end = Timer(checks, "same_weights")
+    combine = Timer(metrics, "combine")
+    compare = Timer(drift.Schedule, "_compare")
+    count = Timer(drift.Schedule, "before_step")
+    at_end = Timer(drift, "same_weights")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])
     return {
@@ -106,20 +106,22 @@ def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
     """Returns the seconds per step that hooks add to the metrics. Both variants alternate, to share the noise."""
     import tarantella as tnt
     from tarantella.data import arrays
-    from tarantella.keras import hooks, metrics
+    from tarantella.data.tf_data import of_arrays
+    from tarantella.keras.private import loss_trackers
+    from tarantella.keras.step.step import Step, running
 
-    dataset = arrays.distribute(arrays.adapt(x, y, batch_size=batch), tnt.get_rank(), tnt.get_size())
+    dataset = of_arrays.distribute(arrays.adapt(x, y, batch_size=batch), tnt.get_rank(), tnt.get_size())
     micro_batch = next(iter(dataset.get_tf_dataset()))
     outputs, loss = model(micro_batch.data[0]), tf.constant(1.0)
 
     def plain(micro_batch: Any, outputs: Any, loss: Any) -> Any:
         x, y = micro_batch.data
-        for tracker in metrics.loss_trackers(model):
+        for tracker in loss_trackers(model):
             tracker.update_state(loss, sample_weight=tf.shape(x)[0])
         return model.compute_metrics(x, y, outputs)
 
     def hooked(micro_batch: Any, outputs: Any, loss: Any) -> Any:
-        with hooks.running(hooks.Step(model, micro_batch)):
+        with running(Step(model, micro_batch)):
             return plain(micro_batch, outputs, loss)
 
     functions = [tf.function(each, autograph=False) for each in (plain, hooked)]

@@ -56,15 +56,16 @@ def tarantella(net: nets.Net, steps: int, **fit: Any) -> None:
 
 def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
     from tarantella.data import adapter, arrays
+    from tarantella.data.tf_data import of_arrays
 
     x, y, batch = data(net, steps, size)
     source = arrays.adapt(x, y, batch_size=batch)
-    dataset = arrays.distribute(source, rank, size).get_tf_dataset().map(lambda micro_batch: micro_batch.data)
+    dataset = of_arrays.distribute(source, rank, size).get_tf_dataset().map(lambda micro_batch: micro_batch.data)
     net.model.fit(adapter.MicroBatches(source, dataset, steps), shuffle=False, **fit)
 
 
 def dispatched(net: nets.Net, *arguments: Any, **fit: Any) -> None:
-    from tarantella._backend.tensorflow_dispatch import dispatch
+    from tarantella._backend.tensorflow import dispatch
 
     net.model.make_train_function()
     net.model.train_function = dispatch(net.model, "train", net.model.train_function)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import _excepthook, _seeds, _variables, data
-from ._environment import layout
-from ._groups import Barrier, Group, get_group_master_rank, is_group_master_rank
-from ._runtime import (
+from . import data
+from ._backend import seeds as _seeds
+from ._job import runtime as _runtime
+from ._job import uncaught as _uncaught
+from ._job import variables as _variables
+from ._job.environment import layout
+from ._job.groups import Barrier, Group, get_group_master_rank, is_group_master_rank
+from ._job.runtime import (
     get_local_rank,
     get_master_rank,
     get_rank,
@@ -19,12 +23,11 @@ from ._runtime import (
     init,
     is_master_rank,
 )
-from ._strategy import ParallelStrategy
 from ._version import __version__
 
 if TYPE_CHECKING:
     from . import keras, models
-    from ._errors import Error, MismatchError, PeerLostError, TimeoutError
+    from ._job.errors import Error, MismatchError, PeerLostError, TimeoutError
     from .collectives import (
         Allgatherv,
         Allreduce,
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
         TensorAllreducer,
         TensorBroadcaster,
     )
-    from .keras.loops import broadcast_variables, distributed_optimizer
+    from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer
     from .keras.model import Model, Sequential
+    from .keras.strategy import ParallelStrategy
 
 __all__ = [
     "Allgatherv",
@@ -79,20 +83,21 @@ _LAZY = {
     "TensorAllgatherer": ".collectives",
     "TensorAllreducer": ".collectives",
     "TensorBroadcaster": ".collectives",
-    "Error": "._errors",
-    "MismatchError": "._errors",
+    "Error": "._job.errors",
+    "MismatchError": "._job.errors",
     "Model": ".keras.model",
-    "PeerLostError": "._errors",
+    "ParallelStrategy": ".keras.strategy",
+    "PeerLostError": "._job.errors",
     "Sequential": ".keras.model",
-    "TimeoutError": "._errors",
-    "broadcast_variables": ".keras.loops",
-    "distributed_optimizer": ".keras.loops",
+    "TimeoutError": "._job.errors",
+    "broadcast_variables": ".keras.calls.custom_loops",
+    "distributed_optimizer": ".keras.calls.custom_loops",
 }
 
 _variables.check()
 _seeds.arrange()
 if layout().launched:
-    _excepthook.install()  # what fails before this rank has joined ends the job, too
+    _uncaught.install(_runtime.abort, _runtime.close)  # what fails before this rank has joined ends the job, too
 
 
 def __getattr__(name: str) -> Any:

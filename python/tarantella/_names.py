@@ -14,8 +14,3 @@ def name_of(variable: Any) -> str:
 def described(variable: Any) -> str:
     """A variable's name, dtype and shape in one line, the same on every rank."""
     return f"{name_of(variable)!r} {variable.dtype} {tuple(variable.shape)}"
-
-
-def listed(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _rows
-from ._groups import Barrier, Group
+from . import _exchange
+from ._job.groups import Barrier, Group
 
 __all__ = [
     "Allgatherv",
@@ -120,7 +120,7 @@ class Allgatherv:
             context = self.group.context()
             if context is None:
                 return rows.copy()
-            return _rows.of_all_ranks(context, rows, name)
+            return _exchange.rows(context, rows, name)
 
         return _map(one, inputs, rows=True)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
-from ._strategy import ParallelStrategy
 from .keras import files
-from .keras.model import Model, plain, yaml_for
+from .keras.model import Model, model_from_config, plain, yaml_for
+from .keras.strategy import ParallelStrategy
 
 __all__ = [
     "clone_model",
@@ -51,28 +51,6 @@ def load_model(
     """
     model = keras.models.load_model(files.existing(filepath, "save"), custom_objects, compile, safe_mode)
     return Model(model, parallel_strategy)
-
-
-def model_from_config(
-    config: dict[str, Any],
-    custom_objects: dict[str, Any] | None = None,
-    parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
-) -> Model:
-    """A model of the layers that `get_config` describes, without their weights.
-
-    Takes what `get_config` of a functional or a Sequential model gives, or a serialized Keras object.
-    Raises ValueError for anything else.
-    """
-    if not isinstance(config, dict) or not {"layers", "class_name"} & set(config):
-        raise ValueError(
-            f"model_from_config needs what get_config of a functional or Sequential model gives (got {config!r:.80}); "
-            "use from_config of your own class for a subclassed model"
-        )
-    with keras.saving.custom_object_scope(custom_objects or {}):
-        if "class_name" in config:
-            return Model(keras.saving.deserialize_keras_object(config), parallel_strategy)
-        kind = keras.Model if "input_layers" in config else keras.Sequential
-        return Model(kind.from_config(config), parallel_strategy)
 
 
 def model_from_json(

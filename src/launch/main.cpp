@@ -29,7 +29,7 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
-/// As python/tarantella/_environment.py reads it.
+/// As python/tarantella/_job/environment.py reads it.
 bool is_on(const std::map<std::string, std::string>& environment, const char* name) {
   const auto found = environment.find(name);
   if (found == environment.end()) return false;

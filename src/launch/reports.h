@@ -11,7 +11,7 @@
 
 namespace tarantella::launch {
 
-/// Written by python/tarantella/_report.py. A record is four native 32-bit integers (rank, kind, code, size) and `size`
+/// Written by python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and `size`
 /// bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other ranks.
 struct Report {
   enum class Kind : int {

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .dataset import Dataset, distribute, explain
+    from .tf_data.dataset import Dataset, distribute, explain
 
 __all__ = ["Dataset", "distribute", "explain"]
 
@@ -14,4 +14,4 @@ __all__ = ["Dataset", "distribute", "explain"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(".dataset", __name__), name)
+    return getattr(importlib.import_module(".tf_data.dataset", __name__), name)

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
-
-__all__ = ["ArrayDataAdapter", "DataAdapter", "MicroBatches", "TFDatasetAdapter", "adapt"]
+from ..keras import private
 
 
-class MicroBatches(DataAdapter):
+class MicroBatches(private.DataAdapter):
     """What fit, evaluate and predict iterate over in the place of the user's input."""
 
-    def __init__(self, source: DataAdapter, dataset: tf.data.Dataset, num_batches: int | None) -> None:
+    def __init__(self, source: private.DataAdapter, dataset: Any, num_batches: int | None) -> None:
         """`source` gets the hooks of the epochs that `dataset`, made from it, is read in."""
         self._source, self._dataset, self._num_batches = source, dataset, num_batches
 
@@ -37,7 +30,7 @@ class MicroBatches(DataAdapter):
     def get_tf_dataset(self) -> Any:
         # A generator goes on where it was: batches that were read ahead must not be lost between two epochs,
         # as they are in plain Keras, since how many these are differs from rank to rank.
-        return _Once(self._dataset) if isinstance(self._source, GeneratorDataAdapter) else self._dataset
+        return _Once(self._dataset) if isinstance(self._source, private.GeneratorDataAdapter) else self._dataset
 
     def on_epoch_begin(self) -> None:
         self._source.on_epoch_begin()
@@ -49,17 +42,17 @@ class MicroBatches(DataAdapter):
 class _Once:
     """A dataset that is iterated once, however often it is asked."""
 
-    def __init__(self, dataset: tf.data.Dataset) -> None:
+    def __init__(self, dataset: Any) -> None:
         self._iterator = iter(dataset)
 
     def __iter__(self) -> Any:
         return self._iterator
 
 
-def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> DataAdapter:
+def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> private.DataAdapter:
     """Keras's adapter of any input that Keras takes. Raises its errors; ValueError for what it does not take."""
     try:
-        return data_adapters.get_data_adapter(x, y, sample_weight, **options)
+        return private.data_adapters.get_data_adapter(x, y, sample_weight, **options)
     except ValueError as error:
         if not str(error).startswith("Unrecognized data type"):
             raise
@@ -71,15 +64,15 @@ def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> D
 
 def _teach_keras() -> None:
     """Lets early Keras 3 take an adapter where data is expected, as later ones do by themselves."""
-    original = data_adapters.get_data_adapter
+    original = private.data_adapters.get_data_adapter
 
-    def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> DataAdapter:
+    def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> private.DataAdapter:
         return x if isinstance(x, MicroBatches) else original(x, *arguments, **options)
 
     try:
         original(MicroBatches(None, None, None))
     except ValueError:
-        data_adapters.get_data_adapter = get_data_adapter
+        private.data_adapters.get_data_adapter = get_data_adapter
 
 
 _teach_keras()

@@ -1,25 +1,15 @@
-"""Distribution of arrays: Keras's own adapter orders the indices, each rank gathers its rows."""
+"""Arrays as data: Keras's own adapter of them, and the number of their rows."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 from keras import tree
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
-from numpy.typing import NDArray
 
-from .adapter import ArrayDataAdapter, MicroBatches
-from .shares import Slicer, fingerprint, mapped
+from ..keras import private
+from ..keras.private import ArrayDataAdapter
 
-can_distribute = can_convert_arrays
-
-# What is compared of an array: all of it up to 1 GiB, beyond that blocks spread evenly.
-_BLOCK, _BLOCKS = 2**20, 2**10
+can_distribute = private.can_convert_arrays
 
 
 def adapt(
@@ -52,87 +42,3 @@ def rows(batch: Any) -> int:
     if not can_distribute(batch):
         raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
     return int(adapt(*batch)._num_samples)
-
-
-def describe(adapter: ArrayDataAdapter) -> list[str]:
-    """What all ranks must have alike, a line each."""
-    whole = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
-    return [
-        f"{adapter._num_samples} rows",
-        f"batches of {adapter.batch_size}, shuffle={adapter._shuffle}",
-        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {checksum(sliceable(leaf)):08x}" for i, leaf in enumerate(whole)),
-    ]
-
-
-def sliceable(data: Any) -> Any:
-    """Arrays of any structure and kind as what TensorFlow can take rows of."""
-    return tree.lists_to_tuples(array_slicing.convert_to_sliceable(data, target_backend="tensorflow"))
-
-
-def checksum(data: Any) -> int:
-    """Of the values in a structure that `sliceable` gave."""
-    total = 0
-    for part in tf.nest.flatten(data, expand_composites=True):
-        for block in [] if part is None else _blocks(part):
-            total = zlib.crc32(_bytes(block).data, total)
-    return total
-
-
-def _blocks(array: Any) -> Iterator[Any]:
-    rows = max(1, _BLOCK // max(1, len(_bytes(array[:1]))))
-    starts = np.arange(0, len(array), rows)
-    if len(starts) > _BLOCKS:
-        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
-    return (array[start : start + rows] for start in starts)
-
-
-def _bytes(block: Any) -> NDArray[np.uint8]:
-    block = np.asarray(block)
-    if block.dtype.hasobject:
-        block = tf.strings.to_hash_bucket_fast(block, 2**62).numpy()
-    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
-
-
-def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
-    """The micro batches of `rank`, in the very order in which plain Keras visits the samples."""
-    samples, batch_size = adapter._num_samples, adapter.batch_size
-    least = min(adapter.partial_batch_size or batch_size, batch_size)
-    slicer = Slicer(rank, size, padded=least < size, positions=positions)
-    order = ArrayDataAdapter(np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
-    inputs = sliceable(adapter._inputs)
-
-    def take(index: tf.Tensor, indices: tf.Tensor, data: Any) -> Any:
-        total = tf.shape(indices, out_type=tf.int64)[0]
-        start, taken, _ = slicer.bounds(total)
-        mine = indices[start : start + taken]
-        return slicer.pack(take_rows(data, mine), index, total, fingerprint([indices], total))
-
-    # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
-    whole = tf.data.Dataset.from_tensors(inputs).repeat()
-    indices = tf.autograph.experimental.do_not_convert(order.get_tf_dataset)()  # Keras maps functions of its own
-    numbered = tf.data.Dataset.zip((indices.enumerate(), whole))
-    dataset = mapped(numbered, lambda numbered, data: take(numbered[0], numbered[1], data))
-    options = tf.data.Options()
-    options.deterministic = True
-    # Cheap gathers gain nothing from tuning, whose thread delays the end of every epoch.
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return MicroBatches(order, dataset.with_options(options).prefetch(2), order.num_batches)
-
-
-def take_rows(data: Any, rows: Any) -> Any:
-    """Of a structure that `sliceable` gave, the rows of a slice, or of a tensor of indices, as tensors."""
-    return tree.traverse(lambda leaf: _take(leaf, rows), data)
-
-
-def _take(leaf: Any, rows: Any) -> Any:
-    if isinstance(leaf, array_slicing.TensorflowSparseWrapper):
-        return array_slicing.slice_tensorflow_sparse_wrapper(leaf, rows)
-    if isinstance(leaf, (list, tuple, dict)):
-        return None  # lets tree.traverse go on into the structure
-    if not hasattr(leaf, "shape"):
-        return leaf
-    part = leaf[rows] if isinstance(rows, slice) else tf.gather(leaf, rows, axis=0)
-    return part if tf.is_tensor(part) else tf.convert_to_tensor(part)

@@ -12,21 +12,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src.legacy.saving import legacy_h5_format
-from keras.src.saving import saving_lib
 
-from .. import _log, _runtime
-from .._errors import MismatchError, PeerLostError
-from . import hooks
+from .._job import log, runtime
+from .._job.errors import MismatchError, PeerLostError
+from . import hooks, private
 
 # The files that Keras 3 writes as one, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
 
 # What all that saves ends in, by method: those of models, and Keras's functions, however they were imported.
 _WRITERS = (
-    ("save", saving_lib, "save_model"),
-    ("save", legacy_h5_format, "save_model_to_hdf5"),
-    ("save_weights", saving_lib, "save_weights_only"),
+    ("save", private.saving_lib, "save_model"),
+    ("save", private.legacy_h5_format, "save_model_to_hdf5"),
+    ("save_weights", private.saving_lib, "save_weights_only"),
 )
 
 _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
@@ -64,7 +62,7 @@ def by_every_rank() -> Iterator[None]:
 
 def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **options: Any) -> Any:
-        return original(*args, **options) if _everywhere.get() or _runtime.is_master_rank() else None
+        return original(*args, **options) if _everywhere.get() or runtime.is_master_rank() else None
 
     return save
 
@@ -77,7 +75,7 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if not _everywhere.get():
             if not hooks.hooked(model, method):
                 return original(model, filepath, *args, **options)
-            if not _runtime.is_master_rank():
+            if not runtime.is_master_rank():
                 return None
         shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
         if shards or not _is_one_file(method, filepath):
@@ -105,11 +103,11 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
 
 
 def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool) -> Any:
-    if everywhere or _runtime.get_size() == 1:
+    if everywhere or runtime.get_size() == 1:
         with by_every_rank():
             return call()
     what = f"{method} of {str(path)!r}"
-    if not _runtime.is_master_rank():
+    if not runtime.is_master_rank():
         _wait(what, method)
         return None
     failed = True
@@ -119,12 +117,12 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
         failed = False
     finally:
         for name in (what, method):
-            _runtime.context().post(name, int(failed))
+            runtime.context().post(name, int(failed))
     return result
 
 
 def _wait(what: str, method: str) -> None:
-    context, master = _runtime.context(), _runtime.get_master_rank()
+    context, master = runtime.context(), runtime.get_master_rank()
     try:
         failed = context.wait_posted(master, what)
     except MismatchError as error:
@@ -156,7 +154,7 @@ def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]
     if options.get("zipped") is False or options.get("max_shard_size") is not None:  # a folder, shards
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
-    _log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
+    log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
     return full
 
 
@@ -180,7 +178,7 @@ def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
     folder, name = os.path.split(target)
     # No pattern for files of that kind finds it, and the same name each time: what a killed save leaves behind goes
     # with the next one.
-    beside = os.path.join(folder, f".{name}.partial.{_runtime.get_rank()}")
+    beside = os.path.join(folder, f".{name}.partial.{runtime.get_rank()}")
     partial = os.path.join(beside, name)
     try:
         with _naming(f"save of {target!r}"):

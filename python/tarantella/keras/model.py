@@ -8,10 +8,13 @@ from typing import Any
 
 import keras
 
-from .. import _log, _runtime, _strategy
-from .._environment import is_verified, prints_output
-from . import files, on_batch, session
-from .feeding import batched, check_size
+from .._job import runtime
+from .._job.environment import is_verified, prints_output
+from ..data.feed import batched
+from . import files
+from .calls import fit, inputs, on_batch, start
+from .calls.inputs import check_size
+from .strategy import ParallelStrategy, check_strategy
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
 
@@ -23,19 +26,17 @@ class Model:
     and predictions are those of one process. With one rank all calls go straight to Keras.
     """
 
-    def __init__(
-        self, model: Any, parallel_strategy: _strategy.ParallelStrategy = _strategy.ParallelStrategy.DATA
-    ) -> None:
+    def __init__(self, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> None:
         """Joins the job (see `init`). Wrapping a wrapped model gives a second handle of the same one.
 
         Raises TypeError for anything but a Keras 3 model, NotImplementedError for a strategy or a backend
         that is not available yet.
         """
-        strategy = _strategy.check(parallel_strategy)
+        strategy = check_strategy(parallel_strategy)
         model = plain(model)
         _check_kind(model)
-        _runtime.init()
-        if _runtime.get_size() > 1 and keras.backend.backend() != "tensorflow":
+        runtime.init()
+        if runtime.get_size() > 1 and keras.backend.backend() != "tensorflow":
             raise NotImplementedError(
                 f"several ranks need Keras's tensorflow backend so far (got {keras.backend.backend()!r}); "
                 "set KERAS_BACKEND=tensorflow"
@@ -50,9 +51,9 @@ class Model:
         return self._tarantella_model
 
     @property
-    def parallel_strategy(self) -> _strategy.ParallelStrategy:
+    def parallel_strategy(self) -> ParallelStrategy:
         """The strategy given at construction."""
-        strategy: _strategy.ParallelStrategy = self._tarantella_strategy
+        strategy: ParallelStrategy = self._tarantella_strategy
         return strategy
 
     # isinstance and Keras's own checks see the kind of the model inside.
@@ -116,8 +117,8 @@ class Model:
         """
         check_size("batch_size", batch_size)
         check_size("validation_batch_size", validation_batch_size)
-        training = _data(tnt_micro_batch_size, tnt_distribute_dataset)
-        validation = _data(tnt_validation_micro_batch_size, tnt_distribute_validation_dataset, "validation_")
+        training = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
+        validation = inputs.checked(tnt_validation_micro_batch_size, tnt_distribute_validation_dataset, "validation_")
         options = {
             "epochs": epochs,
             "verbose": verbose,
@@ -135,9 +136,9 @@ class Model:
             "class_weight": class_weight,
         }
         validation["batch_size"] = validation_batch_size
-        if _runtime.get_size() > 1:
-            with session.core_errors():
-                return session.fit(
+        if runtime.get_size() > 1:
+            with start.core_errors():
+                return fit.fit(
                     self._tarantella_model, x, y, validation_data, training=training, validation=validation, **options
                 )
         model = self._tarantella_model
@@ -177,13 +178,13 @@ class Model:
         Blocks until all ranks have called it. Errors and further arguments as in `fit`.
         """
         check_size("batch_size", batch_size)
-        data = _data(tnt_micro_batch_size, tnt_distribute_dataset)
+        data = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
         options = {"verbose": verbose, "steps": steps, "callbacks": callbacks, "return_dict": return_dict}
         model = self._tarantella_model
-        if _runtime.get_size() > 1:
+        if runtime.get_size() > 1:
             data |= {"batch_size": batch_size, "sample_weight": sample_weight}
-            with session.core_errors():
-                return session.evaluate(model, x, y, data=data, **options)
+            with start.core_errors():
+                return fit.evaluate(model, x, y, data=data, **options)
         x, batch_size = batched("evaluation data", model, x, batch_size, tnt_micro_batch_size)
         return model.evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
 
@@ -206,13 +207,13 @@ class Model:
         With `tnt_distribute_dataset=False` this rank alone predicts its own x. Errors as in `fit`.
         """
         check_size("batch_size", batch_size)
-        data = _data(tnt_micro_batch_size, tnt_distribute_dataset)
+        data = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
         options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
         model = self._tarantella_model
-        if _runtime.get_size() > 1 and tnt_distribute_dataset:
-            with session.core_errors():
+        if runtime.get_size() > 1 and tnt_distribute_dataset:
+            with start.core_errors():
                 data = {**data, "batch_size": batch_size}
-                return session.predict(model, x, data=data, everywhere=tnt_predict_all_devices, **options)
+                return fit.predict(model, x, data=data, everywhere=tnt_predict_all_devices, **options)
         x, batch_size = batched("data to predict", model, x, batch_size, tnt_micro_batch_size, distributed=False)
         return model.predict(x, batch_size, **options)
 
@@ -225,25 +226,25 @@ class Model:
         starts from the master's weights. The result is global on every rank. Errors as in `fit`.
         """
         model = self._tarantella_model
-        if _runtime.get_size() == 1:
+        if runtime.get_size() == 1:
             return model.train_on_batch(x, y, sample_weight, class_weight, return_dict)
-        with session.core_errors():
+        with start.core_errors():
             return on_batch.train(model, x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Evaluates one global batch as `keras.Model.test_on_batch` does; otherwise as `train_on_batch`."""
         model = self._tarantella_model
-        if _runtime.get_size() == 1:
+        if runtime.get_size() == 1:
             return model.test_on_batch(x, y, sample_weight, return_dict)
-        with session.core_errors():
+        with start.core_errors():
             return on_batch.test(model, x, y, sample_weight, return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `train_on_batch`."""
         model = self._tarantella_model
-        if _runtime.get_size() == 1:
+        if runtime.get_size() == 1:
             return model.predict_on_batch(x)
-        with session.core_errors():
+        with start.core_errors():
             return on_batch.predict(model, x)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
@@ -286,8 +287,6 @@ class Model:
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
         """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
-        from ..models import model_from_config
-
         return model_from_config(config, custom_objects)
 
 
@@ -299,7 +298,7 @@ class Sequential(Model):
         layers: Any = None,
         trainable: bool = True,
         name: str | None = None,
-        parallel_strategy: _strategy.ParallelStrategy = _strategy.ParallelStrategy.DATA,
+        parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
     ) -> None:
         """Takes the arguments of keras.Sequential. Errors as in `Model`."""
         super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
@@ -330,14 +329,26 @@ def _check_kind(model: Any) -> None:
         raise TypeError(f"tarantella.Model needs a keras.Model (got {type(model).__name__})")
 
 
-def _data(micro_batch_size: int | None, distribute: bool, kind: str = "") -> dict[str, Any]:
-    """The checked tnt_ arguments of one input, as `feeding.feed` takes them."""
-    check_size(f"tnt_{kind}micro_batch_size", micro_batch_size)
-    if not isinstance(distribute, bool):
-        raise TypeError(f"tnt_distribute_{kind}dataset must be True or False (got {distribute!r})")
-    if not distribute and _runtime.get_size() == 1:
-        _log.logger.info("tnt_distribute_%sdataset=False: with one rank there is nothing to distribute", kind)
-    return {"micro_batch_size": micro_batch_size, "distributed": distribute}
+def model_from_config(
+    config: dict[str, Any],
+    custom_objects: dict[str, Any] | None = None,
+    parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
+) -> Model:
+    """A model of the layers that `get_config` describes, without their weights.
+
+    Takes what `get_config` of a functional or a Sequential model gives, or a serialized Keras object.
+    Raises ValueError for anything else.
+    """
+    if not isinstance(config, dict) or not {"layers", "class_name"} & set(config):
+        raise ValueError(
+            f"model_from_config needs what get_config of a functional or Sequential model gives (got {config!r:.80}); "
+            "use from_config of your own class for a subclassed model"
+        )
+    with keras.saving.custom_object_scope(custom_objects or {}):
+        if "class_name" in config:
+            return Model(keras.saving.deserialize_keras_object(config), parallel_strategy)
+        kind = keras.Model if "input_layers" in config else keras.Sequential
+        return Model(kind.from_config(config), parallel_strategy)
 
 
 if is_verified():

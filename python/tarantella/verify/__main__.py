@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .._names import listed
+from .._job.log import listed
 from . import causes, compare, record, runs
 
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3

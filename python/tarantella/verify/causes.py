@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._names import listed
+from .._job.log import listed
 from .compare import Difference
 
 _OF_DIFFERENCES = {
@@ -53,7 +53,6 @@ _OF_FINDINGS = {
         "keep the rank, the number of ranks and what differs between machines out of the model",
     ),
 }
-
 
 SUSPECTS = tuple(_OF_FINDINGS)
 

@@ -9,7 +9,8 @@ import numpy as np
 from keras import tree
 
 from .._backend import tensorflow as backend
-from ..keras import coupling, hooks
+from ..keras import hooks
+from ..keras.trials import coupling
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
 

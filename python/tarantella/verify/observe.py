@@ -18,13 +18,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from .. import _log
 from .._backend import tensorflow as backend
-from .._environment import layout
-from ..data.checksum import Rows
-from ..data.shares import MicroBatch
-from ..keras import hooks, session
+from .._job import log
+from .._job.environment import layout
+from ..data.rows import MicroBatch
+from ..keras.calls import start
+from ..keras.step.step import current_step
 from . import examine, record, repeat
+from .checksum import Rows
 
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
 
@@ -38,7 +39,7 @@ def install(wrapper: type) -> None:
             "tarantella verify needs Keras's tensorflow backend so far; set KERAS_BACKEND=tensorflow"
         )
     if layout().rank == 0:  # who speaks for all
-        _log.logger.addHandler(_warnings_to(folder / record.WARNINGS))
+        log.logger.addHandler(_warnings_to(folder / record.WARNINGS))
     watch = Watch(folder, plan)
     kind: Any = wrapper
     kind.__init__ = _after(kind.__init__, lambda self: watch.data(self.keras_model))
@@ -132,7 +133,7 @@ class Watch:
 
         @functools.wraps(original)
         def train_step(data: Any) -> Any:
-            step = hooks.current()
+            step = current_step()
             if self.builds or (self.size > 1 and step is None):
                 return original(data)  # traced to build the model, or a step that this rank takes by itself
             if model not in self.models:  # ranks have built it before
@@ -148,7 +149,7 @@ class Watch:
         """As ranks build it, before its first step."""
         self.builds = True
         try:
-            session.build(model, MicroBatch(data, None), "train")
+            start.build(model, MicroBatch(data, None), "train")
         finally:
             self.builds = False
         self.begin(model)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from ..keras import coupling
+from ..keras.trials import coupling
 from . import examine, record
 
 

@@ -398,7 +398,7 @@ def test_records_come_back(tmp_path):
 def test_row_checksums_tell_rows_but_not_their_order():
     import tensorflow as tf
 
-    from tarantella.data.checksum import Rows
+    from tarantella.verify.checksum import Rows
 
     def total(*batches):
         rows = Rows()

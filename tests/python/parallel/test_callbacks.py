@@ -42,7 +42,7 @@ assert Own.ran == (4 if rank == 0 else 2)
 class Compares(C.Callback):
     def on_train_batch_end(self, batch, logs=None):
         moving = np.asarray(self.model.layers[0].moving_mean)
-        everyone = tnt._runtime.context().allgather(moving, "moving")
+        everyone = tnt._job.runtime.context().allgather(moving, "moving")
         alike.append(bool((everyone[0] == everyone[1]).all()))
         if os.path.exists(path("batch.weights.h5")) and batch == 2 and rank == 0:
             copy = compiled(keras.layers.BatchNormalization())
@@ -106,14 +106,14 @@ assert outputs == [(3 - rank, 1)] * 4, outputs
 predicted = compiled().predict(x, verbose=0, tnt_predict_all_devices=False)
 assert (predicted is None) == (rank != 0)
 # and what the master alone gets, no other rank keeps on the way
-from tarantella.keras import gather
+from tarantella.keras.calls import row_order
 rows, from_zero = np.ones((64, 1 << 17)), np.arange(64) + 64 * rank
 def memory(name):
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))
 with open("/proc/self/clear_refs", "w") as peak:
     peak.write("5")
 before = memory("VmHWM")
-gathered = gather.in_order(rows, from_zero, everywhere=False)
+gathered = row_order.in_order(rows, from_zero, everywhere=False)
 grown = memory("VmHWM") - before
 assert gathered.shape == (128, 1 << 17) if rank == 0 else gathered is None and grown < rows.nbytes // 2, grown
 print("done", rank)

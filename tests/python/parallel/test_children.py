@@ -213,8 +213,8 @@ def test_a_forked_child_takes_no_part(scripts: Any) -> None:
 def test_verify_watches_ranks_and_not_their_children(scripts: Any) -> None:
     source = """
     import sys
-    from tarantella import _environment
-    assert _environment.is_verified() == (sys.argv[1] == "rank")
+    from tarantella._job import environment
+    assert environment.is_verified() == (sys.argv[1] == "rank")
     """
     rank = {"TNT_RANK": "0", "TNT_SIZE": "1", "TNT_VERIFY": "nowhere"}
     assert scripts.plain(source, "rank", **rank).code == 0

@@ -149,8 +149,8 @@ tnt.Barrier()
 def test_a_script_that_ends_before_its_threads(failing: int, scripts: Any) -> None:
     """Python says no code of a SystemExit that was raised without sys.exit before the threads have ended."""
     source = """
-from tarantella import _excepthook
-_excepthook.SAY_HELD_AFTER = 0.5
+from tarantella._job import uncaught
+uncaught.SAY_HELD_AFTER = 0.5
 tnt.init()
 if rank == int(sys.argv[1]):
     threading.Thread(target=time.sleep, args=(2,), name="loader").start()
@@ -166,11 +166,11 @@ tnt.Barrier().execute()
 
 def test_reports_of_two_threads_do_not_mix(scripts: Any) -> None:
     source = """
-from tarantella import _report
+from tarantella._job import report
 def say(letter):
     barrier.wait()
     for number in range(8):
-        _report.send(_report.NOTE, letter * 30_000 + str(number))
+        report.send(report.NOTE, letter * 30_000 + str(number))
 barrier = threading.Barrier(2)
 if rank == 1:
     threads = [threading.Thread(target=say, args=(letter,)) for letter in "xy"]

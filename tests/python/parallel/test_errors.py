@@ -103,7 +103,7 @@ MISTAKES = {
 
 def test_mistakes_of_the_user(scripts: Any) -> None:
     """All in one job: each is caught, and the hook's line is looked at."""
-    source = HEAD + "from tarantella._tracebacks import one_line\nMISTAKES = " + repr(MISTAKES)
+    source = HEAD + "from tarantella._job.tracebacks import one_line\nMISTAKES = " + repr(MISTAKES)
     source += """
 for name, (code, wanted) in MISTAKES.items():
     try:
@@ -268,7 +268,7 @@ def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
         "from types import SimpleNamespace as Like\n"
         "from tarantella._backend import tensorflow as backend\n"
         "huge = Like(path='dense/kernel', shape=(2**40,))\n"
-        "backend.plan(keras.optimizers.SGD(), [Like(dtype=tf.float32)], [huge])\n"
+        "backend.plans.plan(keras.optimizers.SGD(), [Like(dtype=tf.float32)], [huge])\n"
     )
     ended = scripts.ranks(2, source)
     assert ended.code == 1

@@ -30,8 +30,8 @@ def test_a_long_wait_says_where_the_awaited_rank_is(scripts: Any) -> None:
     source = """
 import ctypes, time
 import tarantella as tnt
-from tarantella import _runtime
-_runtime.WARN_EVERY = 1.0
+from tarantella._job import runtime
+runtime.WARN_EVERY = 1.0
 def load():
     time.sleep(2.5)
 tnt.init()

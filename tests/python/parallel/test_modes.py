@@ -9,7 +9,7 @@ import pytest
 HEAD = """
 import os, re, signal, sys, time, numpy as np, keras, tensorflow as tf
 import tarantella as tnt
-from tarantella import _runtime
+from tarantella._job import runtime
 from tarantella._backend import tensorflow as backend
 rank = tnt.get_rank()
 x = np.ones((16, 4), "float32"); y = np.zeros((16, 1), "float32")
@@ -24,14 +24,14 @@ def compiled(model, **options):
 def test_a_compiled_step_has_one_call_for_all_gradients(scripts: Any) -> None:
     """And one for each exchange of a synchronized layer, each with a result of the one before: that orders them."""
     source = HEAD + (
-        "from tarantella.data.shares import micro_batch\n"
+        "from tarantella.data.tf_data.slicer import micro_batch\n"
         "inputs = keras.Input((4,))\n"
         "branches = [keras.layers.BatchNormalization(synchronized=True)(inputs) for _ in range(2)]\n"
         "outputs = keras.layers.Dense(1)(keras.layers.Add()(branches))\n"
         "model = compiled(tnt.Model(keras.Model(inputs, outputs)))\n"
         "model.fit(x, y, batch_size=4, epochs=2, verbose=0)\n"
-        "(plan,) = backend._plans[model.optimizer].values()\n"
-        "events = [event for _, event, _ in _runtime.context().trace(plan.number)]\n"
+        "(plan,) = backend.plans._plans[model.optimizer].values()\n"
+        "events = [event for _, event, _ in runtime.context().trace(plan.number)]\n"
         "assert events.count('submit') == 6 * 2 * 4, events\n"  # gradients, epochs, steps
         "count = tf.constant(8, tf.int64)\n"
         "batch = micro_batch((tf.constant(x[:8]), tf.constant(y[:8])), count, 2 * count, count, padded=False)\n"
@@ -60,7 +60,7 @@ def test_a_rank_that_leaves_ends_a_compiled_step(scripts: Any) -> None:
         "class Leave(keras.callbacks.Callback):\n"
         "    def on_train_batch_end(self, batch, logs=None):\n"
         "        if rank == 1 and batch == 2:\n"
-        "            _runtime.close()\n"
+        "            runtime.close()\n"
         "            while not os.path.exists(seen): time.sleep(0.1)\n"
         "            os._exit(0)\n"
         "try:\n"
@@ -144,7 +144,7 @@ def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> N
         "        model.fit(x, y + 1, batch_size=4, verbose=0)\n"
         "        trained.append([w.astype('float64') for w in model.get_weights()])\n"
         "        if wrap is tnt.Model:\n"
-        "            (key,) = backend._plans[model.optimizer]\n"
+        "            (key,) = backend.plans._plans[model.optimizer]\n"
         "            assert {name for _, name in key} == {dtype}, key\n"
         "    for ours, plain in zip(*trained):\n"
         "        np.testing.assert_allclose(ours, plain, atol=0.03)\n"

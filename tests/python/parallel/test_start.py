@@ -116,15 +116,15 @@ def test_a_bucket_is_reduced_before_the_last_gradient_is_ready(scripts: Any, tmp
     source = """
 import sys, json, numpy as np, keras
 import tarantella as tnt
-from tarantella import _runtime
+from tarantella._job import runtime
 from tarantella._backend import tensorflow as backend
 layers = [keras.layers.Dense(256, activation="relu") for _ in range(8)]
 model = tnt.Model(keras.Sequential([keras.Input((256,)), *layers]))
 model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
 x = np.random.default_rng(0).normal(size=(1024, 256)).astype("float32")
 model.fit(x, x, batch_size=512, epochs=40, verbose=0)
-((plan,),) = [plans.values() for plans in backend._plans.values()]
-json.dump(_runtime.context().trace(plan.number), open(f"{sys.argv[1]}/{tnt.get_rank()}.json", "w"))
+((plan,),) = [plans.values() for plans in backend.plans._plans.values()]
+json.dump(runtime.context().trace(plan.number), open(f"{sys.argv[1]}/{tnt.get_rank()}.json", "w"))
 """
     import json
 
@@ -188,10 +188,10 @@ def test_a_hundred_runs_end_well(scripts: Any) -> None:
 import os, random, sys, time
 import numpy as np
 import tarantella as tnt
-from tarantella import _runtime
+from tarantella._job import runtime
 random.seed(os.environ["TNT_JOB_ID"] + str(tnt.get_rank()))
 tnt.init()
-context = _runtime.context()
+context = runtime.context()
 context.plan("tensors", [("w", "float32", (1000,))], 0)
 assert context.allreduce(np.ones(3, "float32"))[0] == tnt.get_size()
 tnt.Barrier().execute()

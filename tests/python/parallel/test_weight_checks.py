@@ -71,12 +71,12 @@ def test_ranks_that_would_check_at_different_steps_do_not_begin(scripts: Any) ->
 class FakeTime:
     """A step takes `step` seconds and a comparison `cost`; `compared` says before which steps there was one."""
 
-    def __init__(self, checks: Any, monkeypatch: Any, step: float, cost: float) -> None:
+    def __init__(self, drift: Any, monkeypatch: Any, step: float, cost: float) -> None:
         self.now, self.steps, self.compared = 0.0, 0, []
         self._step, self._cost = step, cost
-        monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        monkeypatch.setattr(checks.backend, "checksum", self._half)
-        monkeypatch.setattr(checks, "_compare", self._other_half)
+        monkeypatch.setattr(drift, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(drift.backend, "checksum", self._half)
+        monkeypatch.setattr(drift, "_compare", self._other_half)
 
     def _half(self, variables: Any) -> int:
         self.now += self._cost / 2
@@ -92,36 +92,35 @@ class FakeTime:
         self.steps += 1
 
 
-def trained(checks: Any) -> Any:
+def trained(drift: Any) -> Any:
     model = type("Model", (), {"trainable_variables": []})()
-    checks.install(model)
-    checks.start(model)
+    drift.start(model)
     return model
 
 
 def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any) -> None:
-    checks = pytest.importorskip("tarantella.keras.checks")
-    fake = FakeTime(checks, monkeypatch, step=1, cost=0.0024)
-    model = trained(checks)
+    drift = pytest.importorskip("tarantella.keras.epoch.drift")
+    fake = FakeTime(drift, monkeypatch, step=1, cost=0.0024)
+    model = trained(drift)
     for step in range(50):
         if step < 40:
-            epoch = checks.BeforeSteps()
+            epoch = drift.BeforeSteps()
             epoch.set_model(model)
             epoch.on_epoch_begin(step)
             epoch.on_train_batch_begin(0)
         else:
-            checks.before_step(model)
+            drift.before_step(model)
         fake.run_step()
     assert fake.compared == [32, 37, 42, 47]
 
 
 @pytest.mark.parametrize(("step", "cost"), [(1e-2, 1e-4), (0.05, 0.03), (4.0, 2e-3), (1e-4, 1e-3)])
 def test_comparisons_cost_a_thousandth_of_the_time(monkeypatch: Any, step: float, cost: float) -> None:
-    checks = pytest.importorskip("tarantella.keras.checks")
-    fake = FakeTime(checks, monkeypatch, step, cost)
-    model = trained(checks)
+    drift = pytest.importorskip("tarantella.keras.epoch.drift")
+    fake = FakeTime(drift, monkeypatch, step, cost)
+    model = trained(drift)
     for _ in range(100_000):
-        checks.before_step(model)
+        drift.before_step(model)
         fake.run_step()
     # The first comparison measures what one costs.
     assert 0 < (len(fake.compared) - 1) * cost <= 0.001 * fake.now

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from tarantella import _log
-from tarantella.keras import coupling, tryout
+from tarantella._job import log
+from tarantella.keras.trials import coupling, sandbox
 
 
 class Centered(layers.Layer):
@@ -109,7 +109,7 @@ class Fixed(layers.Layer):
 
 def warned(model, *specs, monkeypatch):
     said = []
-    monkeypatch.setattr(_log, "warn_once", said.append)
+    monkeypatch.setattr(log, "warn_once", said.append)
     coupling.say(model, specs if len(specs) > 1 else specs[0])
     return said
 
@@ -190,7 +190,7 @@ def test_a_long_sequence_is_not_tried_out(monkeypatch):
     model = keras.Model(inputs, Centered()(layers.Bidirectional(layers.LSTM(2))(inputs)))
     begin = time.monotonic()
     told = []
-    monkeypatch.setattr(_log.logger, "info", told.append)
+    monkeypatch.setattr(log.logger, "info", told.append)
     assert warned(model, tf.TensorSpec([None, 20_000, 2]), monkeypatch=monkeypatch) == []
     assert time.monotonic() - begin < 30  # it took minutes
     assert "a recurrent layer goes through more than 100 steps" in told[0]
@@ -198,9 +198,9 @@ def test_a_long_sequence_is_not_tried_out(monkeypatch):
 
 def test_a_slow_model_is_given_up(monkeypatch):
     model = stack(Centered())
-    monkeypatch.setattr(tryout, "_SECONDS", -1.0)
+    monkeypatch.setattr(sandbox, "_SECONDS", -1.0)
     told = []
-    monkeypatch.setattr(_log.logger, "info", told.append)
+    monkeypatch.setattr(log.logger, "info", told.append)
     assert warned(model, vectors(), monkeypatch=monkeypatch) == []
     assert told == ["the model is not tried out for layers that couple rows: it takes more than -1 s"]
     assert not any("call" in vars(layer) for layer in model.layers)
@@ -229,7 +229,7 @@ def recurrent():
 def test_what_is_all_of_keras_need_not_be_tried_out(make, expected):
     model = make()
     model.compile("sgd", lambda y, p: ops.mean(y - p))
-    assert tryout.is_rowwise(model) == expected
+    assert sandbox.is_rowwise(model) == expected
 
 
 def by_operation():

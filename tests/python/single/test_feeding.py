@@ -12,18 +12,20 @@ pytest.importorskip("tensorflow")
 import keras
 import tensorflow as tf
 
-from tarantella import _log
-from tarantella.keras import checks, feeding, row_numbers
+from tarantella._job import log
+from tarantella.data.feed import feed_of
+from tarantella.keras.calls import row_numbers
+from tarantella.keras.epoch import drift
 
 
 def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(_log, "warn_once", said.append)
+    monkeypatch.setattr(log, "warn_once", said.append)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="Keras takes no data of the type list"):
-        feeding.feed("training data", model, ["a", "b"], batch_size=4)
+        feed_of("training data", model, ["a", "b"], batch_size=4)
     assert said == []
-    feeding.feed("training data", model, tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4)
+    feed_of("training data", model, tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4)
     assert len(said) == 1
 
 
@@ -36,10 +38,9 @@ class Own(keras.Model):
 def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     """The error that `fit` ends with where a step, or a callback after `steps` steps, raises one."""
     model = Own()
-    checks.install(model)
-    checks.start(model)
+    drift.start(model)
     for _ in range(steps):
-        checks.before_step(model)
+        drift.before_step(model)
     feed: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch)
     with (
         pytest.raises(ValueError, match="the") as caught,
@@ -57,7 +58,7 @@ def test_the_first_error_is_shown_where_rows_cannot_be_counted() -> None:
 
 
 def test_steps_that_have_run_are_not_traced_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarantella._runtime.get_size", lambda: 2)
+    monkeypatch.setattr("tarantella._job.runtime.get_size", lambda: 2)
     assert "this rank's 1 of the 2 rows" in raised(lambda: 2)
     assert "this rank's 1 of the 2 rows" in raised(lambda: 2, steps=1)  # the first one fails
     assert raised(lambda: 2, steps=2) == "the first one"

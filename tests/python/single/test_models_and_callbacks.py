@@ -220,32 +220,33 @@ def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
 
 
 def test_metrics_that_depend_on_the_batches_are_named(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarantella import _log
-    from tarantella.keras import limits
+    from tarantella._job import log
+    from tarantella.keras import differences
 
     said: list[str] = []
-    monkeypatch.setattr(_log, "warn_once", said.append)
+    monkeypatch.setattr(log, "warn_once", said.append)
     newer = getattr(keras.metrics, "PearsonCorrelation", keras.metrics.CosineSimilarity)  # Keras 3.5 lacks it
     across = [keras.metrics.CosineSimilarity(axis=0), newer(axis=0, name="newer")]
     along = [keras.metrics.CosineSimilarity(name="fine"), keras.metrics.F1Score()]
     model.compile("sgd", "mse", metrics=[*across, *along])
     model.evaluate(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-    limits.say(model.keras_model)
+    differences.say(model.keras_model)
     assert len(said) == 1
     assert "cosine_similarity, newer (metrics along axis=0)" in said[0]
 
 
 def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarantella import _log
-    from tarantella.keras import hooks, scalars
+    from tarantella._job import log
+    from tarantella.keras.step import scalar_metrics
+    from tarantella.keras.step.step import running
 
     said: list[str] = []
-    monkeypatch.setattr(_log, "warn_once", said.append)
+    monkeypatch.setattr(log, "warn_once", said.append)
     rows, mean = keras.metrics.Sum(name="rows"), keras.metrics.Sum(name="mean")
-    scalars.install(SimpleNamespace(metrics=[rows, mean]))
+    scalar_metrics.install(SimpleNamespace(metrics=[rows, mean]))
     mean.update_state(1.0)
     assert said == []
-    with hooks.running(SimpleNamespace()):
+    with running(SimpleNamespace()):
         rows.update_state([1.0, 2.0])
         mean.update_state(4.0)
     assert [float(rows.result()), float(mean.result())] == [3.0, 5.0]

@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tarantella import _runtime
-from tarantella._backend import tensorflow, tensorflow_origin, tensorflow_slices
-from tarantella._backend.tensorflow_slices import Origin
+from tarantella._backend.tensorflow import origin as origins
+from tarantella._backend.tensorflow import reduce, slices
+from tarantella._backend.tensorflow.slices import Origin
+from tarantella._job import runtime
 
 CAPTURED, VARIABLE = tf.range(4), tf.Variable(tf.range(4))
 
@@ -59,7 +60,7 @@ OF_ROWS = {
 }
 
 
-def judged(look, nested, shape=(None, None), judge=tensorflow_origin.from_rows):
+def judged(look, nested, shape=(None, None), judge=origins.from_rows):
     table, found = tf.Variable(tf.ones([60, 3])), []
 
     def looked_up(x):
@@ -92,7 +93,7 @@ def test_constants_may_be_made_of_a_static_number_of_rows(nested):
     }
     for name, (look, expected) in looks.items():
         for rows in (1, 3):
-            found = judged(look, nested, [rows, 4], lambda at, rows=rows: tensorflow_origin.has_shape_of(at, (rows,)))
+            found = judged(look, nested, [rows, 4], lambda at, rows=rows: origins.has_shape_of(at, (rows,)))
             assert found == [expected], (name, rows)
 
 
@@ -102,9 +103,9 @@ def test_numbers_of_rows_that_are_known_in_a_loop_of_the_user():
     @tf.function
     def epoch(batches, first):
         for x, _ in batches:
-            found.append(tensorflow._rows_of_function())
+            found.append(reduce._rows_of_function())
             positions = tf.range(tf.shape(x)[1])
-            found.append(tensorflow_origin.from_rows(positions))
+            found.append(origins.from_rows(positions))
 
     rows = tf.data.Dataset.from_tensor_slices((tf.zeros([12, 5]), tf.zeros([12])))
     for static in (True, False):
@@ -119,7 +120,7 @@ def test_each_lookup_of_a_table_has_a_piece():
     def step(x):
         with tf.GradientTape() as tape:
             loss = sum(tf.reduce_sum(i * tf.gather(table, at)) for i, at in enumerate((tf.range(4), x, x + 1), 1))
-        found.extend(tensorflow_slices.pieces(tape.gradient(loss, table)))
+        found.extend(slices.pieces(tape.gradient(loss, table)))
         return [(each.slices.indices, each.slices.values[:, 0]) for each in found]
 
     results = step(tf.constant([[7, 8]]))
@@ -151,8 +152,8 @@ def test_each_lookup_of_a_table_has_a_piece():
     ],
 )
 def test_constants_that_repeat_once_a_row_may_be_made_of_rows(indices, rows, origin):
-    piece = tensorflow_slices.Judgement(Origin.BATCH, (rows,))
-    assert tensorflow_slices._origin(piece, np.array(indices, np.int32)) is origin
+    piece = slices.Judgement(Origin.BATCH, (rows,))
+    assert slices._origin(piece, np.array(indices, np.int32)) is origin
 
 
 class Job:
@@ -184,13 +185,13 @@ class Job:
 def joined(ranks, monkeypatch):
     """What each rank has after the exchange of one piece: the judgement and the indices of each rank; values are 1."""
     job, local = Job(len(ranks)), threading.local()
-    monkeypatch.setattr(_runtime, "context", lambda: local.context)
+    monkeypatch.setattr(runtime, "context", lambda: local.context)
 
     def run(rank):
         local.context = job.of_rank(rank)
         judgement, indices = ranks[rank]
         values = np.full((len(indices), 2), rank + 1, np.float32)
-        return tensorflow_slices._exchanged([judgement], values, np.array(indices, np.int32))
+        return slices._exchanged([judgement], values, np.array(indices, np.int32))
 
     with concurrent.futures.ThreadPoolExecutor(len(ranks)) as pool:
         results = list(pool.map(run, range(len(ranks))))
@@ -230,12 +231,12 @@ ROWS, BATCH, UNKNOWN = Origin.ROWS, Origin.BATCH, Origin.UNKNOWN
     ],
 )
 def test_ranks_agree_on_what_becomes_of_slices(ranks, values, indices, monkeypatch):
-    judged_by = [(tensorflow_slices.Judgement(origin, ()), at) for origin, at in ranks]
+    judged_by = [(slices.Judgement(origin, ()), at) for origin, at in ranks]
     assert joined(judged_by, monkeypatch)[:2] == (values, indices)
 
 
 def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
-    ranks = [(tensorflow_slices.Judgement(BATCH, ()), [0, 1, 2])] * 2
+    ranks = [(slices.Judgement(BATCH, ()), [0, 1, 2])] * 2
     *_, asked = joined(ranks, monkeypatch)
     assert asked == ["stack", "sum"]
 
@@ -244,7 +245,5 @@ def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
 def test_constants_made_of_rows_are_not_summed_whatever_share_a_rank_has(batch, own, monkeypatch):
     """Of one rank with one row nothing tells whether its constant is made of it."""
     fitting = [Origin.BATCH, Origin.CONSTANT if len(own[1]) > 1 else Origin.BATCH]
-    ranks = [
-        (tensorflow_slices.Judgement(origin, (rows,)), at) for origin, rows, at in zip(fitting, batch, own, strict=True)
-    ]
+    ranks = [(slices.Judgement(origin, (rows,)), at) for origin, rows, at in zip(fitting, batch, own, strict=True)]
     assert joined(ranks, monkeypatch)[1] == own[0] + own[1]

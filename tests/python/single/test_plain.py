@@ -53,12 +53,12 @@ def test_names() -> None:
     ],
 )
 def test_a_broken_environment(values: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarantella import _environment
+    from tarantella._job import environment
 
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message):
-        _environment.layout.__wrapped__()
+        environment.layout.__wrapped__()
 
 
 def test_is_a_keras_model(keras: Any, model: Any) -> None:

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from tarantella.keras import losses, session
+from tarantella.keras.calls import xla
+from tarantella.keras.step import losses
 
 
 def test_a_call_that_the_user_has_set_on_a_loss_stays():
@@ -39,5 +40,5 @@ def test_jit_compile_stays_when_the_training_step_cannot_be_made():
         jit_compile=True, train_function=None, _flatten_layers=lambda: [table], make_train_function=fails
     )
     with pytest.raises(RuntimeError, match="of the user's own"):
-        session._train_without_xla_if_need_be(model)
+        xla.off_for_training(model)
     assert model.jit_compile

@@ -15,17 +15,20 @@ pytest.importorskip("tensorflow")
 import numpy as np
 import tensorflow as tf
 
-from tarantella.data import arrays, checksum, shares, tf_dataset
-from tarantella.data.adapter import TFDatasetAdapter
+from tarantella.data import arrays
+from tarantella.data.rows import share
+from tarantella.data.tf_data import of_arrays, of_batches
+from tarantella.keras.private import TFDatasetAdapter
+from tarantella.verify import checksum
 
 
 def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False) -> tf.data.Dataset:
-    return tf_dataset.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
+    return of_batches.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))
 def test_shares_cover_every_row_once(total: int, size: int) -> None:
-    parts = [shares.share(total, rank, size) for rank in range(size)]
+    parts = [share(total, rank, size) for rank in range(size)]
     rows = [row for start, count in parts for row in range(start, start + count)]
     assert rows == list(range(total))
     counts = [count for _, count in parts]
@@ -39,15 +42,15 @@ def test_micro_batches(kind: str, samples: int, batch: int, size: int) -> None:
     seen = []
     for rank in range(size):
         if kind == "arrays":
-            source = arrays.distribute(arrays.adapt(x, x, batch_size=batch), rank, size)
+            source = of_arrays.distribute(arrays.adapt(x, x, batch_size=batch), rank, size)
         else:
             adapter = TFDatasetAdapter(tf.data.Dataset.from_tensor_slices((x, x)).batch(batch))
-            source = tf_dataset.distribute(adapter, rank, size)
+            source = of_batches.distribute(adapter, rank, size)
         batches = list(source.get_tf_dataset())
         assert source.num_batches == len(batches) == -(-samples // batch)
         for number, element in enumerate(batches):
             total = min(batch, samples - number * batch)
-            start, count = shares.share(total, rank, size)
+            start, count = share(total, rank, size)
             assert int(element.numbers[1]) == total
             assert int(element.numbers[0]) == count
             wanted = x[number * batch :][:total][start : start + count] if count else x[number * batch :][:1]
@@ -100,7 +103,7 @@ def test_parts_that_are_no_rows_are_refused(kind: str, drop: bool) -> None:
     """Both numbers are multiples of the ranks: cut, each rank would have another part of what all rows share."""
     dataset = NO_ROWS[kind](tf.data.Dataset.range(8).batch(8, drop_remainder=drop))
     if drop and kind in ("repeated", "first", "mapped", "zipped within"):  # the lengths are known beforehand
-        assert "what all rows share to the model" in str(tf_dataset.unbatched(dataset, "it", {}))
+        assert "what all rows share to the model" in str(of_batches.unbatched(dataset, "it", {}))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"same number of rows.*what all rows share to the model"):
         next(iter(cut(dataset, 0, 2)))
 

@@ -16,8 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
-from tarantella.data import arrays, early, shares, tf_dataset
-from tarantella.data.adapter import TFDatasetAdapter, adapt
+from tarantella.data.adapter import adapt
+from tarantella.data.rows import share
+from tarantella.data.tf_data import before_map, of_arrays, of_batches, slicer
+from tarantella.keras.private import TFDatasetAdapter
 
 slowly = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -85,7 +87,7 @@ def test_the_ranks_rows_are_the_datasets(
     def new() -> tf.data.Dataset:
         return chained(length, before, batch, drop, after)
 
-    ranks = [list(tf_dataset.distribute(TFDatasetAdapter(new()), r, size).get_tf_dataset()) for r in range(size)]
+    ranks = [list(of_batches.distribute(TFDatasetAdapter(new()), r, size).get_tf_dataset()) for r in range(size)]
     whole = list(new())
     assert {len(rank) for rank in ranks} == {len(whole)}
     for number, global_batch in enumerate(whole):
@@ -94,10 +96,10 @@ def test_the_ranks_rows_are_the_datasets(
         counted = [tf.nest.map_structure(lambda leaf, n=int(p.numbers[0]): leaf[:n].numpy(), p.data) for p in parts]
         together = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *counted)
         tf.nest.map_structure(np.testing.assert_array_equal, together, global_batch)
-        total = int(tf_dataset.length(global_batch))
+        total = int(of_batches.length(global_batch))
         assert [int(part.numbers[1]) for part in parts] == [total] * size
-        assert [int(part.numbers[0]) for part in parts] == [shares.share(total, rank, size)[1] for rank in range(size)]
-        assert all(int(tf_dataset.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
+        assert [int(part.numbers[0]) for part in parts] == [share(total, rank, size)[1] for rank in range(size)]
+        assert all(int(of_batches.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -134,7 +136,7 @@ def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, 
     def new() -> Any:
         return Rows() if kind == "PyDataset" else (Rows()[i] for i in range(len(Rows())))
 
-    ranks = [list(tf_dataset.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
+    ranks = [list(of_batches.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
     found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows)
 
@@ -153,7 +155,7 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
     source = tf.data.Dataset.range(100).shuffle(100, seed=1).map(mapped, num_parallel_calls=2).batch(8).prefetch(1)
     for rank in range(size):
         calls.clear()
-        list(tf_dataset.distribute(TFDatasetAdapter(source), rank, size).get_tf_dataset())
+        list(of_batches.distribute(TFDatasetAdapter(source), rank, size).get_tf_dataset())
         assert len(calls) <= 100 / size + 8
 
 
@@ -172,9 +174,9 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
 def test_what_cannot_be_proven_is_not_split_early(source: Any, reason: str | None) -> None:
     """One stream of random numbers, one global batch: all ranks do all of the work, and say why."""
     dataset = source(tf.data.Dataset.range(8))
-    plan = early.plan(dataset)
-    assert isinstance(plan, early.Plan) if reason is None else reason in str(plan)
-    assert (reason or "maps its own rows only") in tf_dataset.who_maps(dataset)
+    plan = before_map.plan(dataset)
+    assert isinstance(plan, before_map.Plan) if reason is None else reason in str(plan)
+    assert (reason or "maps its own rows only") in of_batches.who_maps(dataset)
 
 
 @pytest.mark.parametrize("after", [[], ["prefetch"], ["map"]])
@@ -182,7 +184,7 @@ def test_a_cache_file_is_one_of_each_rank(tmp_path: Path, after: list[str]) -> N
     source = tf.data.Dataset.range(10).map(doubled).cache(str(tmp_path / "rows")).batch(4)
     for name in after:
         source = AFTER[name](source)
-    readers = [iter(tf_dataset.distribute(TFDatasetAdapter(source), rank, 2).get_tf_dataset()) for rank in range(2)]
+    readers = [iter(of_batches.distribute(TFDatasetAdapter(source), rank, 2).get_tf_dataset()) for rank in range(2)]
     rows = [part.data.numpy() for step in zip(*readers, strict=True) for part in step]  # both at the same time
     np.testing.assert_array_equal(np.concatenate(rows), np.concatenate(list(source.as_numpy_iterator())))
     for rank in range(2):
@@ -212,7 +214,7 @@ def test_an_order_given_away_is_taken_back(how: str) -> None:
         return tf.ensure_shape(tf.py_function(slow_at_first, [row], tf.int64), [])
 
     source = GIVEN_AWAY[how](tf.data.Dataset.range(8), mapped).batch(4)
-    rows = [part.data.numpy() for part in tf_dataset.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
+    rows = [part.data.numpy() for part in of_batches.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
     np.testing.assert_array_equal(np.concatenate(rows), np.arange(8))
 
 
@@ -246,7 +248,7 @@ def test_random_numbers_of_a_parallel_map_are_those_of_a_sequential_one(new: Any
         rows = tf.data.Dataset.from_tensor_slices(images).map(new(), num_parallel_calls=calls)
         return rows.batch(50).with_options(options)
 
-    micro = [tf_dataset.distribute(TFDatasetAdapter(source(8)), rank, 2).get_tf_dataset() for rank in range(2)]
+    micro = [of_batches.distribute(TFDatasetAdapter(source(8)), rank, 2).get_tf_dataset() for rank in range(2)]
     parts = [np.concatenate([part.data for part in step]) for step in zip(*micro, strict=True)]
     np.testing.assert_array_equal(parts, list(source(None)))
 
@@ -305,16 +307,16 @@ TWO = {"source": (None, 6, 4), "prefix": (None, None)}
 )
 def test_a_dataset_without_batches_is_told_by_the_inputs_names(inputs: Any, shapes: Any, batched: bool) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((inputs,))
-    reason = tf_dataset.unbatched(dataset.batch(6) if batched else dataset, "data", shapes)
+    reason = of_batches.unbatched(dataset.batch(6) if batched else dataset, "data", shapes)
     assert (reason is None) == batched, reason
 
 
 def test_one_number_for_a_batch_goes_to_every_rank() -> None:
     batches = tf.data.Dataset.range(5).batch(2).map(lambda rows: (rows, tf.reduce_max(rows)))
-    assert tf_dataset.unbatched(batches, "data", {}) is None
+    assert of_batches.unbatched(batches, "data", {}) is None
     rows = tf.data.Dataset.range(5).map(lambda row: (tf.range(3), row))
-    assert "single numbers" in str(tf_dataset.unbatched(rows, "data", {}))
-    ranks = [list(tf_dataset.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
+    assert "single numbers" in str(of_batches.unbatched(rows, "data", {}))
+    ranks = [list(of_batches.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
     assert [[int(part.data[1]) for part in rank] for rank in ranks] == [[1, 3, 4]] * 2
 
 
@@ -330,13 +332,13 @@ def test_one_number_for_a_batch_goes_to_every_rank() -> None:
 def test_every_value_of_a_global_batch_and_its_place_are_in_its_fingerprint(other: Any) -> None:
     batch = tf.random.stateless_uniform([8, 2], [1, 2]), tf.as_string(tf.range(8))
     total = tf.constant(8, tf.int64)
-    marks = [int(shares.fingerprint(list(leaves), total)) for leaves in (batch, batch, other(*batch))]
+    marks = [int(slicer.fingerprint(list(leaves), total)) for leaves in (batch, batch, other(*batch))]
     assert marks[0] == marks[1] != marks[2]
 
 
 @pytest.mark.parametrize("kind", ["array", "view", "strings", "sparse", "ragged"])
 def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(arrays, "_BLOCK", 64)
+    monkeypatch.setattr(of_arrays, "_BLOCK", 64)
     make = {
         "array": np.asarray,
         "view": lambda rows: np.asfortranarray(rows)[:, ::2],
@@ -347,15 +349,15 @@ def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any)
     rows = np.arange(300.0).reshape(100, 3)
     other = rows.copy()
     other[41, 0] = -1
-    sums = [arrays.checksum(arrays.sliceable(make(each))) for each in (rows, rows.copy(), other)]
+    sums = [of_arrays.checksum(of_arrays.sliceable(make(each))) for each in (rows, rows.copy(), other)]
     assert sums[0] == sums[1] != sums[2]
 
 
 def test_of_a_huge_array_blocks_are_read_from_end_to_end(monkeypatch: Any) -> None:
-    monkeypatch.setattr(arrays, "_BLOCK", 16)
-    monkeypatch.setattr(arrays, "_BLOCKS", 10)
-    sums = {arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
-    unread = {arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
+    monkeypatch.setattr(of_arrays, "_BLOCK", 16)
+    monkeypatch.setattr(of_arrays, "_BLOCKS", 10)
+    sums = {of_arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
+    unread = {of_arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
     assert len(sums | unread) == 3
     assert len(unread) == 1
 
@@ -391,6 +393,6 @@ def test_a_torch_loader_is_split_as_well() -> None:
     torch = pytest.importorskip("torch")
     rows = torch.arange(11)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
-    ranks = [list(tf_dataset.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
+    ranks = [list(of_batches.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
     found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows.numpy())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tarantella import _tracebacks
+from tarantella._job import tracebacks
 
-OURS = _tracebacks._PACKAGE + "keras/model.py"
+OURS = tracebacks._PACKAGE + "keras/model.py"
 KERAS = "/usr/lib/python3/dist-packages/keras/src/trainer.py"
 
 
@@ -42,11 +42,11 @@ def error_through(*files: str, message: str = "wrong") -> Any:
     ],
 )
 def test_one_line_says_it_all(files: list[str], line: str | None) -> None:
-    assert _tracebacks.one_line(*error_through(*files)) == line
+    assert tracebacks.one_line(*error_through(*files)) == line
 
 
 def test_the_users_lines_are_shown_and_others_counted() -> None:
-    text = _tracebacks.text_of(*error_through("user.py", OURS, KERAS, KERAS, "step.py", KERAS))
+    text = tracebacks.text_of(*error_through("user.py", OURS, KERAS, KERAS, "step.py", KERAS))
     assert text.splitlines() == [
         "Traceback (most recent call last):",
         '  File "user.py", line 2, in call0',
@@ -63,7 +63,7 @@ def test_also_in_the_message() -> None:
         f'  File "{KERAS}", line 3, in f\n    g()\n    ^^^\n\n'
         '  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n\nRuntimeError: my own\n'
     )
-    text = _tracebacks.text_of(*error_through("user.py", KERAS, message=embedded))
+    text = tracebacks.text_of(*error_through("user.py", KERAS, message=embedded))
     assert "keras/src" not in text
     assert text.count("  [1 frame of keras]\n") == 2
     assert '  [1 frame of keras]\n  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n' in text
@@ -71,16 +71,16 @@ def test_also_in_the_message() -> None:
 
 def test_a_traceback_in_the_message_is_no_line() -> None:
     embedded = 'Traceback (most recent call last):\n\n  File "data.py", line 7, in load\n    load()\n'
-    assert _tracebacks.one_line(*error_through("user.py", OURS, message=embedded)) is None
+    assert tracebacks.one_line(*error_through("user.py", OURS, message=embedded)) is None
 
 
 def test_without_lines_of_the_user_all_are_shown() -> None:
-    assert f'File "{KERAS}", line 2' in _tracebacks.text_of(*error_through(KERAS, KERAS))
+    assert f'File "{KERAS}", line 2' in tracebacks.text_of(*error_through(KERAS, KERAS))
 
 
 def test_debug_shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TNT_LOG_LEVEL", "debug")
-    assert f'File "{OURS}", line 2' in _tracebacks.text_of(*error_through("user.py", OURS))
+    assert f'File "{OURS}", line 2' in tracebacks.text_of(*error_through("user.py", OURS))
 
 
 def test_frameworks_are_known_wherever_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,22 +96,22 @@ def test_frameworks_are_known_wherever_they_lie(monkeypatch: pytest.MonkeyPatch)
         "<frozen importlib._bootstrap>": "python",
         "<string>": "",
     }
-    assert {path: _tracebacks._owner(path) for path in owners} == owners
+    assert {path: tracebacks._owner(path) for path in owners} == owners
 
 
 def test_what_is_raised_for_a_lost_rank() -> None:
     from tarantella import PeerLostError
 
     own = ValueError("own")
-    assert not _tracebacks.is_consequence(own)
+    assert not tracebacks.is_consequence(own)
     own.__context__ = PeerLostError("rank 1 failed")
-    assert _tracebacks.is_consequence(own)
+    assert tracebacks.is_consequence(own)
     own.__cause__ = own
-    assert not _tracebacks.is_consequence(own)  # and it ends
+    assert not tracebacks.is_consequence(own)  # and it ends
 
 
 def test_notes_are_part_of_the_line() -> None:
     error = OSError(28, "No space left on device")
     error.__notes__ = ["in save of 'model.keras'"]  # type: ignore[attr-defined]
     said = "OSError: [Errno 28] No space left on device; in save of 'model.keras'"
-    assert _tracebacks.summary(OSError, error) == said
+    assert tracebacks.summary(OSError, error) == said

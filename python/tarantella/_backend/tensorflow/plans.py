@@ -1,0 +1,64 @@
+"""The core's plans, by which it reduces the tensors of a step, and its operations."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ..._job import runtime
+from ..._job.environment import integer
+from ..._names import name_of
+from . import eager
+
+# KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
+DEFAULT_FUSION_THRESHOLD = 1024
+
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "libtarantella_tensorflow.so")
+
+
+class Plan(NamedTuple):
+    """A plan of the core, as graphs use it."""
+
+    number: int
+    buckets: list[int]  # of each tensor
+    anchor: tf.Variable  # what an operation reads so that it is never taken for a constant
+
+
+# By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
+# what it sums by the way.
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
+
+
+@functools.lru_cache(maxsize=1)
+def operations() -> Any:
+    return tf.load_op_library(LIBRARY)
+
+
+def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:
+    """The core's plan for these gradients. Collective at the first call; later traces get the same one.
+
+    It lives as long as `owner`, so that models made in a loop do not pile up memory.
+    """
+    key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
+    tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
+    return plan_of(owner, key, "the gradients", tensors)
+
+
+def plan_of(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]]) -> Plan:
+    if owner not in _plans:
+        _plans[owner] = {}
+        weakref.finalize(owner, _release, _plans[owner]).atexit = False
+    if key not in _plans[owner]:
+        threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
+        number = runtime.context().plan(what, tensors, threshold)
+        _plans[owner][key] = Plan(number, runtime.context().buckets(number, len(tensors)), eager.counter())
+    return _plans[owner][key]
+
+
+def _release(plans: dict[Any, Plan]) -> None:
+    for each in plans.values():
+        runtime.release(each.number)

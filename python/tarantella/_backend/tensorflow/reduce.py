@@ -1,0 +1,148 @@
+"""Sums over ranks within a step: of gradients, and of small tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from ..._job import log, runtime
+from . import origin, plans, slices, xla
+
+
+def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
+    """Sums each gradient over the ranks; `gradients` are `prepared` and may hold None, which stays None.
+
+    In a graph this adds one operation a bucket of gradients, under XLA one call for all; the first trace for
+    `owner` (an optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next
+    step overwrites: for consumers that keep nothing. Eagerly it blocks.
+    A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
+    repeated rows: those of rows from all ranks, those that do not come from rows (positions) summed.
+    """
+    gradients = list(gradients)
+    sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
+    dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
+    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow) if dense else []
+    # After the sums, so that no rank waits in the one exchange while another waits in the other.
+    with tf.control_dependencies(sums):
+        joined = slices.of_all_ranks([gradients[i] for i in sparse]) if sparse else []
+    for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
+        gradients[i] = result
+    return gradients
+
+
+def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool) -> list[tf.Tensor]:
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if not tf.executing_eagerly():
+            gradient.set_shape(variable.shape)
+    reduction = plans.plan(owner, gradients, variables)
+    return xla.call(reduction, gradients, xla.latest_call()) if xla.compiled() else _sums(reduction, gradients, borrow)
+
+
+def _sums(plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
+    """One operation a bucket, which waits for all its gradients; eagerly one for all."""
+    operation = plans.operations().tarantella_allreduce
+    eager = tf.executing_eagerly()
+    anchor = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
+    summed: list[tf.Tensor] = [None] * len(gradients)
+    for bucket in {0} if eager else set(plan.buckets):
+        places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
+        # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
+        lend = borrow and not eager
+        sums = operation([gradients[i] for i in places], anchor, plan=plan.number, tensors=places, borrow=lend)
+        for i, each in zip(places, sums, strict=True):
+            summed[i] = each
+    return summed
+
+
+def static_rows(batch: Any) -> tuple[int, ...]:
+    """The numbers of rows of a batch's parts that TensorFlow knows while it traces."""
+    shapes = [tf.TensorShape(leaf.shape) for leaf in tree.flatten(batch) if hasattr(leaf, "shape")]
+    return tuple(sorted({shape[0] for shape in shapes if shape.rank and shape[0] is not None}))
+
+
+def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
+    """The gradient as `scale`, `zero_where` and `allreduce` take it: a sparse one in pieces.
+
+    `rows` are the `static_rows` of the batch, by default those of what the function that is traced takes.
+    Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    if not xla.compiled():
+        return slices.pieces(gradient, _rows_of_function() if rows is None else rows)
+    log.warn_once(
+        f"under jit_compile=True the sparse gradient of {variable.path!r} is made dense before it is reduced, so "
+        "optimizers that tell repeated rows apart differ from one process; compile with jit_compile=False"
+    )
+    return tf.convert_to_tensor(gradient)
+
+
+def _rows_of_function() -> tuple[int, ...]:
+    parts: list[Any] = []
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(graph, "outer_graph"):
+        captured = {id(inner) for _, inner in graph.captures}
+        parts += [each for each in graph.inputs if id(each) not in captured]
+        parts += [each for op in graph.get_operations() if op.type in origin.ITERATORS for each in op.outputs]
+        graph = graph.outer_graph
+    return static_rows(parts)
+
+
+def without_repeats(value: Any) -> Any:
+    """Slices of which each row has one, the sum of those it had, in a fixed order; any other value as it is."""
+    return slices.without_repeats(value) if isinstance(value, tf.IndexedSlices) else value
+
+
+def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+    """The gradient times `weight(dtype)`."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, list):
+        return slices.changed(gradient, lambda values, at: (values * weight(values.dtype), at))
+    return gradient * weight(gradient.dtype)
+
+
+def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
+    """The sum over the ranks of a small float32 or float64 tensor of a known shape, within a step.
+
+    `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
+    """
+    reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values)
+    return _sum_of(reduction, what, values, xla.latest_call())
+
+
+def _plan_of_sum(owner: Any, what: str, values: tf.Tensor) -> plans.Plan:
+    tensors = [(what, values.dtype.name, tuple(values.shape))]
+    return plans.plan_of(owner, (what, values.dtype.name), what, tensors)
+
+
+def _sum_of(reduction: plans.Plan | None, what: str, values: tf.Tensor, after: Sequence[tf.Tensor]) -> tf.Tensor:
+    if reduction is None:
+        return tf.convert_to_tensor(runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
+    if xla.compiled():
+        return xla.call(reduction, [values], after)[0]
+    (total,) = _sums(reduction, [values], borrow=False)
+    # What depends on data alone could run before the step before has ended: the anchor keeps steps apart.
+    with tf.control_dependencies([total]):
+        reduction.anchor.assign_add(1)
+    return total
+
+
+def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
+    """`sum_over_ranks` whose gradient is the sum of all ranks' gradients."""
+
+    names = (what, f"{what}, gradient")
+    # TensorFlow keeps the function for ever: it must not hold the owner.
+    reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values) for name in names]
+
+    @tf.custom_gradient
+    def total(values: tf.Tensor, *after: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> Any:
+            return _sum_of(reductions[1], names[1], upstream, xla.latest_call()), *(None for _ in after)
+
+        return _sum_of(reductions[0], names[0], values, after), gradient
+
+    return total(values, *xla.latest_call())

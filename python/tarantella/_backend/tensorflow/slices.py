@@ -1,0 +1,200 @@
+"""Sparse gradients of TensorFlow (`tf.IndexedSlices`, from Embedding and gather), as one process has them."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from ... import _exchange
+from ..._job import runtime
+from . import origin
+
+
+class Origin(enum.IntEnum):
+    """Where the indices of slices come from."""
+
+    ROWS = 0  # the batch: each rank has its own
+    BATCH = 1  # constants, variables, the length of rows (positions): one process has them once
+    CONSTANT = 2  # a constant that may be made of the number of rows that TensorFlow knows
+    UNKNOWN = 3  # an eager step, whose tensors do not say how they were made
+
+
+class Judgement(NamedTuple):
+    """What a rank's graph says of one lookup. Another rank, with another number of rows, may find something else."""
+
+    origin: Origin
+    rows: tuple[int, ...]  # those numbers of rows of this rank's batch that TensorFlow knows
+
+
+class Piece(NamedTuple):
+    """The slices of one lookup, or of several that were joined where their origin cannot be told."""
+
+    slices: tf.IndexedSlices
+    judgement: Judgement
+
+
+def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
+    """Other slices of the same variable."""
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def without_repeats(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """One slice for each row that has any: their sum, in a fixed order."""
+    rows, places = tf.unique(gradient.indices)
+    return like(gradient, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows)), rows)
+
+
+def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
+    """The slices by lookup, also where TensorFlow has joined several: as many on all ranks.
+
+    `rows` are the numbers of rows of this rank's batch that TensorFlow knows while it traces. Eagerly, and for lookups
+    joined inside a `tf.function`, the slices stay one piece.
+    """
+    if tf.executing_eagerly():
+        return [Piece(gradient, Judgement(Origin.UNKNOWN, ()))]
+    lookups = _joined(gradient.indices)
+    values = [gradient.values] if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
+    return [
+        Piece(like(gradient, part, at), _judgement(at, tuple(rows))) for part, at in zip(values, lookups, strict=True)
+    ]
+
+
+def _judgement(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
+    if origin.from_rows(indices):
+        return Judgement(Origin.ROWS, rows)
+    return Judgement(Origin.CONSTANT if origin.has_shape_of(indices, rows) else Origin.BATCH, rows)
+
+
+def changed(gradient: list[Piece], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Piece]:
+    """The pieces with what `change` makes of their values and indices."""
+    return [Piece(like(each, *change(each.values, each.indices)), judgement) for each, judgement in gradient]
+
+
+def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
+    if indices.op.type != "ConcatV2":
+        return [indices]
+    return [part for each in indices.op.inputs[:-1] for part in _joined(each)]
+
+
+def of_all_ranks(gradients: list[list[Piece]]) -> list[tf.IndexedSlices]:
+    """The slices that one process has for the global batch, from this rank's pieces of each gradient.
+
+    Slices of rows are those of all ranks, in rank order, which is the order of the global batch's rows. Slices that
+    the batch has once, whatever its rows, are summed over the ranks. Collective when it runs, in a graph or eagerly.
+    One function takes them all, so that ranks cannot differ in the order of several.
+    """
+    flat = [piece for gradient in gradients for piece in gradient]
+    parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
+    exchange = functools.partial(_exchanged, [piece.judgement for piece in flat])
+    exchanged = tf.numpy_function(exchange, parts, [part.dtype for part in parts])
+    for result, part in zip(exchanged, parts, strict=True):
+        result.set_shape([None, *part.shape[1:]])
+    pairs = iter(zip(exchanged[::2], exchanged[1::2], strict=True))
+    results = []
+    for gradient in gradients:
+        values, indices = zip(*(next(pairs) for _ in gradient), strict=True)
+        joined = (each[0] if len(each) == 1 else tf.concat(each, 0) for each in (values, indices))
+        results.append(like(gradient[0].slices, *joined))
+    return results
+
+
+class _Row(NamedTuple):
+    """What ranks tell each other of a piece: a row of int64."""
+
+    origin: int
+    size: int
+    kind: int  # 0: an index repeats, 1: none does, 2: they are consecutive
+    hash: int
+
+
+def _exchanged(judgements: list[Judgement], *parts: NDArray[Any]) -> list[NDArray[Any]]:
+    """Values and indices of each piece, of all ranks.
+
+    Ranks first tell each other what they know of their pieces, so that all take the same way with each.
+    """
+    context = runtime.context()
+    own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
+    table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients")
+    results: list[NDArray[Any]] = []
+    for i, (values, indices) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+        results += _of_piece(context, [_Row(*rank[i].tolist()) for rank in table], values, indices)
+    return results
+
+
+def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
+    if judgement.origin is Origin.ROWS:
+        return _Row(Origin.ROWS, len(indices), 0, 0)
+    kind = int(len(np.unique(indices)) == len(indices))
+    kind += bool(kind and (np.diff(indices) == 1).all())
+    digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
+    return _Row(_origin(judgement, indices), len(indices), kind, int.from_bytes(digest, "little", signed=True))
+
+
+def _origin(judgement: Judgement, indices: NDArray[Any]) -> Origin:
+    """With the values of constants: those that hold the same for each of the rows may be made of their number."""
+    if judgement.origin is Origin.BATCH and any(_same_for_each(indices, rows) for rows in judgement.rows):
+        return Origin.CONSTANT
+    return judgement.origin
+
+
+def _same_for_each(indices: NDArray[Any], rows: int) -> bool:
+    count = len(indices)
+    if not rows or not count or count % rows:
+        return False
+    if len(np.unique(indices)) == count:
+        return count == rows == 1
+    outer = (each for each in range(1, count // rows + 1) if count // rows % each == 0)
+    blocks = (indices.reshape(each, rows, -1) for each in outer)
+    return any((block == block[:, :1]).all() for block in blocks)
+
+
+def _of_piece(
+    context: Any, ranks: list[_Row], values: NDArray[Any], indices: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The slices that one process has. Which collectives run depends on `ranks` alone, which all ranks have alike."""
+
+    def gathered(part: NDArray[Any]) -> NDArray[Any]:
+        return _exchange.rows(context, part, "slices of a gradient")
+
+    some = [each for each in ranks if each.size]  # a rank without rows has no slices
+    alike = len({(each.size, each.hash) for each in some}) == 1
+    if not _once([each.origin for each in ranks], some, alike):
+        return gathered(values), gathered(indices)
+    if alike:
+        if len(some) < len(ranks):
+            indices = gathered(indices)[: some[0].size]
+        values = values if len(values) else np.zeros((some[0].size, *values.shape[1:]), values.dtype)
+        wide = values.astype(np.promote_types(values.dtype, np.float32), copy=False)
+        return context.allreduce(wide, "slices of a gradient").astype(values.dtype, copy=False), indices
+    return _summed(gathered(values), gathered(indices), all(each.kind for each in some))
+
+
+def _once(origins: list[int], some: list[_Row], alike: bool) -> bool:
+    """Whether one process has these slices once.
+
+    What a graph says for certain on one rank holds for all. A constant that the number of rows may have made on all
+    ranks counts as made of it. Eagerly, consecutive indices that all ranks have alike count as positions.
+    """
+    if Origin.ROWS in origins or not some:
+        return False
+    known = {each.origin for each in some}
+    if Origin.BATCH in known or Origin.CONSTANT in known:
+        return Origin.BATCH in known
+    return alike and all(each.kind == 2 and each.size > 1 for each in some)
+
+
+def _summed(values: NDArray[Any], indices: NDArray[Any], distinct: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """One slice for each index that some rank has, added in rank order; as they are where a rank repeats one."""
+    if not distinct:
+        return values, indices
+    union, places = np.unique(indices, return_inverse=True)
+    sums = np.zeros((len(union), *values.shape[1:]), np.promote_types(values.dtype, np.float32))
+    np.add.at(sums, places, values)
+    return sums.astype(values.dtype, copy=False), union

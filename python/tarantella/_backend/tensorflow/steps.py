@@ -1,0 +1,130 @@
+"""What a step does besides reducing: undo itself, count, look at gradients once."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from . import eager, reduce, slices, xla
+from .dispatch import TAKES_BATCHES_IN_GRAPH
+
+
+def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
+    """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, list):
+
+        def none(values: tf.Tensor, indices: tf.Tensor) -> Any:
+            kept = tf.where(condition, 0, tf.shape(indices)[0])
+            return values[:kept], indices[:kept]
+
+        return slices.changed(gradient, none)
+    gradient = tf.convert_to_tensor(gradient)
+    # Not tf.where: it would copy every gradient in every step for the rare batch that is too small.
+    return tf.cond(condition, lambda: tf.zeros_like(gradient), lambda: gradient)
+
+
+def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
+    """Runs `step`; where the condition holds, `variables` get back the values that they had before."""
+    values = [getattr(v, "value", v) for v in variables]
+
+    # Both branches must agree in type only: where nothing is undone, nothing is copied.
+    def keep() -> list[tf.Tensor]:
+        return [tf.reshape(tf.identity(v), [-1]) for v in values]
+
+    def skip() -> list[tf.Tensor]:
+        return [tf.zeros([0], v.dtype) for v in values]
+
+    # XLA wants the shapes to agree too.
+    saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
+    result = step()
+
+    def restore() -> tf.Tensor:
+        for value, old in zip(values, saved, strict=True):
+            value.assign(tf.reshape(old, value.shape))
+        return tf.constant(0)
+
+    if values:
+        tf.cond(condition, restore, lambda: tf.constant(0))
+    return result
+
+
+def trace(step: Callable[[Any], Any], spec: Any) -> None:
+    """Creates what `step` creates when it first takes a batch of the type `spec`, and runs nothing of it.
+
+    Raises what the step raises.
+    """
+    spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
+    tf.function(step, autograph=False).get_concrete_function(spec)
+
+
+def has_value(variable: Any) -> bool:
+    """False for a variable that was made in a trace that failed."""
+    value = getattr(variable, "value", variable)
+    return not isinstance(value, tf.Variable) or bool(value.is_initialized())
+
+
+# By optimizer: whether its first gradients have been looked at.
+_looked: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary()
+
+
+def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]) -> None:
+    """Calls `look` with the arrays of the largest of `values`, and of its sum, the first time that this runs.
+
+    In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits.
+    """
+    dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor) and v.dtype in (tf.float32, tf.float64)]
+    if not dense or xla.compiled():
+        return
+    largest = max(dense, key=lambda i: values[i].shape.num_elements() or 0)
+    looked = _looked.setdefault(owner, eager.counter())
+
+    def call(own: Any, total: Any) -> np.int64:
+        look(own, total)
+        return np.int64(0)
+
+    def run() -> tf.Tensor:
+        looked.assign(1)
+        return tf.numpy_function(call, [values[largest], sums[largest]], tf.int64)
+
+    tf.cond(looked == 0, run, lambda: tf.constant(0, tf.int64))
+
+
+def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
+    """How many numbers are NaN in those that are dense tensors of floats; None where none is."""
+    floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
+    return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None
+
+
+@contextlib.contextmanager
+def together(owner: Any, data: Any, rows: tf.Tensor) -> Iterator[tuple[Any, tf.Tensor, tf.Tensor, tf.Tensor]]:
+    """For a step on data of this rank's own: they, their rows, the rows of all ranks, and 0 for the fingerprint that
+    nobody compares; scalars of int64. Collective.
+
+    `owner` is the model. Raises tf.errors.OutOfRangeError, which ends the epoch, when no rank has rows.
+    """
+    total = reduce.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(rows, [1]), tf.float64))
+    total = tf.cast(total[0], tf.int64)
+    # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.
+    end = _end_where(total == 0)
+    with tf.control_dependencies([end]):
+        data, rows, total = tree.map_structure(
+            lambda leaf: None if leaf is None else tf.identity(leaf), (data, rows, total)
+        )
+    # What does not depend on the batch, the count of an optimizer's steps, runs where in Keras it does too.
+    with tf.control_dependencies([] if TAKES_BATCHES_IN_GRAPH else [end]):
+        yield data, tf.cast(rows, tf.int64), total, tf.zeros_like(total)
+
+
+def _end_where(condition: tf.Tensor) -> tf.Tensor:
+    def end() -> Any:
+        raise StopIteration  # TensorFlow makes an OutOfRangeError of it
+
+    return tf.cond(condition, lambda: tf.numpy_function(end, [], tf.int64), lambda: tf.constant(0, tf.int64))

@@ -1,0 +1,60 @@
+"""Calling the core from graphs that XLA compiles."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from . import plans
+
+# The collection of a graph for XLA that holds a result of each call of the core.
+_CALLS = "tarantella_calls"
+
+
+def compiled() -> bool:
+    """Whether the graph that is traced now will be compiled by XLA (`jit_compile=True`)."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+@functools.lru_cache(maxsize=1)
+def can_compile() -> bool:
+    """Whether graphs compiled by XLA can reduce gradients with this TensorFlow."""
+    plans.operations()
+    try:
+        _xla_custom_call()
+    except (ImportError, AttributeError):  # no public name of TensorFlow
+        return False
+    return bool(ctypes.CDLL(plans.LIBRARY).tarantella_xla())
+
+
+def _xla_custom_call() -> Any:
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_custom_call_v2
+
+
+def call(plan: plans.Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Has XLA call the core. `after` is `latest_call()`."""
+    sums: list[tf.Tensor] = _xla_custom_call()(
+        [*values, *after],
+        call_target_name="tarantella_allreduce",
+        backend_config=f"{plan.number} {len(values)}",
+        has_side_effect=True,
+        result_dtypes=[value.dtype for value in values],
+        result_shapes=[value.shape for value in values],
+    )
+    tf.compat.v1.add_to_collection(_CALLS, tf.stop_gradient(sums[-1]))
+    return sums
+
+
+def latest_call() -> list[tf.Tensor]:
+    """What the next call for XLA takes beside its values, unread: a result of the call before.
+
+    Calls block, so all ranks must make them in one order, and XLA keeps no order but that of data.
+    """
+    return list(tf.compat.v1.get_collection(_CALLS)[-1:])

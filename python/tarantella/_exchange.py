@@ -1,0 +1,81 @@
+"""Host arrays between ranks: rows, bytes, many arrays as one, and whether ranks agree. All calls are collective."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._job import runtime
+from ._job.errors import MismatchError
+
+
+def rows(context: Any, array: NDArray[Any], name: str, only: int | None = None) -> NDArray[Any]:
+    """The rows of an array of one dimension or more, in rank order. Collective; first dimensions may differ.
+
+    Where `only` names a rank, that rank gets them, and the others an array without rows.
+    Raises MismatchError where rows differ in dtype or shape.
+    """
+    name = f"{name}, rows of {array.dtype.name} {list(array.shape[1:])}"
+    width = int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize
+    if not width:  # an empty row still has to be counted
+        rows = _rows_of_bytes(context, np.zeros((len(array), 1), np.uint8), name, only)
+        return np.zeros((len(rows), *array.shape[1:]), array.dtype)
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), width)
+    rows = _rows_of_bytes(context, raw, name, only)
+    return rows.reshape(-1).view(array.dtype).reshape(len(rows), *array.shape[1:])
+
+
+def _rows_of_bytes(context: Any, rows: NDArray[np.uint8], name: str, only: int | None) -> NDArray[np.uint8]:
+    if only is None:
+        return context.allgatherv(rows, name)
+    return context.alltoall(rows, [len(rows) if rank == only else 0 for rank in range(context.size)], name)
+
+
+def join(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
+    """The elements of all arrays, one after the other, converted to `dtype`."""
+    return np.concatenate([np.empty(0, dtype), *(np.asarray(each).astype(dtype).ravel() for each in arrays)])
+
+
+def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
+    """What `join` joined: views of `flat` in the shapes of `like`. Elements beyond those are left out."""
+    ends = np.cumsum([int(np.prod(each.shape, dtype=np.int64)) for each in like])
+    starts = [0, *ends[:-1]]
+    return [flat[start:end].reshape(each.shape) for start, end, each in zip(starts, ends, like, strict=True)]
+
+
+def gather_bytes(payload: bytes) -> list[bytes]:
+    """The payloads of all ranks, in rank order."""
+    context = runtime.context()
+    lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
+    joined = context.allgatherv(np.frombuffer(payload, np.uint8), "bytes")
+    return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
+
+
+def agree(what: str, lines: Sequence[str], cure: str) -> None:
+    """Raises MismatchError on all ranks, naming the first line that differs, unless all ranks are alike."""
+    text = "\n".join(lines).encode()
+    digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
+    digests = runtime.context().allgather(digest, f"compare {what}")
+    if (digests == digests[0]).all():
+        return
+    descriptions = [payload.decode().split("\n") for payload in gather_bytes(text)]
+    master = descriptions[0]
+    others = [rank for rank, description in enumerate(descriptions) if description != master]
+    mine = descriptions[others[0]]
+    place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
+    first = [d[place] if place < len(d) else "no more" for d in (master, mine)]
+    ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
+    verb = "differs" if len(others) == 1 else "differ"
+    raise MismatchError(
+        f"{ranks} {verb} from rank 0 in {what}: rank 0 has {first[0]}, rank {others[0]} has {first[1]} "
+        f"({len(master)} and {len(mine)} in all); {cure}"
+    )
+
+
+def on_any_rank(flag: bool, what: str) -> bool:
+    """Whether it holds on any rank. Collective."""
+    return bool(runtime.context().allreduce(np.array([flag], np.int32), what)[0])

@@ -1,0 +1,29 @@
+"""The errors of a job: the core's classes, or stand-ins where one rank runs without the core."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+from .environment import layout
+
+if TYPE_CHECKING or layout().size > 1:
+    from .._core import Error, MismatchError, PeerLostError, TimeoutError
+else:
+
+    class Error(RuntimeError):
+        """A job of several ranks cannot go on."""
+
+    class PeerLostError(Error):
+        """Another rank ended or left."""
+
+    class MismatchError(Error):
+        """Ranks disagree about what they exchange."""
+
+    class TimeoutError(Error, builtins.TimeoutError):
+        """A rank did not take part before the deadline."""
+
+    for _class in (Error, PeerLostError, MismatchError, TimeoutError):
+        _class.__module__ = "tarantella"
+
+__all__ = ["Error", "MismatchError", "PeerLostError", "TimeoutError"]

@@ -1,0 +1,110 @@
+"""Some ranks of the job, which communicate on their own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from . import runtime
+
+if TYPE_CHECKING:
+    from .._core import Context
+
+
+class Group:
+    """A set of ranks in a fixed order: `tarantella.Group([0, 2])`, or all ranks by default.
+
+    All ranks of the job make the same groups in the same order, also those that are not in them; with `ranks` the
+    constructor blocks until they do. Collectives of different groups may run at the same time.
+    A group ends on each rank when nothing refers to it any more; its memory is free when it has ended on all.
+    """
+
+    def __init__(self, ranks: Iterable[int] | None = None) -> None:
+        """Raises ValueError for no rank at all, one that does not exist or comes twice, MismatchError if the ranks of
+        the job make different groups.
+        """
+        size = runtime.get_size()
+        self.ranks: tuple[int, ...] = tuple(range(size)) if ranks is None else tuple(map(operator.index, ranks))
+        wrong = [rank for rank in self.ranks if not 0 <= rank < size]
+        if wrong:
+            raise ValueError(f"a group with rank {wrong[0]}: the ranks of this job are 0 to {size - 1}")
+        if not self.ranks or len(set(self.ranks)) < len(self.ranks):
+            raise ValueError(f"a group needs at least one rank, and none twice (got {list(self.ranks)})")
+        self._context = None if ranks is None or size == 1 else runtime.group(self.ranks)
+
+    @property
+    def size(self) -> int:
+        """The number of ranks in the group."""
+        return len(self.ranks)
+
+    @property
+    def rank(self) -> int | None:
+        """This process's number in the group, None if it is not among its ranks."""
+        mine = runtime.get_rank()
+        return self.ranks.index(mine) if mine in self.ranks else None
+
+    @property
+    def master_rank(self) -> int:
+        """The job's number of the group's first rank."""
+        return self.ranks[0]
+
+    def to_global_rank(self, rank: int) -> int:
+        """The job's number of the group's `rank`."""
+        return self.ranks[rank]
+
+    def to_group_rank(self, rank: int) -> int:
+        """The group's number of the job's `rank`. Raises ValueError if it is not in the group."""
+        if rank not in self.ranks:
+            raise ValueError(f"rank {rank} is not in the group of the ranks {list(self.ranks)}")
+        return self.ranks.index(rank)
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self.ranks
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ranks)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"tarantella.Group({list(self.ranks)})"
+
+    def context(self) -> Context | None:
+        """The core's context for its collectives; None where there is only one rank.
+
+        Raises ValueError on a rank that is not in the group.
+        """
+        if self.rank is None:
+            raise ValueError(
+                f"rank {runtime.get_rank()} is not in the group of the ranks {list(self.ranks)}: only they may call it"
+            )
+        if runtime.get_size() == 1:
+            return None
+        return self._context or runtime.context()
+
+
+class Barrier:
+    """A meeting point: `tarantella.Barrier().execute()`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self) -> None:
+        """Blocks until every rank of the group has called it. Raises tarantella.Error if a rank is lost."""
+        context = self.group.context()
+        if context is not None:
+            context.barrier()
+
+    __call__ = execute
+
+
+def get_group_master_rank(group: Group) -> int:
+    """The job's number of the group's first rank."""
+    return group.master_rank
+
+
+def is_group_master_rank(group: Group) -> bool:
+    """Whether this process is the group's first rank."""
+    return runtime.get_rank() == group.master_rank

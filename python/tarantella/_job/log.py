@@ -1,0 +1,44 @@
+"""Messages for the user, on the master rank only unless asked otherwise."""
+
+from __future__ import annotations
+
+import logging
+
+from .environment import flag, layout, log_level
+
+logger = logging.getLogger("tarantella")
+_said: set[str] = set()
+
+
+class _Format(logging.Formatter):
+    def __init__(self, everywhere: bool) -> None:
+        where = f" [rank {layout().rank}]" if everywhere else ""
+        super().__init__(f"tarantella{where}: %(levelname)s: %(message)s")
+
+
+def configure() -> None:
+    """Sets level and format from TNT_LOG_LEVEL and TNT_LOG_ON_ALL_DEVICES. Idempotent."""
+    if any(isinstance(handler.formatter, _Format) for handler in logger.handlers):
+        return
+    everywhere = flag("TNT_LOG_ON_ALL_DEVICES")
+    if layout().rank != 0 and not everywhere:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+        return
+    logger.setLevel(log_level("TNT_LOG_LEVEL"))
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Format(everywhere and layout().size > 1))
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+def warn_once(message: str) -> None:
+    """Logs a WARNING the first time that this very message comes."""
+    if message not in _said:
+        _said.add(message)
+        logger.warning(message)
+
+
+def listed(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,82 @@
+"""The TNT_ variables: allowed values, defaults and meanings. docs/environment.md shows the same table."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .environment import flag, integer, log_level, number
+
+
+class Variable(NamedTuple):
+    """A variable. The default "set" marks one that the launcher or a rank sets."""
+
+    values: str
+    default: str
+    meaning: str
+    read: Callable[[str], object] | None = None  # takes the name; raises ValueError for any other value
+
+
+_FLAG = "1 or 0"
+_COUNT = "a whole number"
+_least_0 = functools.partial(integer, default=0)
+_least_1 = functools.partial(integer, default=1, least=1)
+
+VARIABLES = {
+    "TNT_LOG_LEVEL": Variable(
+        "DEBUG, INFO, WARNING or ERROR", "WARNING", "the least severe of Tarantella's messages that is shown", log_level
+    ),
+    "TNT_LOG_ON_ALL_DEVICES": Variable(_FLAG, "0", "stderr of every rank is shown, not only of rank 0", flag),
+    "TNT_OUTPUT_ON_ALL_DEVICES": Variable(_FLAG, "0", "stdout and stderr of every rank are shown", flag),
+    "TNT_TENSORBOARD_ON_ALL_DEVICES": Variable(_FLAG, "0", "TensorBoard callbacks run on every rank", flag),
+    "TNT_FUSION_THRESHOLD": Variable(
+        "KB, 0 or more", "1024", "gradients up to this size are reduced together; 0: each alone", _least_0
+    ),
+    "TNT_TIMEOUT": Variable(
+        "seconds above 0, or inf",
+        "300",
+        "a rank that gives no sign of life for this long counts as stuck; inf: never",
+        lambda name: number(name, 1),
+    ),
+    "TNT_WEIGHT_CHECK_STEPS": Variable(
+        "steps, 0 or more",
+        "chosen while training",
+        "steps between two comparisons of the ranks' weights; 0: only at the ends of epochs",
+        _least_0,
+    ),
+    "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
+    "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),
+    "TNT_RANK": Variable(_COUNT, "set", "this process's rank", _least_0),
+    "TNT_SIZE": Variable(_COUNT, "set", "the number of ranks", _least_1),
+    "TNT_LOCAL_RANK": Variable(_COUNT, "set", "this process's rank among those of its machine", _least_0),
+    "TNT_LOCAL_SIZE": Variable(_COUNT, "set", "the number of ranks on this machine", _least_1),
+    "TNT_JOB_ID": Variable("any text", "set", "the job's name, by which its ranks find one another"),
+    "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
+    "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),
+    "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
+    "TNT_ENDED_FD": Variable("a descriptor", "set", "where a rank reads which ranks have ended"),
+    "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
+    "TNT_TEST_PROC_ROOT": Variable(
+        "a folder", "/proc", "where the launcher looks for GPUs (for Tarantella's own tests)"
+    ),
+}
+
+
+def check() -> None:
+    """Raises ValueError, with the name and what is allowed, for a variable with a bad value."""
+    for name, variable in VARIABLES.items():
+        if variable.read is not None:
+            variable.read(name)
+
+
+def unknown() -> str | None:
+    """One line that names the TNT_ variables that do not exist, with the closest that do; None if there are none."""
+    names = sorted(name for name in os.environ if name.startswith("TNT_") and name not in VARIABLES)
+    if not names:
+        return None
+    near = {name: difflib.get_close_matches(name, VARIABLES, 1) for name in names}
+    told = [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in names]
+    return f"there is no variable {', '.join(told)}: docs/environment.md lists all"

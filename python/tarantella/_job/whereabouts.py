@@ -1,0 +1,71 @@
+"""Tells the ranks that wait for this one where its program is: only when they ask."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .._core import Context
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LIBRARIES = tuple(
+    os.path.abspath(folder) + os.sep
+    for folder in {_PACKAGE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
+)
+
+
+def answer(context: Context) -> threading.Event:
+    """Starts the thread that answers until `context` is closed. Wait then for the event: the thread has no part in
+    anything after it."""
+    ended = threading.Event()
+    asked = [context]
+
+    def run() -> None:
+        main = threading.main_thread().ident
+        context = asked.pop()
+        try:
+            while context.await_question():
+                context.tell_place(place(sys._current_frames().get(main or 0)))
+        finally:
+            del context  # nothing is left to do after the event
+            ended.set()
+
+    # Of no interest to threading.enumerate(). The interpreter waits for the threads there that are no daemons before it
+    # lets us close the context that this one waits for.
+    _thread.start_new_thread(run, ())
+    return ended
+
+
+def place(frame: FrameType | None) -> str:
+    """`train.py:12`: the innermost line of the user's own on the stack, else the innermost of all."""
+    stack = list(_outwards(frame))
+    if not stack:
+        return ""
+    user = (each for each in stack if _is_users(each.f_code.co_filename))
+    found = next(user, stack[0])
+    return f"{_short(found.f_code.co_filename)}:{found.f_lineno}"
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith("<") and not os.path.abspath(file).startswith(_LIBRARIES)
+
+
+def _short(file: str) -> str:
+    """Beside or below the script, the path from there."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = os.path.dirname(os.path.abspath(script)) + os.sep if script else ""
+    path = os.path.abspath(file)
+    return path[len(folder) :] if folder and path.startswith(folder) else file

@@ -1,0 +1,1 @@
+"""Reading, checking and splitting tf.data pipelines, for any backend."""

@@ -1,0 +1,114 @@
+"""Splitting before a map: each rank maps its own rows only, where that can be proven the same.
+
+source → map … map → batch becomes source → batch → this rank's rows → map … map → micro batch. The source is
+read, and put in order, by every rank; what the maps cost is shared.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ..rows import share
+from . import structure
+from .slicer import Slicer, fingerprint, mapped, rows_of
+
+_PASSING = ("Prefetch", "Options")  # hand on every element as it is
+# Stateful to TensorFlow, but the same for the same element.
+_HARMLESS = ("Assert", "ReadFile", "NoOp")
+
+
+class Plan(NamedTuple):
+    """What `split` needs to know of a dataset."""
+
+    source: tf.data.Dataset
+    functions: list[Any]  # of the maps, in their order
+    batch_size: int
+    drop_remainder: bool
+
+
+def plan(dataset: tf.data.Dataset) -> Plan | str:
+    """How to split a dataset of batches before its maps, or why that cannot be done."""
+    node = _behind_passing(dataset)
+    if structure.kind(node) not in structure.BATCHES[:2]:
+        return f"its last operation is {structure.kind(node)}, not batch"
+    batch_size, drop = structure.number(node, "_batch_size"), structure.number(node, "_drop_remainder")
+    (node,) = structure.inputs(node) or (None,)
+    functions: list[Any] = []
+    while node is not None and (structure.kind(node) in _PASSING or structure.function(node) is not None):
+        found = structure.function(node)
+        functions = functions if found is None else [found, *functions]
+        (node,) = structure.inputs(node) or (None,)
+    if node is None or batch_size is None or drop is None:
+        return "this TensorFlow does not say what it is made of"
+    if not functions:
+        return f"what is batched comes from {structure.kind(node)}, not from a map"
+    reason = next(filter(None, map(_impure, functions)), None)
+    if reason is None and not all(_is_fixed(spec) for spec in tf.nest.flatten(node.element_spec)):
+        reason = "the elements before the map are not dense tensors of one shape"
+    return reason or Plan(node, functions, batch_size, bool(drop))
+
+
+def batch_size(dataset: tf.data.Dataset) -> int | None:
+    """The rows of a full batch, None where the last operation is not batch."""
+    node = _behind_passing(dataset)
+    return structure.number(node, "_batch_size") if structure.kind(node) in structure.BATCHES else None
+
+
+def least_rows(dataset: tf.data.Dataset) -> int | None:
+    """The rows of the smallest batch, None where that is unknown."""
+    node, full = _behind_passing(dataset), batch_size(dataset)
+    if full is None or not structure.inputs(node):
+        return None
+    if structure.number(node, "_drop_remainder"):
+        return full
+    samples = int(structure.inputs(node)[0].cardinality())
+    return None if samples < 0 else samples % full or full
+
+
+def _behind_passing(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    while structure.kind(dataset) in _PASSING and structure.inputs(dataset):
+        (dataset,) = structure.inputs(dataset)
+    return dataset
+
+
+def _impure(function: Any) -> str | None:
+    """Why the results of a map may depend on more than the element."""
+    stateful = {op.type for op in function.graph.get_operations() if op.op_def is not None and op.op_def.is_stateful}
+    stateful -= {*_HARMLESS}
+    if stateful:
+        return f"its map calls {', '.join(sorted(stateful))}, which may give another result for the same element"
+    if not all(tensor.dtype not in (tf.variant, tf.resource) for tensor in (*function.inputs, *function.outputs)):
+        return "its map takes or gives what are not dense tensors"
+    return None
+
+
+def _is_fixed(spec: Any) -> bool:
+    return isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+
+
+def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
+    """The elements of `slicer` that cutting the batches, of the type `element_spec`, would give."""
+
+    def cut(index: tf.Tensor, batch: Any) -> Any:
+        leaves = tf.nest.flatten(batch)
+        total = rows_of(leaves[0])
+        start, taken, _ = slicer.bounds(total)
+        whole = tf.stack([index, total, fingerprint(leaves, total)])
+        return tf.repeat(whole[None], taken, axis=0), tuple(leaf[start : start + taken] for leaf in leaves)
+
+    def apply(whole: tf.Tensor, row: Any) -> Any:
+        for function in plan.functions:
+            row = tuple(tf.nest.flatten(function(*row)))
+        return whole, row
+
+    def pack(whole: tf.Tensor, rows: Any) -> Any:
+        index, total, mark = tf.unstack(whole[0], 3)
+        return slicer.pack(tf.nest.pack_sequence_as(element_spec, list(rows)), index, total, mark)
+
+    _, rows = share(plan.batch_size, slicer.rank, slicer.size)
+    whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
+    mine = mapped(mapped(whole, cut).unbatch(), apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    # Only the last batch can be short, and a rank's part of it is never longer than that of a full one.
+    return mapped(mine.batch(max(rows, 1)), pack)

@@ -1,0 +1,193 @@
+"""What users may say, and ask, about the distribution of a tf.data.Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..._job import log, runtime
+from ...keras.private import TFDatasetAdapter
+from ..rows import share
+from . import before_map, of_batches, structure
+from .slicer import mapped
+
+_FILES = 1  # of AutoShardDataset: by file, an error where there are none
+
+
+class Dataset:
+    """A dataset of global batches, and how it is to be distributed. fit and evaluate take it as x.
+
+    With `shard="file"` every rank reads files of its own, which is faster and not exact: batches hold other
+    rows than those of one process, and ranks may end at different times. Otherwise it is as the dataset itself.
+    """
+
+    def __init__(
+        self,
+        dataset: tf.data.Dataset,
+        num_ranks: int | None = None,
+        rank: int | None = None,
+        shuffle_seed: int | None = None,
+        shard: str | None = None,
+    ) -> None:
+        """`num_ranks` and `rank` are the job's by default. `shuffle_seed` is ignored, with a WARNING: shuffles without
+        a seed are alike on all ranks. Raises ValueError for an unknown `shard`.
+        """
+        if shuffle_seed is not None:
+            log.warn_once(
+                "tarantella.data.Dataset ignores shuffle_seed: shuffles without a seed are alike on all ranks, for "
+                "another order give dataset.shuffle a seed"
+            )
+        if shard not in (None, "file"):
+            raise ValueError(f'shard must be None or "file" (got {shard!r})')
+        self.dataset, self.shard = dataset, shard
+        self.num_ranks = runtime.get_size() if num_ranks is None else num_ranks
+        self.rank = runtime.get_rank() if rank is None else rank
+
+    @property
+    def micro_batch_size(self) -> int | None:
+        """Rows of this rank in a full batch, None where the dataset does not say its batch size.
+
+        Raises ValueError where the dataset is not batched.
+        """
+        batch_size = self._batch_size()
+        return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
+
+    def _batch_size(self) -> int | None:
+        reason = of_batches.unbatched(self.dataset, "the dataset", {})
+        if reason:
+            raise ValueError(f"{reason}; batch it by the global batch size: dataset.batch(…)")
+        return of_batches.batch_size(self.dataset)
+
+    @property
+    def num_samples(self) -> int | None:
+        """Rows of all ranks in an epoch, None where that is unknown. Reads the dataset.
+
+        Raises ValueError where the dataset is not batched.
+        """
+        self._batch_size()
+        if int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            return None
+        return sum(int(of_batches.length(batch)) for batch in self.dataset)
+
+    def distribute_dataset_across_ranks(
+        self, user_micro_batch_size: int | None = None, is_training: bool = True
+    ) -> tf.data.Dataset:
+        """The rows of this rank, batch by batch, for tnt_distribute_dataset=False.
+
+        Raises ValueError where the dataset is not batched or `user_micro_batch_size` does not fit the global batch.
+        """
+        if user_micro_batch_size not in (None, self.micro_batch_size):
+            raise ValueError(
+                f"micro batches of {user_micro_batch_size} on {self.num_ranks} ranks make "
+                f"{user_micro_batch_size} * {self.num_ranks} rows, and the dataset has batches of "
+                f"{of_batches.batch_size(self.dataset)}"
+            )
+        if self.shard == "file":
+            return self._files()
+        micro = of_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
+        mine, batches = mapped(micro.filter(_has_rows), _data_of), int(self.dataset.cardinality())
+        known = batches >= 0 and (before_map.least_rows(self.dataset) or 0) >= self.num_ranks
+        return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
+
+    def _files(self) -> tf.data.Dataset:
+        if not self.micro_batch_size:
+            raise ValueError("shard='file' needs a dataset whose last operation is batch, with a row for each rank")
+        log.warn_once(
+            "shard='file': every rank reads files of its own, so batches hold other rows than those of one process "
+            "and results differ from its"
+        )
+        spec = self.dataset.element_spec
+        flat = tf.nest.flatten(spec)
+        try:
+            variant = tf.raw_ops.AutoShardDataset(
+                input_dataset=tf.data.experimental.to_variant(self.dataset),
+                num_workers=self.num_ranks,
+                index=self.rank,
+                output_types=[each.dtype for each in flat],
+                output_shapes=[each.shape for each in flat],
+                auto_shard_policy=_FILES,
+            )
+        except tf.errors.NotFoundError:
+            raise ValueError("shard='file' needs a dataset that reads files, at least one for each rank") from None
+        return tf.data.experimental.from_variant(variant, spec).rebatch(self.micro_batch_size)
+
+
+def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = None) -> tf.data.Dataset:
+    """For a loop of your own: this rank's rows of every batch, and the share that they are of its rows.
+
+    `dataset` is a tf.data.Dataset, or `Dataset`, in batches of the whole job, the same on all ranks; `num_ranks` and
+    `rank` are the job's by default, and a `Dataset` has its own. The result has as many elements on every rank, pairs
+    of a batch of the same structure with consecutive rows and of a scalar of the type keras.config.floatx(). The shares
+    of all ranks add up to 1. A rank without rows gets one copied row, and the share 0.
+
+    A mean over rows times the share gives the gradients of one process where they are summed:
+    `tarantella.distributed_optimizer(optimizer, op="sum")`.
+
+    Raises TypeError for what is no dataset, ValueError for one that is not batched or that is sharded by files, and for
+    `num_ranks` or `rank` beside a `Dataset`.
+    """
+    if isinstance(dataset, Dataset) and (num_ranks, rank) != (None, None):
+        raise ValueError("give num_ranks and rank to tarantella.data.Dataset(…), not to distribute as well")
+    given = dataset if isinstance(dataset, Dataset) else Dataset(dataset, num_ranks, rank)
+    if not isinstance(given.dataset, tf.data.Dataset):
+        raise TypeError(
+            f"distribute needs a tf.data.Dataset (got {type(given.dataset).__name__}); of arrays make one by "
+            "tf.data.Dataset.from_tensor_slices(arrays).batch(…)"
+        )
+    given._batch_size()
+    if given.shard == "file":
+        raise ValueError("shard='file' has no global batches to take a share of; use distribute_dataset_across_ranks()")
+    if given.num_ranks == 1:
+        one = tf.ones((), keras.config.floatx())
+        return tf.data.Dataset.zip((given.dataset, tf.data.Dataset.from_tensors(one).repeat()))
+    micro = of_batches.distribute(TFDatasetAdapter(given.dataset), given.rank, given.num_ranks).get_tf_dataset()
+    return micro.map(_with_share)
+
+
+@tf.autograph.experimental.do_not_convert
+def _with_share(batch: Any) -> Any:
+    return batch.data, tf.cast(batch.numbers[0] / batch.numbers[1], keras.config.floatx())
+
+
+@tf.autograph.experimental.do_not_convert
+def _has_rows(batch: Any) -> tf.Tensor:
+    return batch.numbers[0] > 0
+
+
+def _data_of(batch: Any) -> Any:
+    return batch.data
+
+
+class Explanation(str):
+    """Lines of text, which an interactive session shows as they are."""
+
+    __repr__ = str.__str__
+
+
+def explain(dataset: Any, num_ranks: int | None = None) -> Explanation:
+    """Says who reads, maps and trains on what, in a job of `num_ranks` (by default this one's): a text to print.
+
+    Raises ValueError where the dataset is not batched.
+    """
+    given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
+    size = given.num_ranks if num_ranks is None else num_ranks
+    return Explanation("\n".join(_explained(given, size)))
+
+
+def _explained(given: Dataset, size: int) -> Iterator[str]:
+    batch_size = given._batch_size()
+    if given.shard == "file":
+        yield f"each of {size} ranks reads and maps files of its own; not exact"
+        return
+    yield of_batches.who_maps(given.dataset)
+    if batch_size and not structure.has_batches(given.dataset):
+        yield f"nothing batches it: the first dimension of its elements, {batch_size}, is taken for the rows of a batch"
+    for rank in range(size):
+        start, rows = share(batch_size or 0, rank, size)
+        taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"
+        yield f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}"
+    for file in filter(None, map(structure.cache_file, structure.every(given.dataset))):
+        yield f"the cache {file} becomes one a rank: {file}.rank0 …"

@@ -1,0 +1,100 @@
+"""The chain of operations behind a tf.data.Dataset, read and rewritten as TensorFlow's own graph of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ..._job import log
+from . import structure
+
+_IGNORE_STATE = 1  # of DatasetToGraphV2: what is stateful is in the graph as well
+
+
+def read(dataset: tf.data.Dataset) -> Any:
+    """The GraphDef of a dataset, or None where TensorFlow cannot write one (data in memory beyond 2 GB)."""
+    variant = tf.data.experimental.to_variant(dataset)
+    try:
+        text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_IGNORE_STATE)
+    except tf.errors.OpError:
+        return None
+    return tf.compat.v1.GraphDef.FromString(text.numpy())
+
+
+def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
+    """The dataset of a GraphDef."""
+    for node in _nodes(graph):
+        node.device = ""  # is not written as it is read
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    return tf.data.experimental.from_variant(variant, element_spec)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
+    """The dataset with one order, also of random numbers, on all ranks, and with cache files that no other one uses."""
+    safe, whole = dataset, list(structure.every(dataset))
+    if any(map(structure.draws_at_once, whole)):
+        log.logger.info(
+            "random numbers that a parallel map or interleave draws are drawn for one element after the other: at the "
+            "same time it would be chance which element gets which, another one on each rank; faster are "
+            "tf.random.stateless_… with a seed made from the row, or Keras's random layers within the model"
+        )
+        safe = _drawing_in_order(safe)
+    if any(structure.cache_file(d) or structure.nests_cache(d) or structure.may_be_unordered(d) for d in whole):
+        graph = read(safe)
+        if graph is None:
+            safe = _drawing_in_order(safe)
+        else:
+            _force_order(graph)
+            _own_cache_files(graph, rank)
+            safe = write(graph, dataset.element_spec)
+    if safe is not dataset:
+        safe._made_from = dataset  # whose Python functions live as long as it does
+    return safe
+
+
+def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """As TensorFlow makes datasets for `enable_op_determinism`: what draws goes first and by itself, the rest after it.
+
+    It takes back deterministic=False as well.
+    """
+    spec = dataset.element_spec
+    leaves = tf.nest.flatten(spec)
+    variant = tf.raw_ops.OptimizeDatasetV2(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        optimizations_enabled=["make_deterministic"],
+        optimizations_disabled=[],
+        optimizations_default=[],
+        output_types=[leaf.dtype for leaf in leaves],
+        output_shapes=[leaf.shape for leaf in leaves],
+    )
+    return tf.data.experimental.from_variant(variant, spec)
+
+
+def _force_order(graph: Any) -> None:
+    nodes = [n for n in _nodes(graph) if "deterministic" in n.attr and n.attr["deterministic"].s == b"false"]
+    for node in nodes:
+        node.attr["deterministic"].s = b"true"
+    if nodes:
+        log.logger.info("deterministic=False in the dataset is not followed: all ranks must see the same order")
+
+
+def _own_cache_files(graph: Any, rank: int) -> None:
+    found = False
+    for scope in (graph.node, *(function.node_def for function in graph.library.function)):
+        names = {node.name: node for node in scope}
+        for cache in [node for node in scope if node.op in ("CacheDataset", "CacheDatasetV2")]:
+            file = names.get(cache.input[1].partition(":")[0])
+            value = file.attr["value"].tensor.string_val if file is not None and file.op == "Const" else [b""]
+            if value and value[0]:
+                value[0] += f".rank{rank}".encode()
+                found = True
+    if found:
+        log.logger.info("every rank writes a cache file of its own: the name that dataset.cache got, and .rankN")

@@ -1,0 +1,108 @@
+"""Cutting the rows of a rank out of global batches, inside a tf.data pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatch, has_rows
+
+
+def micro_batch(
+    data: Any, rows: Any, global_rows: Any, fingerprint: Any, padded: bool
+) -> MicroBatch | PaddedMicroBatch:
+    """Of three scalars of int64; `padded` where the row may be a copied one."""
+    numbers = tf.stack([rows, global_rows, fingerprint])
+    return PaddedMicroBatch(data, numbers, tf.equal(rows, 0)) if padded else MicroBatch(data, numbers)
+
+
+def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any) -> tf.data.Dataset:
+    """`dataset.map` of a function of our own, which AutoGraph need not rewrite: that takes time and leaves files."""
+    return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
+
+
+def _share(total: tf.Tensor, rank: int, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    base, extra = total // size, total % size
+    start = rank * base + tf.minimum(tf.cast(rank, tf.int64), extra)
+    return start, base + tf.cast(rank < extra, tf.int64)
+
+
+class Slicer:
+    """Cuts a rank's rows out of global batches, inside a tf.data pipeline."""
+
+    def __init__(self, rank: int, size: int, padded: bool, positions: bool, several_sizes: bool = False) -> None:
+        """`several_sizes` where parts of a batch that differ in length are known to be rows, all of them."""
+        self.rank, self.size = rank, size
+        self.positions = positions
+        self.padded = padded
+        self.several_sizes = several_sizes and not positions
+
+    def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """First row to take, rows to take (at least one), rows that count."""
+        start, rows = _share(total, self.rank, self.size)
+        empty = rows == 0
+        return tf.where(empty, tf.zeros_like(start), start), tf.maximum(rows, 1), rows
+
+    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, mark: tf.Tensor) -> Any:
+        """The dataset element for rows that were cut already.
+
+        `index` numbers the global batches; `mark` is the fingerprint that tells one from another.
+        """
+        start, taken, rows = self.bounds(total)
+        if not self.positions:
+            return micro_batch(data, rows, total, (2 * index + 1) * mark, self.padded)
+        places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
+        return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
+
+    def cut(self, index: tf.Tensor, batch: Any) -> Any:
+        """The dataset element of a whole global batch, whose parts have equally many rows.
+
+        With `several_sizes` the numbers may differ where a rank's share of each is the same: where each is a multiple
+        of the ranks. Fails elsewhere, and where positions are wanted.
+        """
+        leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
+        totals = tf.stack([rows_of(leaf) for leaf in leaves])
+        fits = tf.reduce_all(totals == totals[0])
+        alike = "every part of a global batch must have the same number of rows, at least one"
+        if self.several_sizes:
+            fits |= tf.reduce_all(totals % self.size == 0)
+            alike += f", or each a multiple of the {self.size} ranks"
+        alike += f"; {SHARED}"
+        with tf.control_dependencies([tf.debugging.assert_positive(totals, alike), tf.debugging.Assert(fits, [alike])]):
+            totals = tf.identity(totals)
+        bounds = [self.bounds(totals[i])[:2] for i in range(len(leaves))]
+        parts = iter(_rows(leaf, *each) for leaf, each in zip(leaves, bounds, strict=True))
+        data = tree.map_structure(lambda leaf: next(parts) if has_rows(leaf) else leaf, batch)
+        return self.pack(data, index, totals[0], fingerprint(leaves, totals[0]))
+
+
+def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
+    """Of all that the rows of a global batch hold, in their order."""
+    parts = [part for leaf in leaves for part in tf.nest.flatten(leaf, expand_composites=True)]
+    # Rows first, which takes several cores; then what came of them, in their order.
+    hashes = [tf.reshape(tf.fingerprint(part), [1, -1]) for part in parts if _is_plain(part)]
+    return tf.bitcast(tf.fingerprint(tf.concat(hashes, 1)), tf.int64)[0] if hashes else total
+
+
+def _is_plain(tensor: tf.Tensor) -> bool:
+    return tensor.shape.rank != 0 and tensor.dtype not in (tf.variant, tf.resource)
+
+
+def rows_of(tensor: Any) -> tf.Tensor:
+    """Length of the first dimension, as a scalar int64."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor.nrows(out_type=tf.int64)
+    if isinstance(tensor, tf.SparseTensor):
+        return tensor.dense_shape[0]
+    return tf.shape(tensor, out_type=tf.int64)[0]
+
+
+def _rows(tensor: Any, start: tf.Tensor, count: tf.Tensor) -> Any:
+    if isinstance(tensor, tf.SparseTensor):
+        zeros = tf.zeros_like(tensor.dense_shape[1:])
+        size = tf.concat([[count], tensor.dense_shape[1:]], 0)
+        return tf.sparse.slice(tensor, tf.concat([[start], zeros], 0), size)
+    return tensor[start : start + count]

@@ -1,0 +1,88 @@
+"""TODO"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import keras
+
+from .. import files
+from . import internal
+
+__all__ = ["Callback"]
+
+WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
+
+
+def is_one_of(callback: Any, *names: str) -> bool:
+    """Whether it is one of these callbacks of Keras, or a subclass of one. Not all Keras versions have them all."""
+    return any(kind.__module__.startswith("keras.") and kind.__name__ in names for kind in type(callback).__mro__)
+
+
+class Callback(keras.callbacks.Callback):
+    """Chooses for one callback what it sees and where it runs. With one rank it changes nothing."""
+
+    def __init__(self, keras_callback: Any, aggregate_logs: bool = True, run_on_all_ranks: bool | None = None) -> None:
+        """With `aggregate_logs` the callback sees global logs after every batch too, at the cost of an exchange and
+        of computing all metrics after every batch; without, the rank's own, as if it were not wrapped.
+        `run_on_all_ranks` is True for every rank, False for the master only; None, the default, is False for
+        Keras's callbacks that write or send and True for others, of whose ranks only the master saves the model.
+        With True each rank saves, so put its rank into the name. TensorBoard on all ranks writes to the folders
+        rank_0, rank_1, … in its log_dir.
+
+        Raises TypeError for anything but a Keras callback, ValueError for BackupAndRestore on all ranks, which
+        would overwrite each other's backup.
+        """
+        super().__init__()
+        if not isinstance(keras_callback, keras.callbacks.Callback):
+            raise TypeError(f"Callback needs a keras.callbacks.Callback (got {type(keras_callback).__name__})")
+        if isinstance(keras_callback, (Callback, keras.callbacks.CallbackList)):
+            raise ValueError("Callback needs a single callback of Keras or your own, not one that is wrapped already")
+        if run_on_all_ranks and is_one_of(keras_callback, "BackupAndRestore"):
+            raise ValueError(
+                "BackupAndRestore cannot run on all ranks: they would overwrite each other's backup; leave "
+                "run_on_all_ranks out, and the master writes while all ranks restore"
+            )
+        self.keras_callback = keras_callback
+        self.aggregate_logs = aggregate_logs
+        self.run_on_all_ranks = (
+            not is_one_of(keras_callback, *WRITING) if run_on_all_ranks is None else run_on_all_ranks
+        )
+        self.global_logs: internal.GlobalLogs | None = None
+        self._saves_here = bool(run_on_all_ranks)
+
+    def set_model(self, model: Any) -> None:
+        self.keras_callback.set_model(model)
+
+    def set_params(self, params: Any) -> None:
+        self.keras_callback.set_params(params)
+
+    @property
+    def model(self) -> Any:
+        return self.keras_callback.model
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._call("on_train_batch_end", batch, self._seen(logs))
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._call("on_test_batch_end", batch, self._seen(logs))
+
+    def _seen(self, logs: Any) -> Any:
+        return logs if self.global_logs is None or self.global_logs.logs is None else dict(self.global_logs.logs)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> None:
+        with files.by_every_rank() if self._saves_here else contextlib.nullcontext():
+            getattr(self.keras_callback, name)(*args, **kwargs)
+
+
+def _forwarded(name: str) -> Any:
+    def forward(self: Callback, *args: Any, **kwargs: Any) -> None:
+        self._call(name, *args, **kwargs)
+
+    return forward
+
+
+for _name in dir(keras.callbacks.Callback):
+    if _name.startswith("on_") and _name not in vars(Callback):
+        setattr(Callback, _name, _forwarded(_name))

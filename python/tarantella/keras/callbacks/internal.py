@@ -1,0 +1,113 @@
+"""The callbacks of our own that keep ranks together within fit and evaluate.
+
+All ranks have the same ones in the same order, whatever callbacks the user gave to each.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import keras
+import numpy as np
+
+from ... import _exchange
+from ..._job import runtime
+from .. import replicas
+from ..epoch import end, layer_state
+
+# By wish of a callback that Keras knows: after which batches it is looked at.
+WISHES = {
+    "stop_training": "on_train_batch_end",
+    "stop_evaluating": "on_test_batch_end",
+    "stop_predicting": "on_predict_batch_end",
+}
+
+
+def saves_on_batches(callback: Any) -> bool:
+    """Whether it is a checkpoint of Keras that may save in the middle of an epoch."""
+    return isinstance(getattr(callback, "save_freq", None), int) and hasattr(callback, "_should_save_on_batch")
+
+
+class AverageBeforeSaving(keras.callbacks.Callback):
+    """Brings what layers keep together before a checkpoint in the middle of an epoch, on whichever rank."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        super().__init__()
+        self._savers = [each for each in callbacks if saves_on_batches(each)]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # Asked of copies, because the answer counts the batches.
+        saves = any(copy.copy(each)._should_save_on_batch(batch) for each in self._savers)
+        if _exchange.on_any_rank(saves, "checkpoints"):
+            layer_state.average(self.model)
+
+
+class GlobalLogs(keras.callbacks.Callback):
+    """Holds the global logs after every batch, computed once for all callbacks that want them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[str, Any] | None = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.logs = end.batch_logs(self.model, logs or {})
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.logs = end.batch_logs(self.model, logs or {})
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.logs = None
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.logs = None
+
+
+class OwnOutputs(keras.callbacks.Callback):
+    """Takes from the outputs of a batch what a predict step adds for us, before other callbacks see them."""
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs["outputs"] = logs["outputs"][0]
+
+
+class Agreement(keras.callbacks.Callback):
+    """Runs after all others that may restore or stop: what one restored, or its wish to stop, is that of all ranks.
+
+    Behind it come only Keras's own History and progress bar, which do neither.
+    """
+
+    def __init__(self, restores: bool = False, differ: bool = False, wishes: Collection[str] = ()) -> None:
+        """`differ`: whether ranks have other callbacks than the master; `wishes`: those of WISHES that may come after
+        any batch."""
+        super().__init__()
+        self._restores, self._differ = restores, differ
+        # Not methods of the class: Keras runs batches ahead of callbacks that do not look at them.
+        for wish in wishes:
+            setattr(self, WISHES[wish], lambda batch, logs=None, wish=wish: self._agree(wish))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self._restores:
+            return
+        replicas.broadcast(replicas.variables(self.model))
+        epoch = getattr(self.model, "_initial_epoch", None)
+        mine = np.array([-1 if epoch is None else epoch], np.int64)
+        restored = int(runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
+        self.model._initial_epoch = None if restored < 0 else restored
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._differ:  # one may have put back the best weights
+            replicas.broadcast(replicas.variables(self.model))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._agree("stop_training")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._agree("stop_training")
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._agree("stop_evaluating")
+
+    def _agree(self, wish: str) -> None:
+        if _exchange.on_any_rank(bool(getattr(self.model, wish)), wish):
+            setattr(self.model, wish, True)

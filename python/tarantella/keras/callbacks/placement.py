@@ -1,0 +1,142 @@
+"""Which callbacks run on which rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import keras
+from keras import tree
+
+from ... import _exchange
+from ..._job.environment import flag, prints_output
+from ..._job.runtime import get_rank, is_master_rank
+from . import WRITING, Callback, internal, is_one_of
+
+# They change the learning rate or the weights on their own rank, while training goes on.
+_STEERING = ("LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
+_TRAIN_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
+_PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
+
+
+def for_this_rank(callbacks: Any) -> list[Any]:
+    """Those of the user's callbacks that run on this rank."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    asked = [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
+    return [each for each in asked if _runs_here(each)]
+
+
+def _as_asked(callback: Any) -> Any:
+    """The callback itself, or wrapped as the user's environment asks."""
+    inner = _inner(callback)
+    if not isinstance(inner, keras.callbacks.TensorBoard) or not flag("TNT_TENSORBOARD_ON_ALL_DEVICES"):
+        return callback
+    return Callback(inner, isinstance(callback, Callback) and callback.aggregate_logs, run_on_all_ranks=True)
+
+
+def _runs_here(callback: Any) -> bool:
+    inner = _inner(callback)
+    if isinstance(inner, keras.callbacks.ProgbarLogger):
+        return prints_output()
+    everywhere = callback.run_on_all_ranks if isinstance(callback, Callback) else not is_one_of(inner, *WRITING)
+    own = f"rank_{get_rank()}"
+    if isinstance(inner, keras.callbacks.TensorBoard) and everywhere and os.path.basename(inner.log_dir) != own:
+        inner.log_dir = os.path.join(inner.log_dir, own)
+    return everywhere or is_master_rank()
+
+
+def arrange(model: Any, callbacks: Any) -> list[Any]:
+    """This rank's callbacks, amid those that the ranks need to stay together. Collective: ranks may differ.
+
+    Raises ValueError on all ranks if two of them would write the same file, or if one that changes the learning rate or
+    the weights is missing on some ranks.
+    """
+    mine = for_this_rank(callbacks)
+    inner = [_inner(each) for each in mine]
+    needs = {
+        "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
+        "stop_training": any(_may_stop_training(each) for each in inner),
+        "stop_evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
+        "saves": any(internal.saves_on_batches(each) for each in inner),
+        "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
+        "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
+        "kinds": [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],
+    }
+    needs["steering"] = [type(each).__qualname__ for each in inner if is_one_of(each, *_STEERING)]
+    everyone = _gathered(needs)
+    _check_steering([each.pop("steering") for each in everyone])
+    kinds = [each.pop("kinds") for each in everyone]
+    paths = [path for each in everyone for path in set(each.pop("paths"))]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ValueError(f"several ranks would write {twice!r}; put tarantella.get_rank() into the path")
+    wanted = _wanted(everyone)
+    first: list[Any] = [internal.AverageBeforeSaving(inner)] if "saves" in wanted else []
+    if "aggregates" in wanted:
+        first.append(internal.GlobalLogs())
+    for each in mine:
+        if isinstance(each, Callback):
+            each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
+    differ = any(each != kinds[0] for each in kinds)
+    return [*first, *mine, internal.Agreement("restores" in wanted, differ, wanted & internal.WISHES.keys())]
+
+
+def _check_steering(names: list[list[str]]) -> None:
+    """Of each rank's."""
+    for name in dict.fromkeys(name for each in names for name in each):
+        counts = [each.count(name) for each in names]
+        if min(counts) < max(counts):
+            fewer = [str(rank) for rank, count in enumerate(counts) if count < max(counts)]
+            more = [str(rank) for rank, count in enumerate(counts) if count == max(counts)]
+            raise ValueError(
+                f"the callback {name} is given to rank {', '.join(more)} and not to rank {', '.join(fewer)}: "
+                "it changes the learning rate or the weights of its own rank alone; give it to all ranks"
+            )
+
+
+def arrange_to_predict(callbacks: Any) -> list[Any]:
+    """As `arrange`, for predict."""
+    mine = for_this_rank(callbacks)
+    stops = any(_is_own(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
+    wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(mine)}))
+    return [internal.OwnOutputs(), *mine, internal.Agreement(wishes=wanted & internal.WISHES.keys())] if wanted else []
+
+
+def _gathered(needs: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank's callbacks need. Collective."""
+    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps(needs).encode())]
+
+
+def _wanted(everyone: list[dict[str, Any]]) -> set[str]:
+    return {need for each in everyone for need, is_wanted in each.items() if is_wanted}
+
+
+def _inner(callback: Any) -> Any:
+    return callback.keras_callback if isinstance(callback, Callback) else callback
+
+
+def _overrides(callback: Any, *names: str) -> bool:
+    default = keras.callbacks.Callback
+    return any(getattr(getattr(callback, name), "__func__", None) is not getattr(default, name) for name in names)
+
+
+def _sees_batches(callback: Callback) -> bool:
+    return _overrides(callback.keras_callback, "on_batch_end", "on_train_batch_end", "on_test_batch_end")
+
+
+def _is_own(callback: Any) -> bool:
+    """Whether it is the user's, who may stop from whatever it knows."""
+    return not type(callback).__module__.startswith("keras.") or is_one_of(callback, "LambdaCallback")
+
+
+def _may_stop_training(callback: Any) -> bool:
+    """After a batch; TerminateOnNaN does, from logs of its rank."""
+    return is_one_of(callback, "TerminateOnNaN") or (_is_own(callback) and _overrides(callback, *_TRAIN_BATCHES))
+
+
+def _paths(callback: Any) -> list[str]:
+    names = ("filepath", "filename", "log_dir", "directory")
+    return [os.fspath(getattr(callback, name)) for name in names if getattr(callback, name, None) is not None]

@@ -1,0 +1,55 @@
+"""Which hooks a Keras model gets: the one list of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ...data.adapter import MicroBatches
+from .. import differences, private, training
+from ..epoch import end
+from ..hooks import hook
+from ..step import added_losses, log_sources, losses, normalization, run, scalar_metrics
+from ..step import optimizer as optimizers
+
+
+def install(model: Any) -> None:
+    """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
+    hook(model, "fit", functools.partial(_whose_call, model, True))
+    hook(model, "evaluate", functools.partial(_whose_call, model, False))
+    for part in (run, added_losses, normalization):
+        part.install(model)
+    _install_compiled(model)
+    for compiled in private.compiled_parts(model):
+        hook(compiled, "build", functools.partial(_build, model))
+    for each in private.optimizers(model):
+        optimizers.install(each)
+
+
+def _install_compiled(model: Any) -> None:
+    for part in (end, log_sources, scalar_metrics, losses):
+        part.install(model)
+
+
+def _whose_call(model: Any, trains: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Tells calls on our batches from those that a callback, or a user, makes with other data on this rank alone."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if args else kwargs.get("x")
+        with training.during(model, training.Call(trains) if isinstance(x, MicroBatches) else None):
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of the `build` of the losses or metrics given to compile, which may come amid the first step."""
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        _install_compiled(model)
+        differences.say_of_metrics(model)
+        return result
+
+    return build

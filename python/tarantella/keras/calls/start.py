@@ -1,0 +1,153 @@
+"""Before the first step of a call: ranks agree on data, arguments, seeds and variables. All calls are collective."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import tree
+
+from ... import _exchange
+from ..._backend import tensorflow as backend
+from ..._backend.seeds import DEFAULT_SEED
+from ..._job import log, runtime
+from ..._job.errors import Error
+from ...data.feed import Feed
+from ...data.rows import MicroBatch, PredictBatch, has_rows
+from .. import differences, hooks, private, replicas
+from ..epoch import drift, layer_state
+from ..step.step import inputs_of
+from ..trials import coupling
+from . import install, xla
+
+
+def agree_on_seed() -> None:
+    """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
+    seed = backend.global_seed()
+    mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
+    seeds = runtime.context().allgather(mine, "seeds")
+    if (seeds == seeds[0]).all() and seeds[0][1]:
+        return
+    chosen = int(seeds[0][0]) if seeds[0][1] else DEFAULT_SEED
+    log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
+    backend.set_global_seed(chosen)
+
+
+def agree_on_generators() -> None:
+    """Gives all ranks the master's states of the generators that input may draw from: Python's, NumPy's, torch's."""
+    torch = sys.modules.get("torch")
+    mine = None if torch is None else torch.get_rng_state().numpy()
+    states = _exchange.gather_bytes(pickle.dumps((random.getstate(), np.random.get_state(), mine)))
+    if states[runtime.get_rank()] != states[0]:
+        pythons, numpys, torchs = pickle.loads(states[0])
+        random.setstate(pythons)
+        np.random.set_state(numpys)
+        if torch is not None and torchs is not None:
+            torch.set_rng_state(torch.from_numpy(torchs))
+
+
+@contextlib.contextmanager
+def core_errors() -> Iterator[None]:
+    """Frameworks wrap what the core says into errors of their own: give back the core's."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception:
+        try:
+            runtime.check()
+        except Error as cause:
+            raise cause.with_traceback(None) from None
+        raise
+
+
+def _agree(call: str, lines: list[str]) -> None:
+    cure = "pass the same to every rank, which takes its own rows"
+    _exchange.agree(f"data or arguments of {call}", [*lines, *drift.settings()], cure)
+
+
+def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, Any]) -> list[Any]:
+    """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
+    lines = [line for feed in feeds for line in feed.describe()]
+    lines += [f"{name}={value!r}" for name, value in arguments.items()]
+    _agree(call, lines)
+    agree_on_seed()
+    if any(feed.runs_python for feed in feeds):
+        agree_on_generators()
+    batches = [feed.batches(positions=call == "predict") for feed in feeds]
+    _equalize(model, batches[0].element_spec, {"fit": "train", "evaluate": "test", "predict": "predict"}[call])
+    return batches
+
+
+def batches_alike(model: Any, lines: list[str], spec: Any) -> None:
+    """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
+    _agree("a batch", lines)
+    _equalize(model, spec, "predict" if isinstance(spec, PredictBatch) else "train")
+    xla.off_for_training(model)
+    differences.say(model)
+    if not isinstance(spec, PredictBatch):
+        coupling.say(model, inputs_of(spec.data))
+
+
+def _equalize(model: Any, spec: Any, kind: str) -> None:
+    build(model, spec, kind)
+    replicas.check_alike(model, optimizers=kind == "train")
+    layer_state.average_if_apart(model)
+    replicas.broadcast(replicas.variables(model, optimizers=kind == "train"))
+    install.install(model)
+    drift.start(model)
+
+
+def build(model: Any, spec: Any, kind: str) -> None:
+    """Creates the variables that must be equal before the first step, or that a step must be able to undo.
+
+    What losses and metrics keep is otherwise made in the first step, as in plain Keras.
+    """
+    undoes = not isinstance(spec, (MicroBatch, PredictBatch)) and not model.run_eagerly
+    if not _has_weights(model) or (undoes and not private.compiled_is_built(model)):
+        _trace(model, spec.data, kind)
+    optimizer = getattr(model, "optimizer", None)
+    if kind == "train" and optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+
+
+def _has_weights(model: Any) -> bool:
+    layers = model._flatten_layers(include_self=False)
+    return all(layer.built for layer in layers) and (model.built or bool(layers))
+
+
+def _trace(model: Any, data: Any, kind: str) -> None:
+    """Traces the step that will run; Keras's own training step makes no more than the cheaper one of evaluation."""
+    step = hooks.original(model, f"{kind}_step")
+    if kind == "train" and not differences.is_own(model, "train_step"):
+        step = functools.partial(keras.Model.test_step, model)
+    try:
+        backend.trace(step, data)
+    except Exception as error:
+        # What the failed trace has made has no values, and nothing gives it any: then this is the error to show.
+        if _has_weights(model) and all(map(backend.has_value, replicas.variables(model))):
+            return  # the step itself raises it again, or is run eagerly and need not be traced
+        if any(leaf.shape.rank is None for leaf in tree.flatten(data) if has_rows(leaf)):
+            raise ValueError(
+                "the model is not built and the dataset does not say the shapes of its elements; give the model an "
+                "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
+            ) from error
+        if model.run_eagerly:
+            raise ValueError(
+                "the model is not built, and only running it eagerly would build it; build it before on "
+                "every rank: give it an Input, call model.build(…), or call it on one batch"
+            ) from error
+        raise
+
+
+def check_compiled(model: Any, name: str) -> None:
+    """Raises ValueError for a model that is not compiled."""
+    if not getattr(model, "compiled", False):
+        raise ValueError(f"compile the model before {name}: model.compile(optimizer=…, loss=…)")

@@ -1,0 +1,57 @@
+"""What several ranks cannot do as one process does: said once, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from .._job import log
+from .._job.log import listed
+from . import private
+from .step.step import declared_reduction
+
+
+def say(model: Any) -> None:
+    """Logs which parts of a model make training differ from one process's."""
+    normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
+    if normalized:
+        log.warn_once(
+            f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
+            "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
+            "normalizes all rows together"
+        )
+    own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
+    if own_loss and not declared_reduction(model):
+        log.warn_once(
+            f"{model.name} (own {' and '.join(own_loss)}): its loss is taken for a mean over rows, which cannot be "
+            "checked; say so with tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
+        )
+    say_of_metrics(model)
+    if any(v.name == "seed_generator_state" for v in model.variables):
+        log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
+
+
+def say_of_metrics(model: Any) -> None:
+    """As `say`, of the metrics that have been made."""
+    own = [
+        metric.name
+        for metric in private.metrics_of(model)
+        if not type(metric).__module__.startswith("keras.") and not hasattr(metric, "tnt_combine")
+    ]
+    if own:
+        log.warn_once(
+            f"{listed(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
+            "where it is not, say how they combine: tnt_combine = 'max', 'min' or a function of the states"
+        )
+    across = [metric.name for metric in private.metrics_of(model) if getattr(metric, "_fn_kwargs", {}).get("axis") == 0]
+    if across:
+        log.warn_once(
+            f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
+            "differ from one process, as another batch size does"
+        )
+
+
+def is_own(model: Any, method: str) -> bool:
+    """Whether the class of the model has its own in the place of Keras's."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)

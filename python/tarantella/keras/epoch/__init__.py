@@ -1,0 +1,1 @@
+"""What happens when an epoch or evaluation ends and the ranks meet."""

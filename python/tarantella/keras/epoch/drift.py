@@ -1,0 +1,158 @@
+"""Checks that ranks have read the same data and still hold the same weights: after every epoch, and within it."""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+
+from ... import _exchange
+from ..._backend import tensorflow as backend
+from ..._job import runtime
+from ..._job.environment import integer
+from ..._job.errors import MismatchError
+from ..._names import name_of
+from .. import training
+
+# Steps between two comparisons of weights: TNT_WEIGHT_CHECK_STEPS overrides it, 0 leaves the ends of epochs.
+AUTOMATIC = -1
+_FIRST = 32  # before the first one, which measures
+_SHARE = 0.0005  # of the time that comparisons may take; to count steps may take as much again in a small network
+
+# By model: when its ranks compare their weights next.
+_schedules: weakref.WeakKeyDictionary[Any, Schedule] = weakref.WeakKeyDictionary()
+
+
+def same_data(model: Any) -> None:
+    """Raises MismatchError on all ranks unless all have read the same global batches. Collective."""
+    mine = np.array([training.of(model).read.numpy()], np.int64)
+    training.of(model).read.assign(0)
+    everyone = runtime.context().allgather(mine, "fingerprints of the data").ravel()
+    others = np.flatnonzero(everyone != everyone[0])
+    if others.size:
+        raise MismatchError(
+            f"rank {others[0]} read other data than rank 0: each rank takes its rows of the same global batches; "
+            "seed every shuffle, split and generator of random data alike on all ranks, or pass them the same files in "
+            "the same order; where threads or processes draw random numbers (workers=…, num_parallel_calls=…), chance "
+            "says which element gets which: draw with a seed made from the element's index"
+        )
+
+
+def nan_labels(model: Any, loss: Any) -> None:
+    """Raises ValueError on all ranks where NaN among the labels have made the loss NaN. Collective where it is."""
+    if model.stop_training or not np.isnan(loss).any():
+        return
+    mine = np.array([training.of(model).nan_labels.numpy()], np.int64)
+    count = int(runtime.context().allreduce(mine, "labels that are NaN")[0])
+    if count:
+        raise ValueError(
+            f"the loss is nan, and {count} of the labels trained on are: take these rows out, or compile with a loss "
+            "that masks them; keras.callbacks.TerminateOnNaN() stops instead"
+        )
+
+
+def same_weights(model: Any) -> None:
+    """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective."""
+    _compare(model, backend.checksum(model.trainable_variables))
+
+
+def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
+    """As `same_weights`; the weights are looked at one by one only where they differ. The master's proposal."""
+    mine = np.array([checksum, proposal], np.int64)
+    everyone = runtime.context().allgather(mine, "checksum of the weights")
+    if (everyone[:, 0] != everyone[0, 0]).any():
+        variables = model.trainable_variables
+        lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
+        cure = (
+            "do the same to the model, its learning rate and optimizers on every rank; a train_step that moves weights "
+            "by its own rows' gradients and back (SAM) must assign the values that it saved: adding and subtracting "
+            "again rounds differently on each rank"
+        )
+        _exchange.agree("trained weights", lines, cure)
+    return int(everyone[0, 1])
+
+
+def settings() -> list[str]:
+    """What ranks must have alike to compare their weights before the same steps: a line each."""
+    return [f"TNT_WEIGHT_CHECK_STEPS={_fixed()}"]
+
+
+def _fixed() -> int:
+    return integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
+
+
+def start(model: Any) -> None:
+    """To be called before the first of some steps, where ranks have the same settings."""
+    training.of(model).start()
+    if model not in _schedules:
+        _schedules[model] = Schedule(model)
+    _schedules[model].start(_fixed())
+
+
+def before_step(model: Any) -> None:
+    """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
+    _schedules[model].before_step()
+
+
+class Schedule:
+    """When the ranks compare the weights of a model next.
+
+    Steps count from one epoch, and one call, to the next. The master measures and says when the next comparison is,
+    unless the user does.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._training = weakref.ref(model), training.of(model)
+        self._fixed = AUTOMATIC
+        self._interval: float = _FIRST
+        self._steps = 0
+        self._since = time.perf_counter()
+
+    def start(self, fixed: int) -> None:
+        """Takes what TNT_WEIGHT_CHECK_STEPS says."""
+        if fixed != self._fixed:
+            self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
+
+    def before_step(self) -> None:
+        if self._steps >= self._interval:
+            self._compare()
+        self._steps += 1
+        self._training.completed += 1
+        self._training.apart = True
+
+    def _compare(self) -> float:
+        """Returns the steps until the next comparison."""
+        begin = time.perf_counter()
+        model = self._model()
+        checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
+        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+        cost = 2 * (time.perf_counter() - begin)
+        proposal = _steps_between(cost, (begin - self._since) / self._steps)
+        agreed = _compare(model, checksum, proposal)
+        if self._fixed == AUTOMATIC:
+            self._interval = agreed
+        self._steps, self._since = 0, time.perf_counter()
+        return self._interval
+
+
+class BeforeSteps(keras.callbacks.Callback):
+    """Before, not after them: Keras may run what comes after a batch in another thread."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._schedule = _schedules[self.model]
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._schedule.before_step()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        found = training.of(self.model)
+        found.completed = max(1, found.completed)
+
+
+def _steps_between(cost: float, step: float) -> int:
+    """Steps between two comparisons of `cost` seconds each, where a step takes `step` seconds."""
+    return max(1, math.ceil(cost / (_SHARE * max(step, 1e-6))))

@@ -1,0 +1,86 @@
+"""Global results of metrics: the states of all ranks are brought together, never their results averaged.
+
+States are summed, in float64, which is right for all metrics of Keras (but see `differences`) and for every own metric
+that counts or adds up. One whose state combines in another way says so in its attribute `tnt_combine`:
+
+- "sum", "max" or "min", for all variables;
+- a dict of these by the names of the variables, where those that it leaves out are summed;
+- a function, or a method, of the list of the ranks' states, each a dict of float64 arrays by the names of the
+  variables; it returns one such dict.
+
+    class Largest(keras.metrics.Metric):
+        tnt_combine = "max"
+
+A metric that has others inside says it for all of their variables.
+
+Once fit and evaluate have ended an epoch, the metric objects hold the global state on every rank. Training exchanges
+nothing for metrics before the end of an epoch. What evaluates the model amid an epoch leaves its state, as in Keras:
+then the master goes on from it and the others from `reset_state`, as a rank does that has seen no rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import _exchange
+from ..._job import runtime
+from .. import private
+
+_OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
+
+
+def combine(model: Any) -> None:
+    """Gives the metrics of all ranks the global state. Collective."""
+    metrics = private.metrics_of(model)
+    own = [metric for metric in metrics if rules_of(metric) is not None]
+    theirs = {id(variable) for metric in own for variable in metric.variables}
+    summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
+    if summed:
+        total = runtime.context().allreduce(_exchange.join(summed, np.float64), "metrics")
+        _assign(summed, _exchange.cut(total, summed))
+    for metric in own:
+        names = [variable.name for variable in metric.variables]
+        everyone = runtime.context().allgather(_exchange.join(metric.variables, np.float64), f"metric {metric.name}")
+        states = [dict(zip(names, _exchange.cut(row, metric.variables), strict=True)) for row in everyone]
+        state = _apply(metric, names, states)
+        _assign(metric.variables, [np.asarray(state[name]) for name in names])
+
+
+def _assign(variables: list[Any], values: list[NDArray[Any]]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value.astype(np.asarray(variable).dtype))
+
+
+def rules_of(metric: Any) -> Any:
+    """The metric's `tnt_combine`, or None where its states are summed."""
+    rules = getattr(metric, "tnt_combine", None)
+    operations = [rules] if isinstance(rules, str) else rules.values() if isinstance(rules, dict) else []
+    if not all(operation in _OPERATIONS for operation in operations) or not (
+        rules is None or callable(rules) or isinstance(rules, (str, dict))
+    ):
+        raise ValueError(
+            f"tnt_combine of the metric {metric.name!r} must be 'sum', 'max' or 'min', a dict of these by the names "
+            f"of its variables, or a function of the ranks' states (got {rules!r})"
+        )
+    return rules
+
+
+def _apply(metric: Any, names: list[str], states: list[dict[str, Any]]) -> dict[str, Any]:
+    rules = rules_of(metric)
+    if isinstance(rules, str):
+        rules = dict.fromkeys(names, rules)
+    unknown = sorted(set(rules) - set(names)) if isinstance(rules, dict) else []
+    if unknown or len(set(names)) < len(names):
+        raise ValueError(
+            f"tnt_combine of the metric {metric.name!r} needs the names of its variables, each another one: they are "
+            f"{', '.join(names)}{f' and not {unknown[0]}' if unknown else ''}"
+        )
+    if not isinstance(rules, dict):
+        state: dict[str, Any] = rules(states)
+        return state
+    return {
+        name: _OPERATIONS[rules.get(name, "sum")](np.stack([state[name] for state in states]), axis=0) for name in names
+    }

@@ -1,0 +1,101 @@
+"""The variables that every rank has its own copy of: listed, compared, and set to the values of the master."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _exchange
+from .._backend import tensorflow as backend
+from .._job import runtime
+from .._names import described
+
+# Bytes that one broadcast carries at most: bounds the memory for copies.
+_CHUNK = 64 * 2**20
+_SEED_STEP = 0x9E3779B1
+
+
+def _optimizer_variables(model: Any) -> list[Any]:
+    from .private import optimizers as outermost
+
+    return [variable for each in outermost(model) if each.built for variable in each.variables]
+
+
+def variables(model: Any, optimizers: bool = True) -> list[Any]:
+    """All variables that must start alike, each once: the model's and, if wanted, those of its optimizers."""
+    unique = {id(v): v for v in [*model.variables, *(_optimizer_variables(model) if optimizers else ())]}
+    return list(unique.values())
+
+
+def _is_seed(variable: Any) -> bool:
+    return bool(variable.name == "seed_generator_state")
+
+
+def check_alike(model: Any, optimizers: bool = True) -> None:
+    """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
+    trainable = {id(v) for v in model.trainable_variables}
+    lines = [described(v) + ("" if id(v) in trainable else " not trainable") for v in model.variables]
+    _exchange.agree("the model's variables", lines, "build the same model on every rank")
+    if optimizers:
+        lines = [described(v) for v in _optimizer_variables(model)]
+        _exchange.agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
+
+
+def differing(every: Sequence[Any]) -> list[Any]:
+    """Those of the variables, alike in number and shape, whose bits are not the same on all ranks. Collective."""
+    if not every or not _differ([backend.checksum(every)]).any():
+        return []
+    return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every])))
+
+
+def _differ(checksums: list[int]) -> NDArray[np.bool_]:
+    everyone = runtime.context().allgather(np.array(checksums, np.int64), "checksums of variables")
+    differ: NDArray[np.bool_] = (everyone != everyone[0]).any(axis=0)
+    return differ
+
+
+def broadcast(every: Iterable[Any]) -> None:
+    """Gives these variables the master's values; generators of random numbers get a stream of their own a rank.
+
+    Only those travel that differ, and the generators' states, which do.
+    """
+    every = list(every)
+    seeds = [v for v in every if _is_seed(v)]
+    _send([*differing([v for v in every if not _is_seed(v)]), *seeds])
+
+
+def _send(every: list[Any]) -> None:
+    rank = runtime.get_rank()
+    for group in _groups(every):
+        values = [np.ascontiguousarray(np.asarray(v)) for v in group]
+        raw = [value.reshape(-1).view(np.uint8) for value in values]  # bytes travel, whatever the type
+        received = runtime.context().broadcast(np.concatenate(raw), 0, "variables")
+        if rank == 0:
+            continue
+        for variable, value, part in zip(group, values, _exchange.cut(received, raw), strict=True):
+            new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
+            variable.assign(fold(new, rank) if _is_seed(variable) else new)
+
+
+def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
+    group: list[Any] = []
+    size = 0
+    for variable in every:
+        group.append(variable)
+        size += int(np.prod(variable.shape)) * 8
+        if size >= _CHUNK:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def fold(state: NDArray[Any], rank: int) -> NDArray[Any]:
+    """The state of a generator for a rank: the master's own for rank 0, another stream for each other one."""
+    folded = state.copy()
+    folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
+    return folded

@@ -1,0 +1,179 @@
+"""How the losses given to compile combine: each is scaled by its own share of the global batch.
+
+The weight by rows, which every loss gets, is right for a mean over rows. A sum, or a mean over what masks
+and sample weights leave, gets a factor on top; that of a mask or a weight takes one small reduction a step.
+
+What a user's own `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
+`tnt_reduction = "sum"` of the model says that it is a sum; terms from compile, `add_loss` and regularizers stay
+what they are. A `keras.metrics.Mean` that is given such a sum says so in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from ..._backend import tensorflow as backend
+from ..._job import log
+from .. import hooks, private
+from ..trials import reduction
+from .step import Step, current_step
+
+_SUMS = ("sum", "none", None)
+
+
+def install(model: Any) -> None:
+    """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
+    hooks.hook(model, "compute_loss", _compute_loss)
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is not None:
+        _replace(compiled)
+    total = getattr(model, "_loss_tracker", None)
+    for tracker in private.loss_trackers(model):
+        hooks.hook(tracker, "update_state", functools.partial(_tracked_update, tracker is total))
+
+
+def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a loss of many numbers, with `reduction="none"` or of one's own: its gradient is that of their sum."""
+
+    def compute_loss(*args: Any, **kwargs: Any) -> Any:
+        loss, step = original(*args, **kwargs), current_step()
+        return loss if step is None or len(np.shape(loss)) == 0 else step.weighed(loss, 1.0)
+
+    return compute_loss
+
+
+def _replace(compiled: Any) -> None:
+    if hasattr(compiled, "flat_losses"):  # Keras 3.5
+        compiled.flat_losses = [_term(loss) for loss in compiled.flat_losses]
+    elif getattr(compiled, "_flat_losses", None):
+        compiled._flat_losses = [entry._replace(loss=_term(entry.loss)) for entry in compiled._flat_losses]
+
+
+def _term(loss: Any) -> Any:
+    return loss if loss is None or isinstance(loss, Term) else Term(loss)
+
+
+class Term:
+    """One loss of a model. Outside a distributed step it is the loss itself."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+        self._verdict: reduction.Verdict | None = None
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        step = current_step()
+        if step is None:
+            return self.loss(y_true, y_pred, sample_weight)
+        with _values(self.loss) as values:
+            result = self.loss(y_true, y_pred, sample_weight)
+        share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
+        # The sum that an unreduced loss ends in is weighed as a whole, with all outputs in it.
+        return step.weighed(result, share) if len(result.shape) == 0 else result
+
+    def _share(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+        """This rank's share of the loss; None means by rows."""
+        reduced = values is None or len(values.shape) == 0  # by the user's own function
+        if self._is_sum(y_true, y_pred, reduced):
+            return 1.0
+        weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
+        masked = any(getattr(leaf, "_keras_mask", None) is not None for leaf in tree.flatten([y_pred, values]))
+        if reduced and (sample_weight is not None or masked):
+            log.warn_once(
+                f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
+                "that differs from one process's result; return a value for each row"
+            )
+        elif weighted or masked:
+            part = step.own(_Divisor(values)(y_pred, y_pred, sample_weight if weighted else None))
+            whole = backend.sum_over_ranks(self, f"divisor {step.number(self)} of the loss {self.loss.name!r}", part)
+            return backend.ratio(part, whole, part.dtype)
+        return None
+
+    def _is_sum(self, y_true: Any, y_pred: Any, reduced: bool) -> bool:
+        if self._verdict is None:
+            self._verdict = self._try_out(y_true, y_pred)
+            if self._verdict.certainty is reduction.Certainty.COUPLED:
+                log.warn_once(
+                    f"the loss {self.loss.name!r} depends on which rows share a batch: each rank sees its own rows "
+                    "alone, so training differs from one process's"
+                )
+            elif self._verdict.certainty is reduction.Certainty.UNKNOWN and reduced:
+                log.warn_once(
+                    f"whether the loss {self.loss.name!r} is a mean or a sum over rows could not be found out, it is "
+                    "taken for a mean; to be sure, return a value for each row and choose a reduction"
+                )
+        # Where Keras reduces, its reduction is certain.
+        return self._verdict.is_sum if reduced else self.loss.reduction in _SUMS
+
+    def _try_out(self, y_true: Any, y_pred: Any) -> reduction.Verdict:
+        def evaluate(rows: slice) -> dict[str, Any]:
+            labels, outputs = (
+                tree.map_structure(
+                    lambda leaf, of=of: ops.convert_to_tensor(reduction.batch_like(leaf, of)[rows]), each
+                )
+                for each, of in ((y_true, True), (y_pred, False))
+            )
+            with _values(self.loss) as values:
+                result = self.loss(labels, outputs)
+            return {"loss": values[-1] if values else result}
+
+        return reduction.try_out(evaluate).get("loss", reduction.UNKNOWN)
+
+
+@contextlib.contextmanager
+def _values(loss: Any) -> Iterator[list[Any]]:
+    """Collects what a loss computes before Keras reduces it."""
+    seen: list[Any] = []
+
+    def collected(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seen.append(original(*args, **kwargs))
+            return seen[-1]
+
+        return call
+
+    with hooks.hooking(loss, "call", collected):
+        yield seen
+
+
+class _Divisor(keras.losses.Loss):
+    """What Keras divides a loss by, found by summing ones in the place of the loss's values."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(reduction="sum", dtype="float64")
+        self._values = values
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        ones = ops.ones_like(self._values, dtype="float64")
+        if getattr(self._values, "_keras_mask", None) is not None:
+            ones._keras_mask = self._values._keras_mask
+        return ones
+
+
+def _tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of a loss tracker's update: states of all ranks then add up to one process's state.
+
+    `whole` is the loss of all outputs together.
+    """
+
+    def update_state(value: Any, sample_weight: Any = None) -> Any:
+        step = current_step()
+        if step is None:
+            return original(value, sample_weight=sample_weight)
+        value = ops.convert_to_tensor(value)
+        if len(value.shape) > 0:  # an unreduced loss: a sum for the gradient, a mean for the tracker
+            value = value * step.weight(value.dtype) if whole else value
+            return original(value, sample_weight=sample_weight)
+        if step.is_sum:
+            value = step.as_mean(value)
+        # Keras leaves the weight out where the batch dimension is unknown: every global batch counts one.
+        weight = step.share(value.dtype) if sample_weight is None else sample_weight
+        return original(value, sample_weight=weight)
+
+    return update_state

@@ -1,0 +1,115 @@
+"""The hook of an optimizer: gradients are summed over the ranks before it sees them.
+
+So unscaling, accumulation, clipping and moving averages work on the gradients of the global batch.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..._backend import tensorflow as backend
+from ..._job import log, runtime
+from .. import hooks, private
+from .step import Step, current_step
+
+# Their updates compute with gradients and assign what they computed, never a gradient itself.
+_PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
+
+# By optimizer of a loop of the user's own: the weight of a rank's gradients.
+_weights: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+
+
+def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
+    kinds = [getattr(keras.optimizers, name) for name in _PLAIN]
+    return (
+        type(optimizer) in kinds  # a subclass may do anything
+        and not optimizer.gradient_accumulation_steps
+        and not any(getattr(variable, "overwrite_with_gradient", False) for variable in variables)
+    )
+
+
+def install(optimizer: Any) -> None:
+    """Hooks one outermost optimizer. Idempotent: models may share it."""
+    hooks.hook(optimizer, "scale_loss", lambda original: _scale_loss(optimizer, original))
+    hooks.hook(optimizer, "apply", lambda original: _apply(optimizer, original))
+    for each in [optimizer, *private.optimizers_in(vars(optimizer).values())]:
+        hooks.hook(each, "assign_add", functools.partial(_add_repeated_rows_first, optimizer))
+        hooks.hook(each, "assign_sub", functools.partial(_add_repeated_rows_first, optimizer))
+
+
+def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Else threads would add them to the variable in any order, and the ranks' sums would differ by rounding."""
+
+    def assign(variable: Any, value: Any) -> Any:
+        distributed = current_step() is not None or optimizer in _weights
+        return original(variable, backend.without_repeats(value) if distributed else value)
+
+    return assign
+
+
+def reduce_in_loops(optimizer: Any, weight: float) -> None:
+    """Has a hooked optimizer reduce gradients outside of distributed steps too, each rank's with this weight."""
+    _weights[optimizer] = weight
+
+
+def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def scale_loss(loss: Any) -> Any:
+        step = current_step()
+        if step is None:
+            return original(loss)
+        step.scaled.add(id(optimizer))
+        return original(loss * step.weight(loss.dtype))
+
+    return scale_loss
+
+
+def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(grads: Any, trainable_variables: Any = None) -> Any:
+        step = current_step()
+        if step is None and optimizer not in _weights:
+            return original(grads, trainable_variables)
+        grads = list(grads)
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        rows = None if step is None else step.static_rows
+        grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
+        if step is None:
+            grads = [backend.scale(g, lambda _: _weights[optimizer]) for g in grads]
+        else:
+            grads = _weighed(step, optimizer, grads)
+        borrow = _keeps_no_gradient(optimizer, variables)
+        reduced = backend.allreduce(optimizer, grads, variables, borrow)
+        if step is None:
+            _look_at_the_first(optimizer, grads, reduced)
+        return original(reduced, trainable_variables)
+
+    return apply
+
+
+def _look_at_the_first(optimizer: Any, grads: list[Any], reduced: list[Any]) -> None:
+    """Says so once where every rank has the same gradient of the largest variable, so trains on the same rows."""
+    size = runtime.get_size()
+
+    def look(own: Any, total: Any) -> None:
+        scale = np.abs(total).max(initial=0)
+        if 0 < scale < np.inf and np.abs(size * own - total).max() <= 8 * np.finfo(own.dtype).eps * scale:
+            log.warn_once(
+                "the first gradients of all ranks are equal: every rank trains on the same rows, which is no faster "
+                f"than one process, and under op='sum' {size} times its gradient; take this rank's rows: "
+                "`for batch, share in tarantella.data.distribute(dataset)`"
+            )
+
+    backend.look_once(optimizer, grads, reduced, look)
+
+
+def _weighed(step: Step, optimizer: Any, grads: list[Any]) -> list[Any]:
+    """This rank's part of the gradients of the global batch."""
+    step.applied = True
+    if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
+        grads = [backend.scale(g, step.weight) for g in grads]
+    return grads if step.copied is None else [backend.zero_where(step.copied, g) for g in grads]

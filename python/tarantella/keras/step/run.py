@@ -1,0 +1,102 @@
+"""What a distributed train, test or predict step adds to Keras's own.
+
+Hooks are attributes of the model's instance, never subclasses: what Keras saves stays plain Keras. They
+act on our own batches only, so that the same model given any other data is plain Keras on this rank.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..._backend import tensorflow as backend
+from ..._backend.tensorflow.dispatch import dispatch
+from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
+from ...data.tf_data import own_batches
+from ...data.tf_data.slicer import micro_batch
+from .. import private, training
+from ..hooks import hook
+from . import log_sources, normalization
+from .step import Step, running
+
+
+def install(model: Any) -> None:
+    """Hooks the steps of a Keras model and the functions that run them. Idempotent."""
+    fresh = hook(model, "train_step", functools.partial(_step, model, True))
+    fresh |= hook(model, "test_step", functools.partial(_step, model, False))
+    fresh |= hook(model, "predict_step", _predict_step)
+    for kind in ("train", "test"):
+        hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind))
+    if fresh:  # functions that Keras made before still hold the plain steps
+        model.train_function = model.test_function = model.predict_function = None
+
+
+def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of `make_train_function` or `make_test_function`."""
+    attribute = f"{kind}_function"
+
+    def make_function(force: bool = False) -> Any:
+        before = getattr(model, attribute)
+        original(force)
+        made = getattr(model, attribute)
+        if made is not before and made is not None:
+            setattr(model, attribute, dispatch(model, kind, made))
+        return getattr(model, attribute)
+
+    return make_function
+
+
+def _state(model: Any) -> list[Any]:
+    """What a rank without rows must not change by itself."""
+    alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
+    return [v for v in [*model.non_trainable_variables, *model.metrics_variables] if id(v) not in alike]
+
+
+def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
+    if step.copied is None:
+        return original(data)
+    before = _state(model)
+    logs = backend.undo_where(step.copied, before, lambda: original(data))
+    if model.run_eagerly and step.copied:  # metrics that this very step made have seen the copied row alone
+        known = {id(v) for v in before}
+        for metric in private.metrics_of(model):
+            if any(id(v) not in known for v in metric.variables):
+                metric.reset_state()
+    return logs
+
+
+def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook of `train_step` or `test_step`."""
+
+    def run_step(batch: Any) -> Any:
+        if not isinstance(batch, own_batches.LocalBatch):
+            return _run_step(model, trains, original, batch)
+        with backend.together(model, batch.data, batch.rows) as parts:
+            return _run_step(model, trains, original, micro_batch(*parts, padded=True))
+
+    return run_step
+
+
+def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: Any) -> Any:
+    if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
+        return original(batch)
+    with running(Step(model, batch)) as step:
+        training.note(model, step.fingerprint, step.labels if trains else ())
+        logs = _run(model, step, original, batch.data)
+        log_sources.note(step, trains, logs)
+        if trains and model.trainable_variables and not step.applied:
+            raise NotImplementedError(
+                "the model's own train_step never calls apply or apply_gradients of one of the model's "
+                "optimizers, so its gradients cannot be reduced over the ranks"
+            )
+        return logs
+
+
+def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def predict_step(batch: Any) -> Any:
+        if not isinstance(batch, PredictBatch):
+            return original(batch)
+        return original(batch.data), batch.positions
+
+    return predict_step

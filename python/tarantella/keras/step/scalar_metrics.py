@@ -1,0 +1,91 @@
+"""Metrics that are given one number for a batch: each rank has one for its rows, and what it counts is its share.
+
+Such a number is taken for a mean over rows. Those given to a sum may be sums of rows or means: nobody knows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from ..._job import log
+from .. import hooks, private
+from .step import current_step, declared_reduction
+
+
+def install(model: Any) -> None:
+    """Hooks the updates of those metrics of a model that take any number. Idempotent."""
+    trackers = private.loss_trackers(model)
+    for metric in private.metrics_of(model):
+        if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
+            hooks.hook(metric, "update_state", functools.partial(_scalars_by_share, metric))
+        if type(metric) is keras.metrics.MeanMetricWrapper:
+            hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
+        if type(metric) is keras.metrics.Sum:
+            hooks.hook(metric, "update_state", functools.partial(_name_scalars, metric))
+
+
+def _is_scalar(values: Any) -> bool:
+    return len(np.shape(values)) == 0
+
+
+def _scalars_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows, but a sum as it is."""
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        step = current_step()
+        if step is not None and sample_weight is None and _is_scalar(values):
+            values = ops.convert_to_tensor(values)
+            sample_weight = step.share(values.dtype)
+            if declared_reduction(metric) == "sum":
+                values = step.as_mean(values)
+        return original(values, sample_weight=sample_weight)
+
+    return update_state
+
+
+def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """As above, for a user's function of one batch that may return its mean rather than a value a row."""
+
+    def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        step = current_step()
+        if step is None or sample_weight is not None:
+            return original(y_true, y_pred, sample_weight=sample_weight)
+        function, scalar = metric._fn, []
+
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            values = function(*args, **kwargs)
+            scalar.append(_is_scalar(values))
+            return values
+
+        before = [variable + 0 for variable in metric.variables]  # the value, not the variable
+        metric._fn = noting
+        try:
+            result = original(y_true, y_pred)
+        finally:
+            metric._fn = function
+        if scalar[-1]:
+            for variable, old in zip(metric.variables, before, strict=True):
+                variable.assign(old + (variable - old) * step.share(variable.dtype))
+        return result
+
+    return update_state
+
+
+def _name_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a Sum: the ranks' numbers are summed, whatever they are."""
+
+    def update_state(values: Any, sample_weight: Any = None) -> Any:
+        if current_step() is not None and _is_scalar(values):
+            log.warn_once(
+                f"{metric.name} (Sum) gets one number for a batch, and the ranks' numbers are summed: right for a sum "
+                "over rows, but a mean counts once for each rank; give it a value for each row"
+            )
+        return original(values, sample_weight=sample_weight)
+
+    return update_state

@@ -1,0 +1,224 @@
+"""Layers whose output for a row depends on the other rows of the batch: found by calling them on parts of it.
+
+Each rank has its own rows, so such a layer computes something else on several ranks than on one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from ..._backend.tensorflow import traceless
+from ..._job import log
+from ..._job.log import listed
+from .. import hooks
+from . import sandbox
+
+# Sizes of batches that hardly any other axis has, and two of them, as one may: what is found must be with both.
+_ROWS, _FIRST = (5, 7), slice(2)
+_UNKNOWN_LENGTH, _UNKNOWN_SIDE = 4, 32  # of a sequence, of an image
+# Relative to the largest value: other sizes of batches round otherwise, on GPUs to ten bits.
+_SAME = 1e-3
+_SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
+
+_tried: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Call(NamedTuple):
+    """One call of a layer."""
+
+    layer: Any
+    function: Callable[..., Any]
+    arguments: tuple[Any, Any]
+    output: Any
+
+
+def say(model: Any, inputs: Any) -> None:
+    """Warns once, by name, of a model's layers that couple rows; says nothing if the model cannot be tried out.
+
+    Unless all of it is Keras's own, it is called on five made-up rows of the type `inputs`, and on two of them:
+    eagerly, as in training, but for random layers and BatchNormalization, which act as in inference. Variables,
+    generators of random numbers and the user's tf.functions are as before.
+    """
+    if model in _tried:
+        return
+    _tried.add(model)
+    try:
+        names = [] if sandbox.is_rowwise(model) else _coupled(model, inputs)
+    except sandbox.TooLongError as error:
+        log.logger.info(f"the model is not tried out for layers that couple rows: {error}")
+        return
+    except Exception:  # whatever user code raises on made-up rows
+        return
+    if names:
+        log.warn_once(
+            f"{listed(names)}: the output for a row depends on which rows share a batch. Each rank has its own rows, "
+            "so training differs from one process; compute each row (axis 0) by itself to make it the same"
+        )
+
+
+def _coupled(model: Any, inputs: Any) -> list[str]:
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stack.enter_context(sandbox.without_trace(model))
+        stack.enter_context(sandbox.limited(model))
+        for layer in model._flatten_layers():
+            if switchable(layer) and (_draws(layer) or isinstance(layer, keras.layers.BatchNormalization)):
+                stack.enter_context(hooks.hooking(layer, "call", as_in_inference))
+        names = _coupled_of(model, inputs, _ROWS[0])
+        again = _coupled_of(model, inputs, _ROWS[1]) if names else []
+    return [name for name in names if name in again]
+
+
+def _coupled_of(model: Any, inputs: Any, rows: int) -> list[str]:
+    x = tree.map_structure(lambda spec: _made_up(spec, rows), inputs)
+    tolerance = _tolerance(model)
+    whole, part = (_call(model, each) for each in (x, cut(x, rows, _FIRST)))
+    if not couples(whole, part, rows, _FIRST, tolerance):
+        return []
+    with keras.StatelessScope():
+        found = suspects(recorded(model, x), rows, _FIRST, tolerance)
+    return [title(layer) for layer, kind in found if kind == "coupled"]
+
+
+def _call(model: Any, x: Any) -> Any:
+    with keras.StatelessScope():
+        return model(x, training=True)
+
+
+def _made_up(spec: Any, rows: int) -> Any:
+    if spec is None:
+        return None
+    rank = len(spec.shape)
+    unknown = _UNKNOWN_SIDE if rank > 3 else _UNKNOWN_LENGTH
+    shape = (rows, *(unknown if n is None else int(n) for n in spec.shape[1:]))
+    random = np.random.default_rng(shape)
+    if spec.dtype.name == "string":
+        return ops.convert_to_tensor(random.integers(0, 2, shape).astype(str).astype(object))
+    if spec.dtype.is_floating:
+        values: Any = random.uniform(0.05, 0.95, shape)
+    else:  # few numbers of words, but all brightnesses
+        values = random.integers(0, 256 if spec.dtype.name == "uint8" else 2, shape)
+    return ops.cast(values, spec.dtype.name)
+
+
+def _tolerance(model: Any) -> float:
+    return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in model._flatten_layers())
+
+
+def _draws(layer: Any) -> bool:
+    return any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
+
+
+def recorded(model: Any, x: Any) -> list[Call]:
+    """The calls of a model's layers, in the order in which they end, when it is called as in training."""
+    calls: list[Call] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(traceless.functions_eager())
+        for layer in model._flatten_layers():
+            stack.enter_context(hooks.hooking(layer, "call", functools.partial(_record, layer, calls)))
+        model(x, training=True)
+    return calls
+
+
+def _record(layer: Any, calls: list[Call], original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        calls.append(Call(layer, original, (args, kwargs), output))
+        return output
+
+    return call
+
+
+def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> list[tuple[Any, str]]:
+    """The innermost layers that give other numbers when called again, "random", or on a part of the rows, "coupled"."""
+    found: dict[int, tuple[Any, str]] = {}
+    with traceless.functions_eager():
+        for call in calls:
+            kind = _kind(call, rows, part, tolerance)
+            if kind:
+                found.setdefault(id(call.layer), (call.layer, kind))
+    return [
+        (layer, kind)
+        for layer, kind in found.values()
+        if not any(id(inner) in found for inner in layer._flatten_layers(include_self=False))
+    ]
+
+
+def _kind(call: Call, rows: int, part: slice, tolerance: float) -> str | None:
+    args, kwargs = call.arguments
+    again = numbers(call.function(*args, **kwargs))
+    if any(_differ(a, b, tolerance) for a, b in zip(numbers(call.output), again, strict=True)):
+        return "random"
+    args, kwargs = cut((args, kwargs), rows, part)
+    try:
+        output = call.function(*args, **kwargs)
+    except Exception:  # a layer for batches of one size: nothing can be said
+        return None
+    return "coupled" if couples(call.output, output, rows, part, tolerance) else None
+
+
+def cut(structure: Any, rows: int, part: slice) -> Any:
+    """The rows `part` of every tensor that has `rows` of them."""
+    return tree.map_structure(
+        lambda leaf: leaf[part] if getattr(leaf, "shape", None) and leaf.shape[0] == rows else leaf, structure
+    )
+
+
+def couples(whole: Any, output: Any, rows: int, part: slice, tolerance: float) -> bool:
+    """Whether the output for the rows `part` alone is another than theirs in that for all, `whole`.
+
+    So it is where more than one axis has the length of the batch: numbers of pairs of rows.
+    """
+    taken = len(range(rows)[part])
+    for a, b in zip(numbers(whole), numbers(output), strict=True):
+        axes = [axis for axis in range(a.ndim) if a.ndim == b.ndim and a.shape[axis] != b.shape[axis]]
+        if len(axes) > 1 and all(a.shape[axis] * taken == b.shape[axis] * rows for axis in axes):
+            return True
+        if _differ(a[part] if axes == [0] and len(a) == rows else a, b, tolerance):
+            return True
+    return False
+
+
+def _differ(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether numbers of the same shape are further apart than `tolerance` times the largest of them."""
+    return one.shape == other.shape and bool(
+        np.abs(one - other).max(initial=0) > tolerance * np.abs(one).max(initial=0)
+    )
+
+
+def numbers(structure: Any) -> list[Any]:
+    """The numbers among the leaves of a structure, in float64."""
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(structure) if hasattr(leaf, "shape")]
+    return [leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind in "fiub" or leaf.dtype.name == "bfloat16"]
+
+
+def title(layer: Any) -> str:
+    """The layer's class and name."""
+    return f"{type(layer).__name__} {layer.name!r}"
+
+
+def switchable(layer: Any) -> bool:
+    """Whether a layer knows a way to act outside of training."""
+    return "training" in inspect.signature(layer.call).parameters
+
+
+def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer's `call` that acts as outside of training, to be put in its place."""
+    signature = inspect.signature(original)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.arguments["training"] = False
+        return original(*given.args, **given.kwargs)
+
+    return call

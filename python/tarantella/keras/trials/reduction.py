@@ -1,0 +1,94 @@
+"""Finding out how a function of a batch combines over its rows: by trying it on small batches.
+
+What the user's own code computes, a mean, a sum or something else, cannot be read off.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._backend import tensorflow as backend
+from ..._job import runtime
+
+_ROWS, _FIRST = 5, 2
+_UNKNOWN_LENGTH = 4
+
+
+class Certainty(enum.IntEnum):
+    """How far the rule holds."""
+
+    EXACT = 0
+    COUPLED = 1  # rows of one batch act on each other, or random numbers do: the rule is the nearest one
+    UNKNOWN = 2  # the trial failed, or gave nothing but zeros
+
+
+class Verdict(NamedTuple):
+    """How the values of parts of a batch make that of the whole."""
+
+    is_sum: bool  # rather than a mean over rows
+    certainty: Certainty
+
+
+UNKNOWN = Verdict(False, Certainty.UNKNOWN)
+
+
+def try_out(evaluate: Callable[[slice], Mapping[Any, Any]]) -> dict[Any, Verdict]:
+    """A verdict for each value that `evaluate` gives for a range of rows, by its key. Collective.
+
+    It is called eagerly, in a thread of its own, for a batch of five rows and for two parts of it; what it assigns
+    to Keras's variables is forgotten. All ranks get the same verdicts; those of values that only some ranks have seen
+    are lost.
+    """
+    parts = (slice(_ROWS), slice(_FIRST), slice(_FIRST, _ROWS))
+    try:
+        both, a, b = backend.apart(lambda: [_numbers(evaluate, part) for part in parts])
+    except Exception:  # whatever user code raises on made-up data
+        both, a, b = {}, {}, {}
+    return _agreed({key: _judge(both[key], a[key], b[key]) for key in both if key in a and key in b})
+
+
+def _numbers(evaluate: Callable[[slice], Mapping[Any, Any]], part: slice) -> dict[Any, NDArray[Any]]:
+    with keras.StatelessScope():
+        return {key: keras.ops.convert_to_numpy(value) for key, value in evaluate(part).items()}
+
+
+def _judge(both: Any, a: Any, b: Any) -> Verdict:
+    tolerance = max(1e-4, 16 * float(np.finfo(both.dtype).eps) if both.dtype.kind == "f" else 0.2)
+    both, a, b = (float(np.sum(np.asarray(value, np.float64))) for value in (both, a, b))
+    mean = (_FIRST * a + (_ROWS - _FIRST) * b) / _ROWS
+    scale = max(abs(both), abs(a), abs(b))
+    if not np.isfinite([both, a, b]).all() or scale == 0:
+        return UNKNOWN
+    far = [abs(both - each) / scale for each in (mean, a + b)]
+    is_sum = far[1] < far[0]
+    return Verdict(is_sum, Certainty.EXACT if min(far) <= tolerance else Certainty.COUPLED)
+
+
+def _agreed(verdicts: dict[Any, Verdict]) -> dict[Any, Verdict]:
+    """Of all ranks, the most careful verdict."""
+    context = runtime.context()
+    count = int(context.allgather(np.array([len(verdicts)], np.int64), "verdicts").min())
+    mine = np.array([[v.is_sum, v.certainty] for v in list(verdicts.values())[:count]], np.int64)
+    if count == 0:
+        return {}
+    worst = context.allgather(np.ascontiguousarray(mine.ravel()), "verdicts").max(axis=0).reshape(-1, 2)
+    return {
+        key: Verdict(bool(is_sum), Certainty(certainty))
+        for key, (is_sum, certainty) in zip(verdicts, worst.tolist(), strict=False)
+    }
+
+
+def batch_like(tensor: Any, integers: bool) -> NDArray[Any]:
+    """Five rows of made-up numbers of a tensor's shape and type: 0 and 1, or between them."""
+    shape = tuple(_UNKNOWN_LENGTH if n is None else int(n) for n in tensor.shape[1:])
+    dtype = np.dtype(keras.backend.standardize_dtype(tensor.dtype))
+    random = np.random.default_rng([integers, *shape])
+    if integers or dtype.kind not in "f":
+        return random.integers(0, 2, (_ROWS, *shape)).astype(dtype)
+    return random.uniform(0.05, 0.95, (_ROWS, *shape)).astype(dtype)
