@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Checks that the rooms of the C++ core include only what the list below allows.
+"""Checks that the rooms of the C++ core, and those of the Python package, include only what the lists below allow.
 
 Prints one line a violation, then exits with 1. An include is judged by the folder it names first, in quotes
-or in <...>; other people's headers are free.
+or in <...>; other people's headers are free. Imports of Python are judged wherever they stand in a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # The room of a file -> what it may include, as prefixes of the included path; its own folder it always may.
@@ -24,6 +26,54 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The place where the parts are put together: it creates the transports, and implements the public header.
     "src/capi/": ("base/", "runtime/", "transport/", "collective/", "engine/", "tarantella/"),
     "bindings/": ("tarantella/",),
+}
+
+# The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
+_JOB = ("_core", "_job/", "_names", "_exchange")
+_DATA = (*_JOB, "_backend/", "data/", "keras/private")
+_MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
+_STEP = (*_MODEL, "keras/trials/", "keras/step/")
+_CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/differences")
+PYTHON: dict[str, tuple[str, ...]] = {
+    "_version": (),
+    "_names": (),
+    "_job/": ("_core",),
+    "_exchange": ("_job/",),
+    "keras/private": (),
+    "_backend/": _JOB,
+    "data/": _DATA,
+    "keras/__init__": ("keras/callbacks/",),
+    "keras/strategy": (),
+    "keras/hooks": (),
+    "keras/training": _DATA,
+    "keras/replicas": _DATA,
+    "keras/trials/": _MODEL,
+    "keras/step/": _STEP,
+    "keras/epoch/": _MODEL,
+    "keras/files": _MODEL,
+    "keras/differences": _STEP,
+    "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/files"),
+    "keras/calls/": _CALLS,
+    "keras/model": (*_CALLS, "keras/calls/", "keras/strategy"),
+    "collectives": _JOB,
+    "models": ("keras/",),
+    "verify/": (*_CALLS, "keras/calls/"),
+    "__init__": ("",),
+}
+# Other people's packages -> the files, or folders, that alone may import them.
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("_backend/tensorflow/", "data/tf_data/"),
+    "keras.src": ("keras/private",),
+    "keras": ("_backend/tensorflow/", "data/", "keras/", "models", "verify/"),
+    "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "keras/", "verify/"),
+}
+# Imports that break a rule for now -> why.
+YET: dict[tuple[str, str], str] = {
+    ("keras/model", "verify/observe"): "the package is to install the observer when Model is loaded",
+    ("_backend/seeds", "tensorflow"): "each backend is to bring its own way to set the default seed",
+    ("keras/calls/on_batch", "tensorflow"): "the backend is to make and run single batches",
+    ("keras/calls/row_numbers", "tensorflow"): "the backend is to say which errors a step raises, and trace specs",
+    ("verify/checksum", "tensorflow"): "its mixer is to become a sum of tf.fingerprint, in the backend",
 }
 ROOMS = ("base", "runtime", "transport", "collective", "engine", "launch", "capi")
 SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".inc"}
@@ -65,6 +115,84 @@ def _in_src(place: str) -> bool:
     return place.startswith("src/") and place.count("/") > 1
 
 
+def is_in(path: str, room: str) -> bool:
+    return path.startswith(room) if room.endswith("/") or not room else path == room or path.startswith(f"{room}/")
+
+
+def imports(tree: ast.Module, package: list[str]) -> Iterator[tuple[int, str, bool]]:
+    """The line and name of each import in a module of the package, and whether it is ours: then the name is a path."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [(node.lineno, each.name) for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = node.module.split(".") if node.module else []
+            origin = ["tarantella", *package[: len(package) + 1 - node.level], *origin] if node.level else origin
+            found = [(node.lineno, ".".join([*origin, each.name])) for each in node.names]
+        else:
+            continue
+        for line, name in found:
+            ours = name == "tarantella" or name.startswith("tarantella.")
+            yield line, "/".join(name.split(".")[1:]) if ours else name, ours
+
+
+def imports_against_the_rules(file: Path, root: Path) -> list[str]:
+    path = file.relative_to(root / "python/tarantella").with_suffix("").as_posix()
+    place = file.relative_to(root).as_posix()
+    room = max((each for each in PYTHON if is_in(path, each)), key=len, default=None)
+    if room is None:
+        return [f"{place}: no room of this name; add it to tools/check_includes.py"]
+    may = (room, *PYTHON[room])
+    found = []
+    for line, name, ours in imports(ast.parse(file.read_text(encoding="utf-8")), path.split("/")[:-1]):
+        owners = [] if ours else [each for each in FOREIGN if f"{name}.".startswith(f"{each}.")]
+        owner = max(owners, key=len, default=None)
+        if any(path == at and (is_in(name, what) or owner == what) for at, what in YET):
+            continue
+        if owner is not None and not any(is_in(path, each) for each in FOREIGN[owner]):
+            found.append(f"{place}:{line}: {name}: only {', '.join(FOREIGN[owner])} may import {owner}")
+        elif ours and not any(is_in(name, each) for each in may):
+            allowed = ", ".join(PYTHON[room]) or "nothing"
+            found.append(f"{place}:{line}: {room} may not import {name} (beside itself it may: {allowed})")
+    return found
+
+
+def circle(files: list[Path], package: Path) -> list[str]:
+    """The files of a circle of imports, each importing the next one; nothing where there is none."""
+    paths = {file.relative_to(package).with_suffix("").as_posix().removesuffix("/__init__"): file for file in files}
+    edges: dict[str, list[str]] = {}
+    for path, file in paths.items():
+        folder = file.relative_to(package).parts[:-1]
+        found = imports(ast.parse(file.read_text(encoding="utf-8")), list(folder))
+        edges[path] = [each for _, name, ours in found if ours and (each := _module(name, paths)) and each != path]
+    done: set[str] = set()
+
+    def search(path: str, way: list[str]) -> list[str]:
+        if path in way:
+            return [*way[way.index(path) :], path]
+        if path in done:
+            return []
+        for each in edges[path]:
+            if found := search(each, [*way, path]):
+                return found
+        done.add(path)
+        return []
+
+    return next(filter(None, (search(path, []) for path in edges)), [])
+
+
+def _module(name: str, paths: dict[str, Path]) -> str | None:
+    """The module that an import names, or takes a name from."""
+    return next((each for each in (name, name.rpartition("/")[0]) if each in paths), None)
+
+
+def check_python(root: Path) -> list[str]:
+    package = root / "python/tarantella"
+    files = sorted(package.rglob("*.py"))
+    found = [violation for file in files for violation in imports_against_the_rules(file, root)]
+    way = circle(files, package)
+    return [*found, f"a circle of imports: {' -> '.join(way)}"] if way else found
+
+
 def check(root: Path) -> list[str]:
     files = (
         file
@@ -78,7 +206,8 @@ def check(root: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).resolve().parent.parent)
-    violations = check(parser.parse_args().root)
+    root = parser.parse_args().root
+    violations = [*check(root), *check_python(root)]
     for violation in violations:
         print(violation)
     return 1 if violations else 0

@@ -81,3 +81,69 @@ def test_every_violation_has_its_line(tmp_path):
     path.write_text('#include "engine/a.h"\n\n  #  include "engine/b.h"\n// #include "engine/c.h"\n')
     lines = run(tmp_path).stdout.splitlines()
     assert [line.split(":")[1] for line in lines] == ["1", "3"]
+
+
+def check_python(tmp_path: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    for file, text in files.items():
+        path = tmp_path / "python/tarantella" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("_job/runtime.py", "from . import log"),
+        ("_exchange.py", "from ._job import runtime"),
+        ("_backend/tensorflow/plans.py", "import tensorflow as tf"),
+        ("data/tf_data/slicer.py", "from tensorflow.python.data import ops"),
+        ("data/adapter.py", "from ..keras import private"),
+        ("keras/private.py", "from keras.src import trainers"),
+        ("keras/step/optimizer.py", "from ..._backend import tensorflow as backend"),
+        ("keras/epoch/end.py", "from .. import hooks, training"),
+        ("keras/calls/fit.py", "from ..epoch.end import batch_logs"),
+        ("models.py", "from .keras.model import Model"),
+        ("verify/observe.py", "def f():\n    from ..keras.calls import start"),
+        ("__init__.py", "from . import data, keras"),
+    ],
+)
+def test_imports_that_point_down(tmp_path, file, text):
+    done = check_python(tmp_path, {file: text})
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("_job/runtime.py", "from .. import _exchange"),
+        ("_job/runtime.py", "import numpy as np"),
+        ("_exchange.py", "from .keras import hooks"),
+        ("_backend/tensorflow/plans.py", "from ...keras import hooks"),
+        ("data/feed.py", "import tensorflow as tf"),
+        ("data/feed.py", "from ..keras.private import x; from ..keras.hooks import hook"),
+        ("data/feed.py", "from keras.src.trainers import data_adapters"),
+        ("keras/step/losses.py", "from keras import src"),
+        ("keras/step/losses.py", "from ..epoch import end"),
+        ("keras/epoch/end.py", "from ..step import losses"),
+        ("keras/epoch/end.py", "def f():\n    from ..calls import fit"),
+        ("keras/calls/fit.py", "from tarantella.keras.model import Model"),
+        ("keras/model.py", "from ..verify import runs"),
+        ("keras/cellar/wine.py", "x = 1"),
+    ],
+)
+def test_imports_that_point_up(tmp_path, file, text):
+    done = check_python(tmp_path, {file: text})
+    assert done.returncode == 1
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stdout.startswith(f"python/tarantella/{file}:")
+
+
+def test_a_circle_of_imports_is_named(tmp_path):
+    files = {
+        "data/a.py": "from . import b",
+        "data/b.py": "def f():\n    from .c import g",
+        "data/c.py": "from . import a",
+    }
+    done = check_python(tmp_path, files)
+    assert (done.returncode, done.stdout) == (1, "a circle of imports: data/a -> data/b -> data/c -> data/a\n")
