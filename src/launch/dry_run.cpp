@@ -17,11 +17,12 @@ std::string ranges(const std::vector<int>& numbers) {
   return list;
 }
 
-std::string describe_plan(const Plan& plan, const Command& command, const std::vector<Additions>& additions) {
+std::string describe_placement(const Placement& placement, const Command& command,
+                               const std::vector<Additions>& additions) {
   std::string lines;
   for (size_t rank = 0; rank < additions.size(); ++rank) {
     lines += text("rank ", rank, ":\n  cores: ");
-    lines += plan.cores.empty() ? "all (not bound)" : ranges(plan.cores[rank].cpus);
+    lines += placement.cores.empty() ? "all (not bound)" : ranges(placement.cores[rank].cpus);
     lines += "\n  environment:";
     for (const auto& [name, value] : additions[rank]) lines += text(' ', name, '=', shell_quoted({value}));
     lines += text("\n  command: ", shell_quoted(command.words), '\n');

@@ -43,13 +43,14 @@ void forget_outer_job(std::map<std::string, std::string>& environment) {
   }
 }
 
-Additions additions_for(int rank, const Plan& plan, const Options& options, const std::string& job_id,
-                        const std::string& folder, const std::map<std::string, std::string>& user) {
+Additions additions_for(int rank, const Placement& placement, const Options& options,
+                        const std::string& job_id, const std::string& folder,
+                        const std::map<std::string, std::string>& user) {
   const auto index = static_cast<size_t>(rank);
   Additions added;
   const auto set = [&](const char* name, std::string value) { added.emplace(name, std::move(value)); };
   for (const char* name : {"TNT_RANK", "TNT_LOCAL_RANK"}) set(name, std::to_string(rank));
-  for (const char* name : {"TNT_SIZE", "TNT_LOCAL_SIZE"}) set(name, std::to_string(plan.ranks));
+  for (const char* name : {"TNT_SIZE", "TNT_LOCAL_SIZE"}) set(name, std::to_string(placement.ranks));
   set("TNT_JOB_ID", job_id);
   set(kMark, job_id);
   set("TNT_LAUNCHER", "1");
@@ -59,9 +60,9 @@ Additions additions_for(int rank, const Plan& plan, const Options& options, cons
   if (options.fusion_threshold_kb) set("TNT_FUSION_THRESHOLD", *options.fusion_threshold_kb);
   if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
   if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");
-  set("CUDA_VISIBLE_DEVICES", plan.gpus.empty() ? "-1" : plan.gpus[index]);
-  if (!plan.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
-    set("OMP_NUM_THREADS", std::to_string(plan.cores[index].cores));
+  set("CUDA_VISIBLE_DEVICES", placement.gpus.empty() ? "-1" : placement.gpus[index]);
+  if (!placement.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
+    set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }
   // What the user has set, if to nothing, stays. A crash shows where Python was; TensorFlow's start-up notes, not
   // its warnings, are left out.

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "launch/options.h"
-#include "launch/plan.h"
+#include "launch/placement.h"
 
 namespace tarantella::launch {
 
@@ -26,8 +26,9 @@ void forget_outer_job(std::map<std::string, std::string>& environment);
 
 /// What rank `rank` gets on top of `user` (the environment without an outer job's). `folder` goes in front of
 /// PATH.
-Additions additions_for(int rank, const Plan& plan, const Options& options, const std::string& job_id,
-                        const std::string& folder, const std::map<std::string, std::string>& user);
+Additions additions_for(int rank, const Placement& placement, const Options& options,
+                        const std::string& job_id, const std::string& folder,
+                        const std::map<std::string, std::string>& user);
 
 /// "NAME=value" words for execve.
 std::vector<std::string> joined(std::map<std::string, std::string> user, const Additions& additions);

@@ -47,10 +47,10 @@ bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) ||
 
 }  // namespace
 
-Job::Job(const Plan& plan, const Options& options, const Command& command,
+Job::Job(const Placement& placement, const Options& options, const Command& command,
          const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
          Guard& guard, const runtime::Ended& ended)
-    : plan_(plan),
+    : placement_(placement),
       options_(options),
       command_(command),
       environments_(environments),
@@ -61,7 +61,7 @@ Job::Job(const Plan& plan, const Options& options, const Command& command,
       // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
       // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
       master_in_own_group_(!on_terminal()),
-      report_reader_(plan.ranks),
+      report_reader_(placement.ranks),
       stdout_(STDOUT_FILENO),
       stderr_(STDERR_FILENO) {}
 
@@ -84,8 +84,8 @@ Status Job::start() {
   Result<ReportPipe> report_pipe = ReportPipe::open();
   if (!report_pipe.ok()) return report_pipe.status();
   report_pipe_ = std::move(report_pipe).value();
-  ranks_.reserve(static_cast<size_t>(plan_.ranks));
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
+  ranks_.reserve(static_cast<size_t>(placement_.ranks));
+  for (int rank = 0; rank < placement_.ranks; ++rank) {
     std::vector<std::string> environment = environments_[static_cast<size_t>(rank)];
     environment.push_back(report_pipe_.variable());
     const Fd file = rank > 0 ? input_.copy() : Fd();
@@ -98,7 +98,7 @@ Status Job::start() {
     Result<Process> process = Process::spawn(request);
     if (!process.ok()) {
       return {Code::kSystem,
-              text("cannot start rank ", rank, " of ", plan_.ranks, ": ", process.status().message(),
+              text("cannot start rank ", rank, " of ", placement_.ranks, ": ", process.status().message(),
                    "; use fewer ranks or raise the limits (ulimit -u, -n)")};
     }
     ranks_.push_back(Rank{std::move(process).value(), {}, LineMarker(rank), LineMarker(rank)});
@@ -114,7 +114,7 @@ SpawnRequest Job::request_for(int rank) const {
   SpawnRequest request;
   request.rank = rank;
   request.command = &command_;
-  request.cpus = plan_.cores.empty() ? nullptr : &plan_.cores[static_cast<size_t>(rank)].cpus;
+  request.cpus = placement_.cores.empty() ? nullptr : &placement_.cores[static_cast<size_t>(rank)].cpus;
   request.inherited = &signals_.inherited();
   request.own_group = !master || master_in_own_group_;
   request.in = master ? Stream::kInherit : Stream::kDrop;
@@ -139,7 +139,7 @@ void Job::wait() {
   watch(signals_.fd(), POLLIN, [] {});
   watch(failure_read_.get(), POLLIN, [] {});
   watch(report_pipe_.read_fd(), POLLIN, [this] { read_reports(); });
-  if (plan_.ranks > 1 && options_.log_level.value_or("WARNING") != "ERROR") {
+  if (placement_.ranks > 1 && options_.log_level.value_or("WARNING") != "ERROR") {
     watch(input_.watched(), POLLIN, [this] {
       if (input_.has_come())
         say("WARNING: stdin is a pipe with data: only rank 0 can read it; every rank would read a file (< "

@@ -14,7 +14,7 @@
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/output.h"
-#include "launch/plan.h"
+#include "launch/placement.h"
 #include "launch/process.h"
 #include "launch/reports.h"
 #include "launch/signals.h"
@@ -25,7 +25,7 @@ namespace tarantella::launch {
 class Job {
  public:
   /// All arguments must outlive the job; `environments` has one entry a rank.
-  Job(const Plan& plan, const Options& options, const Command& command,
+  Job(const Placement& placement, const Options& options, const Command& command,
       const std::vector<std::vector<std::string>>& environments, Signals& signals, const Orphans& orphans,
       Guard& guard, const runtime::Ended& ended);
 
@@ -77,7 +77,7 @@ class Job {
   void write_rest();
   std::string last_words(const FirstCause::Ending& cause) const;
 
-  const Plan& plan_;
+  const Placement& placement_;
   const Options& options_;
   const Command& command_;
   const std::vector<std::vector<std::string>>& environments_;

@@ -15,7 +15,7 @@
 #include "launch/guard.h"
 #include "launch/job.h"
 #include "launch/options.h"
-#include "launch/plan.h"
+#include "launch/placement.h"
 #include "launch/say.h"
 #include "runtime/ended.h"
 
@@ -42,15 +42,16 @@ std::optional<std::string> value_of(const std::map<std::string, std::string>& en
   return found == environment.end() ? std::nullopt : std::optional(found->second);
 }
 
-Plan make_plan(const Options& options, const std::map<std::string, std::string>& user) {
+Placement place(const Options& options, const std::map<std::string, std::string>& user) {
   // The tests' stand-in for /proc: a machine with GPUs where there are none.
   const std::string proc_root = value_of(user, "TNT_TEST_PROC_ROOT").value_or("/proc");
-  Plan plan = plan_devices(options, runtime::find_gpus(proc_root, value_of(user, "CUDA_VISIBLE_DEVICES")));
-  plan_cores(plan);
+  Placement placement =
+      place_on_gpus(options, runtime::find_gpus(proc_root, value_of(user, "CUDA_VISIBLE_DEVICES")));
+  place_on_cores(placement);
   if (options.log_level.value_or("WARNING") != "ERROR") {
-    for (const std::string& warning : plan.warnings) say("WARNING: " + warning);
+    for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
   }
-  return plan;
+  return placement;
 }
 
 int launch(Options options) {
@@ -75,18 +76,18 @@ int launch(Options options) {
     say(job_id.status().message());
     return kLaunchError;
   }
-  const Plan plan = make_plan(options, user);
+  const Placement placement = place(options, user);
   const runtime::Ended ended =
-      options.action == Action::kDryRun ? runtime::Ended() : runtime::Ended::make(plan.ranks);
+      options.action == Action::kDryRun ? runtime::Ended() : runtime::Ended::make(placement.ranks);
   std::vector<Additions> additions;
   std::vector<std::vector<std::string>> environments;
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    additions.push_back(additions_for(rank, plan, options, job_id.value(), folder, user));
+  for (int rank = 0; rank < placement.ranks; ++rank) {
+    additions.push_back(additions_for(rank, placement, options, job_id.value(), folder, user));
     if (ended.fd() >= 0) additions.back().emplace(runtime::Ended::kVariable, std::to_string(ended.fd()));
     environments.push_back(joined(user, additions.back()));
   }
   if (options.action == Action::kDryRun) {
-    std::fputs(describe_plan(plan, command.value(), additions).c_str(), stdout);
+    std::fputs(describe_placement(placement, command.value(), additions).c_str(), stdout);
     return std::fflush(stdout) == 0 ? 0 : kLaunchError;
   }
   Result<Signals> signals = Signals::open();
@@ -94,13 +95,13 @@ int launch(Options options) {
     say(signals.status().message());
     return kLaunchError;
   }
-  Result<Guard> guard = Guard::start(job_id.value(), plan.ranks);
+  Result<Guard> guard = Guard::start(job_id.value(), placement.ranks);
   if (!guard.ok()) {
     say(text("cannot start the process that guards the job: ", guard.status().message()));
     return kLaunchError;
   }
   const Orphans orphans;
-  Job job(plan, options, command.value(), environments, signals.value(), orphans, guard.value(), ended);
+  Job job(placement, options, command.value(), environments, signals.value(), orphans, guard.value(), ended);
   const int code = job.run();
   if (job.stopped_by() != 0) die_of(job.stopped_by());
   return code;

@@ -49,7 +49,7 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   if (request.own_group) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(kCannotRun);
-  // A core that went away since the plan was made is no reason not to run.
+  // A core that has gone since the placement was made is no reason not to run.
   if (request.cpus != nullptr) [[maybe_unused]]
     const Status unbound = runtime::bind_to(*request.cpus);
   if (request.in == Stream::kGiven) ::dup2(request.in_fd, STDIN_FILENO);

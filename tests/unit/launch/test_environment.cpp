@@ -7,11 +7,11 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-Plan plan_of(int ranks) {
-  Plan plan;
-  plan.ranks = ranks;
-  plan.cores.assign(static_cast<size_t>(ranks), {{0, 1, 2, 3}, 2});
-  return plan;
+Placement placement_of(int ranks) {
+  Placement placement;
+  placement.ranks = ranks;
+  placement.cores.assign(static_cast<size_t>(ranks), {{0, 1, 2, 3}, 2});
+  return placement;
 }
 
 TEST(Environment, JobIdsAreRandom) {
@@ -23,16 +23,16 @@ TEST(Environment, JobIdsAreRandom) {
 }
 
 TEST(Environment, CoresOfARankSetItsThreads) {
-  EXPECT_EQ(additions_for(1, plan_of(2), {}, "id", "", {}).at("OMP_NUM_THREADS"), "2");
-  EXPECT_FALSE(
-      additions_for(1, plan_of(2), {}, "id", "", {{"OMP_NUM_THREADS", "9"}}).contains("OMP_NUM_THREADS"));
-  Plan unbound;
+  EXPECT_EQ(additions_for(1, placement_of(2), {}, "id", "", {}).at("OMP_NUM_THREADS"), "2");
+  EXPECT_FALSE(additions_for(1, placement_of(2), {}, "id", "", {{"OMP_NUM_THREADS", "9"}})
+                   .contains("OMP_NUM_THREADS"));
+  Placement unbound;
   EXPECT_FALSE(additions_for(0, unbound, {}, "id", "", {}).contains("OMP_NUM_THREADS"));
 }
 
 TEST(Environment, OwnFolderIsFirstInPathOnce) {
   const auto path = [](const Environment& user) {
-    const Additions added = additions_for(0, Plan(), {}, "id", "/own", user);
+    const Additions added = additions_for(0, Placement(), {}, "id", "/own", user);
     return added.contains("PATH") ? added.at("PATH") : "unchanged";
   };
   EXPECT_EQ(path({{"PATH", "/a:/b"}}), "/own:/a:/b");

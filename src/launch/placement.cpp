@@ -1,4 +1,4 @@
-#include "launch/plan.h"
+#include "launch/placement.h"
 
 #include <algorithm>
 
@@ -9,34 +9,34 @@ std::string count_of_gpus(size_t count) { return count == 1 ? "1 GPU" : text(cou
 
 }  // namespace
 
-Plan plan_devices(const Options& options, const runtime::Gpus& gpus) {
-  Plan plan;
+Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus) {
+  Placement placement;
   const size_t found = options.no_gpu ? 0 : gpus.ids.size();
   const bool may_warn = !options.no_gpu && gpus.driver && !gpus.hidden_by_user;
-  plan.ranks = options.ranks.value_or(std::clamp(static_cast<int>(found), 1, kMostRanks));
-  const auto wanted = static_cast<size_t>(plan.ranks);
+  placement.ranks = options.ranks.value_or(std::clamp(static_cast<int>(found), 1, kMostRanks));
+  const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
-    plan.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + plan.ranks);
+    placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
   } else if (may_warn && !options.ranks) {
-    plan.warnings.push_back(
+    placement.warnings.push_back(
         "no GPU found: one rank runs on the CPU; -n starts more, --no-gpu ends this warning");
   } else if (may_warn) {
-    plan.warnings.push_back(
+    placement.warnings.push_back(
         text("there ", found == 1 ? "is " : "are ", count_of_gpus(found), " for ", wanted,
              wanted == 1 ? " rank" : " ranks",
              ": all run on the CPU; a smaller -n uses the GPUs, --no-gpu ends this warning"));
   }
-  return plan;
+  return placement;
 }
 
-void plan_cores(Plan& plan) {
-  if (plan.ranks == 1) return;
+void place_on_cores(Placement& placement) {
+  if (placement.ranks == 1) return;
   const Result<std::vector<int>> allowed = runtime::allowed_cpus();
   if (!allowed.ok() || allowed.value().empty()) {
-    plan.warnings.push_back(text("ranks are not bound to cores: ", allowed.status().message()));
+    placement.warnings.push_back(text("ranks are not bound to cores: ", allowed.status().message()));
     return;
   }
-  plan.cores = runtime::share_cores(allowed.value(), plan.ranks);
+  placement.cores = runtime::share_cores(allowed.value(), placement.ranks);
 }
 
 }  // namespace tarantella::launch

@@ -11,7 +11,7 @@
 
 namespace tarantella::launch {
 
-struct Plan {
+struct Placement {
   int ranks = 1;
   std::vector<std::string> gpus;          ///< one a rank; empty: all ranks run on the CPU's cores
   std::vector<runtime::CoreShare> cores;  ///< one a rank; empty: no rank is bound (always so with one rank)
@@ -19,9 +19,9 @@ struct Plan {
 };
 
 /// The number of ranks and their GPUs; `cores` stays empty. Pure.
-Plan plan_devices(const Options& options, const runtime::Gpus& gpus);
+Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus);
 
-/// Shares this process's cores among the plan's ranks; what goes wrong becomes a warning and nobody is bound.
-void plan_cores(Plan& plan);
+/// Shares this process's cores among the ranks. On an error no rank is bound, and a warning says so.
+void place_on_cores(Placement& placement);
 
 }  // namespace tarantella::launch
