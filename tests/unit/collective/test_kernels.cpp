@@ -208,46 +208,62 @@ TEST(KernelsOfHalves, KeepEveryFloat16) {
   }
 }
 
-TEST(KernelsOfHalves, SumFloat16InFloat32AndRoundOnce) {
-  std::mt19937 random(1);
+struct Float16 {
+  static constexpr DType kDType = DType::kFloat16;
+  static float value(uint16_t bits) { return static_cast<float>(std::bit_cast<Half>(bits)); }
+  static uint16_t rounded(float sum) { return std::bit_cast<uint16_t>(static_cast<Half>(sum)); }
+  static uint16_t random(std::mt19937& generator) { return static_cast<uint16_t>(generator()); }
+};
+#endif
+
+struct BFloat16 {
+  static constexpr DType kDType = DType::kBFloat16;
+  static float value(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  /// The nearest of the two bfloat16 around a float, the even one where both are as near, in double.
+  static uint16_t rounded(float sum) {
+    const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(sum) >> 16);
+    const auto above = static_cast<uint16_t>(below + 1);
+    const auto distance = [sum](uint16_t bits) { return std::abs(static_cast<double>(value(bits)) - sum); };
+    if (distance(below) != distance(above)) return distance(below) < distance(above) ? below : above;
+    return below % 2 == 0 ? below : above;
+  }
+  /// No NaN, no infinity, and small enough that no sum overflows.
+  static uint16_t random(std::mt19937& generator) {
+    const auto bits = static_cast<uint32_t>(generator());
+    return static_cast<uint16_t>((bits & 0xffff) % 0x7000 | (bits >> 16 & 0x8000));
+  }
+};
+
+template <typename T>
+class KernelsOfShortFloats : public testing::Test {};
+
+#if defined(__FLT16_MAX__)
+using ShortFloats = testing::Types<Float16, BFloat16>;
+#else
+using ShortFloats = testing::Types<BFloat16>;
+#endif
+TYPED_TEST_SUITE(KernelsOfShortFloats, ShortFloats);
+
+TYPED_TEST(KernelsOfShortFloats, SumInFloat32AndRoundOnce) {
+  std::mt19937 generator(1);
   for (int round = 0; round < 200'000; ++round) {
-    const auto a = static_cast<uint16_t>(random());
-    const auto b = static_cast<uint16_t>(random());
-    const auto c = static_cast<uint16_t>(random());
-    const auto value = [](uint16_t bits) { return static_cast<float>(std::bit_cast<Half>(bits)); };
-    const auto right = static_cast<Half>(value(a) + value(b) + value(c));
-    const auto sum = std::bit_cast<Half>(reduced<uint16_t>(DType::kFloat16, Reduction::kSum, {a, b, c}));
-    if (std::isnan(static_cast<float>(right))) {
-      ASSERT_TRUE(std::isnan(static_cast<float>(sum)));
+    std::vector<uint16_t> terms(2 + static_cast<size_t>(round % 2));
+    float total = -0.0F;  // which, unlike 0, leaves -0 as it is
+    for (uint16_t& term : terms) {
+      term = TypeParam::random(generator);
+      total += TypeParam::value(term);
+    }
+    const auto sum = reduced<uint16_t>(TypeParam::kDType, Reduction::kSum, terms);
+    if (std::isnan(total)) {
+      ASSERT_TRUE(std::isnan(TypeParam::value(sum)));
     } else {
-      ASSERT_EQ(std::bit_cast<uint16_t>(sum), std::bit_cast<uint16_t>(right)) << a << ' ' << b << ' ' << c;
+      ASSERT_EQ(sum, TypeParam::rounded(total)) << testing::PrintToString(terms);
     }
   }
 }
-#endif
 
-/// The nearest of the two bfloat16 around a float, the even one where both are as near, in double.
-uint16_t nearest_bfloat16(float value) {
-  const auto below = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
-  const auto above = static_cast<uint16_t>(below + 1);
-  const auto distance = [value](uint16_t bits) {
-    return std::abs(static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)) - value);
-  };
-  if (distance(below) != distance(above)) return distance(below) < distance(above) ? below : above;
-  return below % 2 == 0 ? below : above;
-}
-
-TEST(KernelsOfHalves, SumBFloat16InFloat32AndRoundOnce) {
-  std::mt19937 random(2);
-  for (int round = 0; round < 200'000; ++round) {
-    const auto a = static_cast<uint16_t>(random() % 0x7000 | (random() & 0x8000));
-    const auto b = static_cast<uint16_t>(random() % 0x7000 | (random() & 0x8000));
-    const auto value = [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); };
-    ASSERT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {a, b}),
-              nearest_bfloat16(value(a) + value(b)));
-  }
-  const uint16_t nan = 0x7f81;
-  EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {nan, 0x3f80}), 0x7fc1);
+TEST(KernelsOfHalves, KeepThatABFloat16IsNotANumber) {
+  EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {0x7f81, 0x3f80}), 0x7fc1);
 }
 
 TEST(KernelsOfIntegers, WrapAround) {
