@@ -1,10 +1,13 @@
 #include "launch/environment.h"
 
+#include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iomanip>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -12,14 +15,30 @@
 
 namespace tarantella::launch {
 
-std::map<std::string, std::string> current_environment() {
-  std::map<std::string, std::string> environment;
+Environment current_environment() {
+  Environment environment;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string word(*entry);
     const size_t equals = word.find('=');
     if (equals != std::string::npos) environment.emplace(word.substr(0, equals), word.substr(equals + 1));
   }
   return environment;
+}
+
+std::optional<std::string> value_of(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool is_on(const Environment& environment, const std::string& name) {
+  constexpr char kBlanks[] = " \t\n\v\f\r";
+  const std::string value = value_of(environment, name).value_or("");
+  const size_t first = value.find_first_not_of(kBlanks);
+  if (first == std::string::npos) return false;
+  const std::string word = value.substr(first, value.find_last_not_of(kBlanks) + 1 - first);
+  constexpr const char* kOff[] = {"0", "false", "no", "off"};
+  return std::none_of(std::begin(kOff), std::end(kOff),
+                      [&](const char* off) { return ::strcasecmp(word.c_str(), off) == 0; });
 }
 
 Result<std::string> new_job_id() {
@@ -33,7 +52,7 @@ Result<std::string> new_job_id() {
   return id.str();
 }
 
-void forget_outer_job(std::map<std::string, std::string>& environment) {
+void forget_outer_job(Environment& environment) {
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name :
        {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID", "TNT_RANK_PID",
@@ -44,8 +63,7 @@ void forget_outer_job(std::map<std::string, std::string>& environment) {
 }
 
 Additions additions_for(int rank, const Placement& placement, const Options& options,
-                        const std::string& job_id, const std::string& folder,
-                        const std::map<std::string, std::string>& user) {
+                        const std::string& job_id, const std::string& folder, const Environment& user) {
   const auto index = static_cast<size_t>(rank);
   Additions added;
   const auto set = [&](const char* name, std::string value) { added.emplace(name, std::move(value)); };
@@ -69,13 +87,12 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "TF_CPP_MIN_LOG_LEVEL"}) {
     if (!user.contains(name)) set(name, "1");
   }
-  const auto path = user.find("PATH");
-  const std::string old_path = path == user.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+  const std::string old_path = value_of(user, "PATH").value_or(kUsualPath);
   if (!folder.empty() && !(old_path + ":").starts_with(folder + ":")) set("PATH", folder + ":" + old_path);
   return added;
 }
 
-std::vector<std::string> joined(std::map<std::string, std::string> user, const Additions& additions) {
+std::vector<std::string> joined(Environment user, const Additions& additions) {
   for (const auto& [name, value] : additions) user.insert_or_assign(name, value);
   std::vector<std::string> words;
   for (const auto& [name, value] : user) words.push_back(text(name, "=", value));

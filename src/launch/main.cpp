@@ -1,7 +1,6 @@
 // The `tarantella` executable: reads the command line, decides what runs where, and hands over to the job.
 
 #include <fcntl.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,20 +28,7 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
-/// As python/tarantella/_job/environment.py reads it.
-bool is_on(const std::map<std::string, std::string>& environment, const char* name) {
-  const auto found = environment.find(name);
-  if (found == environment.end()) return false;
-  const auto is = [&](const char* word) { return ::strcasecmp(found->second.c_str(), word) == 0; };
-  return !(is("") || is("0") || is("false") || is("no") || is("off"));
-}
-
-std::optional<std::string> value_of(const std::map<std::string, std::string>& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::nullopt : std::optional(found->second);
-}
-
-Placement place(const Options& options, const std::map<std::string, std::string>& user) {
+Placement place(const Options& options, const Environment& user) {
   // The tests' stand-in for /proc: a machine with GPUs where there are none.
   const std::string proc_root = value_of(user, "TNT_TEST_PROC_ROOT").value_or("/proc");
   Placement placement =
@@ -59,14 +45,14 @@ int launch(Options options) {
     say(status.message());
     return kUsageError;
   }
-  std::map<std::string, std::string> user = current_environment();
+  Environment user = current_environment();
   forget_outer_job(user);
   options.output_on_all_devices |= is_on(user, "TNT_OUTPUT_ON_ALL_DEVICES");
   options.log_on_all_devices |= is_on(user, "TNT_LOG_ON_ALL_DEVICES");
 
   const std::string folder = own_folder();
-  const Result<Command> command = command_for(options.script, options.arguments, folder,
-                                              value_of(user, "PATH").value_or("/usr/bin:/bin"));
+  const Result<Command> command =
+      command_for(options.script, options.arguments, folder, value_of(user, "PATH").value_or(kUsualPath));
   if (!command.ok()) {
     say(command.status().message());
     return kCannotRun;
@@ -112,7 +98,7 @@ int verify(std::vector<std::string> words) {
   const std::string folder = own_folder();
   words.insert(words.begin(), folder + "/tarantella");
   const Result<Command> command = command_for_module(
-      "tarantella.verify", words, folder, value_of(current_environment(), "PATH").value_or("/usr/bin:/bin"));
+      "tarantella.verify", words, folder, value_of(current_environment(), "PATH").value_or(kUsualPath));
   if (!command.ok()) {
     say(command.status().message());
     return kCannotRun;

@@ -129,7 +129,18 @@ def test_reader_that_goes_away(launcher):
 
 
 @pytest.mark.parametrize(
-    ("value", "is_on"), [("off", False), ("no", False), ("FALSE", False), ("0", False), ("on", True), ("1", True)]
+    ("value", "is_on"),
+    [
+        ("off", False),
+        ("no", False),
+        ("FALSE", False),
+        ("0", False),
+        (" 0 ", False),
+        (" ", False),
+        ("on", True),
+        ("1", True),
+        (" 1 ", True),
+    ],
 )
 def test_switch_in_the_environment(launcher, value, is_on):
     launcher.script("import os; print(os.environ['TNT_RANK'])")

@@ -5,8 +5,6 @@
 namespace tarantella::launch {
 namespace {
 
-using Environment = std::map<std::string, std::string>;
-
 Placement placement_of(int ranks) {
   Placement placement;
   placement.ranks = ranks;
@@ -53,6 +51,16 @@ TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
   Environment outside{{"OMP_NUM_THREADS", "4"}, {"TNT_LOG_LEVEL", "DEBUG"}};
   forget_outer_job(outside);
   EXPECT_EQ(outside.size(), 2u);
+}
+
+TEST(Environment, Switches) {
+  for (const char* value : {"", " ", "0", " 0 ", "\t0\n", "False", "no", " OFF"}) {
+    EXPECT_FALSE(is_on({{"X", value}}, "X")) << value;
+  }
+  for (const char* value : {"1", " 1 ", "on", "TRUE", "yes", "0 0"}) {
+    EXPECT_TRUE(is_on({{"X", value}}, "X")) << value;
+  }
+  EXPECT_FALSE(is_on({}, "X"));
 }
 
 TEST(Environment, AdditionsWin) {
