@@ -29,10 +29,8 @@ void open_standard_streams() {
 }
 
 Placement place(const Options& options, const Environment& user) {
-  // The tests' stand-in for /proc: a machine with GPUs where there are none.
-  const std::string proc_root = value_of(user, "TNT_TEST_PROC_ROOT").value_or("/proc");
   Placement placement =
-      place_on_gpus(options, runtime::find_gpus(proc_root, value_of(user, "CUDA_VISIBLE_DEVICES")));
+      place_on_gpus(options, runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES")));
   place_on_cores(placement);
   if (options.log_level.value_or("WARNING") != "ERROR") {
     for (const std::string& warning : placement.warnings) say("WARNING: " + warning);

@@ -59,9 +59,6 @@ VARIABLES = {
     "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
     "TNT_ENDED_FD": Variable("a descriptor", "set", "where a rank reads which ranks have ended"),
     "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
-    "TNT_TEST_PROC_ROOT": Variable(
-        "a folder", "/proc", "where the launcher looks for GPUs (for Tarantella's own tests)"
-    ),
 }
 
 

@@ -43,7 +43,7 @@ class Launcher:
         self.folder = folder
         self.mark = f"TEST_MARK={uuid.uuid4().hex}"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-        self.env["TNT_TEST_PROC_ROOT"] = str(folder)  # a machine without GPUs, until a test makes some
+        self.env["CUDA_VISIBLE_DEVICES"] = "-1"  # as on a machine without GPUs
         self.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this Python, not a shim of it
         name, value = self.mark.split("=")
         self.env[name] = value

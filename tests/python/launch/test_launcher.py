@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -239,13 +241,26 @@ def test_version_and_help(launcher):
             assert option in result.out
 
 
-def make_gpus(launcher, count: int, driver: bool = True) -> None:
+@functools.lru_cache(maxsize=1)
+def own_mounts() -> list[str]:
+    """The command that gives a program mounts of its own; skips where the kernel lets nobody have them."""
+    for command in (["unshare", "--mount"], ["unshare", "--mount", "--user", "--map-root-user"]):
+        if shutil.which("unshare") and subprocess.call([*command, "true"], stderr=subprocess.DEVNULL) == 0:
+            return command
+    pytest.skip("no mount namespaces here")
+
+
+def run_with_gpus(launcher, count: int, driver: bool, *arguments: str, **options):
+    """The launcher on a machine with an NVIDIA driver and as many GPUs: as /proc shows them."""
     nvidia = launcher.folder / "driver" / "nvidia"
     (nvidia / "gpus").mkdir(parents=True)
     if driver:
         (nvidia / "version").write_text("NVRM version\n")
     for gpu in range(count):
         (nvidia / "gpus" / f"0000:0{gpu}:00.0").mkdir()
+    program, *more = own_mounts()
+    mounted = ["sh", "-c", 'mount --bind driver /proc/driver && exec "$@"', "sh", launcher.executable]
+    return launcher.run(*more, *mounted, *arguments, program=program, **options)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +285,12 @@ def make_gpus(launcher, count: int, driver: bool = True) -> None:
     ],
 )
 def test_gpus(launcher, gpus, options, visible, devices, warns):
-    make_gpus(launcher, gpus or 0, driver=gpus is not None)
     launcher.script(SHOW)
-    env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    result = launcher.run(*options, "script.py", env=env)
+    if visible is None:
+        del launcher.env["CUDA_VISIBLE_DEVICES"]
+    else:
+        launcher.env["CUDA_VISIBLE_DEVICES"] = visible
+    result = run_with_gpus(launcher, gpus or 0, gpus is not None, *options, "script.py")
     assert result.returncode == 0
     seen = [each["env"]["CUDA_VISIBLE_DEVICES"] for each in seen_by(launcher, len(devices))]
     assert seen == devices
