@@ -5,20 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
-#include <system_error>
 
 #include "base/fd.h"
-#include "launch/interpreter.h"
-#include "launch/options.h"
-#include "launch/say.h"
 
 namespace tarantella::launch {
 namespace {
-
-// What no shell takes for anything else.
-constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
 
 bool is_file(const std::string& path) {
   struct stat info{};
@@ -56,14 +48,6 @@ Result<std::string> find_python(const std::string& folder, const std::string& pa
   return python;
 }
 
-/// For a word that is no file and looks like a command.
-std::string hint_for(const std::string& word) {
-  if (is_file(word + ".py")) return text("did you mean '", word, ".py'?");
-  const std::string command = nearest(word, {"verify", "help"});
-  if (!command.empty()) return text("did you mean 'tarantella ", command, "'?");
-  return "nor is it a command of tarantella, which has verify and help; see tarantella --help";
-}
-
 }  // namespace
 
 std::string own_folder() {
@@ -72,43 +56,6 @@ std::string own_folder() {
   if (length <= 0) return "";
   const std::string whole(path, static_cast<size_t>(length));
   return whole.substr(0, whole.rfind('/'));
-}
-
-Status check_script(const std::string& script) {
-  const std::string name = printable(script);
-  struct stat info{};
-  if (::stat(script.c_str(), &info) != 0) {
-    const int error = errno;
-    if (name.starts_with("python")) {
-      return {Code::kInvalidArgument,
-              text("no script '", name, "'; name the Python script itself: tarantella -n 2 -- model.py")};
-    }
-    if (error == ENOENT && name.find_first_of("./") == std::string::npos) {
-      return {Code::kInvalidArgument, text("no script '", name, "'; ", hint_for(name))};
-    }
-    return {Code::kInvalidArgument,
-            text("cannot read script '", name, "': ", std::generic_category().message(error))};
-  }
-  if (S_ISDIR(info.st_mode)) return {Code::kInvalidArgument, text("script '", name, "' is a folder")};
-  if (!S_ISREG(info.st_mode)) {
-    return {Code::kInvalidArgument, text("script '", name, "' is not a file that every rank can read")};
-  }
-  const Fd file(::open(script.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) {
-    const int error = errno;
-    return {Code::kInvalidArgument,
-            text("cannot read script '", name, "': ", std::generic_category().message(error))};
-  }
-  return {};
-}
-
-Status check_command(const std::string& script, const std::vector<std::string>& arguments) {
-  if (!script.starts_with('-')) return check_script(script);
-  std::vector<std::string> words{script};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  const Result<std::optional<size_t>> position = script_behind_options(words);
-  if (!position.ok()) return position.status();
-  return position.value() ? check_script(words[*position.value()]) : Status();
 }
 
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
@@ -134,27 +81,6 @@ Result<Command> command_for_module(const std::string& module, const std::vector<
   Command command{python.value(), {python.value(), "-m", module}};
   command.words.insert(command.words.end(), arguments.begin(), arguments.end());
   return command;
-}
-
-std::string shell_quoted(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) {
-    if (!line.empty()) line += ' ';
-    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char letter : word) {
-      if (letter == '\'') {
-        line += "'\\''";
-      } else {
-        line += letter;
-      }
-    }
-    line += '\'';
-  }
-  return line;
 }
 
 }  // namespace tarantella::launch

@@ -16,12 +16,6 @@ struct Command {
 /// The folder of the running executable; empty if it cannot be read.
 std::string own_folder();
 
-/// kInvalidArgument and one line when `script` cannot be run by anybody: missing, a folder, unreadable.
-Status check_script(const std::string& script);
-
-/// The same for a command line, which may begin with options of Python.
-Status check_command(const std::string& script, const std::vector<std::string>& arguments);
-
 /// A script that is executable and begins with "#!" runs itself; any other, and what begins with options of
 /// Python, is run by python3 (or python) in `folder`, else by that of `path` (a value of PATH). kSystem where
 /// no Python is found.
@@ -31,8 +25,5 @@ Result<Command> command_for(const std::string& script, const std::vector<std::st
 /// Python (as for a script that does not run itself) with a module of ours: the launcher's sub-commands.
 Result<Command> command_for_module(const std::string& module, const std::vector<std::string>& arguments,
                                    const std::string& folder, const std::string& path);
-
-/// `words` as one line that a shell reads back as they are.
-std::string shell_quoted(const std::vector<std::string>& words);
 
 }  // namespace tarantella::launch

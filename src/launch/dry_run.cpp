@@ -1,20 +1,34 @@
 #include "launch/dry_run.h"
 
-#include "base/status.h"
+#include "launch/say.h"
 
 namespace tarantella::launch {
+namespace {
 
-std::string ranges(const std::vector<int>& numbers) {
-  std::string list;
-  for (size_t first = 0; first < numbers.size();) {
-    size_t last = first;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!list.empty()) list += ',';
-    list += std::to_string(numbers[first]);
-    if (last > first) list += text('-', numbers[last]);
-    first = last + 1;
+// What no shell takes for anything else.
+constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
+
+}  // namespace
+
+std::string shell_quoted(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char letter : word) {
+      if (letter == '\'') {
+        line += "'\\''";
+      } else {
+        line += letter;
+      }
+    }
+    line += '\'';
   }
-  return list;
+  return line;
 }
 
 std::string describe_placement(const Placement& placement, const Command& command,

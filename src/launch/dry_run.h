@@ -14,7 +14,7 @@ namespace tarantella::launch {
 std::string describe_placement(const Placement& placement, const Command& command,
                                const std::vector<Additions>& additions);
 
-/// "0-3,8,10-11".
-std::string ranges(const std::vector<int>& numbers);
+/// `words` as one line that a shell reads back as they are.
+std::string shell_quoted(const std::vector<std::string>& words);
 
 }  // namespace tarantella::launch

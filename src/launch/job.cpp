@@ -12,7 +12,6 @@
 #include <set>
 #include <system_error>
 
-#include "launch/dry_run.h"
 #include "launch/say.h"
 
 namespace tarantella::launch {

@@ -1,22 +1,18 @@
-// The `tarantella` executable: reads the command line, decides what runs where, and hands over to the job.
+// The `tarantella` executable: a sub-command, a word of help, or a job.
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <string_view>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "launch/command.h"
-#include "launch/dry_run.h"
-#include "launch/environment.h"
-#include "launch/guard.h"
-#include "launch/job.h"
+#include "launch/launch.h"
 #include "launch/options.h"
-#include "launch/placement.h"
 #include "launch/say.h"
-#include "runtime/ended.h"
+#include "launch/subcommands.h"
 
 namespace tarantella::launch {
 namespace {
@@ -28,93 +24,11 @@ void open_standard_streams() {
   if (fd > STDERR_FILENO) ::close(fd);
 }
 
-Placement place(const Options& options, const Environment& user) {
-  Placement placement =
-      place_on_gpus(options, runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES")));
-  place_on_cores(placement);
-  if (options.log_level.value_or("WARNING") != "ERROR") {
-    for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
-  }
-  return placement;
-}
-
-int launch(Options options) {
-  if (const Status status = check_command(options.script, options.arguments); !status.ok()) {
-    say(status.message());
-    return kUsageError;
-  }
-  Environment user = current_environment();
-  forget_outer_job(user);
-  options.output_on_all_devices |= is_on(user, "TNT_OUTPUT_ON_ALL_DEVICES");
-  options.log_on_all_devices |= is_on(user, "TNT_LOG_ON_ALL_DEVICES");
-
-  const std::string folder = own_folder();
-  const Result<Command> command =
-      command_for(options.script, options.arguments, folder, value_of(user, "PATH").value_or(kUsualPath));
-  if (!command.ok()) {
-    say(command.status().message());
-    return kCannotRun;
-  }
-  const Result<std::string> job_id = new_job_id();
-  if (!job_id.ok()) {
-    say(job_id.status().message());
-    return kLaunchError;
-  }
-  const Placement placement = place(options, user);
-  const runtime::Ended ended =
-      options.action == Action::kDryRun ? runtime::Ended() : runtime::Ended::make(placement.ranks);
-  std::vector<Additions> additions;
-  std::vector<std::vector<std::string>> environments;
-  for (int rank = 0; rank < placement.ranks; ++rank) {
-    additions.push_back(additions_for(rank, placement, options, job_id.value(), folder, user));
-    if (ended.fd() >= 0) additions.back().emplace(runtime::Ended::kVariable, std::to_string(ended.fd()));
-    environments.push_back(joined(user, additions.back()));
-  }
-  if (options.action == Action::kDryRun) {
-    std::fputs(describe_placement(placement, command.value(), additions).c_str(), stdout);
-    return std::fflush(stdout) == 0 ? 0 : kLaunchError;
-  }
-  Result<Signals> signals = Signals::open();
-  if (!signals.ok()) {
-    say(signals.status().message());
-    return kLaunchError;
-  }
-  Result<Guard> guard = Guard::start(job_id.value(), placement.ranks);
-  if (!guard.ok()) {
-    say(text("cannot start the process that guards the job: ", guard.status().message()));
-    return kLaunchError;
-  }
-  const Orphans orphans;
-  Job job(placement, options, command.value(), environments, signals.value(), orphans, guard.value(), ended);
-  const int code = job.run();
-  if (job.stopped_by() != 0) die_of(job.stopped_by());
-  return code;
-}
-
-/// `tarantella verify …`: becomes the Python that compares runs, which comes back to this executable for each.
-int verify(std::vector<std::string> words) {
-  const std::string folder = own_folder();
-  words.insert(words.begin(), folder + "/tarantella");
-  const Result<Command> command = command_for_module(
-      "tarantella.verify", words, folder, value_of(current_environment(), "PATH").value_or(kUsualPath));
-  if (!command.ok()) {
-    say(command.status().message());
-    return kCannotRun;
-  }
-  std::vector<char*> argv;
-  for (const std::string& word : command.value().words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  ::execv(command.value().program.c_str(), argv.data());
-  say(Status::system("cannot start " + command.value().program, errno).message());
-  return kCannotRun;
-}
-
 int run(int argc, char** argv) {
   open_standard_streams();
-  if (argc > 1 && std::string_view(argv[1]) == "verify") return verify({argv + 2, argv + argc});
-  if (argc == 2 && std::string_view(argv[1]) == "help") {
-    print_help();
-    return 0;
+  const std::vector<std::string> words(argc > 0 ? argv + 1 : argv, argv + argc);
+  if (const Subcommand* subcommand = subcommand_of(words)) {
+    return run_subcommand(*subcommand, {words.begin() + 1, words.end()});
   }
   Result<Options> options = parse_options(argc, argv);
   if (!options.ok()) {

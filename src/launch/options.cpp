@@ -1,17 +1,17 @@
 #include "launch/options.h"
 
 #include <argp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
+#include "launch/nearest.h"
 #include "launch/say.h"
+#include "launch/subcommands.h"
 
 namespace tarantella::launch {
 namespace {
@@ -52,10 +52,11 @@ const argp_option kOptions[] = {
     {"help", kKeyHelp, nullptr, 0, "Show this text", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};
 
-/// What parse_one fills in; argp hands it through as a void pointer.
+/// The state of parse_one; argp hands it through as a void pointer.
 struct Parse {
   Options options;
   std::string mistake;
+  int next = 1;  ///< the first word that no option has taken, which is what getopt refuses
 };
 
 bool to_number(std::string_view word, int& number) {
@@ -140,8 +141,7 @@ std::string refusal(const std::string& word) {
   return text("unknown option '", name, "'; 'tarantella --help' lists them; ", kUsage);
 }
 
-error_t parse_one(int key, char* word, argp_state* state) {
-  Parse& parse = *static_cast<Parse*>(state->input);
+error_t take(Parse& parse, int key, const char* word, argp_state* state) {
   Options& options = parse.options;
   switch (key) {
     case kKeyRanks:
@@ -174,62 +174,25 @@ error_t parse_one(int key, char* word, argp_state* state) {
       options.arguments.assign(state->argv + state->next, state->argv + state->argc);
       state->next = state->argc;
       return 0;
-    case ARGP_KEY_ERROR: {
-      if (!parse.mistake.empty()) return 0;
-      // getopt stays on a cluster of short options (-xq) until its last letter.
-      const int last = std::min(state->next, state->argc - 1);
-      const std::string before = state->argv[std::max(1, state->next - 1)];
-      const bool inside_cluster = before.size() < 2 || before[0] != '-' || option_named(before) != nullptr;
-      const bool at_end = state->next >= state->argc;
-      return fail(parse, refusal(inside_cluster && !at_end ? state->argv[last] : before));
-    }
     default:
       return ARGP_ERR_UNKNOWN;
   }
 }
 
-const argp kArgp = {kOptions,
-                    parse_one,
-                    "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...]",
-                    "Trains a Keras model on several processes of this machine.\v"
-                    "Example: tarantella -n 4 -- model.py --batch_size=64\n"
-                    "'tarantella verify --help': whether N ranks give what one process gives",
-                    nullptr,
-                    nullptr,
-                    nullptr};
-
-size_t edit_distance(const std::string& from, const std::string& to) {
-  std::vector<size_t> row(to.size() + 1);
-  for (size_t column = 0; column <= to.size(); ++column) row[column] = column;
-  for (size_t line = 1; line <= from.size(); ++line) {
-    size_t diagonal = row[0];
-    row[0] = line;
-    for (size_t column = 1; column <= to.size(); ++column) {
-      const size_t replaced = diagonal + (from[line - 1] == to[column - 1] ? 0 : 1);
-      diagonal = row[column];
-      row[column] = std::min({replaced, row[column] + 1, row[column - 1] + 1});
-    }
+error_t parse_one(int key, char* word, argp_state* state) {
+  Parse& parse = *static_cast<Parse*>(state->input);
+  if (key == ARGP_KEY_ERROR) {
+    return parse.mistake.empty() ? fail(parse, refusal(state->argv[parse.next])) : 0;
   }
-  return row[to.size()];
+  const error_t error = take(parse, key, word, state);
+  if (error == 0) parse.next = state->next;
+  return error;
 }
+
+constexpr char kSynopsis[] = "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...]";
+const argp kArgp = {kOptions, parse_one, kSynopsis, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
-
-std::string nearest(const std::string& word, const std::vector<std::string>& known) {
-  for (const std::string& candidate : known) {
-    if (word.size() > 3 && candidate.starts_with(word)) return candidate;
-  }
-  std::string best;
-  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : known) {
-    const size_t distance = edit_distance(word, candidate);
-    if (distance < least && distance < candidate.size() - 2) {
-      least = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
 
 Result<Options> parse_options(int argc, char** argv) {
   Parse parse;
@@ -247,8 +210,16 @@ Result<Options> parse_options(int argc, char** argv) {
 }
 
 void print_help() {
+  std::string about =
+      "Trains a Keras model on several processes of this machine.\v"
+      "Example: tarantella -n 4 -- model.py --batch_size=64";
+  for (const Subcommand& each : kSubcommands) {
+    if (each.module != nullptr) about += text("\n'tarantella ", each.name, " --help': ", each.summary);
+  }
+  argp with_text = kArgp;
+  with_text.doc = about.c_str();
   char name[] = "tarantella";
-  argp_help(&kArgp, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
+  argp_help(&with_text, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
   std::fflush(stdout);
 }
 

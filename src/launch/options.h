@@ -1,5 +1,9 @@
 #pragma once
 // The command line: tarantella [options] -- script.py arguments...
+//
+// Parsed by glibc's argp. A library with more (CLI11: exclusive options, values from variables, sub-commands) would
+// have to bring its headers to machines without root, and no Python package has them. Argp says neither which word it
+// refused nor why, so options.cpp does. Sub-commands have options of their own, in Python: see subcommands.h.
 
 #include <optional>
 #include <string>
@@ -36,8 +40,5 @@ Result<Options> parse_options(int argc, char** argv);
 
 /// Prints the help text on stdout.
 void print_help();
-
-/// The known word nearest to `word` by edit distance or, sooner, as its beginning; empty if none is near.
-std::string nearest(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace tarantella::launch

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "base/status.h"
+
 namespace tarantella::launch {
 
 std::string as_said(const std::string& line) { return "tarantella: " + line + "\n"; }
@@ -18,6 +20,19 @@ std::string printable(const std::string& text) {
     if (code < 0x20 || code == 0x7f) letter = '?';
   }
   return clean;
+}
+
+std::string ranges(const std::vector<int>& numbers) {
+  std::string list;
+  for (size_t first = 0; first < numbers.size();) {
+    size_t last = first;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!list.empty()) list += ',';
+    list += std::to_string(numbers[first]);
+    if (last > first) list += text('-', numbers[last]);
+    first = last + 1;
+  }
+  return list;
 }
 
 }  // namespace tarantella::launch

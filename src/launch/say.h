@@ -2,6 +2,7 @@
 // The launcher's own lines on stderr; one write a line.
 
 #include <string>
+#include <vector>
 
 namespace tarantella::launch {
 
@@ -20,5 +21,8 @@ void say(const std::string& line);
 
 /// Returns `text` with whatever would break or garble a one-line message (control characters) as '?'.
 std::string printable(const std::string& text);
+
+/// "0-3,8,10-11" for numbers in ascending order.
+std::string ranges(const std::vector<int>& numbers);
 
 }  // namespace tarantella::launch

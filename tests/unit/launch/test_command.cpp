@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "launch/command.h"
+#include "launch/script.h"
 
 namespace tarantella::launch {
 namespace {
@@ -63,11 +64,6 @@ TEST_F(CommandTest, ScriptsThatNobodyCanRun) {
   EXPECT_EQ(check_script(folder_).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_script("/dev/null").code(), Code::kInvalidArgument);
   EXPECT_EQ(check_script("/no/such").message(), "cannot read script '/no/such': No such file or directory");
-}
-
-TEST(Command, QuotedForAShell) {
-  EXPECT_EQ(shell_quoted({"python3", "--x=1", "a b", "", "it's", "$HOME"}),
-            "python3 --x=1 'a b' '' 'it'\\''s' '$HOME'");
 }
 
 }  // namespace

@@ -70,6 +70,20 @@ TEST(Options, MistakesNameTheWord) {
   EXPECT_NE(mistake({}).find("no script given"), std::string::npos);
 }
 
+TEST(Options, TheRefusedWordIsNamedWhateverStandsBefore) {
+  for (const auto& before : std::vector<std::vector<std::string>>{
+           {}, {"-n2"}, {"-n", "2"}, {"--n=2"}, {"--log-level=INFO"}, {"--no-gpu"}, {"--no-g"}}) {
+    for (const std::string wrong : {"-x", "-xq", "--quite-something-else"}) {
+      auto words = before;
+      words.insert(words.end(), {wrong, "a.py"});
+      EXPECT_EQ(mistake(words).find("unknown option '" + wrong + "'; "), 0U) << mistake(words);
+    }
+    auto words = before;
+    words.push_back("--log-level");
+    EXPECT_EQ(mistake(words), "option '--log-level' needs a value");
+  }
+}
+
 TEST(Options, GraceSeconds) {
   EXPECT_FALSE(parse({"a.py"}).value().grace_seconds);
   EXPECT_EQ(parse({"--grace-seconds=0", "a.py"}).value().grace_seconds, 0);
@@ -77,14 +91,6 @@ TEST(Options, GraceSeconds) {
   for (const char* word : {"", "-1", "nan", "inf", "1e7", "5s"}) {
     EXPECT_FALSE(parse({"--grace-seconds", word, "a.py"}).ok()) << word;
   }
-}
-
-TEST(Options, NearestWord) {
-  const std::vector<std::string> known{"--no-gpu", "--log-level", "--log-on-all-devices"};
-  EXPECT_EQ(nearest("--no-cpu", known), "--no-gpu");
-  EXPECT_EQ(nearest("--log", known), "--log-level");
-  EXPECT_EQ(nearest("--log-on", known), "--log-on-all-devices");
-  EXPECT_EQ(nearest("--hostfile", known), "");
 }
 
 }  // namespace

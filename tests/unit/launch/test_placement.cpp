@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "launch/dry_run.h"
 #include "launch/placement.h"
 
 namespace tarantella::launch {
@@ -57,12 +56,6 @@ TEST(Placement, OneRankIsNotBound) {
   placement.ranks = 2;
   place_on_cores(placement);
   EXPECT_EQ(placement.cores.size(), 2u);
-}
-
-TEST(DryRun, Ranges) {
-  EXPECT_EQ(ranges({}), "");
-  EXPECT_EQ(ranges({3}), "3");
-  EXPECT_EQ(ranges({0, 1, 2, 3, 8, 10, 11}), "0-3,8,10-11");
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+#pragma once
+// Guesses the word that a mistyped one stands for.
+
+#include <string>
+#include <vector>
+
+namespace tarantella::launch {
+
+/// The first word of `known` that begins with `word` (of more than three letters), else the nearest by edit
+/// distance; empty if none is near. Pure.
+std::string nearest(const std::string& word, const std::vector<std::string>& known);
+
+}  // namespace tarantella::launch

@@ -1,0 +1,23 @@
+#include <gtest/gtest.h>
+
+#include "launch/subcommands.h"
+
+namespace tarantella::launch {
+namespace {
+
+TEST(Subcommands, AreCalledByTheFirstWord) {
+  ASSERT_NE(subcommand_of({"verify", "-n", "2"}), nullptr);
+  EXPECT_STREQ(subcommand_of({"verify"})->module, "tarantella.verify");
+  ASSERT_NE(subcommand_of({"help"}), nullptr);
+  EXPECT_EQ(subcommand_of({"help"})->module, nullptr);
+}
+
+TEST(Subcommands, OtherWordsStartAJob) {
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {}, {"model.py"}, {"help", "x"}, {"--", "verify"}, {"-n", "2", "verify"}, {"verify.py"}}) {
+    EXPECT_EQ(subcommand_of(words), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace tarantella::launch
