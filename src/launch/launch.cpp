@@ -23,7 +23,7 @@ Placement place(const Options& options, const Environment& user) {
   Placement placement =
       place_on_gpus(options, runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES")));
   place_on_cores(placement);
-  if (options.log_level.value_or("WARNING") != "ERROR") {
+  if (options.shows_warnings()) {
     for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
   }
   return placement;
@@ -78,10 +78,10 @@ int launch(Options options) {
     return kLaunchError;
   }
   const Orphans orphans;
-  Job job(placement, options, command.value(), environments, signals.value(), orphans, guard.value(), ended);
-  const int code = job.run();
-  if (job.stopped_by() != 0) die_of(job.stopped_by());
-  return code;
+  const JobDescription description{placement, options, command.value(), environments};
+  const Verdict verdict = Job(description, signals.value(), orphans, guard.value(), ended).run();
+  if (verdict.signal != 0) die_of(verdict.signal);
+  return verdict.code;
 }
 
 }  // namespace tarantella::launch

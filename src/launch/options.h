@@ -32,6 +32,10 @@ struct Options {
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::string script;
   std::vector<std::string> arguments;  ///< the script's own, untouched
+
+  /// stderr of every rank is shown, not only of the master.
+  bool shows_all_errors() const { return output_on_all_devices || log_on_all_devices; }
+  bool shows_warnings() const { return log_level != "ERROR"; }
 };
 
 /// Reads argv up to the script; everything behind that is the script's. On a mistake: kInvalidArgument and

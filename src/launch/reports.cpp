@@ -4,42 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 
 namespace tarantella::launch {
-namespace {
-
-/// `text` without what differs from rank to rank where all raise the same: "rank 3" becomes "rank", "0x7f3a" nothing.
-/// Not a std::regex, which calls itself once a character: a long message would overflow the stack.
-std::string without_numbers(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789";
-  constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
-  const auto behind = [&](std::string_view letters, size_t from) {
-    return std::min(text.find_first_not_of(letters, from), text.size());
-  };
-  std::string rest;
-  for (size_t at = 0; at < text.size();) {
-    size_t kept = 1, next = at + 1;
-    for (const std::string_view word : {"rank", "pid", "device", "thread", "0x"}) {
-      if (!text.substr(at).starts_with(word)) continue;
-      const bool is_address = word == "0x";
-      const size_t number = is_address ? at + word.size() : behind(" _:=", at + word.size());
-      const size_t end = behind(is_address ? kHexDigits : kDigits, number);
-      if (end == number) break;
-      kept = is_address ? 0 : word.size();
-      next = end;
-      break;
-    }
-    rest += text.substr(at, kept);
-    at = next;
-  }
-  return rest;
-}
-
-}  // namespace
 
 std::vector<Report> ReportReader::add(std::string_view data) {
   std::vector<Report> reports;
@@ -90,30 +59,6 @@ std::string ReportPipe::read_some() {
     all.append(buffer, static_cast<size_t>(bytes));
   }
   return all;
-}
-
-void Failures::add(const Report& report) {
-  if (report.kind == Report::Kind::kFailed) failed_.emplace(report.rank, report);
-  if (report.kind == Report::Kind::kLost) lost_.emplace(report.rank, report);
-}
-
-const Report* Failures::find(int rank, Report::Kind kind) const {
-  const auto& reports = kind == Report::Kind::kFailed ? failed_ : lost_;
-  const auto found = reports.find(rank);
-  return found == reports.end() ? nullptr : &found->second;
-}
-
-bool Failures::same(int one, int other) const {
-  const Report* a = find(one, Report::Kind::kFailed);
-  const Report* b = find(other, Report::Kind::kFailed);
-  return a != nullptr && b != nullptr && !a->text.empty() &&
-         without_numbers(a->text) == without_numbers(b->text);
-}
-
-int Failures::more(int rank) const {
-  int count = 0;
-  for (const auto& [other, report] : failed_) count += other != rank && same(rank, other) ? 1 : 0;
-  return count;
 }
 
 }  // namespace tarantella::launch

@@ -1,5 +1,6 @@
 #pragma once
-// What ranks tell the launcher of themselves: that they fail, with which error, while they may still run.
+// What ranks tell the launcher of themselves, through a pipe: that they fail, with which error, while they may still
+// run.
 
 #include <map>
 #include <string>
@@ -59,21 +60,6 @@ class ReportPipe {
  private:
   Fd read_, write_;
   std::string variable_;
-};
-
-/// The failures that ranks have reported.
-class Failures {
- public:
-  void add(const Report& report);
-  /// The rank's report of the kind, or nullptr.
-  const Report* find(int rank, Report::Kind kind) const;
-  /// Whether two ranks reported the same error, but for their numbers and addresses.
-  bool same(int one, int other) const;
-  /// How many other ranks reported the error of `rank`.
-  int more(int rank) const;
-
- private:
-  std::map<int, Report> failed_, lost_;
 };
 
 }  // namespace tarantella::launch

@@ -73,6 +73,8 @@ void die_of(int number) {
   ::_exit(128 + number);
 }
 
+bool leaves_time(int number) { return number == SIGTERM || number == SIGHUP; }
+
 std::string signal_name(int number) {
   for (const auto& [known, name] : kNames) {
     if (known == number) return text(number, " (SIG", name, ")");

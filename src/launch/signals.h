@@ -52,6 +52,9 @@ void restore(const Inherited& inherited);
 /// 1 of a container) it exits with 128 + number.
 [[noreturn]] void die_of(int number);
 
+/// Whether the signal asks for an end, but leaves time to save work.
+bool leaves_time(int number);
+
 /// "9 (SIGKILL)".
 std::string signal_name(int number);
 

@@ -1,0 +1,17 @@
+#include "launch/notes.h"
+
+#include "launch/say.h"
+
+namespace tarantella::launch {
+
+std::vector<std::string> Notes::lines_for(const Report& note, bool seen) {
+  if (known_.size() == kMost || !known_.insert(note.text).second) return {};
+  std::vector<std::string> lines;
+  if (!seen) lines.push_back(text("rank ", note.rank, ": ", printable(note.text)));
+  if (known_.size() == kMost) {
+    lines.push_back(text("no more such lines of other ranks than these ", kMost, " are shown"));
+  }
+  return lines;
+}
+
+}  // namespace tarantella::launch

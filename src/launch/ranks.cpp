@@ -1,0 +1,163 @@
+#include "launch/ranks.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace tarantella::launch {
+namespace {
+
+bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) || ::isatty(STDERR_FILENO); }
+
+}  // namespace
+
+Ranks::Ranks(const JobDescription& job, const Inherited& inherited, const Orphans& orphans, Guard& guard,
+             const runtime::Ended& ended)
+    : job_(job),
+      inherited_(inherited),
+      orphans_(orphans),
+      guard_(guard),
+      ended_(ended),
+      // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
+      // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
+      master_in_own_group_(!on_terminal()) {}
+
+Status Ranks::start(const Input& input, const ReportPipe& reports) {
+  null_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_.valid()) return Status::system("open /dev/null", errno);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return Status::system("pipe2", errno);
+  failure_read_ = Fd(ends[0]);
+  failure_write_ = Fd(ends[1]);
+  const int ranks = job_.placement.ranks;
+  processes_.reserve(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<std::string> environment = job_.environments[static_cast<size_t>(rank)];
+    environment.push_back(reports.variable());
+    const Fd file = rank > 0 ? input.copy() : Fd();
+    SpawnRequest request = request_for(rank, reports);
+    if (file.valid()) {
+      request.in = Stream::kGiven;
+      request.in_fd = file.get();
+    }
+    request.environment = &environment;
+    Result<Process> process = Process::spawn(request);
+    if (!process.ok()) {
+      return {Code::kSystem, text("cannot start rank ", rank, " of ", ranks, ": ", process.status().message(),
+                                  "; use fewer ranks or raise the limits (ulimit -u, -n)")};
+    }
+    processes_.push_back(std::move(process).value());
+    if (processes_.back().own_group()) guard_.set_group(rank, processes_.back().pid());
+  }
+  failure_write_ = Fd();
+  return {};
+}
+
+SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
+  const bool master = rank == 0;
+  const Placement& placement = job_.placement;
+  SpawnRequest request;
+  request.rank = rank;
+  request.command = &job_.command;
+  request.cpus = placement.cores.empty() ? nullptr : &placement.cores[static_cast<size_t>(rank)].cpus;
+  request.inherited = &inherited_;
+  request.own_group = !master || master_in_own_group_;
+  request.in = master ? Stream::kInherit : Stream::kDrop;
+  request.out = job_.options.output_on_all_devices ? Stream::kPipe
+                : master                           ? Stream::kInherit
+                                                   : Stream::kDrop;
+  request.err = master && !job_.options.shows_all_errors() ? Stream::kInherit : Stream::kPipe;
+  request.null_fd = null_.get();
+  request.report_fd = reports.write_fd();
+  request.failure_fd = failure_write_.get();
+  return request;
+}
+
+std::optional<ExecFailure> Ranks::exec_failure() {
+  ExecFailure failure;
+  const ssize_t bytes = failure_read_.valid() ? ::read(failure_read_.get(), &failure, sizeof failure) : -1;
+  if (bytes == 0) failure_read_ = Fd();
+  return bytes == static_cast<ssize_t>(sizeof failure) ? std::optional(failure) : std::nullopt;
+}
+
+std::set<pid_t> Ranks::living() const {
+  std::set<pid_t> pids;
+  for (const Process& rank : processes_) {
+    if (rank.alive()) pids.insert(rank.pid());
+  }
+  return pids;
+}
+
+void Ranks::kill() {
+  for (const Process& rank : processes_) {
+    if (rank.alive()) rank.signal(SIGKILL);
+  }
+}
+
+void Ranks::stop(int number, bool spare_master, bool to_process_alone) {
+  for (const Process& rank : processes_) {
+    const bool knows = spare_master && !rank.own_group();
+    if (!rank.alive() || knows) continue;
+    to_process_alone ? rank.signal_alone(number) : rank.signal(number);
+    rank.signal(SIGCONT);
+  }
+}
+
+void Ranks::forward(int number) const {
+  for (const Process& rank : processes_) {
+    if (rank.alive()) rank.signal_alone(number);
+  }
+}
+
+void Ranks::suspend(bool from_terminal) const {
+  const auto tell = [&](int number) {
+    for (const Process& rank : processes_) {
+      const bool knows = from_terminal && !rank.own_group();
+      if (rank.alive() && !knows) rank.signal(number);
+    }
+  };
+  tell(SIGSTOP);
+  sigset_t stop_key, before;
+  sigemptyset(&stop_key);
+  sigaddset(&stop_key, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);  // stops here, unless no shell is there to resume it
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  tell(SIGCONT);
+}
+
+bool Ranks::leaves_group(const Process& rank, const Exit& exit, int number) {
+  std::set<pid_t>& told = leaving_[rank.rank()];
+  const bool had_time = exit.by_signal && leaves_time(exit.value);
+  const std::set<pid_t> left = had_time ? orphans_.in_group(rank.group(), living()) : std::set<pid_t>();
+  for (const pid_t pid : left) {
+    if (number != 0 && told.insert(pid).second) ::kill(pid, number);
+  }
+  if (left.empty()) leaving_.erase(rank.rank());
+  return !left.empty();
+}
+
+std::vector<Process*> Ranks::leaving() {
+  std::vector<Process*> all;
+  for (const auto& [rank, told] : leaving_) all.push_back(&processes_[static_cast<size_t>(rank)]);
+  return all;
+}
+
+void Ranks::count_as_told() {
+  for (auto& [rank, told] : leaving_) {
+    told.merge(orphans_.in_group(processes_[static_cast<size_t>(rank)].group(), living()));
+  }
+}
+
+void Ranks::collect(Process& rank, const Exit& exit) {
+  leaving_.erase(rank.rank());
+  guard_.set_group(rank.rank(), 0);
+  rank.collect();
+  ended_.tell(rank.rank(), exit.code());
+  if (!rank.own_group()) orphans_.sweep(living(), ::getpgrp());
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,85 @@
+#include "launch/streams.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace tarantella::launch {
+namespace {
+
+// Of a rank that has ended. A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
+constexpr int kMostReads = 256;
+constexpr int kPatienceMs = 10 * 60 * 1000;
+constexpr int kHurriedMs = 2000;
+
+}  // namespace
+
+Streams::Streams(int ranks, bool show_errors)
+    : show_errors_(show_errors), stdout_(STDOUT_FILENO), stderr_(STDERR_FILENO) {
+  for (int rank = 0; rank < ranks; ++rank) pipes_.push_back({{}, LineMarker(rank), LineMarker(rank)});
+}
+
+void Streams::watch(std::vector<Process>& ranks, Poller& poller) {
+  if (!stdout_.idle()) poller.add(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
+  if (!stderr_.idle()) poller.add(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
+  for (Process& rank : ranks) {
+    if (!stdout_.full()) poller.add(rank.out(), POLLIN, [this, &rank] { take(rank, false); });
+    if (!stderr_.full()) poller.add(rank.err(), POLLIN, [this, &rank] { take(rank, true); });
+  }
+}
+
+void Streams::take(Process& rank, bool is_err) {
+  const int fd = is_err ? rank.err() : rank.out();
+  char buffer[64 * 1024];
+  const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (bytes <= 0) {
+    is_err ? rank.close_err() : rank.close_out();
+    return;
+  }
+  const std::string_view data(buffer, static_cast<size_t>(bytes));
+  Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
+  if (!is_err) {
+    stdout_.put(pipes.out.add(data));
+  } else if (show_errors_) {
+    stderr_.put(pipes.err.add(data));
+  } else {
+    pipes.tail.append(data);
+  }
+}
+
+void Streams::drain(Process& rank) {
+  for (const bool is_err : {false, true}) {
+    for (int reads = 0; reads < kMostReads; ++reads) {
+      const int fd = is_err ? rank.err() : rank.out();
+      pollfd readable{fd, POLLIN, 0};
+      if (fd < 0 || ::poll(&readable, 1, 0) <= 0) break;
+      take(rank, is_err);
+    }
+  }
+  rank.close_out();
+  rank.close_err();
+  Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
+  stdout_.put(pipes.out.finish());
+  stderr_.put(pipes.err.finish());
+}
+
+std::string Streams::last_words(int rank) const {
+  return pipes_[static_cast<size_t>(rank)].tail.last_words();
+}
+
+void Streams::write_rest(Signals& signals, bool hurried) {
+  while (!stderr_.idle()) {
+    pollfd fds[] = {{stderr_.fd(), POLLOUT, 0}, {signals.fd(), POLLIN, 0}};
+    if (::poll(fds, 2, hurried ? kHurriedMs : kPatienceMs) <= 0) return;
+    if (fds[0].revents != 0) {
+      stderr_.write_some();
+    } else if (const auto event = signals.next(); event && event->number != SIGCHLD) {
+      return;
+    }
+  }
+}
+
+}  // namespace tarantella::launch
