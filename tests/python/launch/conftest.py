@@ -7,6 +7,7 @@ import functools
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+SCRIPTS = Path(__file__).parent / "scripts"
 OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
 
 
@@ -53,6 +55,10 @@ class Launcher:
         path.write_text(textwrap.dedent(source), encoding="utf-8")
         path.chmod(mode)
         return path
+
+    def copy(self, name: str, to: str = "script.py") -> Path:
+        """One of the files in scripts/."""
+        return Path(shutil.copy(SCRIPTS / f"{name}.py", self.folder / to))
 
     def start(
         self, *arguments: object, env: dict[str, str] | None = None, program: str | None = None, **options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -10,22 +11,11 @@ import pytest
 
 pytestmark = pytest.mark.timeout(120)
 
-# Each test says what ranks do in a dictionary from rank to code; `wait` is a rank that would run on for long.
-RANKS = """
-    import os, signal, sys, time
-    rank = int(os.environ["TNT_RANK"])
-    def ready(number=None):
-        open("ready%d" % (rank if number is None else number), "w").close()
-    def until_ready(number):
-        while not os.path.exists("ready%d" % number): time.sleep(0.005)
-    wait = "ready(); time.sleep(100)"
-    exec({doing}.get(rank, wait))
-"""
-
 
 def run_ranks(launcher, doing: dict[int, str], *options: str, ranks: int | None = None):
-    launcher.script(RANKS.format(doing=repr(doing)).replace("'wait'", "wait"))
-    result = launcher.run("-n", ranks or max(*doing, 2), *options, "script.py")
+    """Runs ranks.py, with the code of each rank; one that has none would run on for long."""
+    launcher.copy("ranks")
+    result = launcher.run("-n", ranks or max(*doing, 2), *options, "script.py", json.dumps(doing))
     launcher.wait_for_none()
     return result
 
@@ -170,8 +160,8 @@ def test_ranks_that_blame_another_and_there_is_none(launcher):
 def test_ranks_that_ignore_sigterm_are_gone_in_time(launcher):
     ignoring = "signal.signal(signal.SIGTERM, signal.SIG_IGN); ready(); time.sleep(100)"
     failing = "until_ready(0); until_ready(2); open('t0', 'w').write(str(time.time())); sys.exit(3)"
-    launcher.script(RANKS.format(doing=repr({0: ignoring, 1: failing, 2: ignoring})))
-    result = launcher.run("-n", "3", "script.py")
+    launcher.copy("ranks")
+    result = launcher.run("-n", "3", "script.py", json.dumps({0: ignoring, 1: failing, 2: ignoring}))
     took = time.time() - float((launcher.folder / "t0").read_text())
     assert launcher.pids() == []
     assert result.returncode == 3
@@ -194,8 +184,8 @@ def test_grandchildren_are_gone(launcher, more, ending, rank):
         more = ", preexec_fn=os.setpgrp"
     doing = {0: "pass", 1: "pass"}
     doing[rank] = GRANDCHILD.format(more=more) + ending
-    launcher.script(RANKS.format(doing=repr(doing)))
-    result = launcher.run("-n", "2", "script.py")
+    launcher.copy("ranks")
+    result = launcher.run("-n", "2", "script.py", json.dumps(doing))
     assert launcher.pids() == []
     assert result.returncode == (3 if "exit" in ending else 0)
 

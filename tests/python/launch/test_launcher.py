@@ -15,14 +15,6 @@ import pytest
 
 pytestmark = pytest.mark.timeout(120)
 
-SHOW = """
-    import json, os, sys
-    seen = {"env": dict(os.environ), "args": sys.argv, "cores": sorted(os.sched_getaffinity(0)),
-            "python": sys.executable}
-    with open("rank%s.json" % os.environ["TNT_RANK"], "w") as out:
-        json.dump(seen, out)
-"""
-
 
 def seen_by(launcher, ranks: int) -> list[dict]:
     return [json.loads((launcher.folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
@@ -34,7 +26,7 @@ def allowed_cores() -> set[int]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_environment_of_every_rank(launcher, ranks):
-    launcher.script(SHOW)
+    launcher.copy("show")
     result = launcher.run("-n", ranks, "--", "script.py", env={"MY_OWN": "kept = as it is"})
     assert (result.returncode, result.err) == (0, "")
     seen = seen_by(launcher, ranks)
@@ -55,7 +47,7 @@ def test_environment_of_every_rank(launcher, ranks):
 
 
 def test_options_reach_the_environment(launcher):
-    launcher.script(SHOW)
+    launcher.copy("show")
     options = [
         "--log-level=debug",
         "--fusion-threshold",
@@ -72,7 +64,7 @@ def test_options_reach_the_environment(launcher):
 
 
 def test_two_jobs_have_two_ids(launcher):
-    launcher.script(SHOW)
+    launcher.copy("show")
     ids = set()
     for _ in range(2):
         launcher.run("script.py")
@@ -81,7 +73,7 @@ def test_two_jobs_have_two_ids(launcher):
 
 
 def test_what_the_user_set_stays(launcher):
-    launcher.script(SHOW)
+    launcher.copy("show")
     own = {
         "OMP_NUM_THREADS": "7",
         "PYTHONUNBUFFERED": "",
@@ -94,7 +86,7 @@ def test_what_the_user_set_stays(launcher):
 
 
 def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
-    launcher.script(SHOW)
+    launcher.copy("show")
     outer = {
         "TNT_RANK": "3", "TNT_SIZE": "8", "TNT_LOCAL_RANK": "3", "TNT_LOCAL_SIZE": "4",
         "TNT_JOB_ID": "f" * 32, "TNT_RANK_PID": "1",
@@ -114,7 +106,7 @@ def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
 
 
 def test_one_rank_is_not_bound(launcher):
-    launcher.script(SHOW)
+    launcher.copy("show")
     launcher.run("-n", "1", "script.py")
     (seen,) = seen_by(launcher, 1)
     assert set(seen["cores"]) == allowed_cores()
@@ -125,7 +117,7 @@ def test_cores_are_disjoint_and_all_used(launcher):
     ranks = len(allowed_cores())
     if ranks < 2:
         pytest.skip("needs two cores")
-    launcher.script(SHOW)
+    launcher.copy("show")
     launcher.run("-n", 2, "script.py")
     first, second = (set(each["cores"]) for each in seen_by(launcher, 2))
     assert not first & second
@@ -136,7 +128,7 @@ def test_more_ranks_than_cores_share_them_evenly(launcher):
     ranks = 2 * len(allowed_cores())
     if ranks > 16:
         pytest.skip("would start too many processes")
-    launcher.script(SHOW)
+    launcher.copy("show")
     launcher.run("-n", ranks, "script.py")
     seen = seen_by(launcher, ranks)
     assert set().union(*(each["cores"] for each in seen)) == allowed_cores()
@@ -145,7 +137,7 @@ def test_more_ranks_than_cores_share_them_evenly(launcher):
 
 def test_the_launchers_own_mask_is_respected(launcher):
     core = min(allowed_cores())
-    launcher.script(SHOW)
+    launcher.copy("show")
     launcher.run("-n", 2, "script.py", preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     assert [each["cores"] for each in seen_by(launcher, 2)] == [[core], [core]]
 
@@ -155,7 +147,7 @@ ARGUMENTS = ["a b", "--", "-n", "9", "--no-gpu", "it's", "", "ünï", "*", "$HOM
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])
 def test_arguments_are_passed_as_they_are(launcher, dashes):
-    launcher.script(SHOW, "my script.py")
+    launcher.copy("show", "my script.py")
     assert launcher.run("-n", "2", *dashes, "my script.py", *ARGUMENTS).returncode == 0
     for each in seen_by(launcher, 2):
         assert each["args"] == ["my script.py", *ARGUMENTS]
@@ -285,7 +277,7 @@ def run_with_gpus(launcher, count: int, driver: bool, *arguments: str, **options
     ],
 )
 def test_gpus(launcher, gpus, options, visible, devices, warns):
-    launcher.script(SHOW)
+    launcher.copy("show")
     if visible is None:
         del launcher.env["CUDA_VISIBLE_DEVICES"]
     else:

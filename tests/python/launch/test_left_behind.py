@@ -28,44 +28,13 @@ def test_inherited_ignored_sigchld(launcher):
 
 
 def test_orphans_that_have_ended_are_collected_while_the_job_runs(launcher):
-    launcher.script("""
-        import os, subprocess, sys, time
-        for _ in range(5):
-            subprocess.run(["sh", "-c", "sleep 0.1 & sleep 0.1 & exit"], check=True)
-        def zombies():
-            found = 0
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                try: state, parent = open("/proc/%s/stat" % pid).read().rsplit(")", 1)[1].split()[:2]
-                except OSError: continue
-                found += state == "Z" and int(parent) == os.getppid()
-            return found
-        time.sleep(0.4)
-        deadline = time.monotonic() + 10
-        while zombies() and time.monotonic() < deadline: time.sleep(0.05)
-        sys.exit(zombies())
-    """)
+    launcher.copy("orphans")
     result = launcher.run("-n", "2", "script.py")
     assert (result.returncode, result.err) == (0, "")
 
 
-# Each rank has a child in its group, one in a session of its own, and one of those whose parent has gone.
-WORKERS = """
-    import os, signal, subprocess, time
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.Popen(["sleep", "100"], **streams)
-    subprocess.Popen(["sleep", "100"], start_new_session=True, **streams)
-    subprocess.run(["sh", "-c", "setsid sleep 100 & exit"], check=True, **streams)
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(100)
-    open("ready" + os.environ["TNT_RANK"], "w")
-    time.sleep(100)
-"""
-
-
 def start_with_workers(launcher) -> subprocess.Popen:
-    launcher.script(WORKERS)
+    launcher.copy("workers")
     process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     launcher.wait_for_files("ready0", "ready1")
     return process
@@ -79,7 +48,7 @@ def test_killed_launcher_takes_the_children_of_its_ranks_along(launcher):
 
 
 def test_killed_launcher_on_a_terminal_after_ctrl_c(launcher, open_terminal):
-    launcher.script(WORKERS)
+    launcher.copy("workers")
     terminal = open_terminal("-n", "2", "--grace-seconds=100", "script.py")
     launcher.wait_for_files("ready0", "ready1")
     terminal.type(b"\x03")
@@ -102,7 +71,7 @@ def test_killed_launcher_after_a_signal_to_every_process(launcher):
 
 
 def test_killed_launcher_of_a_job_inside_a_job(launcher):
-    launcher.script(WORKERS, "inner.py")
+    launcher.copy("workers", "inner.py")
     launcher.script(f"""
         import os, subprocess
         os.makedirs("in" + os.environ["TNT_RANK"])
@@ -133,16 +102,7 @@ def test_guard_holds_nothing_of_the_users(launcher):
 
 def test_guard_spares_a_group_without_a_process_of_the_job(launcher):
     """By then its number may be a stranger's. Here a rank has taken the mark from itself and from its child."""
-    launcher.script("""
-        import os, subprocess, sys, time
-        rank = os.environ["TNT_RANK"]
-        if rank == "1" and os.environ.pop("TARANTELLA_JOB", None):
-            streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            with open("child", "w") as out: out.write(str(subprocess.Popen(["sleep", "100"], **streams).pid))
-            os.execv(sys.executable, [sys.executable, *sys.argv])
-        open("ready" + rank, "w")
-        time.sleep(100)
-    """)
+    launcher.copy("unmarked")
     process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     launcher.wait_for_files("ready0", "ready1")
     child = int((launcher.folder / "child").read_text())

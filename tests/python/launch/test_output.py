@@ -42,14 +42,7 @@ def test_log_of_all_ranks(launcher, variable):
 
 
 def test_whole_lines_and_characters(launcher):
-    launcher.script("""
-        import os, sys, time
-        rank = os.environ["TNT_RANK"]
-        for line in range(200):
-            data = (rank + "é漢🦂" * 300 + "|%d\\n" % line).encode()
-            for start in range(0, len(data), 1021):
-                os.write(1, data[start:start + 1021])
-    """)
+    launcher.copy("characters")
     result = launcher.run("-n", "3", "--output-on-all-devices", "script.py")
     lines = result.out.splitlines()
     for rank in range(3):
@@ -161,24 +154,8 @@ def read_all(fd: int) -> str:
         return stream.read().decode().lstrip(".")
 
 
-NOTES = """
-    import os, struct, sys, time
-    if os.environ["TNT_RANK"] == "0":
-        open("new", "w").write(str(os.getpid()))
-        os.rename("new", "pid")
-        time.sleep(100)
-    while not os.path.exists("pid"): time.sleep(0.01)
-    pipe = int(os.environ["TNT_REPORT"].split(":")[0])
-    for number in range(300):
-        note = b"note %d" % number
-        os.write(pipe, struct.pack("4i", 1, 3, 0, len(note)) + note)
-    time.sleep(0.3)
-    sys.exit(3)
-"""
-
-
 def test_reader_who_has_stopped_keeps_no_rank_from_its_end(launcher):
-    launcher.script(NOTES)
+    launcher.copy("notes")
     reader, writer = full_pipe()
     process = launcher.start("-n", "2", "script.py", stdout=subprocess.DEVNULL, stderr=writer)
     os.close(writer)

@@ -17,15 +17,6 @@ WAITING = """
     open("ready" + os.environ["TNT_RANK"], "w")
     time.sleep(100)
 """
-STUBBORN = """
-    import os, signal, time
-    def note(number, frame):
-        with open("got%d-%s" % (number, os.environ["TNT_RANK"]), "a") as out: out.write("x")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, note)
-    open("ready" + os.environ["TNT_RANK"], "w")
-    while True: time.sleep(100)
-"""
 
 
 def ready(ranks: int) -> list[str]:
@@ -47,7 +38,7 @@ def test_signal_ends_the_job(launcher, name):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_signal_is_forwarded_as_it_is_and_then_comes_sigkill(launcher, name):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     process = launcher.start("-n", "3", "--grace-seconds=1.5", "script.py")
     launcher.wait_for_files(*ready(3))
     number = getattr(signal, name)
@@ -63,7 +54,7 @@ def test_signal_is_forwarded_as_it_is_and_then_comes_sigkill(launcher, name):
 
 
 def test_second_interrupt_kills_at_once(launcher):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     process = launcher.start("-n", "2", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGINT)
@@ -89,7 +80,7 @@ def test_grandchildren_are_gone_after_a_signal(launcher):
 
 
 def test_death_of_the_launcher_takes_the_ranks_along(launcher):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     process = launcher.start("-n", "3", "script.py", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     launcher.wait_for_files(*ready(3))
     process.kill()
@@ -97,24 +88,9 @@ def test_death_of_the_launcher_takes_the_ranks_along(launcher):
     launcher.wait_for_none()
 
 
-SAVING = """
-    import os, signal, subprocess, sys, time
-    rank = os.environ["TNT_RANK"]
-    worker = subprocess.Popen(["sleep", "100"])
-    def save(number, frame):
-        time.sleep(2.5)
-        assert worker.poll() is None
-        open("saved" + rank, "w")
-        sys.exit()
-    signal.signal(signal.SIGTERM, save)
-    open("ready" + rank, "w")
-    while True: time.sleep(100)
-"""
-
-
 def test_sigterm_leaves_time_for_a_checkpoint(launcher):
     """And spares the data workers, which the step that is under way may need."""
-    launcher.script(SAVING)
+    launcher.copy("saving")
     process = launcher.start("-n", "2", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGTERM)
@@ -127,17 +103,7 @@ def test_sigterm_leaves_time_for_a_checkpoint(launcher):
 
 
 def test_usr1_and_usr2_are_forwarded_and_end_nothing(launcher):
-    launcher.script("""
-        import os, signal, subprocess, time
-        rank = os.environ["TNT_RANK"]
-        got = set()
-        for number in (signal.SIGUSR1, signal.SIGUSR2): signal.signal(number, lambda number, frame: got.add(number))
-        worker = subprocess.Popen(["sleep", "100"])
-        open("ready" + rank, "w")
-        deadline = time.monotonic() + 30
-        while len(got) < 2 and time.monotonic() < deadline: time.sleep(0.02)
-        assert len(got) == 2 and worker.poll() is None
-    """)
+    launcher.copy("usr_signals")
     process = launcher.start("-n", "2", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGUSR1)
@@ -212,7 +178,7 @@ def test_master_reads_the_terminal(launcher, open_terminal):
 
 @pytest.mark.parametrize("redirected", [(), ("stdout",), ("stdin",), ("stdin", "stdout", "stderr")])
 def test_ctrl_c_reaches_every_rank_once(launcher, open_terminal, redirected):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     terminal = open_terminal("-n", "3", "script.py", **dict.fromkeys(redirected, subprocess.DEVNULL))
     launcher.wait_for_files(*ready(3))
     terminal.type(b"\x03")
@@ -223,7 +189,7 @@ def test_ctrl_c_reaches_every_rank_once(launcher, open_terminal, redirected):
 
 
 def test_second_ctrl_c_kills_at_once(launcher, open_terminal):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     terminal = open_terminal("-n", "2", "script.py")
     launcher.wait_for_files(*ready(2))
     terminal.type(b"\x03")
@@ -236,7 +202,7 @@ def test_second_ctrl_c_kills_at_once(launcher, open_terminal):
 
 
 def test_sigterm_on_a_terminal_reaches_the_master_too(launcher, open_terminal):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     terminal = open_terminal("-n", "2", "--grace-seconds=1", "script.py")
     launcher.wait_for_files(*ready(2))
     terminal.process.send_signal(signal.SIGTERM)
@@ -259,15 +225,7 @@ def test_grandchildren_of_a_master_on_a_terminal_are_gone(launcher, open_termina
 
 def test_ctrl_z_and_fg(launcher, open_terminal):
     """Under a shell with job control: all ranks stop, and go on."""
-    launcher.script("""
-        import os, time
-        name = "ticks" + os.environ["TNT_RANK"]
-        open("ready" + os.environ["TNT_RANK"], "w")
-        while not os.path.exists("enough"):
-            with open(name, "a") as out: out.write("x")
-            time.sleep(0.01)
-        if os.environ["TNT_RANK"] == "0": print("answer", input())
-    """)
+    launcher.copy("ticks")
     shell = open_terminal("--norc", "--noprofile", "-i", program="/bin/bash")
     shell.type(f"PS1='> '; {launcher.executable} -n 2 script.py\n".encode())
     launcher.wait_for_files(*ready(2))
@@ -293,26 +251,10 @@ def test_ctrl_z_and_fg(launcher, open_terminal):
     launcher.wait_for_none()
 
 
-# Rank 0 needs two seconds to save; rank 1, like any process without a handler, dies of SIGTERM.
-SAVING_MASTER = """
-    import os, signal, sys, time
-    rank = os.environ["TNT_RANK"]
-    def save(number, frame):
-        open("saving" + rank, "w")
-        time.sleep(2)
-        open("saved" + rank, "a").write("x")
-        sys.exit()
-    if rank == "0": signal.signal(signal.SIGTERM, save)
-    with open("pid" + rank, "w") as out: out.write(str(os.getpid()))
-    open("ready" + rank, "w")
-    while True: time.sleep(100)
-"""
-
-
 @pytest.mark.parametrize("stopping", [False, True])
 def test_sigterm_to_a_rank_first_and_then_to_the_launcher(launcher, stopping):
     """As a batch system signals every process, in any order; a late one finds the other ranks being stopped."""
-    launcher.script(SAVING_MASTER)
+    launcher.copy("saving_master")
     process = launcher.start("-n", "2", "script.py")
     launcher.wait_for_files(*ready(2))
     os.kill(int((launcher.folder / "pid1").read_text()), signal.SIGTERM)
@@ -328,8 +270,8 @@ def test_sigterm_to_a_rank_first_and_then_to_the_launcher(launcher, stopping):
 
 
 def test_sigterm_after_a_failure_names_the_rank_that_failed(launcher):
-    launcher.script(SAVING_MASTER.replace("while True", "if rank == '1': sys.exit(3)\n    while True"))
-    process = launcher.start("-n", "2", "script.py")
+    launcher.copy("saving_master")
+    process = launcher.start("-n", "2", "script.py", "fails")
     launcher.wait_for_files(*ready(2))
     failing = int((launcher.folder / "pid1").read_text())
     while failing in launcher.pids():
@@ -345,7 +287,7 @@ def test_sigterm_after_a_failure_names_the_rank_that_failed(launcher):
 @pytest.mark.parametrize("shells", [1, 2])
 def test_sigterm_reaches_python_behind_a_shell(launcher, shells):
     """The shell dies of it at once; the Python that it has started gets it then, and time to save."""
-    launcher.script(SAVING)
+    launcher.copy("saving")
     python = "python3 script.py; echo done"
     command = f"bash -c '{python}'; echo done" if shells == 2 else python
     launcher.script(f"#!/bin/bash\n{command}\n", "wrapper", 0o755)
@@ -360,7 +302,7 @@ def test_sigterm_reaches_python_behind_a_shell(launcher, shells):
 
 
 def test_deaf_process_behind_a_shell_is_killed_in_the_end(launcher):
-    launcher.script(STUBBORN)
+    launcher.copy("stubborn")
     launcher.script("#!/bin/bash\npython3 script.py\necho done\n", "wrapper", 0o755)
     process = launcher.start("-n", "2", "--grace-seconds=1.5", "./wrapper")
     launcher.wait_for_files(*ready(2))
