@@ -1,13 +1,15 @@
-"""Results of the cases, run once a number of ranks: starting TensorFlow costs more than a case."""
+"""Results of the cases, run once for each number of ranks: starting TensorFlow costs more than a case."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +27,56 @@ def _shared(name: str) -> Any:
     return module
 
 
+@dataclass(frozen=True)
+class Case:
+    file: str
+    name: str
+    ranks: int
+    bundle: str
+
+
 @pytest.fixture(scope="session")
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str, int], list[dict[str, Any]]]:
-    """`results(file, ranks)`: what each rank's cases of a file in cases/ gave; ranks = 0 is plain Keras.
+) -> Callable[[str, str, int], list[Any]]:
+    """`results(file, name, ranks)`: what each rank's case of a file in cases/ gave; ranks = 0 is plain Keras.
 
-    Of the cases only those run that were selected, with -k or by name. TARANTELLA_CASES_TOGETHER=1 runs those of all
-    files in one process: quicker for a few, but where one fails those after it do not run.
+    The cases of a bundle run in one job for each number of ranks. Only those run that were selected, with -k or by
+    name. TARANTELLA_CASES_TOGETHER=1 makes one bundle of all.
     """
     shared = _shared("tarantella_test_runner")
     folder = tmp_path_factory.mktemp("cases")
-    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    selected = [each for each in params if "file" in each]
-    every = ",".join(dict.fromkeys(each["file"] for each in selected))
+    selected = []
+    for item in request.session.items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if "file" in params:
+            (bundle,) = next(item.iter_markers("xdist_group")).args
+            selected.append(Case(**params, bundle="" if os.environ.get("TARANTELLA_CASES_TOGETHER") else bundle))
+    bundles = {case.file: case.bundle for case in selected}
 
-    @functools.cache
-    def run(files: str, ranks: int) -> list[dict[str, Any]]:
-        out, script = str(folder / f"{files}.{ranks}"), HERE / "run_cases.py"
-        names = list(dict.fromkeys(each["name"] for each in selected if each["file"] in files.split(",")))
+    def job(number: int, ranks: int, cases: list[str]) -> list[dict[str, Any]]:
+        out = str(folder / f"{number}.{ranks}")
+        arguments = [str(HERE / "run_cases.py"), out, "ranks" if ranks else "plain", *cases]
+        environment = {"PYTHONPATH": ""}  # with pandas
         if ranks:
-            ended = shared.run_ranks(ranks, script, files, out, "ranks", *names, timeout=800)
+            ended = shared.run_ranks(ranks, *arguments, timeout=1700, **environment)
         else:
-            ended = shared.run([sys.executable, str(script), files, out, "plain", *names], timeout=800)
+            ended = shared.run([sys.executable, *arguments], timeout=1700, **environment)
         stored = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
         assert all(each.exists() for each in stored), f"exit code {ended.code}\n{ended.err[-6000:]}"
         return [pickle.loads(each.read_bytes()) for each in stored]
 
-    if os.environ.get("TARANTELLA_CASES_TOGETHER"):
-        return lambda file, ranks: run(every, ranks)
-    return run
+    @functools.cache
+    def run(bundle: str, ranks: int) -> dict[str, list[Any]]:
+        cases = [f"{c.file}-{c.name}" for c in selected if c.bundle == bundle and ranks in (0, c.ranks)]
+        left, found = list(dict.fromkeys(cases)), {}
+        for number in itertools.count():  # a case that fails ends its job: those after it get one of their own
+            each_rank = job(number, ranks, left)
+            ran = [case for case in left if all(case in rank for rank in each_rank)]
+            found |= {case: [rank[case] for rank in each_rank] for case in ran}
+            left = left[len(ran) :]
+            if not left:
+                return found
+        raise AssertionError
+
+    return lambda file, name, ranks: run(bundles[file], ranks)[f"{file}-{name}"]

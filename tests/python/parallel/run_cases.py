@@ -1,6 +1,6 @@
-"""Runs the cases of one file, or of several with commas between them, and stores what they give.
+"""Runs cases of the files in cases/ and stores their results.
 
-run_cases.py FILES OUT plain|ranks [NAME…] writes OUT.<rank>.pickle; without names it runs all cases of the files.
+run_cases.py OUT plain|ranks FILE-NAME... writes OUT.<rank>.pickle, up to the first case that fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from keras import tree
 
 
-def main(files: str, out: str, mode: str, names: list[str]) -> None:
+def main(out: str, mode: str, cases: list[str]) -> None:
     sys.path.insert(0, str(Path(__file__).parent / "cases"))
     rank = 0
     if mode == "ranks":
@@ -30,19 +30,19 @@ def main(files: str, out: str, mode: str, names: list[str]) -> None:
 
     import common
 
-    for file in files.split(","):
+    for file in dict.fromkeys(case.split("-")[0] for case in cases):
         importlib.import_module(file)
     results = {}
-    for name in names or list(common.CASES):
+    for case in cases:
         try:
-            found = common.run(name, wrap)
-            results[name] = None if found is None else tree.map_structure(np.asarray, found)
+            found = common.run(case, wrap)
+            results[case] = None if found is None else tree.map_structure(np.asarray, found)
         except Exception:
-            results[name] = traceback.format_exc()
+            results[case] = traceback.format_exc()
             break  # the other ranks may have gone on: nothing after it can be compared
     assert mode == "ranks" or "tarantella" not in sys.modules
     Path(f"{out}.{rank}.pickle").write_bytes(pickle.dumps(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
+BUNDLES = 4  # files whose cases run in one job, since starting TensorFlow costs more than a case
 CASES = [
     (file.stem, name)
     for file in FILES
@@ -28,21 +31,34 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
-def _ranks(file: str) -> tuple[int, ...]:
-    """Two, and three, which divide little; TARANTELLA_ALL_RANKS=1 runs all on all, for an hour."""
-    return (1, 2, 3, 4) if file == "training" or os.environ.get("TARANTELLA_ALL_RANKS") else (2, 3)
+def _ranks(file: str, place: int) -> tuple[int, ...]:
+    """Two for one case of a file, three for the next; for plain training one or four beside them.
+
+    TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, for an hour.
+    """
+    if os.environ.get("TARANTELLA_ALL_RANKS"):
+        return (1, 2, 3, 4)
+    return (2 + place % 2, *([1, 4][place // 2 % 2 : place // 2 % 2 + 1] if file == "training" else ()))
 
 
-@pytest.mark.timeout(900)  # the first case of a file and a number of ranks waits for all of them
-@pytest.mark.parametrize(("file", "name", "ranks"), [(*each, n) for each in CASES for n in _ranks(each[0])])
+def _parameters() -> Iterator[Any]:
+    stems, places = [file.stem for file in FILES], Counter[str]()
+    for file, name in CASES:
+        bundle = pytest.mark.xdist_group(f"bundle {stems.index(file) % BUNDLES} of the cases")
+        yield from (pytest.param(file, name, ranks, marks=bundle) for ranks in _ranks(file, places[file]))
+        places[file] += 1
+
+
+@pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
+@pytest.mark.parametrize(("file", "name", "ranks"), _parameters())
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:
-    reference = results(file, 0)[0].get(name, "not run: a case before it failed")
+    reference = results(file, name, 0)[0]
     assert not isinstance(reference, str), reference
     if reference is None:
         pytest.skip("what it needs is not installed")
     expected = _flat(reference)
     relative, absolute = (0.0, 0.0) if ranks == 1 else (1e-5, 1e-5) if name.endswith("_float32") else (1e-9, 1e-12)
-    everyone = [rank.get(name, "not run: a case before it failed") for rank in results(file, ranks)]
+    everyone = results(file, name, ranks)
     for rank, result in enumerate(everyone):
         assert not isinstance(result, str), f"rank {rank}: {result}"
         actual = _flat(result)

@@ -22,11 +22,12 @@ SAMPLES, FEATURES, CLASSES = 37, 5, 3
 
 
 def case(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
-    CASES[function.__name__] = function
+    CASES[f"{function.__module__}-{function.__name__}"] = function
     return function
 
 
 def run(name: str, wrap: Wrap) -> Any:
+    """Runs the case FILE-NAME as if it were the first in its process."""
     keras.backend.clear_session()
     keras.config.set_floatx("float32" if name.endswith("_float32") else "float64")
     keras.utils.set_random_seed(7)
@@ -104,7 +105,7 @@ def is_master() -> bool:
 
 def folder(name: str) -> Path:
     """A folder for the files of a case, the same on all ranks."""
-    out = Path(sys.argv[2])
+    out = Path(sys.argv[1])
     path = out.with_name(f"files-{out.name}") / name
     path.mkdir(parents=True, exist_ok=True)
     return path
