@@ -15,13 +15,20 @@ def slow(test):
     return pytest.mark.slow(pytest.mark.timeout(900)(test))
 
 
+def extended(*values):
+    """A kind that a test of the experiments below shows in milliseconds, without a job."""
+    return pytest.param(*values, marks=pytest.mark.extended)
+
+
 def verify(launcher, kind, *options, ranks=2):
     script = launcher.copy("trains")
     return launcher.run("verify", "-n", ranks, "--no-gpu", *options, "--", script, kind, timeout=PATIENCE)
 
 
 @slow
-@pytest.mark.parametrize(("kind", "ranks"), [("plain", 2), ("float64 batches", 3), ("shuffled", 2), ("sum", 2)])
+@pytest.mark.parametrize(
+    ("kind", "ranks"), [extended("plain", 2), ("float64 batches", 3), ("shuffled", 2), extended("sum", 2)]
+)
 def test_plain_training_agrees(launcher, kind, ranks):
     done = verify(launcher, kind, ranks=ranks)
     assert done.returncode == 0, done.out + done.err
@@ -41,18 +48,18 @@ def test_a_script_that_ends_sooner(launcher):
 @pytest.mark.parametrize(
     ("kind", "first", "cause"),
     [
-        ("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
+        extended("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
         ("normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"),
-        ("variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"),
+        extended("variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"),
         ("by rank", "differ: step 1, the loss: ", "likely cause: ByRank 'by_rank', on rank 1: gives other numbers"),
-        (
+        extended(
             "coupled",
             "differ: step 1, the loss: ",
             "likely cause: Coupled 'coupled': depends on which rows share a batch",
         ),
         ("data", "differ: step 1: the 20 rows on 2 ranks are not those on one process", "likely cause: data that"),
-        ("rows", "differ: step 1: 20 rows on one process, 40 in all on 2 ranks", "likely cause: the script makes"),
-        (
+        extended("rows", "differ: step 1: 20 rows on one process, 40 in all on 2 ranks", "likely cause: the script makes"),
+        extended(
             "rate",
             "differ: before step 1, the learning rate, rank 0: 0.01 on one process, 0.02",
             "likely cause: the script",
@@ -99,7 +106,7 @@ def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [
-        ("fails", "the run on one process failed with exit code 1"),
+        extended("fails", "the run on one process failed with exit code 1"),
         ("fails on ranks", "the run on 2 ranks failed with exit code 1"),
     ],
 )
@@ -107,6 +114,13 @@ def test_a_script_that_fails(launcher, kind, verdict):
     done = verify(launcher, kind)
     assert done.returncode == 3
     assert done.out.splitlines()[-1] == verdict
+    assert "RuntimeError: there is no such file" in done.out
+
+
+def test_a_script_that_fails_at_once(launcher):
+    done = launcher.run("verify", "--", launcher.script("raise RuntimeError('there is no such file')"))
+    assert done.returncode == 3
+    assert done.out.splitlines()[-1] == "the run on one process failed with exit code 1"
     assert "RuntimeError: there is no such file" in done.out
 
 
@@ -257,6 +271,18 @@ def test_only_finite_steps_agree(monkeypatch, capsys, losses, code, line):
     assert capsys.readouterr().out == line + "\n"
 
 
+def test_other_rows_and_learning_rates():
+    one, ranks = moments(START, step_of(0)), [moments(START, step_of(0), rank=r, size=2) for r in (0, 1)]
+    more = [moments(START, step_of(0), rank=r, size=2, rows=16) for r in (0, 1)]
+    assert compare.compare(one, more).line == "step 1: 8 rows on one process, 16 in all on 2 ranks"
+    for moment in (m for each in ranks for m in each):
+        moment.learning_rate *= 2
+    assert compare.compare(one, ranks).line == "step 0, the learning rate, rank 0: 0.1 on one process, 0.2 on 2 ranks"
+    for kind in ("rows", "rate"):
+        cause, cure = causes.explain(compare.Difference(kind, one[0], ""), [], [])
+        assert cause.startswith("likely cause: the script makes the ") and cure.startswith("cure: ")
+
+
 def test_other_numbers_of_steps():
     one = moments(START, step_of(0))
     longer = [moments(START, step_of(0), step_of(0), size=2) for _ in range(2)]
@@ -295,6 +321,39 @@ def test_an_experiment_that_fails_is_no_clean_bill():
     assert [each.kind for each in examine.examine(model, batch)] == ["random"]
     (single,) = examine.examine(model, (batch[0][:1], batch[1][:1]))
     assert single == ("unknown", "ValueError: the batch has a single row", "")
+
+
+def test_experiments_tell_kinds_of_layers_and_losses():
+    import keras
+
+    from tarantella.verify import examine
+
+    class Variance(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(keras.ops.mean(keras.ops.var(x, axis=0)))
+            return x
+
+    class Coupled(keras.layers.Layer):
+        def call(self, x):
+            return x - keras.ops.mean(x, axis=0)
+
+    def summed(y, p):
+        return keras.ops.sum(keras.losses.mean_squared_error(y, p))
+
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 6)).astype(np.float32), random.normal(size=(20, 1)).astype(np.float32)
+
+    def findings(*layers, loss="mse"):
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, "relu"), *layers, keras.layers.Dense(1)])
+        model.compile("sgd", loss)
+        return [(each.kind, each.name) for each in examine.examine(model, (x, y))]
+
+    assert findings() == []
+    assert findings(keras.layers.Dropout(0.5, name="d")) == [("random", "Dropout 'd'")]
+    assert findings(keras.layers.BatchNormalization(name="b"))[0] == ("coupled", "BatchNormalization 'b'")
+    assert findings(Coupled(name="c"))[0] == ("coupled", "Coupled 'c'")
+    assert findings(Variance()) == [("coupled loss", "add_loss number 1")]
+    assert findings(loss=summed) == [("sum", "the loss 'summed'")]
 
 
 def test_a_sketch_is_as_long_as_the_tensor():
