@@ -1,5 +1,5 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test bench wheel compatibility lint format clean
+.PHONY: help setup demo test test-all bench wheel compatibility lint format clean
 
 # ROUNDS=1 is quicker; ALLREDUCE, TRAIN and COST are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 3
@@ -8,6 +8,7 @@ help:
 	@echo "make setup    system packages, .venv, the built package: what is missing of them"
 	@echo "make demo     LeNet-5 on two ranks and on one process, and a table of both"
 	@echo "make test     set up, then lint and every test"
+	@echo "make test-all all that CI has no time for, too: hours"
 	@echo "make wheel    a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   that wheel under TensorFlow and Keras from the oldest to the nightly"
 	@echo "make bench    allreduce beside MPI, training beside the ceiling, costs, as JSON and a page (ROUNDS=3)"
@@ -24,6 +25,10 @@ demo: setup
 test:
 	@tools/setup.sh --dev
 	@tools/test.sh
+
+test-all:
+	@tools/setup.sh --dev
+	@tools/test.sh --all
 
 wheel:
 	@tools/wheel.sh $(PYTHONS)

@@ -58,7 +58,7 @@ run_row() {
   printf '[compatibility] %s: environment ready (%d s): %s\n' "$1" $((SECONDS - start)) \
     "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null | awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy) / {print $1, $2}' | xargs)"
   # All cases in one process, because starting TensorFlow takes longer than a case.
-  env -u TARANTELLA_EXECUTABLE -u PYTHONPATH TARANTELLA_CASES_TOGETHER=1 \
+  env -u TARANTELLA_EXECUTABLE -u PYTHONPATH TARANTELLA_CASES_TOGETHER=1 TARANTELLA_ALL_RANKS=1 \
     "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider \
     $(printf "$EQUAL::test_case[%s-$RANKS] " "${CASES[@]}") || return 1
   printf '[compatibility] %s: ok (%d s)\n' "$1" $((SECONDS - start))
