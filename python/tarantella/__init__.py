@@ -1,4 +1,4 @@
-"""Data-parallel Keras training on many processes that gives what one process would have given.
+"""Data-parallel Keras training on several processes with the results of one process.
 
 Importing is cheap: TensorFlow and Keras are loaded when they are first needed.
 """
@@ -97,7 +97,7 @@ _LAZY = {
 _variables.check()
 _seeds.arrange()
 if layout().launched:
-    _uncaught.install(_runtime.abort, _runtime.close)  # what fails before this rank has joined ends the job, too
+    _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Host arrays between ranks: rows, bytes, many arrays as one, and whether ranks agree. All calls are collective."""
+"""Exchange of host arrays between ranks: rows, bytes, many arrays as one; comparisons. Exchanges are collective."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ._job.errors import MismatchError
 
 
 def rows(context: Any, array: NDArray[Any], name: str, only: int | None = None) -> NDArray[Any]:
-    """The rows of an array of one dimension or more, in rank order. Collective; first dimensions may differ.
+    """Gathers the rows of all ranks in rank order. Collective.
 
-    Where `only` names a rank, that rank gets them, and the others an array without rows.
-    Raises MismatchError where rows differ in dtype or shape.
+    `array` has at least one dimension; the first may differ between ranks. With `only`, that rank gets the rows and the
+    others get an array without rows. Raises MismatchError if rows differ in dtype or shape.
     """
     name = f"{name}, rows of {array.dtype.name} {list(array.shape[1:])}"
     width = int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize
-    if not width:  # an empty row still has to be counted
+    if not width:  # rows without bytes are counted all the same
         rows = _rows_of_bytes(context, np.zeros((len(array), 1), np.uint8), name, only)
         return np.zeros((len(rows), *array.shape[1:]), array.dtype)
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), width)
@@ -41,7 +41,7 @@ def join(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
 
 
 def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
-    """What `join` joined: views of `flat` in the shapes of `like`. Elements beyond those are left out."""
+    """Undoes `join`: views of `flat` in the shapes of `like`. Further elements are ignored."""
     ends = np.cumsum([int(np.prod(each.shape, dtype=np.int64)) for each in like])
     starts = [0, *ends[:-1]]
     return [flat[start:end].reshape(each.shape) for start, end, each in zip(starts, ends, like, strict=True)]
@@ -56,7 +56,7 @@ def gather_bytes(payload: bytes) -> list[bytes]:
 
 
 def agree(what: str, lines: Sequence[str], cure: str) -> None:
-    """Raises MismatchError on all ranks, naming the first line that differs, unless all ranks are alike."""
+    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does."""
     text = "\n".join(lines).encode()
     digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
     digests = runtime.context().allgather(digest, f"compare {what}")
@@ -77,5 +77,5 @@ def agree(what: str, lines: Sequence[str], cure: str) -> None:
 
 
 def on_any_rank(flag: bool, what: str) -> bool:
-    """Whether it holds on any rank. Collective."""
+    """Whether `flag` is true on any rank. Collective."""
     return bool(runtime.context().allreduce(np.array([flag], np.int32), what)[0])

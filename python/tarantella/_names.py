@@ -7,7 +7,7 @@ from typing import Any
 
 
 def name_of(variable: Any) -> str:
-    """The variable's path without Keras's numbers, which count the layers that a process has made before."""
+    """The variable's path without Keras's numbers, which count the layers made so far in the process."""
     return re.sub(r"_\d+(?=/|$)", "", variable.path if hasattr(variable, "path") else variable.name)
 
 

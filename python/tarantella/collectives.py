@@ -1,12 +1,12 @@
 """Collectives for the user's own data: numbers, arrays, tensors, and structures of them.
 
-Every rank of the group calls the same one, in the same order, with the same structure, shapes and dtypes; each
-blocks until its result is there. Results have the kind, dtype and shape of the inputs and are copies: they stay as
-they are whatever comes later. With one rank they are copies of the inputs.
+Every rank of the group makes the same calls in the same order, with the same structure, shapes and dtypes. A call
+blocks until its result is complete. Results have the kind, dtype and shape of the inputs and are copies, which later
+calls do not change. With one rank they are copies of the inputs.
 
-Kinds: bool, int (of 64 bits) and float; NumPy arrays and scalars; eager tensors and variables of TensorFlow, torch
-and JAX (a variable gives a tensor); lists, tuples and dicts of these, nested at will. Raises TypeError for anything
-else, tarantella.MismatchError if ranks disagree, tarantella.PeerLostError if one is lost.
+Supported inputs: bool, int (64 bits) and float; NumPy arrays and scalars; eager tensors and variables of TensorFlow,
+torch and JAX (a variable gives a tensor); nested lists, tuples and dicts of these. Raises TypeError for anything else,
+tarantella.MismatchError if ranks disagree, tarantella.PeerLostError if a rank is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REDUCED = (*_FLOATS, *_INTEGERS, "bool")
 
 
 class ReductionOp(enum.Enum):
-    """How the values of the ranks become one, in rank order: all ranks get the same bits."""
+    """How the values of the ranks are combined: in rank order, so that all ranks get the same bits."""
 
     SUM = "sum"
     MIN = "min"
@@ -50,13 +50,13 @@ class ReductionOp(enum.Enum):
 
 
 class Allreduce:
-    """`Allreduce(group, op).execute(inputs)`: the reduction over the ranks, on every rank."""
+    """`Allreduce(group, op).execute(inputs)`: reduces over the ranks and gives the result to every rank."""
 
     def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
         self.group, self.op = group or Group(), ReductionOp(op)
 
     def check(self, inputs: Any) -> None:
-        """Raises TypeError for what cannot be reduced. Does not communicate."""
+        """Raises TypeError for inputs that cannot be reduced. Does not communicate."""
 
         def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
             _check_reduction(name, array.dtype.name, self.op)
@@ -65,13 +65,13 @@ class Allreduce:
         _map(one, inputs)
 
     def execute(self, inputs: Any) -> Any:
-        """Raises TypeError too for a reduction that the dtype does not have, such as an average of whole numbers."""
+        """Also raises TypeError if the dtype does not support the reduction, such as an average of integers."""
 
         def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
             context = self.group.context()
             if context is None:
                 return array.copy()
-            if array.dtype.name == "bfloat16":  # NumPy hands no such array to others
+            if array.dtype.name == "bfloat16":  # NumPy does not export such arrays
                 raw = array.view(np.uint16)
                 return context.allreduce(raw, name, self.op.value, "bfloat16").view(array.dtype)
             return context.allreduce(array, name, self.op.value).view(array.dtype)
@@ -81,9 +81,9 @@ class Allreduce:
 
 
 class Broadcast:
-    """`Broadcast(group, root_rank).execute(inputs)`: the values of one rank, on every rank.
+    """`Broadcast(group, root_rank).execute(inputs)`: gives the values of one rank to every rank.
 
-    `root_rank` is the job's number of a rank in the group, its first by default.
+    `root_rank` is a rank of the job that is in the group; by default the first of the group.
     """
 
     def __init__(self, group: Group | None = None, root_rank: int | None = None) -> None:
@@ -92,7 +92,7 @@ class Broadcast:
         self.root = 0 if root_rank is None else self.group.to_group_rank(root_rank)
 
     def execute(self, inputs: Any) -> Any:
-        """The inputs of the other ranks say the structure, shapes and dtypes, which must be those of the root."""
+        """The inputs of other ranks must have the root's structure, shapes and dtypes; their values do not count."""
 
         def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
             context = self.group.context()
@@ -104,16 +104,16 @@ class Broadcast:
 
 
 class Allgatherv:
-    """`Allgatherv(group).execute(inputs)`: the rows of all ranks, one after the other, on every rank.
+    """`Allgatherv(group).execute(inputs)`: concatenates the rows of all ranks in rank order, on every rank.
 
-    First dimensions may differ between ranks. A number counts as one row and gives an array.
+    First dimensions may differ between ranks. A scalar counts as one row, and the result is an array.
     """
 
     def __init__(self, group: Group | None = None) -> None:
         self.group = group or Group()
 
     def execute(self, inputs: Any) -> Any:
-        """Blocks until all ranks of the group have called it."""
+        """Blocks until all ranks of the group have called this."""
 
         def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
             rows = array.reshape(1) if array.ndim == 0 else array
@@ -126,37 +126,37 @@ class Allgatherv:
 
 
 class TensorAllreducer:
-    """Sums structures like `inputs` over the ranks: `TensorAllreducer(inputs).allreduce(inputs)`."""
+    """Reduces structures like `inputs` over the ranks: `TensorAllreducer(inputs).allreduce(inputs)`."""
 
     def __init__(self, inputs: Any, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        """Raises TypeError for unsupported inputs. Does not communicate."""
         self._allreduce = Allreduce(group, op)
         self._allreduce.check(inputs)
 
     def allreduce(self, inputs: Any) -> Any:
-        """The reduction over the ranks of each value in `inputs`."""
+        """Reduces each value in `inputs` over the ranks."""
         return self._allreduce.execute(inputs)
 
 
 class TensorBroadcaster:
-    """Gives all ranks the root's values: `TensorBroadcaster(inputs, root_rank).broadcast(inputs)`."""
+    """Gives the root's values to all ranks: `TensorBroadcaster(inputs, root_rank).broadcast(inputs)`."""
 
     def __init__(self, inputs: Any, root_rank: int | None = None, group: Group | None = None) -> None:
-        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        """Raises TypeError for unsupported inputs. Does not communicate."""
         _check_kinds(inputs)
         self._inputs = inputs
         self._broadcast = Broadcast(group, root_rank)
 
     def broadcast(self, inputs: Any = None) -> Any:
-        """The root's `inputs`; without any, those of the constructor count."""
+        """Returns the root's `inputs`, by default those of the constructor."""
         return self._broadcast.execute(self._inputs if inputs is None else inputs)
 
 
 class TensorAllgatherer:
-    """Puts the rows of all ranks together: `TensorAllgatherer(inputs).allgather(inputs)`."""
+    """Concatenates the rows of all ranks: `TensorAllgatherer(inputs).allgather(inputs)`."""
 
     def __init__(self, inputs: Any, group: Group | None = None) -> None:
-        """Raises TypeError for kinds that cannot travel. Does not communicate."""
+        """Raises TypeError for unsupported inputs. Does not communicate."""
         _check_kinds(inputs)
         self._allgather = Allgatherv(group)
 
@@ -171,14 +171,14 @@ def _check_kinds(inputs: Any) -> None:
 
 def _check_reduction(name: str, dtype: str, op: ReductionOp) -> None:
     if dtype not in _REDUCED:
-        raise TypeError(f"{name} of the type {dtype} cannot be reduced; convert it to one of {', '.join(_REDUCED)}")
+        raise TypeError(f"{name} of type {dtype} cannot be reduced; convert it to one of {', '.join(_REDUCED)}")
     floating = "float" in dtype
     if (
         (op is ReductionOp.AVERAGE and not floating)
         or (op in (ReductionOp.AND, ReductionOp.OR) and floating)
         or (op is ReductionOp.SUM and dtype == "bool")
     ):
-        raise TypeError(f"{name} of the type {dtype} has no {op.value} over ranks; convert it first")
+        raise TypeError(f"{name} of type {dtype} has no {op.value} over ranks; convert it first")
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -188,13 +188,13 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
 def _map(
     function: Callable[[str, NDArray[Any]], NDArray[Any]], value: Any, name: str = "input", rows: bool = False
 ) -> Any:
-    """`function(name, array)` of each value of a structure, each result as the kind that its value had.
+    """Calls `function(name, array)` for each value of a structure and converts each result to the kind of its value.
 
-    Ranks that disagree in the dtype or the shape must not meet, even where the numbers of bytes are alike, so both are
-    part of the name; but for the number of `rows`, where they may differ: there, a number gives an array.
+    Dtype and shape are part of the name, so that ranks that disagree get an error even if the numbers of bytes agree.
+    With `rows`, first dimensions may differ, and the result for a scalar is an array.
     """
     if isinstance(value, dict):
-        # in an order that all ranks have
+        # in an order that is the same on all ranks
         done = {key: _map(function, value[key], f"{name}[{key!r}]", rows) for key in sorted(value, key=repr)}
         return {key: done[key] for key in value}
     if isinstance(value, (list, tuple)):
@@ -213,19 +213,19 @@ def _array(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]]
         return np.array(value), type(value)
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
-            raise TypeError(f"{name} is a whole number of more than 64 bits: {value}; pass a float")
+            raise TypeError(f"{name} is an integer of more than 64 bits: {value}; pass a float")
         return np.array(value, np.int64), int
     if isinstance(value, np.generic):
         return np.asarray(value), lambda result: result[()]
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or (value.dtype.kind in "USV" and value.dtype.name != "bfloat16"):
-            raise TypeError(f"{name} is an array of {value.dtype}; only numbers can travel between ranks")
+            raise TypeError(f"{name} is an array of {value.dtype}; ranks can exchange only numbers")
         return value, lambda result: result
     return _tensor(name, value)
 
 
 def _tensor(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Any]]:
-    """A framework's tensor or variable; the framework is loaded if there is one."""
+    """Converts a tensor or variable of a framework that is already loaded."""
     if hasattr(value, "path") and hasattr(value, "value") and not callable(value.value):  # a keras.Variable
         value = value.value
     tf, torch, jax = (sys.modules.get(module) for module in ("tensorflow", "torch", "jax"))
@@ -233,10 +233,10 @@ def _tensor(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]
         if not hasattr(value, "numpy") or not tf.executing_eagerly():
             raise TypeError(f"{name} is a symbolic tensor; call this outside of tf.function")
         if value.dtype == tf.string:
-            raise TypeError(f"{name} is a tensor of strings; only numbers can travel between ranks")
+            raise TypeError(f"{name} is a tensor of strings; ranks can exchange only numbers")
         return value.numpy(), tf.convert_to_tensor
     if torch is not None and isinstance(value, torch.Tensor):
-        # NumPy has no bfloat16 of torch's
+        # torch cannot convert its bfloat16 to NumPy
         device, kind = value.device, value.dtype
         plain = value.detach().cpu()
         if kind == torch.bfloat16:
@@ -250,6 +250,6 @@ def _tensor(name: str, value: Any) -> tuple[NDArray[Any], Callable[[NDArray[Any]
             raise TypeError(f"{name} is a traced array; call this outside of jax.jit")
         return np.asarray(value), jax.numpy.asarray
     raise TypeError(
-        f"{name} is a {type(value).__name__}; numbers, arrays, tensors, and lists, tuples and dicts of them "
-        "can travel between ranks"
+        f"{name} is a {type(value).__name__}; ranks can exchange numbers, arrays, tensors, and lists, tuples and dicts "
+        "of them"
     )

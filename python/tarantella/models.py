@@ -1,4 +1,4 @@
-"""What `keras.models` offers, for `tarantella.Model`: make, clone, save and load."""
+"""The functions of `keras.models` for `tarantella.Model`: create, clone, save and load."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 
 
 def clone_model(model: Any, *args: Any, **kwargs: Any) -> Model:
-    """A `tarantella.Model` of the same layers with weights of its own, as `keras.models.clone_model` makes it.
+    """Clones a model with `keras.models.clone_model`: the same layers, new weights.
 
-    Takes a Keras model or a `tarantella.Model`, whose strategy the clone keeps.
+    `model` is a Keras model or a `tarantella.Model`; the clone keeps the strategy of the latter.
     """
     strategy = getattr(model, "parallel_strategy", ParallelStrategy.DATA)
     return Model(keras.models.clone_model(plain(model), *args, **kwargs), strategy)
@@ -44,10 +44,10 @@ def load_model(
     safe_mode: bool = True,
     parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
 ) -> Model:
-    """Loads what `save` wrote (or plain Keras), with its optimizer's state, as a `tarantella.Model`.
+    """Loads a model that `save` or plain Keras has written, with the state of its optimizer.
 
-    Every rank reads the file. A file holds no strategy: it is an argument here. Raises Keras's ValueError for
-    a file that is no model.
+    Every rank reads the file. Files do not hold the strategy, so it is an argument. Raises Keras's ValueError if the
+    file is not a model.
     """
     model = keras.models.load_model(files.existing(filepath, "save"), custom_objects, compile, safe_mode)
     return Model(model, parallel_strategy)
@@ -58,7 +58,7 @@ def model_from_json(
     custom_objects: dict[str, Any] | None = None,
     parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
 ) -> Model:
-    """A model of the layers that `to_json` describes, without their weights."""
+    """Creates a model from the output of `to_json`, which describes the layers but not their weights."""
     return Model(keras.models.model_from_json(json_string, custom_objects), parallel_strategy)
 
 
@@ -67,21 +67,21 @@ def model_from_yaml(
     custom_objects: dict[str, Any] | None = None,
     parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
 ) -> Model:
-    """A model of the layers that `to_yaml` describes, without their weights.
+    """Creates a model from the output of `to_yaml`, which describes the layers but not their weights.
 
-    Reads plain values only, so no text can run code. Raises ImportError where PyYAML is not installed, ValueError
-    for YAML that describes no model or asks for more than plain values, as files of Keras 2 may.
+    Reads plain values only, so no text can run code. Raises ImportError if PyYAML is not installed, ValueError for YAML
+    that does not describe a model or contains Python objects, as files of Keras 2 may.
     """
     yaml = yaml_for("model_from_yaml")
     try:
         description = yaml.safe_load(yaml_string)
     except yaml.YAMLError as error:
         raise ValueError(
-            f"model_from_yaml reads what tarantella.Model.to_yaml wrote, and no Python objects: {error}"
+            f"model_from_yaml reads the output of tarantella.Model.to_yaml, and no Python objects: {error}"
         ) from error
     if not isinstance(description, dict):
         raise ValueError(
-            f"model_from_yaml needs what tarantella.Model.to_yaml wrote: this text describes no model "
+            f"model_from_yaml needs the output of tarantella.Model.to_yaml; this text does not describe a model "
             f"({yaml_string[:80]!r})"
         )
     return model_from_json(json.dumps(description), custom_objects, parallel_strategy)

@@ -1,4 +1,4 @@
-"""What the launcher says: which rank this process is, and how it should behave."""
+"""Settings from the environment: the rank of this process in its job, and the options of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 @dataclass(frozen=True)
 class Layout:
-    """This process's place in the job; one rank that stands alone without a launcher."""
+    """The place of this process in its job. Without a launcher: the only rank."""
 
     rank: int = 0
     size: int = 1
@@ -23,7 +23,7 @@ class Layout:
     local_size: int = 1
     job: str = ""
     launched: bool = False
-    child_of: int | None = None  # the rank that has started this process, which is none itself
+    child_of: int | None = None  # the rank that started this process; the process itself is not a rank
 
 
 def integer(name: str, default: int, least: int = 0) -> int:
@@ -55,9 +55,9 @@ def number(name: str, default: float) -> float:
 
 
 def flag(name: str) -> bool:
-    """Whether the variable is on: 1, true, yes or on, in any case. Raises ValueError with its name.
+    """Whether the variable is on: 1, true, yes or on, in any case. Raises ValueError with the name of the variable.
 
-    0, false, no, off, nothing and a variable that is not set are off.
+    0, false, no, off, an empty value and an unset variable are off.
     """
     text = os.environ.get(name, "").strip().lower()
     if text not in (*_ON, *_OFF):
@@ -78,8 +78,8 @@ def log_level(name: str) -> str:
 def layout() -> Layout:
     """The layout that the environment describes, read once. Never blocks.
 
-    The variables are inherited by all that a rank starts, and are meant for the rank alone: another process is one
-    by itself. Forked children keep what their parent has read.
+    Every process that a rank starts inherits the variables, but only the rank itself takes part in the job: the others
+    are jobs of one process. Forked children keep the layout that their parent has read.
     """
     size = integer("TNT_SIZE", 1, least=1)
     rank = integer("TNT_RANK", 0)
@@ -99,11 +99,11 @@ def layout() -> Layout:
 
 
 def _claims_rank(place: str) -> bool:
-    """Whether this process is the rank: the first to ask, which a shell between the launcher and Python never does.
+    """Whether this process is the rank: the first process that asks. A shell between launcher and Python never asks.
 
-    It leaves its process id in the environment for the processes that it starts; exec keeps both. For those that get
-    another environment, a copy from before, it binds a name with that id, which it has until it ends. A process whose
-    TNT_RANK_PID is set to nothing is told to be the rank.
+    The rank puts its process id into the environment for the processes that it starts; exec keeps both. For children
+    that get an older copy of the environment, it also binds a socket name with that id until it ends. A process in
+    which TNT_RANK_PID is empty is the rank.
     """
     own = os.getpid()
     said = os.environ.get("TNT_RANK_PID")
@@ -118,7 +118,7 @@ def _claims_rank(place: str) -> bool:
 
 
 def _ancestors() -> Iterator[int]:
-    """The ids of the processes that have led to this one, the nearest first."""
+    """The ids of the ancestors of this process, nearest first."""
     process = os.getppid()
     while process > 1:
         yield process
@@ -134,11 +134,11 @@ def _name(place: str, process: int) -> bytes:
 
 
 def _bind(place: str, process: int) -> None:
-    """Takes the name for the life of this process; exec closes it, and a forked child's copy has its parent's id."""
+    """Holds the name until this process ends. exec closes it; a forked child's copy carries its parent's id."""
     socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         socket.bind(_name(place, process))
-    except OSError:  # bound before exec, and a child has it still; or names cannot be bound here
+    except OSError:  # bound before exec and still held by a child, or names cannot be bound here
         socket.close()
     else:
         socket.detach()
@@ -156,7 +156,7 @@ def _is_bound(place: str, process: int) -> bool:
 
 
 def is_worker() -> bool:
-    """Whether multiprocessing has made this process; also while it imports what its parent had imported."""
+    """Whether multiprocessing started this process; also true while the process imports its parent's main module."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and (
         process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
@@ -164,7 +164,7 @@ def is_worker() -> bool:
 
 
 def is_verified() -> bool:
-    """Whether `tarantella verify` watches this process: ranks, and none of their children."""
+    """Whether `tarantella verify` observes this process: true for ranks, false for their children."""
     return "TNT_VERIFY" in os.environ and layout().child_of is None
 
 

@@ -1,4 +1,4 @@
-"""The errors of a job: the core's classes, or stand-ins where one rank runs without the core."""
+"""The error classes of a job: the core's, or stand-ins where one rank runs without the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some ranks of the job, which communicate on their own."""
+"""Groups of ranks with their own collectives, and barriers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 class Group:
     """A set of ranks in a fixed order: `tarantella.Group([0, 2])`, or all ranks by default.
 
-    All ranks of the job make the same groups in the same order, also those that are not in them; with `ranks` the
-    constructor blocks until they do. Collectives of different groups may run at the same time.
-    A group ends on each rank when nothing refers to it any more; its memory is free when it has ended on all.
+    All ranks of the job, including those outside the group, must create the same groups in the same order. With
+    `ranks`, the constructor blocks until all of them do. Collectives of different groups may run at the same time.
+    A group ends on a rank when its last reference is gone; its memory is freed when it has ended on all ranks.
     """
 
     def __init__(self, ranks: Iterable[int] | None = None) -> None:
-        """Raises ValueError for no rank at all, one that does not exist or comes twice, MismatchError if the ranks of
-        the job make different groups.
+        """Raises ValueError if `ranks` is empty, repeats a rank or names one that does not exist, and MismatchError if
+        the ranks of the job create different groups.
         """
         size = runtime.get_size()
         self.ranks: tuple[int, ...] = tuple(range(size)) if ranks is None else tuple(map(operator.index, ranks))
         wrong = [rank for rank in self.ranks if not 0 <= rank < size]
         if wrong:
-            raise ValueError(f"a group with rank {wrong[0]}: the ranks of this job are 0 to {size - 1}")
+            raise ValueError(f"a group cannot have rank {wrong[0]}: the ranks of this job are 0 to {size - 1}")
         if not self.ranks or len(set(self.ranks)) < len(self.ranks):
-            raise ValueError(f"a group needs at least one rank, and none twice (got {list(self.ranks)})")
+            raise ValueError(f"a group needs at least one rank, and each only once (got {list(self.ranks)})")
         self._context = None if ranks is None or size == 1 else runtime.group(self.ranks)
 
     @property
@@ -40,21 +40,21 @@ class Group:
 
     @property
     def rank(self) -> int | None:
-        """This process's number in the group, None if it is not among its ranks."""
+        """The rank of this process within the group, None if it is not a member."""
         mine = runtime.get_rank()
         return self.ranks.index(mine) if mine in self.ranks else None
 
     @property
     def master_rank(self) -> int:
-        """The job's number of the group's first rank."""
+        """The first rank of the group, as a rank of the job."""
         return self.ranks[0]
 
     def to_global_rank(self, rank: int) -> int:
-        """The job's number of the group's `rank`."""
+        """Converts `rank` of the group to a rank of the job."""
         return self.ranks[rank]
 
     def to_group_rank(self, rank: int) -> int:
-        """The group's number of the job's `rank`. Raises ValueError if it is not in the group."""
+        """Converts `rank` of the job to a rank of the group. Raises ValueError if it is not in the group."""
         if rank not in self.ranks:
             raise ValueError(f"rank {rank} is not in the group of the ranks {list(self.ranks)}")
         return self.ranks.index(rank)
@@ -72,13 +72,14 @@ class Group:
         return f"tarantella.Group({list(self.ranks)})"
 
     def context(self) -> Context | None:
-        """The core's context for its collectives; None where there is only one rank.
+        """The core's context for the group's collectives; None if the job has one rank.
 
         Raises ValueError on a rank that is not in the group.
         """
         if self.rank is None:
             raise ValueError(
-                f"rank {runtime.get_rank()} is not in the group of the ranks {list(self.ranks)}: only they may call it"
+                f"rank {runtime.get_rank()} is not in the group of the ranks {list(self.ranks)}: "
+                "only members of the group may call this"
             )
         if runtime.get_size() == 1:
             return None
@@ -86,13 +87,13 @@ class Group:
 
 
 class Barrier:
-    """A meeting point: `tarantella.Barrier().execute()`."""
+    """Waits for all ranks of a group: `tarantella.Barrier().execute()`."""
 
     def __init__(self, group: Group | None = None) -> None:
         self.group = group or Group()
 
     def execute(self) -> None:
-        """Blocks until every rank of the group has called it. Raises tarantella.Error if a rank is lost."""
+        """Blocks until every rank of the group has called this. Raises tarantella.Error if a rank is lost."""
         context = self.group.context()
         if context is not None:
             context.barrier()
@@ -101,7 +102,7 @@ class Barrier:
 
 
 def get_group_master_rank(group: Group) -> int:
-    """The job's number of the group's first rank."""
+    """The first rank of the group, as a rank of the job."""
     return group.master_rank
 
 

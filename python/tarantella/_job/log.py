@@ -1,4 +1,4 @@
-"""Messages for the user, on the master rank only unless asked otherwise."""
+"""Messages for the user: on the master rank, or on all ranks with TNT_LOG_ON_ALL_DEVICES."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def configure() -> None:
 
 
 def warn_once(message: str) -> None:
-    """Logs a WARNING the first time that this very message comes."""
+    """Logs a message as WARNING, and only the first time."""
     if message not in _said:
         _said.add(message)
         logger.warning(message)
 
 
 def listed(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first three names and the number of the others: "a, b, c and 2 more"."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,4 +1,4 @@
-"""What a rank tells its launcher of itself, over a pipe that it inherits: src/launch/reports.h has the format."""
+"""Reports of a rank to its launcher, over an inherited pipe. The format is in src/launch/reports.h."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _sending = threading.Lock()
 
 
 def _open() -> int:
-    """The descriptor of the pipe, or -1. In another process that number may mean something else, if anything."""
+    """The descriptor of the pipe, or -1 if the number does not mean that pipe in this process."""
     number, _, inode = os.environ.get("TNT_REPORT", "").partition(":")
     try:
         descriptor = int(number)
@@ -38,15 +38,17 @@ _descriptor = _open()
 
 
 def send(kind: int, text: str, code: int = 0, held_by: str = "") -> bool:
-    """Tells the launcher; False where there is none, or this is a forked child. Thread-safe. Blocks only while the
-    launcher does not read; False, too, where another thread's text does so for five seconds."""
+    """Sends a record to the launcher. Thread-safe; blocks only while the launcher does not read.
+
+    Returns False without a launcher, in a forked child, and if another thread has been sending for five seconds.
+    """
     if _descriptor < 0 or os.getpid() != _process:
         return False
     if len(text) > _LONGEST:
         text = text[: _LONGEST // 2] + "\n…\n" + text[-_LONGEST // 2 :]
     data = (text.replace("\0", "?") + (f"\0{held_by}" if held_by else "")).encode("utf-8", "replace")
     rank = layout().rank
-    if not _sending.acquire(timeout=5):  # the pieces of two texts must not mix
+    if not _sending.acquire(timeout=5):  # the pieces of two texts must not interleave
         return False
     try:
         while len(data) > _PIECE:

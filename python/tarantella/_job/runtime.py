@@ -1,4 +1,4 @@
-"""The process's one context: made at the first use, closed before the interpreter goes."""
+"""The only context of this process: created at first use, closed before the interpreter exits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds without a sign of life after which a rank counts as stuck; TNT_TIMEOUT overrides it.
 DEFAULT_TIMEOUT = 300.0
-# Seconds between two lines about a long wait.
+# Seconds between two log lines about a long wait.
 WARN_EVERY = 60.0
 
 _lock = threading.RLock()
@@ -28,19 +28,19 @@ _answering: threading.Event | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
 _ready = False
 _closed = False
-_process = os.getpid()  # a forked child has a copy of all this, but no part in the job
+_process = os.getpid()  # a forked child has copies of these variables, but takes no part in the job
 
 
 def init() -> None:
     """Joins the job. Optional (the first use does it too), idempotent and safe in any thread.
 
-    Blocks until all ranks have joined; with one rank it returns at once, and in processes that a rank has started.
-    Raises tarantella.PeerLostError if one ended without joining, tarantella.TimeoutError if one did not come within
-    TNT_TIMEOUT. Under the launcher `tarantella` there is no limit, since it knows which ranks live.
+    Blocks until all ranks have joined. Returns at once with one rank, and in processes that a rank has started.
+    Raises tarantella.PeerLostError if a rank ended without joining, tarantella.TimeoutError if a rank did not join
+    within TNT_TIMEOUT. Under the launcher `tarantella` there is no limit, because it knows which ranks are alive.
     """
     global _context, _answering, _ready
     place = layout()
-    if place.size > 1 and _is_forked():  # the lock, too, may be a copy that nobody gives back
+    if place.size > 1 and _is_forked():  # its copy of the lock may be held for ever
         return
     with _lock:
         if _ready:
@@ -67,8 +67,8 @@ def _say_alone(rank: int) -> None:
     if integer("TNT_SIZE", 1) > 1:
         log.logger.log(
             logging.DEBUG if is_worker() else logging.WARNING,
-            "rank %d has started this process, which is one process by itself and no rank: what it trains, it trains "
-            "alone; train in the script that tarantella starts",
+            "rank %d has started this process, which is not a rank: it trains alone, as one process; train in the "
+            "script that tarantella starts",
             rank,
         )
 
@@ -78,7 +78,7 @@ def _join() -> Context:
         from .._core import Context
     except ImportError as error:
         raise RuntimeError(
-            f"{layout().size} ranks need the built package, and tarantella._core cannot be loaded ({error}); "
+            f"several ranks ({layout().size}) need the built package, but tarantella._core cannot be loaded ({error}); "
             "install it with: pip install ."
         ) from None
     place = layout()
@@ -96,7 +96,7 @@ def _join() -> Context:
 
 
 def context() -> Context:
-    """The context of a job with several ranks; joins it if need be (see `init`)."""
+    """The context of a job with several ranks. Joins the job first if necessary, see `init`."""
     init()
     if _is_forked():
         raise RuntimeError(
@@ -109,9 +109,9 @@ def context() -> Context:
 
 
 def group(ranks: Sequence[int]) -> Context | None:
-    """A context of some ranks, None where this rank is not among them. Collective.
+    """A context of the given ranks, None on a rank that is not among them. Collective.
 
-    It is closed when it is not used any more, at the latest with the job's; closing is not collective.
+    It is closed when its last reference is gone, or with the context of the job. Closing is not collective.
     """
     made = context().group(list(ranks))
     if made is not None:
@@ -126,8 +126,10 @@ def check() -> None:
 
 
 def abort(reason: str) -> None:
-    """Tells the other ranks that this one fails: their calls raise PeerLostError with its number and `reason`. Does not
-    block; nothing where this rank has not joined."""
+    """Tells the other ranks that this one fails: their calls raise PeerLostError with its number and `reason`.
+
+    Does not block. Does nothing if this rank has not joined.
+    """
     if os.getpid() != _process:
         return
     for each in (*_groups, _context):
@@ -136,15 +138,15 @@ def abort(reason: str) -> None:
 
 
 def release(plan: int) -> None:
-    """Ends a plan of the core that is not needed any more. Not collective; nothing if the job is over."""
+    """Ends a plan of the core. Not collective; does nothing if the job is over."""
     if _context is not None and not _is_forked():
         _context.release(plan)
 
 
 def close() -> None:
-    """Leaves the job for good. Idempotent; a forked child leaves its parent's context alone.
+    """Leaves the job for good: calls of other threads end with tarantella.PeerLostError.
 
-    Calls of other threads end with tarantella.PeerLostError.
+    Idempotent. Does nothing in a forked child.
     """
     global _context, _closed
     if _is_forked():
@@ -170,12 +172,12 @@ def get_size() -> int:
 
 
 def get_local_rank() -> int:
-    """This process's rank among those of its machine. Never blocks."""
+    """This process's rank among the ranks of its machine. Never blocks."""
     return layout().local_rank
 
 
 def get_master_rank() -> int:
-    """The rank that writes files and prints: 0."""
+    """The rank that prints and writes files: 0."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The text of an error: the user's own lines, and of the frameworks as much as matters."""
+"""The text of an error: the lines of user code in full, those of frameworks counted."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .log import listed
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NAMES = ("keras", "tensorflow", "jax", "torch")
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
-# A frame of a traceback: its line, and what follows that is indented further.
+# A frame of a traceback: its line and the lines below it that are indented further.
 _FRAME = re.compile(r'^  File "([^"\n]+)", line \d+.*\n(?:    .*\n)*\n?', re.MULTILINE)
 
 
 def text_of(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
-    """What a user reads of an error that ends a rank: one line where the script's own line says it all, else a
-    traceback of the user's lines. With TNT_LOG_LEVEL=DEBUG, Python's own."""
+    """The text shown for an error that ends a rank: one line for errors of Tarantella's calls, else a traceback of
+    the lines of user code. With TNT_LOG_LEVEL=DEBUG, Python's full traceback."""
     if os.environ.get("TNT_LOG_LEVEL", "").strip().upper() == "DEBUG":
         return "".join(traceback.format_exception(kind, error, trace))
     line = one_line(kind, error, trace)
@@ -28,25 +28,25 @@ def text_of(kind: type[BaseException], error: BaseException, trace: TracebackTyp
 
 
 def one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str | None:
-    """`script.py:12: ValueError: what is wrong`, or None where a traceback tells more."""
+    """`script.py:12: ValueError: message`, or None where a traceback tells more."""
     from .errors import Error
 
     owners = [_owner(frame.filename) for frame in traceback.extract_tb(trace)]
     ours = owners[-1:] == ["tarantella"] and "" not in owners[owners.index("tarantella") :]
     ours = ours and not _FRAME.search(str(error))
-    if not isinstance(error, Error) and not ours:  # also where our code, or a framework's, has called the user's
+    if not isinstance(error, Error) and not ours:  # also if Tarantella or a framework called user code
         return None
     return place(traceback.extract_tb(trace)) + summary(kind, error)
 
 
 def place(frames: traceback.StackSummary) -> str:
-    """`script.py:12: `, of the user's last line; empty if there is none."""
+    """`script.py:12: ` for the innermost line of user code; empty if there is none."""
     user = [frame for frame in frames if _owner(frame.filename) == ""]
     return f"{os.path.basename(user[-1].filename)}:{user[-1].lineno}: " if user else ""
 
 
 def summary(kind: type[BaseException], error: BaseException) -> str:
-    """`ValueError: what is wrong`, with the notes that were added to it."""
+    """`ValueError: message`, followed by the notes of the error."""
     from .errors import Error
 
     name = f"tarantella.{kind.__name__}" if isinstance(error, Error) else kind.__name__
@@ -55,7 +55,7 @@ def summary(kind: type[BaseException], error: BaseException) -> str:
 
 
 def is_consequence(error: BaseException | None) -> bool:
-    """Whether this rank fails only because another one was lost: of that, or while it dealt with that."""
+    """Whether this rank fails only because another one was lost: by that error, or while handling it."""
     from .errors import PeerLostError
 
     seen: set[int] = set()
@@ -68,8 +68,8 @@ def is_consequence(error: BaseException | None) -> bool:
 
 
 def shortened(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
-    """Python's traceback without the lines of frameworks, where there are lines of the user's: also in tracebacks that
-    TensorFlow puts into its messages."""
+    """Python's traceback without the lines of frameworks, if it has lines of user code. Also shortens tracebacks inside
+    the messages of TensorFlow."""
     text = "".join(traceback.format_exception(kind, error, trace))
     if not any(_owner(frame[1]) == "" for frame in _FRAME.finditer(text)):
         return text
@@ -97,7 +97,7 @@ def _left_out(owners: list[str]) -> str:
 
 
 def _owner(path: str) -> str:
-    """Whose code it is: a framework's or a library's name, or "" for the user's."""
+    """The framework or library that a file belongs to, or "" for user code."""
     path = os.path.abspath(path) if os.path.exists(path) else path
     if path.startswith(_PACKAGE):
         return "tarantella"

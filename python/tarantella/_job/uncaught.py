@@ -1,8 +1,8 @@
-"""How an error ends a rank: its user reads where and why, once; its launcher and the other ranks learn of it at once.
+"""How an uncaught error ends a rank: the user sees it once; the launcher and the other ranks are told at once.
 
-Python ends a process only after its threads and children have ended. A rank that fails does not keep the others
-waiting for that: `sys.excepthook`, and `sys.exit` with a code other than 0, tell them as soon as the script is over.
-Before Python waits for threads, `_over` tells what has passed these two by.
+Python ends a process only after its threads and children have ended. The other ranks do not wait for that:
+`sys.excepthook`, and `sys.exit` with a code other than 0, tell them as soon as the script is over. `_over`, which runs
+before Python waits for threads, reports the errors that these two have missed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 from . import report, tracebacks
 from .environment import flag, layout
 
-# The launcher reads from it that this rank fell only because another one did.
+# Tells the launcher that this rank failed only because another one did.
 PEER_LOST_EXIT_CODE = 86
-# Seconds that threads and children may go on after the script before a line says so.
+# Seconds that threads and children may run on after the script before a line says so.
 SAY_HELD_AFTER = 6.0
 
 _first = _previous = sys.excepthook
-_showing = False  # by `_previous`
-_told = False  # that this rank ends with a code other than 0
+_showing = False  # an error is being shown by `_previous`
+_told = False  # the others know that this rank ends with a code other than 0
 _is_over = False
 _arranged = False
 _previous_of_threads = threading.excepthook
@@ -41,7 +41,7 @@ _close: Callable[[], None]
 
 
 def install(abort: Callable[[str], None], close: Callable[[], None]) -> None:
-    """Puts our hooks before those that are set now. Idempotent.
+    """Installs our hooks in front of the current ones. Idempotent.
 
     `abort` tells the other ranks that this one fails, and why; `close` leaves the job.
     """
@@ -60,7 +60,7 @@ def install(abort: Callable[[str], None], close: Callable[[], None]) -> None:
         _sitebuiltins.Quitter.__call__ = _telling(_sitebuiltins.Quitter.__call__)  # type: ignore[method-assign]
     register = getattr(threading, "_register_atexit", None)
     if not _arranged and register is not None:
-        import concurrent.futures.thread  # noqa: F401 - it waits for its pools in such a function: the last one is first
+        import concurrent.futures.thread  # noqa: F401 - registers such a function first; they run in reverse order
 
         register(_over)
         _arranged = True
@@ -68,7 +68,7 @@ def install(abort: Callable[[str], None], close: Callable[[], None]) -> None:
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text = tracebacks.text_of(kind, error, trace)
-    if _showing or _still_runs():  # somebody prints an error that ends nothing
+    if _showing or _still_runs():  # a program shows an error that does not end it
         _print(kind, error, trace, text)
     elif layout().size > 1 and tracebacks.is_consequence(error):
         # Shown by the launcher, unless it has the error of the rank that was lost.
@@ -83,7 +83,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
 
 def tell(code: int, text: str, reason: str) -> None:
     """Tells the launcher, then the other ranks, that this rank is about to end with a code other than 0. Does not wait
-    for them. `text` is what the user should read, `reason` one line for the other ranks."""
+    for them. `text` is for the user, `reason` is one line for the other ranks."""
     global _told
     _told = True
     report.send(report.FAILED, text, code, _held_by())
@@ -92,24 +92,24 @@ def tell(code: int, text: str, reason: str) -> None:
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
     global _showing
-    show = _first if _showing else _previous  # one that was set after ours may call ours in turn
+    show = _first if _showing else _previous  # a hook that was set later may call ours in turn
     if show is sys.__excepthook__:
         print(text, end="", file=sys.stderr, flush=True)
         return
     before, _showing = _showing, True
-    try:  # the user's own way to show errors
+    try:  # a user-defined hook
         show(kind, error, trace)
     finally:
         _showing = before
 
 
 def _stderr_is_shown() -> bool:
-    """Also of ranks other than 0."""
+    """Whether the stderr of ranks other than 0 is shown."""
     return flag("TNT_OUTPUT_ON_ALL_DEVICES") or flag("TNT_LOG_ON_ALL_DEVICES")
 
 
 def _leave() -> None:
-    """Ends this process. Threads of the framework may still wait for the lost rank: no orderly shutdown from here."""
+    """Ends this process without an orderly shutdown: threads of the framework may still wait for the lost rank."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -118,7 +118,7 @@ def _leave() -> None:
 
 
 def _still_runs() -> bool:
-    """Whether the program goes on after this error: the interpreter calls its hook when the script is not under way."""
+    """Whether the program goes on after this error: if it ends, no frame of the script is left on the stack."""
     if _is_over or _is_interactive() or threading.get_ident() != threading.main_thread().ident:
         return True
     frame = sys._getframe()
@@ -132,14 +132,14 @@ def _is_interactive() -> bool:
 
 
 def _is_script(frame: FrameType) -> bool:
-    """Whether it is the frame of the script, or that in which `python -m` runs one."""
+    """Whether it is the frame of the script, or the one in which `python -m` runs a module."""
     where = (frame.f_globals.get("__name__"), frame.f_code.co_name)
     return where in (("__main__", "<module>"), ("runpy", "_run_module_as_main"))
 
 
 def _over() -> None:
-    """The script has ended, and Python is about to wait for threads: tells of an error that another hook has shown.
-    The code of a SystemExit that `sys.exit` did not raise cannot be learnt here."""
+    """Runs when the script has ended and Python is about to wait for threads: reports an error that another hook has
+    shown. The code of a SystemExit that `sys.exit` did not raise is not known here."""
     global _is_over
     if os.getpid() != _process:
         return
@@ -157,7 +157,7 @@ def _over() -> None:
 
 
 def _final_error() -> BaseException | None:
-    """What left the script uncaught. Other errors that the interpreter prints have not passed the script's frame."""
+    """The error that left the script uncaught. Errors that never passed the script's frame do not count."""
     error = getattr(sys, "last_exc", getattr(sys, "last_value", None))
     trace = error.__traceback__ if isinstance(error, BaseException) else None
     return error if trace is not None and _is_script(trace.tb_frame) else None
@@ -184,7 +184,7 @@ def _thread_hook(args: threading.ExceptHookArgs) -> None:
 
 
 class _Exit(SystemExit):
-    """A SystemExit whose `code` the interpreter reads, and nobody else does, when it ends the process."""
+    """A SystemExit that notices when the interpreter reads its `code` to end the process."""
 
     @property
     def code(self) -> Any:
@@ -205,7 +205,7 @@ _Exit.__name__ = _Exit.__qualname__ = "SystemExit"
 
 
 def _telling(leave: Callable[..., Any]) -> Callable[..., Any]:
-    """`leave`, which raises SystemExit, as one that is noticed where it ends this process with a code other than 0."""
+    """Wraps `leave`, which raises SystemExit, so that an end of this process with a code other than 0 is noticed."""
 
     @functools.wraps(leave)
     def exit_(*args: Any, **options: Any) -> Any:
@@ -222,7 +222,7 @@ def _telling(leave: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _held_by() -> str:
-    """The threads and child processes that Python would wait for."""
+    """The threads and child processes that Python waits for before it exits."""
     main = threading.main_thread()
     held = [f"thread {each.name!r}" for each in threading.enumerate() if each is not main and not each.daemon]
     if "multiprocessing.process" in sys.modules:

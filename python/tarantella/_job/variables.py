@@ -12,12 +12,12 @@ from .environment import flag, integer, log_level, number
 
 
 class Variable(NamedTuple):
-    """A variable. The default "set" marks one that the launcher or a rank sets."""
+    """One variable. The default "set" marks variables that the launcher or a rank sets."""
 
     values: str
     default: str
     meaning: str
-    read: Callable[[str], object] | None = None  # takes the name; raises ValueError for any other value
+    read: Callable[[str], object] | None = None  # called with the name; raises ValueError for a bad value
 
 
 _FLAG = "1 or 0"
@@ -63,14 +63,14 @@ VARIABLES = {
 
 
 def check() -> None:
-    """Raises ValueError, with the name and what is allowed, for a variable with a bad value."""
+    """Raises ValueError for a variable with a bad value, with its name and the allowed values."""
     for name, variable in VARIABLES.items():
         if variable.read is not None:
             variable.read(name)
 
 
 def unknown() -> str | None:
-    """One line that names the TNT_ variables that do not exist, with the closest that do; None if there are none."""
+    """One line that lists unknown TNT_ variables and the closest known names; None if there are none."""
     names = sorted(name for name in os.environ if name.startswith("TNT_") and name not in VARIABLES)
     if not names:
         return None

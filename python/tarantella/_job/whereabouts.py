@@ -1,4 +1,4 @@
-"""Tells the ranks that wait for this one where its program is: only when they ask."""
+"""Answers waiting ranks that ask at which line this rank's program is."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LIBRARIES = tuple(
 
 
 def answer(context: Context) -> threading.Event:
-    """Starts the thread that answers until `context` is closed. Wait then for the event: the thread has no part in
-    anything after it."""
+    """Starts a thread that answers until `context` is closed. The returned event is set when the thread is done; wait
+    for it after closing."""
     ended = threading.Event()
     asked = [context]
 
@@ -34,17 +34,17 @@ def answer(context: Context) -> threading.Event:
             while context.await_question():
                 context.tell_place(place(sys._current_frames().get(main or 0)))
         finally:
-            del context  # nothing is left to do after the event
+            del context  # drop the reference before the event
             ended.set()
 
-    # Of no interest to threading.enumerate(). The interpreter waits for the threads there that are no daemons before it
-    # lets us close the context that this one waits for.
+    # Not a threading.Thread: the interpreter joins those that are not daemons before it runs exit handlers, and only an
+    # exit handler closes the context on which this thread blocks.
     _thread.start_new_thread(run, ())
     return ended
 
 
 def place(frame: FrameType | None) -> str:
-    """`train.py:12`: the innermost line of the user's own on the stack, else the innermost of all."""
+    """`train.py:12`: the innermost line of user code on the stack, else the innermost line of all."""
     stack = list(_outwards(frame))
     if not stack:
         return ""
@@ -64,7 +64,7 @@ def _is_users(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """Beside or below the script, the path from there."""
+    """The path relative to the script's folder if the file is in or below it, else the path as it is."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     folder = os.path.dirname(os.path.abspath(script)) + os.sep if script else ""
     path = os.path.abspath(file)

@@ -145,7 +145,7 @@ def test_what_cannot_travel_is_a_type_error(scripts: Any, ranks: int) -> None:
     )
     assert ended.code == 0, ended.err
     assert ended.out.count("TypeError: input") == 11
-    assert "input[1] of the type int64 has no average" in ended.out.replace(": int64[]", "")
+    assert "input[1] of type int64 has no average" in ended.out.replace(": int64[]", "")
     assert ended.out.endswith(f"{ranks}\n")
 
 
@@ -214,7 +214,8 @@ def test_groups_have_collectives_of_their_own(scripts: Any) -> None:
     )
     assert ended.code == 0, ended.err
     assert ended.out.count("all right") == 4
-    assert ended.out.count("ValueError rank 0 is not in the group of the ranks [3, 1]: only they may call it") == 1
+    refused = "ValueError rank 0 is not in the group of the ranks [3, 1]: only members of the group may call this"
+    assert ended.out.count(refused) == 1
     assert ended.out.count("ValueError") == 8
 
 

@@ -109,8 +109,8 @@ class Doubled(keras.layers.Layer):  # type: ignore[misc, name-defined]
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("", "describes no model"),
-        ("- module: keras", "describes no model"),
+        ("", "does not describe a model"),
+        ("- module: keras", "does not describe a model"),
         ("class_name: [", "line 1"),
         ("!!python/object/apply:os.system ['touch ran']", "python/object/apply:os.system.*line 1"),
         ("class_name: Sequential\nconfig: {layers: !!python/tuple [1]}", "python/tuple.*line 2"),
