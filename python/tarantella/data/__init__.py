@@ -1,4 +1,4 @@
-"""Splitting the user's global batches into the micro batches of the ranks."""
+"""Splits global batches of the user's data into one micro batch per rank."""
 
 from __future__ import annotations
 

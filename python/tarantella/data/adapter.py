@@ -1,6 +1,6 @@
-"""Keras's own adapter of an input, cut down to the micro batches of one rank.
+"""Keras's adapter of an input, reduced to the micro batches of one rank.
 
-What Keras knows about an input (its batches, its hooks at the ends of epochs) stays Keras's to say.
+Keras's adapter still gives the number of batches and runs the input's hooks at the ends of epochs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from ..keras import private
 
 
 class MicroBatches(private.DataAdapter):
-    """What fit, evaluate and predict iterate over in the place of the user's input."""
+    """The input that fit, evaluate and predict iterate over instead of the user's."""
 
     def __init__(self, source: private.DataAdapter, dataset: Any, num_batches: int | None) -> None:
-        """`source` gets the hooks of the epochs that `dataset`, made from it, is read in."""
+        """`dataset` is made from `source`, whose hooks run at the begin and end of each epoch."""
         self._source, self._dataset, self._num_batches = source, dataset, num_batches
 
     @property
@@ -24,12 +24,12 @@ class MicroBatches(private.DataAdapter):
 
     @property
     def num_batches(self) -> int | None:
-        """Batches an epoch, None where that is unknown or infinite."""
+        """Batches per epoch, None if unknown or infinite."""
         return self._num_batches
 
     def get_tf_dataset(self) -> Any:
-        # A generator goes on where it was: batches that were read ahead must not be lost between two epochs,
-        # as they are in plain Keras, since how many these are differs from rank to rank.
+        # A generator continues where it stopped. Plain Keras drops batches that were read ahead at the end of an epoch;
+        # their number differs between ranks, so they must not be dropped here.
         return _Once(self._dataset) if isinstance(self._source, private.GeneratorDataAdapter) else self._dataset
 
     def on_epoch_begin(self) -> None:
@@ -40,7 +40,7 @@ class MicroBatches(private.DataAdapter):
 
 
 class _Once:
-    """A dataset that is iterated once, however often it is asked."""
+    """A dataset with a single iterator, which every iter() returns."""
 
     def __init__(self, dataset: Any) -> None:
         self._iterator = iter(dataset)
@@ -50,20 +50,20 @@ class _Once:
 
 
 def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> private.DataAdapter:
-    """Keras's adapter of any input that Keras takes. Raises its errors; ValueError for what it does not take."""
+    """Keras's adapter for any input that Keras accepts. Raises Keras's errors, ValueError for other inputs."""
     try:
         return private.data_adapters.get_data_adapter(x, y, sample_weight, **options)
     except ValueError as error:
         if not str(error).startswith("Unrecognized data type"):
             raise
     raise ValueError(
-        f"Keras takes no data of the type {type(x).__name__}; pass arrays, a batched tf.data.Dataset, a generator, "
+        f"Keras does not accept data of type {type(x).__name__}; pass arrays, a batched tf.data.Dataset, a generator, "
         "a keras.utils.PyDataset or a torch DataLoader"
     )
 
 
 def _teach_keras() -> None:
-    """Lets early Keras 3 take an adapter where data is expected, as later ones do by themselves."""
+    """Lets early versions of Keras 3 accept an adapter as data, as later ones do."""
     original = private.data_adapters.get_data_adapter
 
     def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> private.DataAdapter:

@@ -1,4 +1,4 @@
-"""Arrays as data: Keras's own adapter of them, and the number of their rows."""
+"""Arrays as input: Keras's adapter for them, and the number of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def adapt(
     shuffle: bool | str = False,
     class_weight: Any = None,
 ) -> ArrayDataAdapter:
-    """Keras's adapter of the arrays; raises its ValueError where lengths or structures do not fit."""
+    """Keras's adapter for the arrays. Raises Keras's ValueError if lengths or structures do not match."""
     leaves = [leaf for leaf in tree.flatten((x, y, sample_weight)) if leaf is not None]
     if any(len(leaf.shape) == 0 or leaf.shape[0] == 0 for leaf in leaves if hasattr(leaf, "shape")):
         raise ValueError("the data is empty: every array needs at least one row")
@@ -38,7 +38,7 @@ def adapt(
 
 
 def rows(batch: Any) -> int:
-    """The rows of arrays in any structure. Raises ValueError for what is no array, and where lengths differ."""
+    """The number of rows of arrays in any structure. Raises ValueError for other values, and if lengths differ."""
     if not can_distribute(batch):
         raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
     return int(adapt(*batch)._num_samples)

@@ -1,6 +1,6 @@
-"""From what the user passes as data to this rank's micro batches.
+"""Turns the user's input into the micro batches of this rank.
 
-Keras's own adapter says what an input is; all that yields global batches is then cut in the same way.
+Keras's adapter tells the kind of input. All inputs that yield global batches are then split in the same way.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from .tf_data.dataset import Dataset
 
 
 class Feed:
-    """One input of fit, evaluate or predict, checked but not yet cut."""
+    """One input of fit, evaluate or predict: checked, not yet split."""
 
     def __init__(self, what: str, adapter: Any, distributed: bool, batch_size: int | None) -> None:
         self.what, self.adapter, self.distributed = what, adapter, distributed
         self.batch_size = batch_size  # as the user gave it
         self._has_arrays = isinstance(adapter, ArrayDataAdapter)
-        # Python code draws from Python's and NumPy's generators: ranks must start from the same states.
+        # Python code may draw from the generators of Python and NumPy, so ranks must start from the same states.
         self.runs_python = distributed and not isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter))
 
     def describe(self) -> list[str]:
-        """What all ranks must agree on, a line each."""
+        """The properties that must be equal on all ranks, one per line."""
         if not self.distributed:
             return [f"{self.what} of this rank's own"]
         lines = of_arrays.describe(self.adapter) if self._has_arrays else of_batches.describe(self.adapter)
         return [f"{self.what}: {line}" for line in lines]
 
     def rows_of_a_batch(self) -> int | None:
-        """The rows of a full batch, or of the first one of a PyDataset; None where only reading would tell."""
+        """The rows of a full batch, or of the first batch of a PyDataset; None if only reading the data would tell."""
         if not self.distributed:
             return None
         if self._has_arrays:
@@ -50,7 +50,7 @@ class Feed:
         return next((int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)), None)
 
     def batches(self, positions: bool = False) -> MicroBatches:
-        """This rank's. Collective where the ranks' own data are fed."""
+        """The micro batches of this rank. Collective if the data is not distributed."""
         if not self.distributed:
             return own_batches.distribute(self.adapter)
         if isinstance(self.adapter, TFDatasetAdapter):
@@ -73,9 +73,9 @@ def feed_of(
     shuffle: Any = False,
     class_weight: Any = None,
 ) -> Feed:
-    """Checks one input. Raises ValueError for unfit data, and where micro and global batches do not fit.
+    """Checks one input. Raises ValueError for invalid data, and if micro and global batch sizes do not match.
 
-    With `distributed=False` it is this rank's own: its batches are micro batches.
+    With `distributed=False` the input belongs to this rank: its batches are micro batches.
     """
     if x is None:
         raise ValueError(f"{what} is missing: x is None")
@@ -88,8 +88,8 @@ def feed_of(
         if reason:
             raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
     if not distributed:
-        log.logger.info("%s is not distributed: every rank takes its own for its micro batches", what)
-    # Keras would warn that it does not shuffle what has an order of its own.
+        log.logger.info("%s is not distributed: every rank takes its micro batches from its own", what)
+    # Avoids Keras's warning that it does not shuffle such inputs.
     shuffle = shuffle if are_arrays or isinstance(x, keras.utils.PyDataset) else False
     options = {"batch_size": batch_size, "shuffle": shuffle, "class_weight": class_weight}
     if are_arrays:
@@ -97,16 +97,16 @@ def feed_of(
     else:
         adapter = adapters.adapt(x, y, sample_weight, **options)
         if batch_size is not None:
-            log.warn_once(f"batch_size={batch_size} is ignored: {what} comes in batches already")
+            log.warn_once(f"batch_size={batch_size} is ignored: {what} is batched already")
     return Feed(what, adapter, distributed, batch_size)
 
 
 def batched(
     what: str, model: Any, x: Any, batch_size: int | None, micro_batch_size: int | None, distributed: bool = True
 ) -> tuple[Any, int | None]:
-    """The input and its batch size, made to fit the micro batch size if there is one.
+    """The input and its batch size, adapted to the micro batch size if one is given.
 
-    Raises ValueError where the two do not fit.
+    Raises ValueError if batch size and micro batch size do not match.
     """
     if isinstance(x, Dataset):
         x = x.dataset
@@ -117,7 +117,7 @@ def batched(
     if arrays.can_distribute(x):
         given = batch_size
     elif not of_batches.is_dataset(x):
-        raise ValueError(f"a micro batch size needs arrays or a tf.data.Dataset, and {what} is a {type(x).__name__}")
+        raise ValueError(f"a micro batch size needs arrays or a tf.data.Dataset, but {what} is a {type(x).__name__}")
     elif of_batches.unbatched(x, what, _input_shapes(model)):
         return x.batch(wanted), batch_size
     else:

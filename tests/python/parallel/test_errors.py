@@ -60,7 +60,7 @@ MISTAKES = {
     "empty arrays": ("compiled(tnt.Model(net())).fit(x[:0], y[:0])", "ValueError: the data is empty"),
     "no data for Keras": (
         "compiled(tnt.Model(net())).fit([[1, 2], [3, 4]], [1, 2])",
-        "ValueError: Keras takes no data of the type list; pass arrays, a batched tf.data.Dataset, a generator",
+        "ValueError: Keras does not accept data of type list; pass arrays, a batched tf.data.Dataset, a generator",
     ),
     "micro batches that do not fit": (
         "compiled(tnt.Model(net())).fit(x, y, batch_size=10, tnt_micro_batch_size=4)",
@@ -74,7 +74,7 @@ MISTAKES = {
     ),
     "micro batches of a generator": (
         "compiled(tnt.Model(net())).fit((b for b in [(x, y)]), tnt_micro_batch_size=4)",
-        "ValueError: a micro batch size needs arrays or a tf.data.Dataset, and training data is a generator",
+        "ValueError: a micro batch size needs arrays or a tf.data.Dataset, but training data is a generator",
     ),
     "a switch that is none": (
         "compiled(tnt.Model(net())).fit(x, y, tnt_distribute_dataset='no')",

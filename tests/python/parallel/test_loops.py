@@ -137,7 +137,7 @@ def test_mistakes_in_loops(scripts: Any, tmp_path: Any) -> None:
 for call, error, said in [
     (lambda: tnt.distributed_optimizer("adam"), TypeError, "needs a keras.optimizers.Optimizer (got str)"),
     (lambda: tnt.distributed_optimizer(keras.optimizers.SGD(), "max"), ValueError, "op must be 'average' or 'sum'"),
-    (lambda: tnt.data.distribute((x, y)), TypeError, "needs a tf.data.Dataset (got tuple); of arrays make one by"),
+    (lambda: tnt.data.distribute((x, y)), TypeError, "needs a tf.data.Dataset (got tuple); for arrays use"),
     (lambda: tnt.data.distribute(tf.data.Dataset.range(8)), ValueError, "is not batched"),
     (lambda: tnt.broadcast_variables([keras.Variable(np.ones(2 + rank))]), tnt.MismatchError, "build the same model"),
 ]:

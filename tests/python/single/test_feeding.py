@@ -22,7 +22,7 @@ def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch)
     said: list[str] = []
     monkeypatch.setattr(log, "warn_once", said.append)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="Keras takes no data of the type list"):
+    with pytest.raises(ValueError, match="Keras does not accept data of type list"):
         feed_of("training data", model, ["a", "b"], batch_size=4)
     assert said == []
     feed_of("training data", model, tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4)

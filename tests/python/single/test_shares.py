@@ -100,11 +100,11 @@ NO_ROWS = {
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("kind", NO_ROWS)
 def test_parts_that_are_no_rows_are_refused(kind: str, drop: bool) -> None:
-    """Both numbers are multiples of the ranks: cut, each rank would have another part of what all rows share."""
+    """Both numbers are multiples of the ranks: if they were cut, each rank would get another part of a shared array."""
     dataset = NO_ROWS[kind](tf.data.Dataset.range(8).batch(8, drop_remainder=drop))
     if drop and kind in ("repeated", "first", "mapped", "zipped within"):  # the lengths are known beforehand
-        assert "what all rows share to the model" in str(of_batches.unbatched(dataset, "it", {}))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"same number of rows.*what all rows share to the model"):
+        assert "values that all rows share into the model" in str(of_batches.unbatched(dataset, "it", {}))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"same number of rows.*all rows share into the model"):
         next(iter(cut(dataset, 0, 2)))
 
 

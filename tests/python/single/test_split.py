@@ -117,7 +117,7 @@ def test_shares_for_a_loop(size: int) -> None:
 
 @pytest.mark.parametrize("twice", [{"num_ranks": 4}, {"rank": 1}, {"num_ranks": 4, "rank": 0}])
 def test_ranks_of_a_loop_are_given_once(twice: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"give num_ranks and rank to tarantella\.data\.Dataset"):
+    with pytest.raises(ValueError, match=r"pass num_ranks and rank to tarantella\.data\.Dataset"):
         tnt.data.distribute(tnt.data.Dataset(tf.data.Dataset.range(7).batch(3)), **twice)
 
 
@@ -165,7 +165,7 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
         (lambda d: d.map(lambda row: tf.random.uniform([])).batch(2), "its map calls RandomUniform"),
         (lambda d: d.map(lambda row: tf.py_function(lambda r: r, [row], tf.int64)).batch(2), "its map calls EagerPy"),
         (lambda d: d.map(doubled).batch(2).map(of_all), "its last operation is Map, not batch"),
-        (lambda d: d.map(doubled).shuffle(3).batch(2), "what is batched comes from Shuffle"),
+        (lambda d: d.map(doubled).shuffle(3).batch(2), "the operation before batch is Shuffle, not map"),
         (lambda d: d.map(doubled).padded_batch(2), "its last operation is PaddedBatch"),
         (lambda d: d.map(tf.range).map(tf.size).batch(2), None),
         (lambda d: d.map(doubled).window(2).flat_map(lambda w: w.batch(2)).map(tf.size).batch(2), "not dense"),
@@ -315,7 +315,7 @@ def test_one_number_for_a_batch_goes_to_every_rank() -> None:
     batches = tf.data.Dataset.range(5).batch(2).map(lambda rows: (rows, tf.reduce_max(rows)))
     assert of_batches.unbatched(batches, "data", {}) is None
     rows = tf.data.Dataset.range(5).map(lambda row: (tf.range(3), row))
-    assert "single numbers" in str(of_batches.unbatched(rows, "data", {}))
+    assert "elements contain scalars" in str(of_batches.unbatched(rows, "data", {}))
     ranks = [list(of_batches.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
     assert [[int(part.data[1]) for part in rank] for rank in ranks] == [[1, 3, 4]] * 2
 
@@ -384,7 +384,7 @@ def test_explain_says_who_reads_what(capsys: Any, tmp_path: Path) -> None:
         "every rank reads all elements and maps its own rows only",
         "rank 0 trains on rows 0 to 1 of every 4",
         "rank 1 trains on rows 2 to 3 of every 4",
-        f"the cache {tmp_path}/rows becomes one a rank: {tmp_path}/rows.rank0 …",
+        f"the cache {tmp_path}/rows becomes one file per rank: {tmp_path}/rows.rank0 …",
     ]
     assert repr(explanation) == str(explanation)  # what an interactive session shows
 

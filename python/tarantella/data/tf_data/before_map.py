@@ -1,7 +1,7 @@
-"""Splitting before a map: each rank maps its own rows only, where that can be proven the same.
+"""Splits a dataset before its maps, so that each rank maps only its own rows. Only if the result is provably the same.
 
-source → map … map → batch becomes source → batch → this rank's rows → map … map → micro batch. The source is
-read, and put in order, by every rank; what the maps cost is shared.
+source → map … map → batch becomes source → batch → this rank's rows → map … map → micro batch. Every rank reads the
+whole source; the ranks share the cost of the maps.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from ..rows import share
 from . import structure
 from .slicer import Slicer, fingerprint, mapped, rows_of
 
-_PASSING = ("Prefetch", "Options")  # hand on every element as it is
-# Stateful to TensorFlow, but the same for the same element.
+_PASSING = ("Prefetch", "Options")  # operations that pass every element on unchanged
+# Stateful for TensorFlow, but with the same result for the same element.
 _HARMLESS = ("Assert", "ReadFile", "NoOp")
 
 
 class Plan(NamedTuple):
-    """What `split` needs to know of a dataset."""
+    """How `split` splits a dataset."""
 
     source: tf.data.Dataset
-    functions: list[Any]  # of the maps, in their order
+    functions: list[Any]  # of the maps, in order
     batch_size: int
     drop_remainder: bool
 
 
 def plan(dataset: tf.data.Dataset) -> Plan | str:
-    """How to split a dataset of batches before its maps, or why that cannot be done."""
+    """How to split a batched dataset before its maps, or the reason why that is impossible."""
     node = _behind_passing(dataset)
     if structure.kind(node) not in structure.BATCHES[:2]:
         return f"its last operation is {structure.kind(node)}, not batch"
@@ -41,9 +41,9 @@ def plan(dataset: tf.data.Dataset) -> Plan | str:
         functions = functions if found is None else [found, *functions]
         (node,) = structure.inputs(node) or (None,)
     if node is None or batch_size is None or drop is None:
-        return "this TensorFlow does not say what it is made of"
+        return "this version of TensorFlow does not show its operations"
     if not functions:
-        return f"what is batched comes from {structure.kind(node)}, not from a map"
+        return f"the operation before batch is {structure.kind(node)}, not map"
     reason = next(filter(None, map(_impure, functions)), None)
     if reason is None and not all(_is_fixed(spec) for spec in tf.nest.flatten(node.element_spec)):
         reason = "the elements before the map are not dense tensors of one shape"
@@ -51,13 +51,13 @@ def plan(dataset: tf.data.Dataset) -> Plan | str:
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
-    """The rows of a full batch, None where the last operation is not batch."""
+    """The rows of a full batch, None if the last operation is not batch."""
     node = _behind_passing(dataset)
     return structure.number(node, "_batch_size") if structure.kind(node) in structure.BATCHES else None
 
 
 def least_rows(dataset: tf.data.Dataset) -> int | None:
-    """The rows of the smallest batch, None where that is unknown."""
+    """The rows of the smallest batch, None if unknown."""
     node, full = _behind_passing(dataset), batch_size(dataset)
     if full is None or not structure.inputs(node):
         return None
@@ -74,13 +74,13 @@ def _behind_passing(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _impure(function: Any) -> str | None:
-    """Why the results of a map may depend on more than the element."""
+    """The reason why the results of a map may depend on more than the element, None if there is none."""
     stateful = {op.type for op in function.graph.get_operations() if op.op_def is not None and op.op_def.is_stateful}
     stateful -= {*_HARMLESS}
     if stateful:
-        return f"its map calls {', '.join(sorted(stateful))}, which may give another result for the same element"
+        return f"its map calls {', '.join(sorted(stateful))}, which may give different results for the same element"
     if not all(tensor.dtype not in (tf.variant, tf.resource) for tensor in (*function.inputs, *function.outputs)):
-        return "its map takes or gives what are not dense tensors"
+        return "its map has inputs or outputs that are not dense tensors"
     return None
 
 
@@ -89,7 +89,7 @@ def _is_fixed(spec: Any) -> bool:
 
 
 def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
-    """The elements of `slicer` that cutting the batches, of the type `element_spec`, would give."""
+    """The elements that `slicer` would cut from the batches, which are of type `element_spec`."""
 
     def cut(index: tf.Tensor, batch: Any) -> Any:
         leaves = tf.nest.flatten(batch)
@@ -110,5 +110,5 @@ def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
     _, rows = share(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
     mine = mapped(mapped(whole, cut).unbatch(), apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    # Only the last batch can be short, and a rank's part of it is never longer than that of a full one.
+    # Only the last batch can be short, and a rank never has more rows of it than of a full batch.
     return mapped(mine.batch(max(rows, 1)), pack)

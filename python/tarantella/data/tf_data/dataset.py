@@ -1,4 +1,4 @@
-"""What users may say, and ask, about the distribution of a tf.data.Dataset."""
+"""The public interface to the distribution of a tf.data.Dataset: `Dataset`, `distribute` and `explain`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..rows import share
 from . import before_map, of_batches, structure
 from .slicer import mapped
 
-_FILES = 1  # of AutoShardDataset: by file, an error where there are none
+_FILES = 1  # of AutoShardDataset: by file, an error without files
 
 
 class Dataset:
-    """A dataset of global batches, and how it is to be distributed. fit and evaluate take it as x.
+    """A dataset of global batches and the way to distribute it. fit and evaluate accept it as x.
 
-    With `shard="file"` every rank reads files of its own, which is faster and not exact: batches hold other
-    rows than those of one process, and ranks may end at different times. Otherwise it is as the dataset itself.
+    With `shard="file"` every rank reads its own files. This is faster but not exact: batches contain other rows than
+    on one process, and ranks may end at different times. By default it behaves as the dataset itself.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class Dataset:
         shuffle_seed: int | None = None,
         shard: str | None = None,
     ) -> None:
-        """`num_ranks` and `rank` are the job's by default. `shuffle_seed` is ignored, with a WARNING: shuffles without
-        a seed are alike on all ranks. Raises ValueError for an unknown `shard`.
+        """`num_ranks` and `rank` default to those of the job. `shuffle_seed` is ignored, with a WARNING: shuffles
+        without a seed are the same on all ranks. Raises ValueError for an unknown `shard`.
         """
         if shuffle_seed is not None:
             log.warn_once(
-                "tarantella.data.Dataset ignores shuffle_seed: shuffles without a seed are alike on all ranks, for "
-                "another order give dataset.shuffle a seed"
+                "tarantella.data.Dataset ignores shuffle_seed: shuffles without a seed are the same on all ranks; for "
+                "another order pass a seed to dataset.shuffle"
             )
         if shard not in (None, "file"):
             raise ValueError(f'shard must be None or "file" (got {shard!r})')
@@ -48,9 +48,9 @@ class Dataset:
 
     @property
     def micro_batch_size(self) -> int | None:
-        """Rows of this rank in a full batch, None where the dataset does not say its batch size.
+        """Rows of this rank in a full batch, None if the batch size is unknown.
 
-        Raises ValueError where the dataset is not batched.
+        Raises ValueError if the dataset is not batched.
         """
         batch_size = self._batch_size()
         return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
@@ -63,9 +63,9 @@ class Dataset:
 
     @property
     def num_samples(self) -> int | None:
-        """Rows of all ranks in an epoch, None where that is unknown. Reads the dataset.
+        """Rows of all ranks in an epoch, None if infinite. Reads the whole dataset.
 
-        Raises ValueError where the dataset is not batched.
+        Raises ValueError if the dataset is not batched.
         """
         self._batch_size()
         if int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
@@ -77,12 +77,12 @@ class Dataset:
     ) -> tf.data.Dataset:
         """The rows of this rank, batch by batch, for tnt_distribute_dataset=False.
 
-        Raises ValueError where the dataset is not batched or `user_micro_batch_size` does not fit the global batch.
+        Raises ValueError if the dataset is not batched or `user_micro_batch_size` does not match the global batch size.
         """
         if user_micro_batch_size not in (None, self.micro_batch_size):
             raise ValueError(
                 f"micro batches of {user_micro_batch_size} on {self.num_ranks} ranks make "
-                f"{user_micro_batch_size} * {self.num_ranks} rows, and the dataset has batches of "
+                f"{user_micro_batch_size} * {self.num_ranks} rows, but the dataset has batches of "
                 f"{of_batches.batch_size(self.dataset)}"
             )
         if self.shard == "file":
@@ -96,8 +96,8 @@ class Dataset:
         if not self.micro_batch_size:
             raise ValueError("shard='file' needs a dataset whose last operation is batch, with a row for each rank")
         log.warn_once(
-            "shard='file': every rank reads files of its own, so batches hold other rows than those of one process "
-            "and results differ from its"
+            "shard='file': every rank reads its own files, so batches contain other rows than on one process, and "
+            "results differ"
         )
         spec = self.dataset.element_spec
         flat = tf.nest.flatten(spec)
@@ -116,25 +116,25 @@ class Dataset:
 
 
 def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = None) -> tf.data.Dataset:
-    """For a loop of your own: this rank's rows of every batch, and the share that they are of its rows.
+    """Distributes a dataset for a custom training loop: pairs of this rank's rows and their share of the global batch.
 
-    `dataset` is a tf.data.Dataset, or `Dataset`, in batches of the whole job, the same on all ranks; `num_ranks` and
-    `rank` are the job's by default, and a `Dataset` has its own. The result has as many elements on every rank, pairs
-    of a batch of the same structure with consecutive rows and of a scalar of the type keras.config.floatx(). The shares
-    of all ranks add up to 1. A rank without rows gets one copied row, and the share 0.
+    `dataset` is a tf.data.Dataset or a `Dataset` of global batches, the same on all ranks. `num_ranks` and `rank`
+    default to those of the job; a `Dataset` has its own. The result has the same number of elements on every rank. Each
+    is a pair of a batch of the same structure, with consecutive rows, and a scalar of type keras.config.floatx(). The
+    shares of all ranks add up to 1. A rank without rows gets one copied row and the share 0.
 
-    A mean over rows times the share gives the gradients of one process where they are summed:
+    To get the gradients of one process, multiply a mean over rows by the share and sum the gradients over the ranks:
     `tarantella.distributed_optimizer(optimizer, op="sum")`.
 
-    Raises TypeError for what is no dataset, ValueError for one that is not batched or that is sharded by files, and for
-    `num_ranks` or `rank` beside a `Dataset`.
+    Raises TypeError if `dataset` is not a dataset. Raises ValueError if it is not batched or sharded by files, and if
+    `num_ranks` or `rank` is given with a `Dataset`.
     """
     if isinstance(dataset, Dataset) and (num_ranks, rank) != (None, None):
-        raise ValueError("give num_ranks and rank to tarantella.data.Dataset(…), not to distribute as well")
+        raise ValueError("pass num_ranks and rank to tarantella.data.Dataset(…), not to distribute")
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset, num_ranks, rank)
     if not isinstance(given.dataset, tf.data.Dataset):
         raise TypeError(
-            f"distribute needs a tf.data.Dataset (got {type(given.dataset).__name__}); of arrays make one by "
+            f"distribute needs a tf.data.Dataset (got {type(given.dataset).__name__}); for arrays use "
             "tf.data.Dataset.from_tensor_slices(arrays).batch(…)"
         )
     given._batch_size()
@@ -162,15 +162,15 @@ def _data_of(batch: Any) -> Any:
 
 
 class Explanation(str):
-    """Lines of text, which an interactive session shows as they are."""
+    """Lines of text that an interactive session shows without quotes."""
 
     __repr__ = str.__str__
 
 
 def explain(dataset: Any, num_ranks: int | None = None) -> Explanation:
-    """Says who reads, maps and trains on what, in a job of `num_ranks` (by default this one's): a text to print.
+    """Describes how `num_ranks` ranks (default: those of the job) read, map and train on a dataset, as printable text.
 
-    Raises ValueError where the dataset is not batched.
+    Raises ValueError if the dataset is not batched.
     """
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     size = given.num_ranks if num_ranks is None else num_ranks
@@ -180,14 +180,14 @@ def explain(dataset: Any, num_ranks: int | None = None) -> Explanation:
 def _explained(given: Dataset, size: int) -> Iterator[str]:
     batch_size = given._batch_size()
     if given.shard == "file":
-        yield f"each of {size} ranks reads and maps files of its own; not exact"
+        yield f"each of {size} ranks reads and maps its own files; not exact"
         return
     yield of_batches.who_maps(given.dataset)
     if batch_size and not structure.has_batches(given.dataset):
-        yield f"nothing batches it: the first dimension of its elements, {batch_size}, is taken for the rows of a batch"
+        yield f"no operation batches it: the first dimension of its elements, {batch_size}, is taken as the batch size"
     for rank in range(size):
         start, rows = share(batch_size or 0, rank, size)
         taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"
         yield f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}"
     for file in filter(None, map(structure.cache_file, structure.every(given.dataset))):
-        yield f"the cache {file} becomes one a rank: {file}.rank0 …"
+        yield f"the cache {file} becomes one file per rank: {file}.rank0 …"

@@ -1,4 +1,4 @@
-"""Distribution of arrays: Keras's own adapter orders the indices, each rank gathers its rows."""
+"""Distribution of arrays: Keras's adapter orders the indices, each rank gathers its rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...keras.private import ArrayDataAdapter
 from ..adapter import MicroBatches
 from .slicer import Slicer, fingerprint, mapped
 
-# What is compared of an array: all of it up to 1 GiB, beyond that blocks spread evenly.
+# Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
 _BLOCK, _BLOCKS = 2**20, 2**10
 
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
-    """What all ranks must have alike, a line each."""
+    """The properties that must be equal on all ranks, one per line."""
     whole = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
     return [
         f"{adapter._num_samples} rows",
@@ -32,12 +32,12 @@ def describe(adapter: ArrayDataAdapter) -> list[str]:
 
 
 def sliceable(data: Any) -> Any:
-    """Arrays of any structure and kind as what TensorFlow can take rows of."""
+    """Converts arrays of any structure and kind to arrays that TensorFlow can slice by rows."""
     return tree.lists_to_tuples(private.array_slicing.convert_to_sliceable(data, target_backend="tensorflow"))
 
 
 def checksum(data: Any) -> int:
-    """Of the values in a structure that `sliceable` gave."""
+    """The checksum of the values in a structure from `sliceable`."""
     total = 0
     for part in tf.nest.flatten(data, expand_composites=True):
         for block in [] if part is None else _blocks(part):
@@ -61,7 +61,7 @@ def _bytes(block: Any) -> NDArray[np.uint8]:
 
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
-    """The micro batches of `rank`, in the very order in which plain Keras visits the samples."""
+    """The micro batches of `rank`, in the order in which plain Keras visits the samples."""
     samples, batch_size = adapter._num_samples, adapter.batch_size
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
@@ -74,14 +74,14 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
         mine = indices[start : start + taken]
         return slicer.pack(take_rows(data, mine), index, total, fingerprint([indices], total))
 
-    # The arrays travel as one element that is repeated: captured constants would be copied into the graph.
+    # The arrays are one repeated element, because captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(inputs).repeat()
-    indices = tf.autograph.experimental.do_not_convert(order.get_tf_dataset)()  # Keras maps functions of its own
+    indices = tf.autograph.experimental.do_not_convert(order.get_tf_dataset)()  # Keras maps its own functions
     numbered = tf.data.Dataset.zip((indices.enumerate(), whole))
     dataset = mapped(numbered, lambda numbered, data: take(numbered[0], numbered[1], data))
     options = tf.data.Options()
     options.deterministic = True
-    # Cheap gathers gain nothing from tuning, whose thread delays the end of every epoch.
+    # Cheap gathers gain nothing from autotuning, and its thread delays the end of every epoch.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
@@ -89,7 +89,7 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
 
 
 def take_rows(data: Any, rows: Any) -> Any:
-    """Of a structure that `sliceable` gave, the rows of a slice, or of a tensor of indices, as tensors."""
+    """The rows of a structure from `sliceable` as tensors; `rows` is a slice or a tensor of indices."""
     return tree.traverse(lambda leaf: _take(leaf, rows), data)
 
 
@@ -97,7 +97,7 @@ def _take(leaf: Any, rows: Any) -> Any:
     if isinstance(leaf, private.array_slicing.TensorflowSparseWrapper):
         return private.array_slicing.slice_tensorflow_sparse_wrapper(leaf, rows)
     if isinstance(leaf, (list, tuple, dict)):
-        return None  # lets tree.traverse go on into the structure
+        return None  # makes tree.traverse descend into the structure
     if not hasattr(leaf, "shape"):
         return leaf
     part = leaf[rows] if isinstance(rows, slice) else tf.gather(leaf, rows, axis=0)

@@ -1,4 +1,4 @@
-"""Distribution of what yields global batches: every rank reads all of them and keeps its rows."""
+"""Distribution of inputs that yield global batches: every rank reads all of them and keeps its rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .slicer import Slicer, mapped, rows_of
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether it is a tf.data.Dataset."""
+    """Whether `data` is a tf.data.Dataset."""
     return isinstance(data, tf.data.Dataset)
 
 
 def describe(adapter: DataAdapter) -> list[str]:
-    """What all ranks must have alike, a line each."""
+    """The properties that must be equal on all ranks, one per line."""
     dataset = adapter.get_tf_dataset()
     specs = tree.flatten(dataset.element_spec)
     batches = adapter.num_batches
@@ -33,7 +33,7 @@ def describe(adapter: DataAdapter) -> list[str]:
 
 
 def who_maps(dataset: tf.data.Dataset) -> str:
-    """Says in a line what work the ranks share."""
+    """One line that says which work the ranks share."""
     plan = before_map.plan(dataset)
     if isinstance(plan, before_map.Plan):
         return "every rank reads all elements and maps its own rows only"
@@ -41,9 +41,9 @@ def who_maps(dataset: tf.data.Dataset) -> str:
 
 
 def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple[Any, ...]]) -> str | None:
-    """Why a dataset cannot be one of batches, or None. Raises ValueError for one that is empty.
+    """The reason why a dataset cannot be batched, or None. Raises ValueError if it is empty.
 
-    `input_shapes` are the model's input shapes by name, with their batch dimension, where they are known.
+    `input_shapes` are the known input shapes of the model by name, with the batch dimension.
     """
     specs = tree.flatten(dataset.element_spec)
     shapes = [spec.shape for spec in specs if has_rows(spec)]
@@ -52,9 +52,9 @@ def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple
         raise ValueError(f"{what} has no tensors in its elements")
     if int(dataset.cardinality()) == 0:
         raise ValueError(f"{what} is empty")
-    # One number for a batch, which a step of the user's own may take, can be made of batches only.
+    # A scalar per batch, which a user-defined step may accept, can only come after an operation that batches.
     if not shapes or (scalars and not structure.has_batches(dataset)):
-        return f"{what} is not batched: its elements hold single numbers"
+        return f"{what} is not batched: its elements contain scalars"
     lengths = {shape[0] for shape in shapes if shape.rank and shape[0] is not None}
     if len(lengths) > 1 and not structure.ends_in_batches(dataset):
         return f"{what} is not batched, or its parts differ in length ({sorted(lengths)}; {SHARED})"
@@ -67,7 +67,7 @@ def unbatched(dataset: tf.data.Dataset, what: str, input_shapes: dict[str, tuple
 def _inputs(
     dataset: tf.data.Dataset, input_shapes: dict[str, tuple[Any, ...]]
 ) -> Iterator[tuple[tf.TensorShape, tuple[Any, ...]]]:
-    """The shapes of what the dataset has for the model's inputs, and those that the inputs have."""
+    """Pairs of the dataset's shape and the model's shape for each input."""
     spec = dataset.element_spec
     inputs = spec[0] if isinstance(spec, tuple) else spec
     if isinstance(inputs, dict):
@@ -78,19 +78,19 @@ def _inputs(
 
 
 def _is_sample(shape: tf.TensorShape, wanted: tuple[Any, ...]) -> bool:
-    """Whether it is that of one row for an input of batches of the shape `wanted`."""
-    # Keras itself adds a last dimension of 1, so batches of numbers fit an Input((1,)).
+    """Whether `shape` is that of a single row, for an input whose batches have the shape `wanted`."""
+    # Keras adds a last dimension of 1, so batches of scalars match an Input((1,)).
     grows = wanted[-1:] == (1,) and shape.is_compatible_with(wanted[:-1])
     return shape.rank == len(wanted) - 1 and shape.is_compatible_with(wanted[1:]) and not grows
 
 
 def length(batch: Any) -> tf.Tensor:
-    """The rows of one batch."""
+    """The number of rows of one batch."""
     return rows_of(next(leaf for leaf in tree.flatten(batch) if has_rows(leaf)))
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
-    """The rows of a full batch of a dataset, None where neither its type nor what it is made of says it."""
+    """The rows of a full batch of a dataset, None if neither its type nor its operations tell."""
     return _rows_of_every_batch(dataset) or before_map.batch_size(dataset)
 
 
@@ -100,7 +100,7 @@ def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
 
 
 def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
-    """The micro batches of `rank`, cut from the batches of `adapter`, whose order is forced to be the same."""
+    """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks."""
     dataset = adapter.get_tf_dataset()
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     padded = (_rows_of_every_batch(dataset) or 0) < size
@@ -114,9 +114,9 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     options = tf.data.Options()
     options.deterministic = True
     if dataset.options().autotune.enabled is None:
-        # Its thread delays the end of every epoch by up to its period, which doubles each time.
+        # The autotuning thread delays the end of every epoch by up to its period, which doubles each time.
         options.autotune.enabled = False
     sliced = sliced.with_options(dataset.options().merge(options))
-    if isinstance(adapter, TFDatasetAdapter):  # Keras reads ahead in Python's where it may
+    if isinstance(adapter, TFDatasetAdapter):  # for Python inputs, Keras itself reads ahead if it may
         sliced = sliced.prefetch(2)
     return MicroBatches(adapter, sliced, adapter.num_batches)

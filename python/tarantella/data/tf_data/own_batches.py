@@ -1,7 +1,7 @@
-"""Micro batches that each rank brings itself, where the user has switched distribution off.
+"""Micro batches from each rank's own data, if the user has switched distribution off.
 
-How many rows the others bring is known only when the step runs, so each step begins with adding them up.
-Where the data of some ranks end before those of others, they go on with batches that count for nothing.
+The global number of rows is known only when the step runs, so each step begins with its sum over the ranks. A rank
+whose data ends before the others' continues with batches that do not count.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .slicer import mapped
 
 
 class LocalBatch(NamedTuple):
-    """A micro batch of this rank's own."""
+    """A micro batch from this rank's own data."""
 
     data: Any
-    # Scalar int32, since TensorFlow compares tuples by their parts, and this is no MicroBatch; 0 where one row fills up
-    # because this rank has no more data.
+    # Scalar int32: another dtype than in MicroBatch, because TensorFlow compares tuples by their parts. 0 for the
+    # filler row of a rank that has no more data.
     rows: Any
 
 
 def distribute(adapter: DataAdapter) -> MicroBatches:
-    """The batches of `adapter`, then rows that do not count without end. Collective.
+    """The batches of `adapter`, then an infinite number of rows that do not count. Collective.
 
-    An epoch ends with the longest data: known beforehand where all ranks know their number of batches,
-    else by the step in which no rank has rows.
+    An epoch ends with the data of the rank that has most: after a known number of batches if all ranks know theirs,
+    otherwise with the first step in which no rank has rows.
     """
     dataset = adapter.get_tf_dataset()
     options = tf.data.Options()
@@ -47,14 +47,14 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
 
 
 def _one_row(spec: Any) -> Any:
-    """A row of zeros of a type of tensors."""
+    """One row of zeros of the type `spec`."""
     if isinstance(spec, tf.OptionalSpec):
         return tf.experimental.Optional.empty(None)
     if not has_rows(spec):
         return tf.zeros(spec.shape, spec.dtype) if hasattr(spec, "shape") else None
     if spec.shape.rank is None:
         raise ValueError(
-            "data that is not distributed must say the number of its dimensions: dataset.map(…) with tf.ensure_shape"
+            "data that is not distributed must have a known number of dimensions: dataset.map(…) with tf.ensure_shape"
         )
     shape = [1, *(1 if length is None else length for length in spec.shape[1:])]
     dense = tf.zeros(shape, spec.dtype)

@@ -1,4 +1,4 @@
-"""The chain of operations behind a tf.data.Dataset, read and rewritten as TensorFlow's own graph of it."""
+"""Reads and rewrites the operations of a tf.data.Dataset in their serialized graph."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 from ..._job import log
 from . import structure
 
-_IGNORE_STATE = 1  # of DatasetToGraphV2: what is stateful is in the graph as well
+_IGNORE_STATE = 1  # of DatasetToGraphV2: allows stateful operations in the graph
 
 
 def read(dataset: tf.data.Dataset) -> Any:
-    """The GraphDef of a dataset, or None where TensorFlow cannot write one (data in memory beyond 2 GB)."""
+    """The GraphDef of a dataset, or None if TensorFlow cannot write one (more than 2 GB of data in memory)."""
     variant = tf.data.experimental.to_variant(dataset)
     try:
         text = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_IGNORE_STATE)
@@ -26,7 +26,7 @@ def read(dataset: tf.data.Dataset) -> Any:
 def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
     """The dataset of a GraphDef."""
     for node in _nodes(graph):
-        node.device = ""  # is not written as it is read
+        node.device = ""  # read in another syntax than written
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     return tf.data.experimental.from_variant(variant, element_spec)
 
@@ -38,13 +38,13 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
-    """The dataset with one order, also of random numbers, on all ranks, and with cache files that no other one uses."""
+    """The dataset with the same order and random numbers on all ranks, and with separate cache files for each rank."""
     safe, whole = dataset, list(structure.every(dataset))
     if any(map(structure.draws_at_once, whole)):
         log.logger.info(
-            "random numbers that a parallel map or interleave draws are drawn for one element after the other: at the "
-            "same time it would be chance which element gets which, another one on each rank; faster are "
-            "tf.random.stateless_… with a seed made from the row, or Keras's random layers within the model"
+            "a parallel map or interleave draws random numbers, so it runs one element after the other: in parallel, "
+            "their assignment to elements is not deterministic and differs between ranks; faster are "
+            "tf.random.stateless_… with a seed made from the row, or Keras's random layers inside the model"
         )
         safe = _drawing_in_order(safe)
     if any(structure.cache_file(d) or structure.nests_cache(d) or structure.may_be_unordered(d) for d in whole):
@@ -56,14 +56,14 @@ def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
             _own_cache_files(graph, rank)
             safe = write(graph, dataset.element_spec)
     if safe is not dataset:
-        safe._made_from = dataset  # whose Python functions live as long as it does
+        safe._made_from = dataset  # keeps its Python functions alive
     return safe
 
 
 def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """As TensorFlow makes datasets for `enable_op_determinism`: what draws goes first and by itself, the rest after it.
+    """Rewrites a dataset as TensorFlow does for `enable_op_determinism`: operations that draw run first, in sequence.
 
-    It takes back deterministic=False as well.
+    This also undoes deterministic=False.
     """
     spec = dataset.element_spec
     leaves = tf.nest.flatten(spec)
@@ -83,7 +83,7 @@ def _force_order(graph: Any) -> None:
     for node in nodes:
         node.attr["deterministic"].s = b"true"
     if nodes:
-        log.logger.info("deterministic=False in the dataset is not followed: all ranks must see the same order")
+        log.logger.info("deterministic=False in the dataset is ignored: all ranks must see the same order")
 
 
 def _own_cache_files(graph: Any, rank: int) -> None:
@@ -97,4 +97,4 @@ def _own_cache_files(graph: Any, rank: int) -> None:
                 value[0] += f".rank{rank}".encode()
                 found = True
     if found:
-        log.logger.info("every rank writes a cache file of its own: the name that dataset.cache got, and .rankN")
+        log.logger.info("every rank writes its own cache file: the name passed to dataset.cache, followed by .rankN")

@@ -14,13 +14,13 @@ from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatc
 def micro_batch(
     data: Any, rows: Any, global_rows: Any, fingerprint: Any, padded: bool
 ) -> MicroBatch | PaddedMicroBatch:
-    """Of three scalars of int64; `padded` where the row may be a copied one."""
+    """Packs a micro batch. The three numbers are int64 scalars; `padded` if the row may be a copy."""
     numbers = tf.stack([rows, global_rows, fingerprint])
     return PaddedMicroBatch(data, numbers, tf.equal(rows, 0)) if padded else MicroBatch(data, numbers)
 
 
 def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any) -> tf.data.Dataset:
-    """`dataset.map` of a function of our own, which AutoGraph need not rewrite: that takes time and leaves files."""
+    """`dataset.map` with a function that AutoGraph must not convert: that takes time and leaves files."""
     return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
 
 
@@ -34,22 +34,22 @@ class Slicer:
     """Cuts a rank's rows out of global batches, inside a tf.data pipeline."""
 
     def __init__(self, rank: int, size: int, padded: bool, positions: bool, several_sizes: bool = False) -> None:
-        """`several_sizes` where parts of a batch that differ in length are known to be rows, all of them."""
+        """`several_sizes`: components of a batch may differ in length, and the first dimension of each counts rows."""
         self.rank, self.size = rank, size
         self.positions = positions
         self.padded = padded
         self.several_sizes = several_sizes and not positions
 
     def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """First row to take, rows to take (at least one), rows that count."""
+        """First row to take, number of rows to take (at least 1), number of rows that count."""
         start, rows = _share(total, self.rank, self.size)
         empty = rows == 0
         return tf.where(empty, tf.zeros_like(start), start), tf.maximum(rows, 1), rows
 
     def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, mark: tf.Tensor) -> Any:
-        """The dataset element for rows that were cut already.
+        """The dataset element for rows that are already cut.
 
-        `index` numbers the global batches; `mark` is the fingerprint that tells one from another.
+        `index` is the number of the global batch, `mark` its fingerprint.
         """
         start, taken, rows = self.bounds(total)
         if not self.positions:
@@ -58,10 +58,10 @@ class Slicer:
         return PredictBatch(data, tf.where(rows == 0, tf.fill([taken], tf.constant(-1, tf.int64)), places))
 
     def cut(self, index: tf.Tensor, batch: Any) -> Any:
-        """The dataset element of a whole global batch, whose parts have equally many rows.
+        """The dataset element of a whole global batch, whose components have the same number of rows.
 
-        With `several_sizes` the numbers may differ where a rank's share of each is the same: where each is a multiple
-        of the ranks. Fails elsewhere, and where positions are wanted.
+        With `several_sizes` the numbers may differ if each is a multiple of the number of ranks. In all other cases the
+        operation fails.
         """
         leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
         totals = tf.stack([rows_of(leaf) for leaf in leaves])
@@ -80,9 +80,9 @@ class Slicer:
 
 
 def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
-    """Of all that the rows of a global batch hold, in their order."""
+    """The fingerprint of all values of a global batch, row by row."""
     parts = [part for leaf in leaves for part in tf.nest.flatten(leaf, expand_composites=True)]
-    # Rows first, which takes several cores; then what came of them, in their order.
+    # First of each row, which uses several cores, then of these fingerprints in order.
     hashes = [tf.reshape(tf.fingerprint(part), [1, -1]) for part in parts if _is_plain(part)]
     return tf.bitcast(tf.fingerprint(tf.concat(hashes, 1)), tf.int64)[0] if hashes else total
 
