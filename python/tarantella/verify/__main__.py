@@ -16,12 +16,12 @@ from . import causes, compare, record, runs
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3
 
 _DESCRIPTION = """\
-Runs a script on one process and on N ranks, a few training steps each, and says whether losses and weights agree:
-if not, which step, tensor and rank is the first to differ, and why."""
+Runs the first training steps of a script on one process and on N ranks and compares losses and weights. If they
+differ, names the first step, tensor and rank, and the likely cause."""
 
 _EPILOG = """\
-All other options go to the launcher (tarantella --help), for both runs.
-exit codes: 0 both agree, 1 they differ, 2 mistakes on the command line, 3 nothing could be compared"""
+All other options are passed to the launcher (tarantella --help) in both runs.
+exit codes: 0 both agree, 1 they differ, 2 invalid command line, 3 nothing could be compared"""
 
 
 def main(launcher: str, words: list[str]) -> int:
@@ -38,12 +38,12 @@ def main(launcher: str, words: list[str]) -> int:
     parser.add_argument(
         "--steps", type=_at_least(1), default=5, metavar="K", help="stop each run after K training steps (default: 5)"
     )
-    parser.add_argument("--verbose", action="store_true", help="show what the script prints")
+    parser.add_argument("--verbose", action="store_true", help="show the output of the script")
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
     script = words[end + 1 :]
     if not script:
-        parser.error("no script given: put it behind '--'")
+        parser.error("no script given; put it after '--'")
     with tempfile.TemporaryDirectory(prefix="tarantella-verify-") as folder:
         job = runs.Job(launcher, others, script, options.steps, Path(folder), options.verbose)
         return runs.refused(job, options.n) or _verify(job, options.n)
@@ -56,7 +56,7 @@ def _at_least(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"must be at least {least} (got {word})")
         return number
 
-    whole_number.__name__ = "whole number"  # as argparse says it
+    whole_number.__name__ = "whole number"  # the name that argparse shows
     return whole_number
 
 
@@ -66,7 +66,7 @@ def _verify(job: runs.Job, size: int) -> int:
     if one.code:
         return _failed(one)
     if not any(moment.step for moment in one.observed[0]):
-        print(f"{job.script[0]} never trains: it has ended without a step of fit or train_on_batch of tarantella.Model")
+        print(f"{job.script[0]} never trains: it ended without a step of fit or train_on_batch of tarantella.Model")
         return CANNOT_COMPARE
     several = runs.run(job, "ranks", size, what)
     verdict = compare.compare(one.observed[0], several.observed)
@@ -78,7 +78,7 @@ def _verify(job: runs.Job, size: int) -> int:
 
 
 def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.Difference) -> int:
-    """Looks for the cause by experiment and prints what was found."""
+    """Looks for the cause by experiments and prints the result."""
     findings: list[tuple[str, str, str]] = []
     if verdict.kind in ("loss", "weights"):
         moment = verdict.observation
@@ -90,7 +90,7 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
     if verdict.tensor in idle:
         others = compare.compare(one.observed[0], several.observed, without=idle)
         if isinstance(others, compare.Agreement):
-            return _agree(others, several, f"; {', '.join(idle)} left out: their gradients are nothing but rounding")
+            return _agree(others, several, f"; without {', '.join(idle)}, whose gradients are only rounding")
         verdict = others
     layers = [layer for _, _, layer in findings if layer]
     checked = _switched_off(job, len(several.observed), layers, idle) if layers else []
@@ -103,7 +103,7 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
 
 
 def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tuple[str, str, str]]:
-    """What gives other numbers on ranks for that very batch."""
+    """The parts of the model that compute other numbers on ranks for the same batch."""
     repeated = runs.run(job, "repeat", size, "the same batch on every rank", examine=[moment.method, moment.call])
     ranks: dict[str, list[str]] = {}
     for rank in range(size):
@@ -114,15 +114,15 @@ def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tupl
 
 
 def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) -> list[str]:
-    """What both runs give when the suspects act as they do outside of training."""
-    why = f"the same with {listed(layers)} switched off"
+    """Compares both runs again with the suspected layers in inference mode."""
+    why = f"again with {listed(layers)} switched off"
     one, several = (runs.run(job, f"off{ranks}", ranks, why, off=layers) for ranks in (1, size))
     verdict = compare.compare(one.observed[0], several.observed, without=idle)
     if one.code or several.code:
         return []
     if isinstance(verdict, compare.Agreement):
         return [f"checked: with {listed(layers)} switched off (training=False) both agree"]
-    return [f"checked: with {listed(layers)} switched off (training=False) both differ still: {verdict.line}"]
+    return [f"checked: with {listed(layers)} switched off (training=False) they still differ: {verdict.line}"]
 
 
 def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
@@ -136,8 +136,8 @@ def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
             f"largest difference {verdict.largest:.1e}, in {verdict.tensor!r} after {verdict.label}: "
             f"rounding of {verdict.precision}"
         )
-    end = f"; {verdict.not_finite} is not finite in either run, so it shows nothing" if verdict.not_finite else ""
-    print(f"agree: {several.what} gave what one process gives over {steps} ({largest}{but}){end}")
+    end = f"; {verdict.not_finite} is not finite in either run, so it cannot be compared" if verdict.not_finite else ""
+    print(f"agree: {several.what} gave the results of one process over {steps} ({largest}{but}){end}")
     return AGREE
 
 
@@ -149,7 +149,7 @@ def _failed(run: runs.Run) -> int:
 
 
 def _main_until_stopped(launcher: str, words: list[str]) -> int:
-    """main; after a signal it ends the run that is under way, removes its files and dies of the signal."""
+    """Calls main. On a signal it ends the current run, removes the files and ends by the same signal."""
     stopped_by = 0
 
     def stop(number: int, _: object) -> None:

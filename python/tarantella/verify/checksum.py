@@ -1,4 +1,4 @@
-"""Numbers that tell which rows the steps of a model have read, whatever their order within a batch."""
+"""Checksums of the rows that the steps of a model have read, independent of their order within a batch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _OTHER_ODD = -4658895280553007687
 
 
 class Rows:
-    """Counts rows and adds up a checksum of each; sums over the ranks are those of the global batches."""
+    """Counts rows and sums their checksums. The sums over the ranks are those of the global batches."""
 
     def __init__(self) -> None:
         self._count, self._checksum = backend.counter(), backend.counter()
 
     def note(self, data: Any, count: Any = None) -> None:
-        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies that do not count."""
+        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies and are ignored."""
         leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = rows_of(leaves[0]) if count is None else count
         total = _total([_sums(place, leaf) for place, leaf in enumerate(leaves)])
@@ -38,7 +38,7 @@ class Rows:
 
 
 def _total(sums: list[tf.Tensor]) -> tf.Tensor:
-    """Of all rows, each with its part in every leaf. Leaves of another length than the first count by themselves."""
+    """The checksum of all rows over all leaves. Leaves whose length differs from the first are added separately."""
     rows = tf.shape(sums[0])[0]
     whole, others = sums[0], tf.constant(0, tf.int64)
     for leaf in sums[1:]:
@@ -49,7 +49,7 @@ def _total(sums: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _sums(place: int, leaf: Any) -> tf.Tensor:
-    """For each row the sum of its elements' bits, each times a number of its place. Wraps around."""
+    """For each row the sum of its elements' bits, each times a number for its position. Wraps around."""
     bits = _bits(leaf)
     flat = tf.reshape(bits, [tf.shape(bits)[0], -1])
     places = tf.range(tf.shape(flat, out_type=tf.int64)[1])

@@ -1,4 +1,4 @@
-"""The first thing in which the records of one process and of several ranks differ."""
+"""Finds the first difference between the records of one process and of several ranks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from .record import Observation, places
 
-# How far weights may be apart after the first step, relative to how far training has moved them: rounding in
-# float32 gives 1e-7 to 1e-5. Each step adds as much, for rounding adds up. Losses: relative to the loss.
+# Tolerance for weights after the first step, relative to the distance that training has moved them: rounding in
+# float32 gives 1e-7 to 1e-5. It grows by as much with each step, because rounding accumulates. For losses: relative to
+# the loss.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-1, "bfloat16": 1e-1}
 _LOSS_APART = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-2}
 _EPSILON = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.9e-3}
@@ -21,7 +22,7 @@ _EPSILON = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16"
 
 @dataclass
 class Difference:
-    """The first difference: its kind and one line about it."""
+    """The first difference: its kind and a line that describes it."""
 
     kind: str  # steps, model, rows, data, rate, loss, weights
     observation: Observation
@@ -33,8 +34,8 @@ class Difference:
 class Agreement:
     """No difference; the largest one that still counts as rounding."""
 
-    steps: int = 0  # whose numbers are all finite; others show nothing
-    not_finite: str = ""  # the first number that is not: "step 3, the loss"
+    steps: int = 0  # with finite numbers only; others cannot be compared
+    not_finite: str = ""  # the first number that is not finite: "step 3, the loss"
     largest: float = 0.0
     tensor: str = ""
     label: str = ""
@@ -44,7 +45,7 @@ class Agreement:
 def compare(
     one: list[Observation], ranks: list[list[Observation]], without: Collection[str] = ()
 ) -> Difference | Agreement:
-    """Looks at every moment in order: what was read, the loss, then each weight on each rank.
+    """Compares all observations in order: the data read, the loss, then each weight on each rank.
 
     The weights named in `without` may differ.
     """
@@ -57,7 +58,7 @@ def compare(
         if len(others) < len(ranks):
             rank = next(r for r, seen in enumerate(ranks) if len(seen) <= index)
             return Difference(
-                "steps", mine, f"{mine.label}: on one process only, rank {rank} of {size} did not come to it"
+                "steps", mine, f"{mine.label}: on one process only, rank {rank} of {size} did not reach it"
             )
         first.setdefault(mine.model, mine)
         ages[mine.model] += mine.step > 0
@@ -75,7 +76,7 @@ def compare(
     longest = max(ranks, key=len)
     if len(longest) > len(one):
         extra = longest[len(one)]
-        return Difference("steps", extra, f"{extra.label}: on {size} only, one process did not come to it")
+        return Difference("steps", extra, f"{extra.label}: on {size} only, one process did not reach it")
     return agreement
 
 
@@ -101,9 +102,9 @@ def _structure(mine: Observation, others: list[Observation]) -> Difference | Non
 def _inputs(mine: Observation, others: list[Observation], size: str) -> Difference | None:
     rows = sum(other.rows for other in others)
     if rows != mine.rows:
-        return Difference("rows", mine, f"{mine.label}: {mine.rows} rows on one process, {rows} in all on {size}")
+        return Difference("rows", mine, f"{mine.label}: {mine.rows} rows on one process, {rows} in total on {size}")
     if (sum(other.checksum for other in others) - mine.checksum) % 2**64:
-        return Difference("data", mine, f"{mine.label}: the {rows} rows on {size} are not those on one process")
+        return Difference("data", mine, f"{mine.label}: the {rows} rows on {size} differ from those on one process")
     for rank, other in enumerate(others):
         a, b = mine.learning_rate, other.learning_rate
         if a is not None and b is not None and abs(a - b) > 1e-6 * abs(a):
@@ -168,7 +169,7 @@ def _weights(
 
 
 def _apart(one: Any, other: Any) -> NDArray[Any]:
-    """The distances; a NaN or an infinity in both is none, in one of them it is as far as can be."""
+    """The distances: 0 where both are NaN or the same infinity, infinite where only one is."""
     with np.errstate(invalid="ignore"):
         same = (one == other) | (np.isnan(one) & np.isnan(other))
         return np.where(same, 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf, posinf=np.inf))
@@ -183,6 +184,6 @@ def _length(vector: NDArray[Any]) -> float:
 
 
 def _shown(one: float, other: float) -> tuple[str, str]:
-    """Both numbers with as many digits as it takes to tell them apart."""
+    """Both numbers with enough digits to tell them apart."""
     digits = next((d for d in range(4, 17) if f"{one:.{d}g}" != f"{other:.{d}g}"), 17) + 2
     return f"{one:.{digits}g}", f"{other:.{digits}g}"

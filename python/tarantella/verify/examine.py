@@ -1,4 +1,4 @@
-"""Experiments on one batch in one process that tell why ranks, with a part of the rows each, go other ways."""
+"""Experiments on one batch in one process that show why ranks, each with a part of the rows, compute other results."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SAME = 1e-4  # relative to the largest value: rounding stays below
 
 
 class Finding(NamedTuple):
-    """A part of the model that is "random", "coupled" (over rows), "coupled loss", "sum" or of "no gradient".
+    """A part of the model and why its results may differ.
 
-    A part of kind "rank" gives other numbers on a rank than on one process.
-
-    "unknown" is the rest, if an experiment failed; the name says why.
+    Kinds: "random", "coupled" (its rows depend on each other), "coupled loss", "sum" (a loss that is a sum over rows),
+    "no gradient" (only rounding), "rank" (computes other numbers on a rank than on one process), and "unknown" (an
+    experiment failed; the name says why).
     """
 
     kind: str
     name: str
-    layer: str = ""  # that can be switched off
+    layer: str = ""  # set if it can be switched off
 
 
 def examine(model: Any, data: Any) -> list[Finding]:
-    """What on this batch makes training depend on how rows are dealt out. Runs eagerly, changes state."""
+    """Finds the parts of the model whose results depend on the distribution of rows. Runs eagerly, changes state."""
     found: list[Finding] = []
     try:
         batch = keras.utils.unpack_x_y_sample_weight(data)
@@ -41,13 +41,13 @@ def examine(model: Any, data: Any) -> list[Finding]:
         parts = [batch, coupling.cut(batch, rows, half), coupling.cut(batch, rows, rest)]
         found += _losses(model, parts, not found)
         found += _no_gradients(model, batch)
-    except Exception as error:  # a model with a train_step of its own may have no loss to ask for
+    except Exception as error:  # a model with a user-defined train_step may have no loss
         found.append(failed(error))
     return found
 
 
 def failed(error: Exception) -> Finding:
-    """What an experiment that raised has found."""
+    """The finding of an experiment that raised an error."""
     return Finding("unknown", f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
 
 
@@ -56,7 +56,7 @@ def _rows(x: Any) -> int:
 
 
 def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
-    """Layers that give other numbers when asked again, or when they see half of the rows."""
+    """Layers whose output changes when they are called again, or on half of the rows."""
     found = coupling.suspects(coupling.recorded(model, x), rows, half, SAME)
     return [
         Finding(kind, coupling.title(layer), layer.name if coupling.switchable(layer) else "")
@@ -66,7 +66,7 @@ def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
 
 
 def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
-    """Terms of the loss that are no mean over rows: the whole batch's against those of its halves."""
+    """Terms of the loss that are not a mean over rows: compares the batch with its two halves."""
     whole, first, second = ([*map(float, terms(model, batch, training))] for batch in batches)
     sizes = [_rows(x) for x, _, _ in batches]
     found = []
@@ -78,7 +78,7 @@ def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
 
 
 def _no_gradients(model: Any, batch: Any) -> list[Finding]:
-    """Weights on which the loss does not depend, but for rounding (a key's bias in attention)."""
+    """Weights whose gradient is only rounding, such as the bias of the keys in attention."""
     weights = model.trainable_variables
     largest = [
         0.0 if g is None else float(keras.ops.max(keras.ops.abs(g)))
@@ -90,7 +90,7 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
 
 
 def switch_off(layer: Any) -> None:
-    """Makes a layer act as it does outside of training, for the rest of this process."""
+    """Puts a layer into inference mode for the rest of this process."""
     if coupling.switchable(layer):
         hooks.hook(layer, "call", coupling.as_in_inference)
 
@@ -100,7 +100,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def terms(model: Any, batch: Any, training: bool) -> list[Any]:
-    """The compiled loss, then all others: add_loss and regularizers."""
+    """The compiled loss, then the others: add_loss and regularizers."""
     x, y, weights = batch
     outputs = model(x, training=training)
     others = [keras.ops.sum(loss) for loss in model.losses]

@@ -1,4 +1,4 @@
-"""Inside the user's script: what training reads and makes is written down, and the script is stopped in time.
+"""Runs inside the user's script: records what each training step reads and computes, and stops the script in time.
 
 Active only in processes that `tarantella verify` has started (TNT_VERIFY names their folder).
 """
@@ -31,14 +31,14 @@ _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
 
 
 def install(wrapper: type) -> None:
-    """Makes every `tarantella.Model` an observed one."""
+    """Observes every `tarantella.Model`."""
     folder = Path(os.environ["TNT_VERIFY"])
     plan = json.loads((folder / "plan.json").read_text())
     if keras.backend.backend() != "tensorflow":
         raise NotImplementedError(
-            "tarantella verify needs Keras's tensorflow backend so far; set KERAS_BACKEND=tensorflow"
+            "tarantella verify supports only Keras's tensorflow backend; set KERAS_BACKEND=tensorflow"
         )
-    if layout().rank == 0:  # who speaks for all
+    if layout().rank == 0:  # on behalf of all ranks
         log.logger.addHandler(_warnings_to(folder / record.WARNINGS))
     watch = Watch(folder, plan)
     kind: Any = wrapper
@@ -70,7 +70,7 @@ def _fit(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
         given = signature.bind(*args, **kwargs)
         model, callbacks = args[0].keras_model, given.arguments.get("callbacks")
         own = _Callback(watch, model)
-        if isinstance(callbacks, keras.callbacks.CallbackList):  # the user's may be given to fit again
+        if isinstance(callbacks, keras.callbacks.CallbackList):  # the user may pass the same list to fit again
             given.arguments["callbacks"] = keras.callbacks.CallbackList([*callbacks.callbacks, own])
         else:
             given.arguments["callbacks"] = [*keras.tree.flatten(callbacks or []), own]
@@ -96,7 +96,7 @@ def _train_on_batch(original: Callable[..., Any], watch: Watch) -> Callable[...,
 class _Callback(keras.callbacks.Callback):
     def __init__(self, watch: Watch, model: Any) -> None:
         super().__init__()
-        self.watch, self.trained = watch, model  # a CallbackList need not know its model
+        self.watch, self.trained = watch, model  # a CallbackList may not know its model
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.trained.built or self.trained in self.watch.models:  # else its first step builds it
@@ -122,10 +122,10 @@ class Watch:
         self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbered as they train
         self.known = 0
-        self.builds = False  # whether a model's step is traced only to build it
+        self.builds = False  # while a step is traced only to build the model
 
     def data(self, model: Any) -> None:
-        """Observes what the steps of this model read. Its class stays as it is: others look at that."""
+        """Observes the data that the steps of this model read. Does not change its class, which other code checks."""
         if model in self.rows:
             return
         self.rows[model] = rows = Rows()
@@ -135,8 +135,8 @@ class Watch:
         def train_step(data: Any) -> Any:
             step = current_step()
             if self.builds or (self.size > 1 and step is None):
-                return original(data)  # traced to build the model, or a step that this rank takes by itself
-            if model not in self.models:  # ranks have built it before
+                return original(data)  # traced to build the model, or a step of this rank alone
+            if model not in self.models:  # several ranks have already built it
                 backend.apart(lambda: self._build(model, data))
             rows.note(data, step.rows if step else None)
             self.examine(model, data)
@@ -146,7 +146,7 @@ class Watch:
         model.train_function = None
 
     def _build(self, model: Any, data: Any) -> None:
-        """As ranks build it, before its first step."""
+        """Builds the model before its first step, as several ranks do."""
         self.builds = True
         try:
             start.build(model, MicroBatch(data, None), "train")
@@ -155,14 +155,14 @@ class Watch:
         self.begin(model)
 
     def call(self, method: str, model: Any) -> None:
-        """A call of `fit` or `train_on_batch` begins."""
+        """Called at the begin of `fit` or `train_on_batch`."""
         self.calls[method] += 1
         self.method, self.step_of_call = method, 0
         if self._examines():
             model.run_eagerly, model.jit_compile, model.train_function = True, False, None
 
     def begin(self, model: Any) -> None:
-        """The model is built and about to take its first step of a call."""
+        """Called before the first step of a call, when the model is built."""
         if model not in self.models:
             self.known += 1
             self.models[model] = self.known
@@ -171,7 +171,7 @@ class Watch:
         self._write(model)
 
     def step(self, model: Any) -> None:
-        """A step is over. Ends the script, with success, after the last step that was asked for."""
+        """Called after each step. Ends the script with exit code 0 after the last requested step."""
         self.steps += 1
         self.step_of_call += 1
         self._write(model)
@@ -182,19 +182,19 @@ class Watch:
         return bool(self.plan.get("examine") == [self.method, self.calls[self.method]])
 
     def examine(self, model: Any, data: Any) -> None:
-        """Looks for causes on this batch, if that is what the process is for, and ends the script."""
+        """In a process that looks for causes: examines this batch and ends the script."""
         if self._examines():
             kept = Path(self.plan["kept"])
             if self.size == 1:
                 repeat.keep(kept, model, data)  # before experiments change the model's state
                 findings = examine.examine(model, data)
-            else:  # of their own rows ranks would see other numbers, and of a step's rows other losses
+            else:  # with the whole batch: on their own rows, ranks would see other numbers and losses
                 findings = backend.apart(lambda: repeat.compare(kept, model, data))
             (self.folder / f"findings.{self.rank}.json").write_text(json.dumps(findings))
             raise SystemExit(0)
 
     def _same_start(self, model: Any, path: Path) -> None:
-        """One process keeps the weights that a model starts from; ranks take them over."""
+        """One process stores the initial weights of a model; ranks load them."""
         for layer in model._flatten_layers(include_self=False):
             if layer.name in self.plan.get("off", []):
                 examine.switch_off(layer)
@@ -243,7 +243,7 @@ class Watch:
         self.written += 1
 
     def _loss(self, model: Any, tracker: Any) -> tuple[float, float]:
-        """What was added to the loss's running sum and count since the last observation."""
+        """The change of the loss's running sum and count since the last observation."""
         if tracker is None:
             return 0.0, 0.0
         now = float(np.asarray(tracker.total)), float(np.asarray(tracker.count))
@@ -259,4 +259,4 @@ def _precision(model: Any) -> str:
 
 def _storable(variable: Any) -> Any:
     value = np.asarray(variable)
-    return value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16 is none of NumPy's types
+    return value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16 is not a NumPy type

@@ -1,4 +1,4 @@
-"""What a run leaves behind: a file for each rank and each moment that was observed."""
+"""The records of a run: one file for each rank and observation."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BUCKETS = 1024
 _CHUNK = _BUCKETS * 1024
 _ARRAYS = ("sketches", "samples")
 
-WARNINGS = "warnings.txt"  # what Tarantella itself has warned about, a line each
+WARNINGS = "warnings.txt"  # the warnings of Tarantella, one per line
 
 
 @dataclass
 class Observation:
-    """One rank just before the first step of a call (step 0), or after a step."""
+    """The state of one rank before the first step of a call (step 0) or after a step."""
 
     label: str  # "before step 1", "step 3", "step 1 of fit call 2"
     model: int  # numbered in the order in which they begin to train
@@ -28,11 +28,11 @@ class Observation:
     call: int  # of that method, from 1
     step: int
     rows: int = 0  # of this rank, in this step
-    checksum: int = 0  # of those rows; sums over the ranks, modulo 2**64, tell the global batch
-    loss: float = 0.0  # what the step added to the loss's running sum, of this rank
-    weight: float = 0.0  # and to what that sum is divided by
+    checksum: int = 0  # of those rows; the sum over the ranks, modulo 2**64, identifies the global batch
+    loss: float = 0.0  # what the step added to the running sum of the loss on this rank
+    weight: float = 0.0  # and to the divisor of that sum
     learning_rate: float | None = None
-    precision: str = "float32"  # the coarsest type that takes part
+    precision: str = "float32"  # the coarsest dtype of weights and computation
     loss_precision: str = "float32"
     names: list[str] = field(default_factory=list)  # of the trainable weights
     shapes: list[list[int]] = field(default_factory=list)
@@ -41,20 +41,20 @@ class Observation:
 
 
 def sample(value: NDArray[Any]) -> NDArray[Any]:
-    """The values, of a large tensor evenly spread ones."""
+    """The values of a tensor; evenly spaced ones if it is large."""
     flat = value.reshape(-1)
     return flat[places(flat.size)].astype(np.float64)
 
 
 def places(size: int) -> NDArray[np.int64]:
-    """Where the values of `sample` lie in a flat tensor."""
+    """The positions of the values of `sample` in a flat tensor."""
     return np.unique(np.linspace(0, size - 1, min(size, _WHOLE)).astype(np.int64))
 
 
 def sketch(value: NDArray[Any]) -> NDArray[np.float64]:
-    """A vector whose length (2-norm) is about that of the tensor; it is linear, so differences work alike.
+    """A short vector with approximately the 2-norm of the tensor. It is linear, so the same holds for differences.
 
-    A small tensor is its own sketch; of a large one, values with random signs are summed in buckets.
+    A small tensor is its own sketch; the values of a large one get random signs and are summed in buckets.
     """
     flat = value.reshape(-1)
     if flat.size <= _WHOLE:
@@ -75,7 +75,7 @@ def write(folder: Path, rank: int, number: int, observation: Observation) -> Non
 
 
 def read(folder: Path, rank: int) -> list[Observation]:
-    """What a rank has observed, in order."""
+    """The observations of a rank, in order."""
     found = []
     for path in sorted(folder.glob(f"{rank}.*.npz")):
         with np.load(path) as stored:

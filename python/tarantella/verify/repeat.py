@@ -1,4 +1,4 @@
-"""One batch, computed on one process and again on every rank: which layer gives other numbers there."""
+"""Computes one batch on one process and on every rank to find the layer with other results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import examine, record
 
 
 def keep(path: Path, model: Any, data: Any) -> None:
-    """Stores a batch and what the model makes of it; nothing, if the model or the batch does not allow it."""
+    """Stores a batch and the results of all layers. Stores nothing if the model cannot be called on it."""
     try:
         leaves = [_storable(leaf) for leaf in tree.flatten(data) if leaf is not None]
         titles, sketches = _computed(model, data)
-    except Exception:  # examine says what keeps a model from being called
+    except Exception:  # examine reports why a model cannot be called
         return
     arrays = {f"leaf{i}": each for i, each in enumerate(leaves)} | {f"sketch{i}": s for i, s in enumerate(sketches)}
     np.savez(path, titles=np.array(json.dumps(titles)), **arrays)
 
 
 def compare(path: Path, model: Any, data: Any) -> list[examine.Finding]:
-    """The first part of the model that makes other numbers of the same ones than was stored.
+    """Finds the first part of the model whose result for the stored inputs differs from the stored result.
 
     `data` is a batch of the same structure as the stored one.
     """
@@ -42,7 +42,7 @@ def compare(path: Path, model: Any, data: Any) -> list[examine.Finding]:
     except Exception as error:
         return [examine.failed(error)]
     if titles != expected:
-        return [examine.Finding("rank", "the model, which calls its layers in another order or number")]
+        return [examine.Finding("rank", "the model, whose layer calls differ in order or number")]
     for i, title in enumerate(titles):
         taken, given = (_near(sketches[n], found[n]) for n in (2 * i, 2 * i + 1))
         if taken and not given:
@@ -51,7 +51,7 @@ def compare(path: Path, model: Any, data: Any) -> list[examine.Finding]:
 
 
 def _computed(model: Any, data: Any) -> tuple[list[str], list[Any]]:
-    """The names of all calls of layers, and of the loss; of each a sketch of what it takes and of what it gives."""
+    """The titles of all layer calls and of the loss; for each, sketches of its input and of its output."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
     calls = coupling.recorded(model, batch[0])
     titles = [coupling.title(call.layer) for call in calls]

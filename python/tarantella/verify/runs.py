@@ -1,4 +1,4 @@
-"""Running the user's script, on one process or on ranks, and what became of it."""
+"""Runs the user's script on one process or on several ranks and collects the results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TAIL = 30
 
 @dataclass(frozen=True)
 class Job:
-    """What all runs have in common."""
+    """The settings that all runs share."""
 
     launcher: str
     options: list[str]  # of the launcher
     script: list[str]  # with its arguments
     steps: int
-    folder: Path  # for what the runs leave behind
+    folder: Path  # for the records of the runs
     verbose: bool
 
     def command(self, ranks: int, *more: str) -> list[str]:
@@ -33,36 +33,36 @@ class Job:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is over."""
+    """A finished run."""
 
     what: str
     folder: Path
-    code: int  # as a shell has it: 128 + signal
+    code: int  # as in a shell: 128 + signal
     observed: list[list[Observation]]  # by rank
 
     @property
     def output(self) -> str:
-        """The last lines that it printed, if they were not shown already."""
+        """The last lines of its output, unless they were shown already."""
         path = self.folder / "output.txt"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return "\n".join(lines[-_TAIL:])
 
     @property
     def warnings(self) -> list[str]:
-        """What Tarantella itself has warned about."""
+        """The warnings of Tarantella."""
         path = self.folder / record.WARNINGS
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def findings(self, rank: int = 0) -> list[tuple[str, str, str]]:
-        """What a rank that was to examine a batch has found: kind, name, layer to switch off (see examine.py)."""
+        """The findings of a rank that examined a batch: kind, name, layer to switch off. See examine.Finding."""
         path = self.folder / f"findings.{rank}.json"
         if not path.exists():
-            return [("unknown", f"it did not come to it, exit code {self.code}", "")]
+            return [("unknown", f"the run ended before it, with exit code {self.code}", "")]
         return [(kind, name, layer) for kind, name, layer in json.loads(path.read_text())]
 
 
 def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
-    """Runs the script to its end, or to that of the steps. `plan` goes to the observer in the script."""
+    """Runs the script to its end or to its last step. `plan` is passed to the observer in the script."""
     folder = job.folder / name
     folder.mkdir()
     plan = {"steps": job.steps, "initial": str(job.folder), "kept": str(job.folder / "kept.npz"), **plan}
@@ -82,7 +82,7 @@ def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
 
 
 def refused(job: Job, ranks: int) -> int:
-    """Has the launcher check its options and the script; its exit code, 0 if it would start them."""
+    """Lets the launcher check its options and the script. Returns its exit code, 0 if they are valid."""
     done = subprocess.run(job.command(ranks, "--dry-run"), capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stderr)

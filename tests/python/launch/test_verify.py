@@ -32,7 +32,7 @@ def verify(launcher, kind, *options, ranks=2):
 def test_plain_training_agrees(launcher, kind, ranks):
     done = verify(launcher, kind, ranks=ranks)
     assert done.returncode == 0, done.out + done.err
-    assert f"agree: {ranks} ranks gave what one process gives over 5 steps" in done.out
+    assert f"agree: {ranks} ranks gave the results of one process over 5 steps" in done.out
     assert not (launcher.folder / "went on").exists()  # both runs were stopped
 
 
@@ -50,15 +50,19 @@ def test_a_script_that_ends_sooner(launcher):
     [
         extended("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
         ("normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"),
-        extended("variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"),
-        ("by rank", "differ: step 1, the loss: ", "likely cause: ByRank 'by_rank', on rank 1: gives other numbers"),
+        extended(
+            "variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"
+        ),
+        ("by rank", "differ: step 1, the loss: ", "likely cause: ByRank 'by_rank', on rank 1: computes other numbers"),
         extended(
             "coupled",
             "differ: step 1, the loss: ",
             "likely cause: Coupled 'coupled': depends on which rows share a batch",
         ),
-        ("data", "differ: step 1: the 20 rows on 2 ranks are not those on one process", "likely cause: data that"),
-        extended("rows", "differ: step 1: 20 rows on one process, 40 in all on 2 ranks", "likely cause: the script makes"),
+        ("data", "differ: step 1: the 20 rows on 2 ranks differ from those on one process", "likely cause: the data"),
+        extended(
+            "rows", "differ: step 1: 20 rows on one process, 40 in total on 2 ranks", "likely cause: the script makes"
+        ),
         extended(
             "rate",
             "differ: before step 1, the learning rate, rank 0: 0.01 on one process, 0.02",
@@ -71,7 +75,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
     done = verify(launcher, kind, *["--verbose"] if kind == "normalization" else [])
     assert done.returncode == 1, done.out + done.err
     lines = done.out.splitlines()
-    warned = [line for line in lines if line.startswith("Tarantella has warned: ")]
+    warned = [line for line in lines if line.startswith("warning of Tarantella: ")]
     assert bool(warned) == (kind in ("normalization", "variance", "coupled")), warned
     assert any(line.startswith(first) for line in lines), done.out
     assert next(line for line in lines if line.startswith("likely cause")).startswith(cause), done.out
@@ -246,15 +250,15 @@ def test_what_is_finite_in_a_tensor_is_judged_as_ever(wrong):
         (
             (1.0, 1.0, np.nan, np.nan),
             0,
-            "agree: 2 ranks gave what one process gives over 1 step (to the last bit); step 2, the loss is not finite "
-            "in either run, so it shows nothing",
+            "agree: 2 ranks gave the results of one process over 1 step (to the last bit); step 2, the loss is not "
+            "finite in either run, so it cannot be compared",
         ),
         (
             (1.0, np.inf, np.nan),
             3,
             "nothing could be compared: step 1, the loss is not finite, on one process and on 2 ranks",
         ),
-        ((1.0,), 3, "script.py never trains: it has ended without a step of fit or train_on_batch of tarantella.Model"),
+        ((1.0,), 3, "script.py never trains: it ended without a step of fit or train_on_batch of tarantella.Model"),
     ],
 )
 def test_only_finite_steps_agree(monkeypatch, capsys, losses, code, line):
@@ -274,7 +278,7 @@ def test_only_finite_steps_agree(monkeypatch, capsys, losses, code, line):
 def test_other_rows_and_learning_rates():
     one, ranks = moments(START, step_of(0)), [moments(START, step_of(0), rank=r, size=2) for r in (0, 1)]
     more = [moments(START, step_of(0), rank=r, size=2, rows=16) for r in (0, 1)]
-    assert compare.compare(one, more).line == "step 1: 8 rows on one process, 16 in all on 2 ranks"
+    assert compare.compare(one, more).line == "step 1: 8 rows on one process, 16 in total on 2 ranks"
     for moment in (m for each in ranks for m in each):
         moment.learning_rate *= 2
     assert compare.compare(one, ranks).line == "step 0, the learning rate, rank 0: 0.1 on one process, 0.2 on 2 ranks"
@@ -287,9 +291,9 @@ def test_other_numbers_of_steps():
     one = moments(START, step_of(0))
     longer = [moments(START, step_of(0), step_of(0), size=2) for _ in range(2)]
     verdict = compare.compare(one, longer)
-    assert verdict.kind == "steps" and verdict.line == "step 2: on 2 ranks only, one process did not come to it"
+    assert verdict.kind == "steps" and verdict.line == "step 2: on 2 ranks only, one process did not reach it"
     verdict = compare.compare(one, [moments(START, step_of(0), size=2), moments(START, size=2)])
-    assert verdict.line == "step 1: on one process only, rank 1 of 2 ranks did not come to it"
+    assert verdict.line == "step 1: on one process only, rank 1 of 2 ranks did not reach it"
 
 
 def test_causes_come_in_the_order_of_their_weight():
@@ -300,7 +304,7 @@ def test_causes_come_in_the_order_of_their_weight():
         "cure",
         "also possible",
         "cure",
-        "Tarantella has warned",
+        "warning of Tarantella",
     ]
     assert "Dropout" in lines[0] and "the loss 'x'" in lines[2]
     assert causes.explain(difference, [], [])[0].startswith("likely cause: none found")
