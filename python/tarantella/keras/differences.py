@@ -1,4 +1,4 @@
-"""What several ranks cannot do as one process does: said once, by name."""
+"""Warns once about each part of a model that several ranks cannot compute exactly as one process does."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .step.step import declared_reduction
 
 
 def say(model: Any) -> None:
-    """Logs which parts of a model make training differ from one process's."""
+    """Logs the parts of a model that make training differ from one process."""
     normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
     if normalized:
         log.warn_once(
             f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
-            "from one process's; moving statistics are averaged over the ranks after every epoch; synchronized=True "
+            "from one process; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
     own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
     if own_loss and not declared_reduction(model):
         log.warn_once(
-            f"{model.name} (own {' and '.join(own_loss)}): its loss is taken for a mean over rows, which cannot be "
-            "checked; say so with tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
+            f"{model.name} (user-defined {' and '.join(own_loss)}): its loss is assumed to be a mean over rows, which "
+            "cannot be checked; declare tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
         )
     say_of_metrics(model)
     if any(v.name == "seed_generator_state" for v in model.variables):
-        log.logger.info("random layers draw from a stream of their own on each rank, reproducible from the seed")
+        log.logger.info("random layers draw different numbers on each rank, reproducible from the seed")
 
 
 def say_of_metrics(model: Any) -> None:
-    """As `say`, of the metrics that have been made."""
+    """Like `say`, for the metrics built so far."""
     own = [
         metric.name
         for metric in private.metrics_of(model)
@@ -41,17 +41,17 @@ def say_of_metrics(model: Any) -> None:
     ]
     if own:
         log.warn_once(
-            f"{listed(own)} (own metrics): the states of the ranks are summed, which is right for counts and totals; "
-            "where it is not, say how they combine: tnt_combine = 'max', 'min' or a function of the states"
+            f"{listed(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
+            "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
     across = [metric.name for metric in private.metrics_of(model) if getattr(metric, "_fn_kwargs", {}).get("axis") == 0]
     if across:
         log.warn_once(
             f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
-            "differ from one process, as another batch size does"
+            "differ from one process, as with another batch size"
         )
 
 
 def is_own(model: Any, method: str) -> bool:
-    """Whether the class of the model has its own in the place of Keras's."""
+    """Whether the model's class overrides the method."""
     return getattr(type(model), method) is not getattr(keras.Model, method)

@@ -1,4 +1,4 @@
-"""Files: whole or not at all, also when power is lost, by the master, and there for every rank that took part."""
+"""Saving: the master writes complete files or none, even if power is lost, and the other ranks wait for them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .._job import log, runtime
 from .._job.errors import MismatchError, PeerLostError
 from . import hooks, private
 
-# The files that Keras 3 writes as one, by method; other targets are folders or shards.
+# The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
 
-# What all that saves ends in, by method: those of models, and Keras's functions, however they were imported.
+# The functions in which all saving ends, by method: for methods of models and for functions of Keras.
 _WRITERS = (
     ("save", private.saving_lib, "save_model"),
     ("save", private.legacy_h5_format, "save_model_to_hdf5"),
@@ -31,16 +31,16 @@ _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_e
 
 
 def hook_writers() -> None:
-    """Makes Keras write whole files, by the master, where a model is ours: a tarantella.Model's, or in `by_master`."""
+    """Makes Keras write complete files, on the master, for every tarantella.Model and for models in `by_master`."""
     for method, module, name in _WRITERS:
         hooks.hook(module, name, functools.partial(_writer, method))
 
 
 @contextlib.contextmanager
 def by_master(model: Any) -> Iterator[None]:
-    """For a while, what callbacks do to save this Keras model, or one inside it, writes on the master only.
+    """Inside this context, saving this Keras model, or a model inside it, writes on the master only.
 
-    The other ranks go on at once. Not where `by_every_rank` holds.
+    On the other ranks, save returns at once. `by_every_rank` overrides it.
     """
     with contextlib.ExitStack() as hooked:
         for each in model._flatten_layers():
@@ -52,7 +52,7 @@ def by_master(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def by_every_rank() -> Iterator[None]:
-    """For a while, this rank writes, also within `by_master`."""
+    """Inside this context, this rank writes, even inside `by_master`."""
     token = _everywhere.set(True)
     try:
         yield
@@ -70,7 +70,7 @@ def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
 def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def save(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
         wrapped = getattr(model, "_tarantella_model", None)
-        if wrapped is not None:  # a tarantella.Model, given to a function of Keras
+        if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
             return _together(method, filepath, lambda: save(wrapped, filepath, *args, **options), _everywhere.get())
         if not _everywhere.get():
             if not hooks.hooked(model, method):
@@ -86,16 +86,15 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: dict[str, Any], everywhere: bool) -> Any:
-    """Calls a Keras model's save, save_weights or export: the master's, or all ranks' with `everywhere`.
+    """Calls a Keras model's save, save_weights or export: on the master, or on all ranks with `everywhere`.
 
-    The other ranks return when the master has written: they wait for it, it waits for nobody. Raises
-    tarantella.PeerLostError on them if the master failed, tarantella.MismatchError if it goes on without a call of its
-    own.
+    The other ranks block until the master has written; the master waits for no rank. Raises on them
+    tarantella.PeerLostError if the master failed, tarantella.MismatchError if it goes on without making this call.
     """
     full = named(path, method, args, options)
 
     def call() -> Any:
-        if full is not path and "://" not in full:  # Keras 2 made a folder of that name, with those above it
+        if full is not path and "://" not in full:  # Keras 2 created a folder of that name and its parents
             os.makedirs(os.path.dirname(os.path.realpath(full)), exist_ok=True)
         return hooks.original(model, method)(full, *args, **options)
 
@@ -127,7 +126,7 @@ def _wait(what: str, method: str) -> None:
         failed = context.wait_posted(master, what)
     except MismatchError as error:
         try:
-            failed = context.wait_posted(master, method)  # to a path of its own, perhaps
+            failed = context.wait_posted(master, method)  # perhaps to another path
         except MismatchError:
             raise error from None
     if failed:
@@ -136,7 +135,7 @@ def _wait(what: str, method: str) -> None:
 
 @contextlib.contextmanager
 def _naming(what: str) -> Iterator[None]:
-    """Adds to an error what it happened in: that of a full disk names no file."""
+    """Adds `what` to an error: the error of a full disk does not name the file."""
     try:
         yield
     except Exception as error:
@@ -146,20 +145,20 @@ def _naming(what: str) -> Iterator[None]:
 
 
 def named(path: Any, method: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The path with the suffix that Keras 3 asks for, where an older program gives none. Says so."""
+    """The path with the suffix that Keras 3 requires, if an older program gives none. Logs a WARNING then."""
     if method not in SUFFIXES or not isinstance(path, (str, os.PathLike)) or os.path.splitext(os.fspath(path))[1]:
         return path
-    if len(args) > 1 or "save_format" in options:  # of Keras 2, which is Keras's own error
+    if len(args) > 1 or "save_format" in options:  # arguments of Keras 2: Keras raises the error
         return path
     if options.get("zipped") is False or options.get("max_shard_size") is not None:  # a folder, shards
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
-    log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the name is {full!r}; write it so")
+    log.warn_once(f"{method}({os.fspath(path)!r}): Keras 3 needs a suffix, so the file is named {full!r}; use that")
     return full
 
 
 def existing(path: Any, method: str) -> Any:
-    """What `named` made of the path when it was saved, unless the path itself is something that Keras 3 loads."""
+    """The name that `named` gave to the file, unless the path itself is something that Keras 3 can load."""
     if not isinstance(path, (str, os.PathLike)) or _is_of_keras_3(path):
         return path
     full = os.fspath(path) + SUFFIXES[method][0]
@@ -167,7 +166,7 @@ def existing(path: Any, method: str) -> Any:
 
 
 def _is_of_keras_3(path: Any) -> bool:
-    """Whether it is a file, a model's folder or an Orbax checkpoint; Keras 2's SavedModels are folders too."""
+    """Whether it is a file, a model folder or an Orbax checkpoint, as opposed to a SavedModel of Keras 2."""
     if not os.path.isdir(path):
         return os.path.exists(path)
     return any(name == "config.json" or name.isdigit() or "orbax" in name for name in os.listdir(path))
@@ -176,19 +175,18 @@ def _is_of_keras_3(path: Any) -> bool:
 def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
-    # No pattern for files of that kind finds it, and the same name each time: what a killed save leaves behind goes
-    # with the next one.
+    # Hidden, so no `*.keras` glob matches it; always the same name, so the next save removes what a killed one left.
     beside = os.path.join(folder, f".{name}.partial.{runtime.get_rank()}")
     partial = os.path.join(beside, name)
     try:
         with _naming(f"save of {target!r}"):
             os.makedirs(beside, exist_ok=True)
             result = write_to(partial)
-            _sync(partial)  # before its name, else a machine that loses its power may have kept the name alone
+            _sync(partial)  # before the rename: if power is lost, the name may otherwise exist without the data
             os.replace(partial, target)
             try:
                 _sync(folder)
-            except OSError as error:  # a folder that may not be read, file systems that sync no folders
+            except OSError as error:  # no permission to read the folder, or a file system without fsync of folders
                 if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
                     raise
     finally:
@@ -197,7 +195,7 @@ def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
 
 
 def _sync(path: str) -> None:
-    """Returns when what a file or a folder holds is on the disk."""
+    """Blocks until the contents of a file or folder are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -206,7 +204,7 @@ def _sync(path: str) -> None:
 
 
 def _is_one_file(method: str, filepath: Any) -> bool:
-    """Whether Keras writes this and nothing else, and can."""
+    """Whether Keras can write to this path and writes a single file."""
     if not isinstance(filepath, (str, os.PathLike)) or "://" in os.fspath(filepath):
         return False
     path = os.fspath(filepath)

@@ -14,7 +14,7 @@ from .._backend import tensorflow as backend
 from .._job import runtime
 from .._names import described
 
-# Bytes that one broadcast carries at most: bounds the memory for copies.
+# Maximum number of bytes per broadcast, which limits the memory for copies.
 _CHUNK = 64 * 2**20
 _SEED_STEP = 0x9E3779B1
 
@@ -26,7 +26,7 @@ def _optimizer_variables(model: Any) -> list[Any]:
 
 
 def variables(model: Any, optimizers: bool = True) -> list[Any]:
-    """All variables that must start alike, each once: the model's and, if wanted, those of its optimizers."""
+    """All variables that must start equal, each once: the model's and, with `optimizers`, those of its optimizers."""
     unique = {id(v): v for v in [*model.variables, *(_optimizer_variables(model) if optimizers else ())]}
     return list(unique.values())
 
@@ -36,7 +36,7 @@ def _is_seed(variable: Any) -> bool:
 
 
 def check_alike(model: Any, optimizers: bool = True) -> None:
-    """Raises MismatchError where the variables of the ranks differ in number, name, shape or type."""
+    """Raises MismatchError on all ranks if their variables differ in number, name, shape or dtype. Collective."""
     trainable = {id(v) for v in model.trainable_variables}
     lines = [described(v) + ("" if id(v) in trainable else " not trainable") for v in model.variables]
     _exchange.agree("the model's variables", lines, "build the same model on every rank")
@@ -46,7 +46,7 @@ def check_alike(model: Any, optimizers: bool = True) -> None:
 
 
 def differing(every: Sequence[Any]) -> list[Any]:
-    """Those of the variables, alike in number and shape, whose bits are not the same on all ranks. Collective."""
+    """The variables whose bits differ between ranks. Their number and shapes must be equal. Collective."""
     if not every or not _differ([backend.checksum(every)]).any():
         return []
     return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every])))
@@ -59,9 +59,9 @@ def _differ(checksums: list[int]) -> NDArray[np.bool_]:
 
 
 def broadcast(every: Iterable[Any]) -> None:
-    """Gives these variables the master's values; generators of random numbers get a stream of their own a rank.
+    """Sets variables to the master's values; random generators get a different stream on each rank. Collective.
 
-    Only those travel that differ, and the generators' states, which do.
+    Only variables that differ, and the states of generators, are sent.
     """
     every = list(every)
     seeds = [v for v in every if _is_seed(v)]
@@ -72,7 +72,7 @@ def _send(every: list[Any]) -> None:
     rank = runtime.get_rank()
     for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
-        raw = [value.reshape(-1).view(np.uint8) for value in values]  # bytes travel, whatever the type
+        raw = [value.reshape(-1).view(np.uint8) for value in values]  # sent as bytes, whatever the dtype
         received = runtime.context().broadcast(np.concatenate(raw), 0, "variables")
         if rank == 0:
             continue
@@ -95,7 +95,7 @@ def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
 
 
 def fold(state: NDArray[Any], rank: int) -> NDArray[Any]:
-    """The state of a generator for a rank: the master's own for rank 0, another stream for each other one."""
+    """The state of a generator for a rank: the master's for rank 0, a different stream for each other rank."""
     folded = state.copy()
     folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
     return folded

@@ -1,4 +1,4 @@
-"""The ways in which a model can be spread over ranks."""
+"""The ways to distribute a model over ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class ParallelStrategy(enum.Flag):
-    """How `tarantella.Model` spreads a model: by data, in a pipeline, or both (`ALL`)."""
+    """How `tarantella.Model` distributes a model: by data, in a pipeline, or both (`ALL`)."""
 
     NONE = 0
     DATA = enum.auto()
@@ -17,7 +17,7 @@ class ParallelStrategy(enum.Flag):
 def check_strategy(strategy: object) -> ParallelStrategy:
     """Returns `strategy` if it can be used.
 
-    Raises TypeError for anything but a `ParallelStrategy`, NotImplementedError for pipelining.
+    Raises TypeError for anything except a `ParallelStrategy`, NotImplementedError for pipelining.
     """
     if not isinstance(strategy, ParallelStrategy):
         raise TypeError(

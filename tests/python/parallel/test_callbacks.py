@@ -95,7 +95,7 @@ for given, name in (
     try:
         fit(compiled(), *([given] if rank == 0 else []))
     except ValueError as error:
-        assert f"the callback {name} is given to rank 0 and not to rank 1: it changes" in str(error), error
+        assert f"the callback {name} is passed on rank 0 but not on rank 1: it changes" in str(error), error
     else:
         raise AssertionError(name)
 

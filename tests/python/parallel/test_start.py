@@ -175,9 +175,9 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
         "BatchNormalization",
         "jit_compile=True",
         "batch_size=8 is ignored",
-        "mine (own train_step): its loss is taken for a mean over rows",
+        "mine (user-defined train_step): its loss is assumed to be a mean over rows",
         "keeps/mean (not trained, but assigned by layers)",
-        "keeps/last (assigned by layers, and no floats)",
+        "keeps/last (assigned by layers, not floats)",
     ):
         assert len([line for line in said if part in line]) == 1, (part, ended.err)
 

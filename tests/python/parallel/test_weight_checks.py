@@ -38,7 +38,7 @@ def test_a_nudged_weight_is_found_within_the_epoch(setting: str, latest: int, sc
     assert done <= latest
     found = "rank 1 differs from rank 0 in trained weights: rank 0 has 'sequential/last/kernel' with the checksum"
     assert any("tarantella.MismatchError" in line and found in line for line in ended.lines), ended.err
-    assert "must assign the values that it saved" in ended.err
+    assert "must save and assign the old values" in ended.err
     assert "Traceback" not in ended.err
 
 

@@ -202,7 +202,7 @@ def test_a_slow_model_is_given_up(monkeypatch):
     told = []
     monkeypatch.setattr(log.logger, "info", told.append)
     assert warned(model, vectors(), monkeypatch=monkeypatch) == []
-    assert told == ["the model is not tried out for layers that couple rows: it takes more than -1 s"]
+    assert told == ["the model is not checked for layers that couple rows: it takes more than -1 s"]
     assert not any("call" in vars(layer) for layer in model.layers)
 
 

@@ -213,7 +213,7 @@ def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
     wrap = tnt.keras.callbacks.Callback
     with pytest.raises(TypeError, match=r"needs a keras.callbacks.Callback \(got str\)"):
         wrap("early")
-    with pytest.raises(ValueError, match="wrapped already"):
+    with pytest.raises(ValueError, match="already wrapped"):
         wrap(wrap(keras.callbacks.History()))
     with pytest.raises(ValueError, match="BackupAndRestore cannot run on all ranks"):
         wrap(keras.callbacks.BackupAndRestore(tmp_path), run_on_all_ranks=True)

@@ -1,4 +1,4 @@
-"""TODO"""
+"""`tarantella.keras.callbacks`: `Callback`, which chooses the logs that a callback sees and the ranks it runs on."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint"
 
 
 def is_one_of(callback: Any, *names: str) -> bool:
-    """Whether it is one of these callbacks of Keras, or a subclass of one. Not all Keras versions have them all."""
+    """Whether it is one of these callbacks of Keras or a subclass. Not every Keras version has all of them."""
     return any(kind.__module__.startswith("keras.") and kind.__name__ in names for kind in type(callback).__mro__)
 
 
 class Callback(keras.callbacks.Callback):
-    """Chooses for one callback what it sees and where it runs. With one rank it changes nothing."""
+    """Wraps a callback to choose the logs that it sees and the ranks it runs on. Has no effect with one rank."""
 
     def __init__(self, keras_callback: Any, aggregate_logs: bool = True, run_on_all_ranks: bool | None = None) -> None:
-        """With `aggregate_logs` the callback sees global logs after every batch too, at the cost of an exchange and
-        of computing all metrics after every batch; without, the rank's own, as if it were not wrapped.
-        `run_on_all_ranks` is True for every rank, False for the master only; None, the default, is False for
-        Keras's callbacks that write or send and True for others, of whose ranks only the master saves the model.
-        With True each rank saves, so put its rank into the name. TensorBoard on all ranks writes to the folders
-        rank_0, rank_1, … in its log_dir.
+        """With `aggregate_logs` the callback sees global logs after every batch too. This costs an exchange and the
+        results of all metrics after every batch. Otherwise it sees the rank's own logs, as without the wrapper.
 
-        Raises TypeError for anything but a Keras callback, ValueError for BackupAndRestore on all ranks, which
-        would overwrite each other's backup.
+        `run_on_all_ranks`: True for every rank, False for the master only. The default, None, means False for Keras's
+        callbacks that write or send and True for others, of which only the master's saves the model. With True each
+        rank saves, so put the rank into the file name. TensorBoard on all ranks writes to the folders rank_0, rank_1, …
+        in its log_dir.
+
+        Raises TypeError for anything except a Keras callback, ValueError for a wrapped callback and for
+        BackupAndRestore on all ranks, which would overwrite each other's backup.
         """
         super().__init__()
         if not isinstance(keras_callback, keras.callbacks.Callback):
             raise TypeError(f"Callback needs a keras.callbacks.Callback (got {type(keras_callback).__name__})")
         if isinstance(keras_callback, (Callback, keras.callbacks.CallbackList)):
-            raise ValueError("Callback needs a single callback of Keras or your own, not one that is wrapped already")
+            raise ValueError("Callback needs a single Keras or user-defined callback, not one that is already wrapped")
         if run_on_all_ranks and is_one_of(keras_callback, "BackupAndRestore"):
             raise ValueError(
                 "BackupAndRestore cannot run on all ranks: they would overwrite each other's backup; leave "

@@ -1,6 +1,6 @@
-"""The callbacks of our own that keep ranks together within fit and evaluate.
+"""Internal callbacks that keep ranks in step inside fit, evaluate and predict.
 
-All ranks have the same ones in the same order, whatever callbacks the user gave to each.
+All ranks have the same ones in the same order, whatever callbacks the user passes on each rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..._job import runtime
 from .. import replicas
 from ..epoch import end, layer_state
 
-# By wish of a callback that Keras knows: after which batches it is looked at.
+# The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
 WISHES = {
     "stop_training": "on_train_batch_end",
     "stop_evaluating": "on_test_batch_end",
@@ -26,26 +26,26 @@ WISHES = {
 
 
 def saves_on_batches(callback: Any) -> bool:
-    """Whether it is a checkpoint of Keras that may save in the middle of an epoch."""
+    """Whether it is a Keras checkpoint that may save in the middle of an epoch."""
     return isinstance(getattr(callback, "save_freq", None), int) and hasattr(callback, "_should_save_on_batch")
 
 
 class AverageBeforeSaving(keras.callbacks.Callback):
-    """Brings what layers keep together before a checkpoint in the middle of an epoch, on whichever rank."""
+    """Averages the state of layers before a checkpoint in the middle of an epoch on any rank."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
         self._savers = [each for each in callbacks if saves_on_batches(each)]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # Asked of copies, because the answer counts the batches.
+        # Asks copies, because the method counts batches.
         saves = any(copy.copy(each)._should_save_on_batch(batch) for each in self._savers)
         if _exchange.on_any_rank(saves, "checkpoints"):
             layer_state.average(self.model)
 
 
 class GlobalLogs(keras.callbacks.Callback):
-    """Holds the global logs after every batch, computed once for all callbacks that want them."""
+    """Computes the global logs after every batch, once for all callbacks that need them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,24 +65,24 @@ class GlobalLogs(keras.callbacks.Callback):
 
 
 class OwnOutputs(keras.callbacks.Callback):
-    """Takes from the outputs of a batch what a predict step adds for us, before other callbacks see them."""
+    """Removes the row numbers that our predict step adds to its outputs, before other callbacks see them."""
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
         logs["outputs"] = logs["outputs"][0]
 
 
 class Agreement(keras.callbacks.Callback):
-    """Runs after all others that may restore or stop: what one restored, or its wish to stop, is that of all ranks.
+    """Makes all ranks restore the same state and stop at the same time, if a callback does so on any rank.
 
-    Behind it come only Keras's own History and progress bar, which do neither.
+    Runs after all callbacks that may restore or stop. Only Keras's History and progress bar run later.
     """
 
     def __init__(self, restores: bool = False, differ: bool = False, wishes: Collection[str] = ()) -> None:
-        """`differ`: whether ranks have other callbacks than the master; `wishes`: those of WISHES that may come after
-        any batch."""
+        """`differ`: whether ranks have other callbacks than the master. `wishes`: keys of WISHES that callbacks may set
+        after any batch."""
         super().__init__()
         self._restores, self._differ = restores, differ
-        # Not methods of the class: Keras runs batches ahead of callbacks that do not look at them.
+        # Not methods of the class: Keras runs batches ahead if no callback overrides the methods for batches.
         for wish in wishes:
             setattr(self, WISHES[wish], lambda batch, logs=None, wish=wish: self._agree(wish))
 
@@ -96,7 +96,7 @@ class Agreement(keras.callbacks.Callback):
         self.model._initial_epoch = None if restored < 0 else restored
 
     def on_train_end(self, logs: Any = None) -> None:
-        if self._differ:  # one may have put back the best weights
+        if self._differ:  # a callback may have restored the best weights
             replicas.broadcast(replicas.variables(self.model))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

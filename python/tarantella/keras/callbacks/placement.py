@@ -1,4 +1,4 @@
-"""Which callbacks run on which rank."""
+"""Chooses the callbacks that run on each rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..._job.environment import flag, prints_output
 from ..._job.runtime import get_rank, is_master_rank
 from . import WRITING, Callback, internal, is_one_of
 
-# They change the learning rate or the weights on their own rank, while training goes on.
+# Callbacks that change the learning rate or the weights of their own rank during training.
 _STEERING = ("LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
 _TRAIN_BATCHES = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_BATCHES = ("on_test_batch_begin", "on_test_batch_end")
@@ -22,7 +22,7 @@ _PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
 
 
 def for_this_rank(callbacks: Any) -> list[Any]:
-    """Those of the user's callbacks that run on this rank."""
+    """The user's callbacks that run on this rank."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     asked = [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
@@ -30,7 +30,7 @@ def for_this_rank(callbacks: Any) -> list[Any]:
 
 
 def _as_asked(callback: Any) -> Any:
-    """The callback itself, or wrapped as the user's environment asks."""
+    """The callback, wrapped if TNT_TENSORBOARD_ON_ALL_DEVICES requires it."""
     inner = _inner(callback)
     if not isinstance(inner, keras.callbacks.TensorBoard) or not flag("TNT_TENSORBOARD_ON_ALL_DEVICES"):
         return callback
@@ -49,10 +49,10 @@ def _runs_here(callback: Any) -> bool:
 
 
 def arrange(model: Any, callbacks: Any) -> list[Any]:
-    """This rank's callbacks, amid those that the ranks need to stay together. Collective: ranks may differ.
+    """This rank's callbacks together with the internal ones. Collective; callbacks may differ between ranks.
 
-    Raises ValueError on all ranks if two of them would write the same file, or if one that changes the learning rate or
-    the weights is missing on some ranks.
+    Raises ValueError on all ranks if two ranks would write the same file, or if a callback that changes the learning
+    rate or the weights is missing on some ranks.
     """
     mine = for_this_rank(callbacks)
     inner = [_inner(each) for each in mine]
@@ -85,20 +85,20 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
 
 
 def _check_steering(names: list[list[str]]) -> None:
-    """Of each rank's."""
+    """Raises ValueError unless all ranks have the same callbacks; `names` are those of each rank."""
     for name in dict.fromkeys(name for each in names for name in each):
         counts = [each.count(name) for each in names]
         if min(counts) < max(counts):
             fewer = [str(rank) for rank, count in enumerate(counts) if count < max(counts)]
             more = [str(rank) for rank, count in enumerate(counts) if count == max(counts)]
             raise ValueError(
-                f"the callback {name} is given to rank {', '.join(more)} and not to rank {', '.join(fewer)}: "
-                "it changes the learning rate or the weights of its own rank alone; give it to all ranks"
+                f"the callback {name} is passed on rank {', '.join(more)} but not on rank {', '.join(fewer)}: "
+                "it changes the learning rate or the weights of its own rank only; pass it on all ranks"
             )
 
 
 def arrange_to_predict(callbacks: Any) -> list[Any]:
-    """As `arrange`, for predict."""
+    """Like `arrange`, for predict."""
     mine = for_this_rank(callbacks)
     stops = any(_is_own(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
     wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(mine)}))
@@ -106,7 +106,7 @@ def arrange_to_predict(callbacks: Any) -> list[Any]:
 
 
 def _gathered(needs: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each rank's callbacks need. Collective."""
+    """The needs of the callbacks of each rank. Collective."""
     return [json.loads(each) for each in _exchange.gather_bytes(json.dumps(needs).encode())]
 
 
@@ -128,12 +128,12 @@ def _sees_batches(callback: Callback) -> bool:
 
 
 def _is_own(callback: Any) -> bool:
-    """Whether it is the user's, who may stop from whatever it knows."""
+    """Whether it is user-defined, so that it may stop for any reason."""
     return not type(callback).__module__.startswith("keras.") or is_one_of(callback, "LambdaCallback")
 
 
 def _may_stop_training(callback: Any) -> bool:
-    """After a batch; TerminateOnNaN does, from logs of its rank."""
+    """Whether it may stop training after a batch. TerminateOnNaN does, depending on the logs of its rank."""
     return is_one_of(callback, "TerminateOnNaN") or (_is_own(callback) and _overrides(callback, *_TRAIN_BATCHES))
 
 

@@ -18,17 +18,17 @@ from ..._job.errors import MismatchError
 from ..._names import name_of
 from .. import training
 
-# Steps between two comparisons of weights: TNT_WEIGHT_CHECK_STEPS overrides it, 0 leaves the ends of epochs.
+# Steps between two comparisons of weights; TNT_WEIGHT_CHECK_STEPS overrides it. 0: only at the ends of epochs.
 AUTOMATIC = -1
-_FIRST = 32  # before the first one, which measures
-_SHARE = 0.0005  # of the time that comparisons may take; to count steps may take as much again in a small network
+_FIRST = 32  # before the first comparison, which measures its cost
+_SHARE = 0.0005  # of the time that comparisons may take; in small networks, counting steps may take the same again
 
 # By model: when its ranks compare their weights next.
 _schedules: weakref.WeakKeyDictionary[Any, Schedule] = weakref.WeakKeyDictionary()
 
 
 def same_data(model: Any) -> None:
-    """Raises MismatchError on all ranks unless all have read the same global batches. Collective."""
+    """Raises MismatchError on all ranks if they have read different global batches. Collective."""
     mine = np.array([training.of(model).read.numpy()], np.int64)
     training.of(model).read.assign(0)
     everyone = runtime.context().allgather(mine, "fingerprints of the data").ravel()
@@ -36,22 +36,22 @@ def same_data(model: Any) -> None:
     if others.size:
         raise MismatchError(
             f"rank {others[0]} read other data than rank 0: each rank takes its rows of the same global batches; "
-            "seed every shuffle, split and generator of random data alike on all ranks, or pass them the same files in "
-            "the same order; where threads or processes draw random numbers (workers=…, num_parallel_calls=…), chance "
-            "says which element gets which: draw with a seed made from the element's index"
+            "use the same seed on all ranks for every shuffle, split and random generator, and the same files in the "
+            "same order; if threads or processes draw random numbers (workers=…, num_parallel_calls=…), the numbers of "
+            "an element are not deterministic: draw them with a seed made from its index"
         )
 
 
 def nan_labels(model: Any, loss: Any) -> None:
-    """Raises ValueError on all ranks where NaN among the labels have made the loss NaN. Collective where it is."""
+    """Raises ValueError on all ranks if the loss is NaN because labels are. Collective if the loss is NaN."""
     if model.stop_training or not np.isnan(loss).any():
         return
     mine = np.array([training.of(model).nan_labels.numpy()], np.int64)
     count = int(runtime.context().allreduce(mine, "labels that are NaN")[0])
     if count:
         raise ValueError(
-            f"the loss is nan, and {count} of the labels trained on are: take these rows out, or compile with a loss "
-            "that masks them; keras.callbacks.TerminateOnNaN() stops instead"
+            f"the loss is nan, and {count} of the labels trained on are: remove these rows, or compile with a loss "
+            "that masks them; with keras.callbacks.TerminateOnNaN() training stops without an error"
         )
 
 
@@ -61,23 +61,23 @@ def same_weights(model: Any) -> None:
 
 
 def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
-    """As `same_weights`; the weights are looked at one by one only where they differ. The master's proposal."""
+    """Like `same_weights`: compares one checksum, and each weight only if it differs. Returns the master's proposal."""
     mine = np.array([checksum, proposal], np.int64)
     everyone = runtime.context().allgather(mine, "checksum of the weights")
     if (everyone[:, 0] != everyone[0, 0]).any():
         variables = model.trainable_variables
         lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
         cure = (
-            "do the same to the model, its learning rate and optimizers on every rank; a train_step that moves weights "
-            "by its own rows' gradients and back (SAM) must assign the values that it saved: adding and subtracting "
-            "again rounds differently on each rank"
+            "change the model, its learning rate and its optimizers in the same way on every rank; a train_step that "
+            "moves weights by local gradients and back (SAM) must save and assign the old values: adding and "
+            "subtracting rounds differently on each rank"
         )
         _exchange.agree("trained weights", lines, cure)
     return int(everyone[0, 1])
 
 
 def settings() -> list[str]:
-    """What ranks must have alike to compare their weights before the same steps: a line each."""
+    """The settings that must be equal on all ranks to compare weights before the same steps, one per line."""
     return [f"TNT_WEIGHT_CHECK_STEPS={_fixed()}"]
 
 
@@ -86,7 +86,7 @@ def _fixed() -> int:
 
 
 def start(model: Any) -> None:
-    """To be called before the first of some steps, where ranks have the same settings."""
+    """Call this before the first step of a call. All ranks must have the same settings."""
     training.of(model).start()
     if model not in _schedules:
         _schedules[model] = Schedule(model)
@@ -94,15 +94,15 @@ def start(model: Any) -> None:
 
 
 def before_step(model: Any) -> None:
-    """Compares the weights of the ranks now and then, at most so often that it costs 0.1 % of the time. Collective."""
+    """Compares the weights of the ranks at intervals that cost at most 0.1 % of the time. Collective."""
     _schedules[model].before_step()
 
 
 class Schedule:
-    """When the ranks compare the weights of a model next.
+    """Decides when the ranks compare the weights of a model.
 
-    Steps count from one epoch, and one call, to the next. The master measures and says when the next comparison is,
-    unless the user does.
+    Steps are counted across epochs and calls. The master measures the cost and chooses the next comparison, unless
+    TNT_WEIGHT_CHECK_STEPS is set.
     """
 
     def __init__(self, model: Any) -> None:
@@ -113,7 +113,7 @@ class Schedule:
         self._since = time.perf_counter()
 
     def start(self, fixed: int) -> None:
-        """Takes what TNT_WEIGHT_CHECK_STEPS says."""
+        """Sets the value of TNT_WEIGHT_CHECK_STEPS."""
         if fixed != self._fixed:
             self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
 
@@ -129,7 +129,7 @@ class Schedule:
         begin = time.perf_counter()
         model = self._model()
         checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
-        # The exchange costs no more than the checksum; where it takes longer, a rank waits that would wait anyway.
+        # The exchange costs no more than the checksum: if it takes longer, it waits for a rank, as the next step would.
         cost = 2 * (time.perf_counter() - begin)
         proposal = _steps_between(cost, (begin - self._since) / self._steps)
         agreed = _compare(model, checksum, proposal)
@@ -140,7 +140,7 @@ class Schedule:
 
 
 class BeforeSteps(keras.callbacks.Callback):
-    """Before, not after them: Keras may run what comes after a batch in another thread."""
+    """Calls the schedule before each step. Not after it: Keras may run on_train_batch_end in another thread."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._schedule = _schedules[self.model]

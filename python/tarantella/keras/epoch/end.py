@@ -1,4 +1,4 @@
-"""The end of an epoch or evaluation: ranks check their data and weights, and bring states and results together."""
+"""The end of an epoch or evaluation: ranks compare data and weights, and combine states and results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import drift, layer_state, metrics, user_logs
 
 
 def install(model: Any) -> None:
-    """Hooks the places where a Keras model asks for results. Idempotent. Raises ValueError for a bad tnt_combine."""
+    """Hooks the methods in which a model computes results. Idempotent. Raises ValueError for a bad tnt_combine."""
     hooks.hook(model, "_get_metrics_result_or_logs", functools.partial(_result_or_logs, model))
     hooks.hook(model, "reset_metrics", functools.partial(_reset, model))
     for metric in private.metrics_of(model):
@@ -31,7 +31,7 @@ def _reset(model: Any, original: Callable[[], None]) -> Callable[[], None]:
 
 
 def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Keras asks for it once an epoch or evaluation: then the ranks bring their states together, for good."""
+    """Keras calls this once per epoch or evaluation: then the ranks combine their states permanently."""
 
     def result_or_logs(logs: Any) -> Any:
         call = training.of(model).call
@@ -52,14 +52,14 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
 
 
 def _results(model: Any, call: training.Call, original: Callable[[Any], Any], logs: Any) -> Any:
-    """The results of the metrics, or where a user's own step returns other logs, those of one process."""
+    """The results of the metrics, or the combined logs of a user-defined step."""
     results = original(logs)
     is_own = results is logs and isinstance(logs, dict) and logs
     return user_logs.combined(model, call.trains, logs) if is_own else results
 
 
 def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
-    """What one process would log now, within an epoch; the metrics go on from this rank's state. Collective."""
+    """The logs of one process within an epoch. The metrics keep this rank's state. Collective."""
     call, original = training.of(model).call, hooks.original(model, "_get_metrics_result_or_logs")
     assert call is not None
     variables = model.metrics_variables

@@ -1,6 +1,7 @@
-"""What layers keep of the rows that they have seen: brought together where the ranks meet and it may be read.
+"""Averages the state of layers over the ranks at the ends of epochs, and wherever else it may be read.
 
-That of BatchNormalization, its moving statistics, and whatever a user's own layers assign: a running mean, a codebook.
+Such state is the moving statistics of BatchNormalization, and the variables that user-defined layers assign: a running
+mean, a codebook.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .. import private, replicas, training
 
 
 def average(model: Any) -> None:
-    """Gives all ranks the mean of the float weights that are not trained and have drifted apart. Collective.
+    """Sets the float weights that are not trained and differ between ranks to their mean. Collective.
 
-    Others that have drifted apart stay as they are; states of random generators are meant to differ.
+    Weights of other dtypes are not changed. States of random generators differ on purpose.
     """
     progress = training.known(model)
     if progress is not None:
@@ -30,14 +31,14 @@ def average(model: Any) -> None:
     if not floats:
         return
     everyone = runtime.context().allgather(_exchange.join(floats, np.float64), "moving statistics")
-    # Where all ranks have the same number it stays, to the last bit.
+    # A number that is the same on all ranks stays the same to the last bit.
     mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
     for variable, value in zip(floats, _exchange.cut(mean, floats), strict=True):
         variable.assign(value.astype(np.asarray(variable).dtype))
 
 
 def average_if_apart(model: Any) -> None:
-    """As `average`, where the model has been trained since the last time. Collective."""
+    """Like `average`, if the model was trained since the last call. Collective."""
     progress = training.known(model)
     if progress is not None and progress.apart:
         average(model)
@@ -48,11 +49,11 @@ def _say(model: Any, floats: list[Any], others: list[Any]) -> None:
     own = [v.path for v in floats if id(v) not in known]
     if own:
         log.warn_once(
-            f"{listed(own)} (not trained, but assigned by layers): each rank's come from its own rows, so they differ "
-            "from one process's; the ranks' mean is taken after every epoch and before evaluations"
+            f"{listed(own)} (not trained, but assigned by layers): each rank computes them from its own rows, so they "
+            "differ from one process; they are averaged over the ranks after every epoch and before evaluations"
         )
     if others:
         log.warn_once(
-            f"{listed([v.path for v in others])} (assigned by layers, and no floats): each rank keeps its own, which "
-            "differ from one process's; files have the master's"
+            f"{listed([v.path for v in others])} (assigned by layers, not floats): each rank keeps its own, which "
+            "differ from one process; saved files contain those of the master"
         )

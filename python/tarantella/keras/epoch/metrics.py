@@ -1,21 +1,21 @@
-"""Global results of metrics: the states of all ranks are brought together, never their results averaged.
+"""Global results of metrics: combines the states of all ranks instead of averaging their results.
 
-States are summed, in float64, which is right for all metrics of Keras (but see `differences`) and for every own metric
-that counts or adds up. One whose state combines in another way says so in its attribute `tnt_combine`:
+States are summed in float64. This is right for all metrics of Keras (except see `differences`) and for user-defined
+metrics that count or sum. Other metrics declare in their attribute `tnt_combine` how their states combine:
 
 - "sum", "max" or "min", for all variables;
-- a dict of these by the names of the variables, where those that it leaves out are summed;
-- a function, or a method, of the list of the ranks' states, each a dict of float64 arrays by the names of the
-  variables; it returns one such dict.
+- a dict of these by variable name; variables that are not in it are summed;
+- a function or method that takes the list of the ranks' states and returns the combined one; each state is a dict of
+  float64 arrays by variable name.
 
     class Largest(keras.metrics.Metric):
         tnt_combine = "max"
 
-A metric that has others inside says it for all of their variables.
+A metric that contains others declares it for all of their variables.
 
-Once fit and evaluate have ended an epoch, the metric objects hold the global state on every rank. Training exchanges
-nothing for metrics before the end of an epoch. What evaluates the model amid an epoch leaves its state, as in Keras:
-then the master goes on from it and the others from `reset_state`, as a rank does that has seen no rows.
+After an epoch of fit or evaluate, the metric objects hold the global state on every rank. Before the end of an epoch,
+training exchanges nothing for metrics. Keras keeps the metric state of an evaluation inside an epoch. The master
+continues from it and the other ranks reset theirs, so that the sum stays right.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
 def combine(model: Any) -> None:
-    """Gives the metrics of all ranks the global state. Collective."""
+    """Sets the metrics on all ranks to the global state. Collective."""
     metrics = private.metrics_of(model)
     own = [metric for metric in metrics if rules_of(metric) is not None]
     theirs = {id(variable) for metric in own for variable in metric.variables}
@@ -55,15 +55,15 @@ def _assign(variables: list[Any], values: list[NDArray[Any]]) -> None:
 
 
 def rules_of(metric: Any) -> Any:
-    """The metric's `tnt_combine`, or None where its states are summed."""
+    """The metric's `tnt_combine`, or None if its states are summed. Raises ValueError if it is invalid."""
     rules = getattr(metric, "tnt_combine", None)
     operations = [rules] if isinstance(rules, str) else rules.values() if isinstance(rules, dict) else []
     if not all(operation in _OPERATIONS for operation in operations) or not (
         rules is None or callable(rules) or isinstance(rules, (str, dict))
     ):
         raise ValueError(
-            f"tnt_combine of the metric {metric.name!r} must be 'sum', 'max' or 'min', a dict of these by the names "
-            f"of its variables, or a function of the ranks' states (got {rules!r})"
+            f"tnt_combine of the metric {metric.name!r} must be 'sum', 'max' or 'min', a dict of these by variable "
+            f"name, or a function of the ranks' states (got {rules!r})"
         )
     return rules
 
@@ -75,8 +75,8 @@ def _apply(metric: Any, names: list[str], states: list[dict[str, Any]]) -> dict[
     unknown = sorted(set(rules) - set(names)) if isinstance(rules, dict) else []
     if unknown or len(set(names)) < len(names):
         raise ValueError(
-            f"tnt_combine of the metric {metric.name!r} needs the names of its variables, each another one: they are "
-            f"{', '.join(names)}{f' and not {unknown[0]}' if unknown else ''}"
+            f"tnt_combine of the metric {metric.name!r} needs its variables by different names: they are "
+            f"{', '.join(names)}{f', not {unknown[0]}' if unknown else ''}"
         )
     if not isinstance(rules, dict):
         state: dict[str, Any] = rules(states)

@@ -1,6 +1,6 @@
-"""Layers whose output for a row depends on the other rows of the batch: found by calling them on parts of it.
+"""Finds layers whose output for a row depends on other rows of the batch, by calling them on a part of the rows.
 
-Each rank has its own rows, so such a layer computes something else on several ranks than on one process.
+Each rank has its own rows, so such a layer gives other results on several ranks than on one process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..._job.log import listed
 from .. import hooks
 from . import sandbox
 
-# Sizes of batches that hardly any other axis has, and two of them, as one may: what is found must be with both.
+# Two batch sizes that are rarely the length of another axis; a layer must couple rows with both to be reported.
 _ROWS, _FIRST = (5, 7), slice(2)
 _UNKNOWN_LENGTH, _UNKNOWN_SIDE = 4, 32  # of a sequence, of an image
-# Relative to the largest value: other sizes of batches round otherwise, on GPUs to ten bits.
+# Relative to the largest value: batch sizes differ in rounding, on GPUs to ten bits.
 _SAME = 1e-3
 _SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
 
@@ -43,11 +43,11 @@ class Call(NamedTuple):
 
 
 def say(model: Any, inputs: Any) -> None:
-    """Warns once, by name, of a model's layers that couple rows; says nothing if the model cannot be tried out.
+    """Warns once, by name, about layers of a model that couple rows. Does nothing if the model cannot be tried out.
 
-    Unless all of it is Keras's own, it is called on five made-up rows of the type `inputs`, and on two of them:
-    eagerly, as in training, but for random layers and BatchNormalization, which act as in inference. Variables,
-    generators of random numbers and the user's tf.functions are as before.
+    Unless all layers are Keras's own, calls the model on five synthetic rows of the type `inputs` and on two of them:
+    eagerly and in training mode, except random layers and BatchNormalization, which run in inference mode. Restores
+    variables, random generators and user-defined tf.functions.
     """
     if model in _tried:
         return
@@ -55,14 +55,14 @@ def say(model: Any, inputs: Any) -> None:
     try:
         names = [] if sandbox.is_rowwise(model) else _coupled(model, inputs)
     except sandbox.TooLongError as error:
-        log.logger.info(f"the model is not tried out for layers that couple rows: {error}")
+        log.logger.info(f"the model is not checked for layers that couple rows: {error}")
         return
-    except Exception:  # whatever user code raises on made-up rows
+    except Exception:  # user code may raise anything on synthetic rows
         return
     if names:
         log.warn_once(
             f"{listed(names)}: the output for a row depends on which rows share a batch. Each rank has its own rows, "
-            "so training differs from one process; compute each row (axis 0) by itself to make it the same"
+            "so training differs from one process; to avoid this, compute each row (axis 0) by itself"
         )
 
 
@@ -106,7 +106,7 @@ def _made_up(spec: Any, rows: int) -> Any:
         return ops.convert_to_tensor(random.integers(0, 2, shape).astype(str).astype(object))
     if spec.dtype.is_floating:
         values: Any = random.uniform(0.05, 0.95, shape)
-    else:  # few numbers of words, but all brightnesses
+    else:  # small word indices, but the full range of brightness
         values = random.integers(0, 256 if spec.dtype.name == "uint8" else 2, shape)
     return ops.cast(values, spec.dtype.name)
 
@@ -120,7 +120,7 @@ def _draws(layer: Any) -> bool:
 
 
 def recorded(model: Any, x: Any) -> list[Call]:
-    """The calls of a model's layers, in the order in which they end, when it is called as in training."""
+    """Calls a model in training mode and returns the calls of its layers, in the order in which they end."""
     calls: list[Call] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(traceless.functions_eager())
@@ -140,7 +140,7 @@ def _record(layer: Any, calls: list[Call], original: Callable[..., Any]) -> Call
 
 
 def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> list[tuple[Any, str]]:
-    """The innermost layers that give other numbers when called again, "random", or on a part of the rows, "coupled"."""
+    """The innermost layers whose output changes when called again ("random") or on a part of the rows ("coupled")."""
     found: dict[int, tuple[Any, str]] = {}
     with traceless.functions_eager():
         for call in calls:
@@ -162,22 +162,22 @@ def _kind(call: Call, rows: int, part: slice, tolerance: float) -> str | None:
     args, kwargs = cut((args, kwargs), rows, part)
     try:
         output = call.function(*args, **kwargs)
-    except Exception:  # a layer for batches of one size: nothing can be said
+    except Exception:  # a layer for one batch size only: unknown
         return None
     return "coupled" if couples(call.output, output, rows, part, tolerance) else None
 
 
 def cut(structure: Any, rows: int, part: slice) -> Any:
-    """The rows `part` of every tensor that has `rows` of them."""
+    """The rows `part` of every tensor that has `rows` rows."""
     return tree.map_structure(
         lambda leaf: leaf[part] if getattr(leaf, "shape", None) and leaf.shape[0] == rows else leaf, structure
     )
 
 
 def couples(whole: Any, output: Any, rows: int, part: slice, tolerance: float) -> bool:
-    """Whether the output for the rows `part` alone is another than theirs in that for all, `whole`.
+    """Whether `output`, for the rows `part` alone, differs from these rows of `whole`, the output for all rows.
 
-    So it is where more than one axis has the length of the batch: numbers of pairs of rows.
+    This is also true if several axes have the length of the batch: these are numbers for pairs of rows.
     """
     taken = len(range(rows)[part])
     for a, b in zip(numbers(whole), numbers(output), strict=True):
@@ -190,14 +190,14 @@ def couples(whole: Any, output: Any, rows: int, part: slice, tolerance: float) -
 
 
 def _differ(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether numbers of the same shape are further apart than `tolerance` times the largest of them."""
+    """Whether arrays of the same shape differ by more than `tolerance` times their largest value."""
     return one.shape == other.shape and bool(
         np.abs(one - other).max(initial=0) > tolerance * np.abs(one).max(initial=0)
     )
 
 
 def numbers(structure: Any) -> list[Any]:
-    """The numbers among the leaves of a structure, in float64."""
+    """The numeric leaves of a structure, in float64."""
     leaves = [np.asarray(leaf) for leaf in tree.flatten(structure) if hasattr(leaf, "shape")]
     return [leaf.astype(np.float64) for leaf in leaves if leaf.dtype.kind in "fiub" or leaf.dtype.name == "bfloat16"]
 
@@ -208,12 +208,12 @@ def title(layer: Any) -> str:
 
 
 def switchable(layer: Any) -> bool:
-    """Whether a layer knows a way to act outside of training."""
+    """Whether a layer has an inference mode."""
     return "training" in inspect.signature(layer.call).parameters
 
 
 def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `call` that acts as outside of training, to be put in its place."""
+    """Wraps a layer's `call` so that it runs in inference mode."""
     signature = inspect.signature(original)
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Finding out how a function of a batch combines over its rows: by trying it on small batches.
+"""Finds out whether a function of a batch is a mean or a sum over its rows, by calling it on small batches.
 
-What the user's own code computes, a mean, a sum or something else, cannot be read off.
+User-defined code does not tell which of them it computes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _UNKNOWN_LENGTH = 4
 
 
 class Certainty(enum.IntEnum):
-    """How far the rule holds."""
+    """How certain a verdict is."""
 
     EXACT = 0
-    COUPLED = 1  # rows of one batch act on each other, or random numbers do: the rule is the nearest one
-    UNKNOWN = 2  # the trial failed, or gave nothing but zeros
+    COUPLED = 1  # rows depend on each other or on random numbers: the verdict is the nearest one
+    UNKNOWN = 2  # the trial failed or gave only zeros
 
 
 class Verdict(NamedTuple):
-    """How the values of parts of a batch make that of the whole."""
+    """How the values of parts of a batch combine to the value of the batch."""
 
-    is_sum: bool  # rather than a mean over rows
+    is_sum: bool  # if not, a mean over rows
     certainty: Certainty
 
 
@@ -39,16 +39,15 @@ UNKNOWN = Verdict(False, Certainty.UNKNOWN)
 
 
 def try_out(evaluate: Callable[[slice], Mapping[Any, Any]]) -> dict[Any, Verdict]:
-    """A verdict for each value that `evaluate` gives for a range of rows, by its key. Collective.
+    """Judges each value that `evaluate` returns for a range of rows, by key. Collective.
 
-    It is called eagerly, in a thread of its own, for a batch of five rows and for two parts of it; what it assigns
-    to Keras's variables is forgotten. All ranks get the same verdicts; those of values that only some ranks have seen
-    are lost.
+    Calls it eagerly in another thread, for a batch of five rows and for two parts of it, and discards what it assigns
+    to Keras's variables. All ranks get the same verdicts; values that only some ranks have are left out.
     """
     parts = (slice(_ROWS), slice(_FIRST), slice(_FIRST, _ROWS))
     try:
         both, a, b = backend.apart(lambda: [_numbers(evaluate, part) for part in parts])
-    except Exception:  # whatever user code raises on made-up data
+    except Exception:  # user code may raise anything on synthetic data
         both, a, b = {}, {}, {}
     return _agreed({key: _judge(both[key], a[key], b[key]) for key in both if key in a and key in b})
 
@@ -71,7 +70,7 @@ def _judge(both: Any, a: Any, b: Any) -> Verdict:
 
 
 def _agreed(verdicts: dict[Any, Verdict]) -> dict[Any, Verdict]:
-    """Of all ranks, the most careful verdict."""
+    """The least certain verdict of all ranks, for each value."""
     context = runtime.context()
     count = int(context.allgather(np.array([len(verdicts)], np.int64), "verdicts").min())
     mine = np.array([[v.is_sum, v.certainty] for v in list(verdicts.values())[:count]], np.int64)
@@ -85,7 +84,7 @@ def _agreed(verdicts: dict[Any, Verdict]) -> dict[Any, Verdict]:
 
 
 def batch_like(tensor: Any, integers: bool) -> NDArray[Any]:
-    """Five rows of made-up numbers of a tensor's shape and type: 0 and 1, or between them."""
+    """Five rows of synthetic numbers with a tensor's shape and dtype: 0 and 1 with `integers`, else between them."""
     shape = tuple(_UNKNOWN_LENGTH if n is None else int(n) for n in tensor.shape[1:])
     dtype = np.dtype(keras.backend.standardize_dtype(tensor.dtype))
     random = np.random.default_rng([integers, *shape])

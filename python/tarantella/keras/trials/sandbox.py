@@ -1,4 +1,4 @@
-"""Calling a model on made-up rows beside training: not where it is needless, not for long, and without a trace."""
+"""Calls a model on synthetic rows before training: only if needed, for a limited time, and without side effects."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from keras import layers, tree
 from ..._backend.tensorflow import traceless
 from .. import hooks
 
-# Eagerly a step of a recurrent layer takes milliseconds.
+# In eager mode, a step of a recurrent layer takes milliseconds.
 _STEPS = 100
 _SECONDS = 5.0
 
-# What is told by its arguments how to treat the rows.
+# Layers whose arguments decide how they treat rows.
 _TOLD = (layers.Lambda, layers.EinsumDense, layers.TFSMLayer)
 
 
 class TooLongError(BaseException):
-    """The model takes too long to be called eagerly. No Exception, as code of users or Keras may handle these."""
+    """The model takes too long in eager mode. Not an Exception, which code of users or Keras may catch."""
 
 
 def is_rowwise(model: Any) -> bool:
-    """Whether a model consists of nothing but Keras's own layers, none of which is told an axis of the rows.
+    """Whether a model consists only of Keras's layers, and none of them has an argument that names the axis of rows.
 
-    BatchNormalization counts as one that keeps rows apart. False where it cannot be known without a call.
+    BatchNormalization counts as rowwise. False if it cannot be known without a call.
     """
     parts = model._flatten_layers()
     return all(_keeps_rows_apart(part) for each in parts for part in (each, *getattr(each, "operations", ())))
@@ -39,7 +39,7 @@ def is_rowwise(model: Any) -> bool:
 def _keeps_rows_apart(part: Any) -> bool:
     if not isinstance(part, keras.Layer) or isinstance(part, _TOLD) or not _is_of_keras(type(part)):
         return False
-    if isinstance(part, keras.Model):  # with losses and metrics of the user, which are no part of its call
+    if isinstance(part, keras.Model):  # user-defined losses and metrics are not part of its call
         return _is_of_keras(part.call)
     axes = tree.flatten([getattr(part, name, 1) for name in ("axis", "axes")])
     return all(isinstance(axis, int) and (axis > 0 or axis == -1) for axis in axes) and all(
@@ -53,7 +53,7 @@ def _is_of_keras(value: Any) -> bool:
 
 @contextlib.contextmanager
 def limited(model: Any) -> Iterator[None]:
-    """Meanwhile a layer raises TooLongError that would go through a long sequence, or is called after five seconds."""
+    """Makes layers raise TooLongError if they would process a long sequence, or are called after five seconds."""
     end = time.monotonic() + _SECONDS
 
     def checked(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +82,7 @@ def limited(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_trace(model: Any) -> Iterator[None]:
-    """Afterwards generators of random numbers and TensorFlow's variables in layers are as before; no graph is kept."""
+    """Restores random generators and TensorFlow's variables in layers afterwards; keeps no graph."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
         with traceless.functions_eager(), traceless.state_kept(model):
