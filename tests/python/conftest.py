@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that has ended."""
+    """A finished job."""
 
     code: int
     out: str

@@ -91,7 +91,7 @@ class Launcher:
         assert self.pids() == []
 
     def wait_for_files(self, *names: str, seconds: float = 30) -> None:
-        """Scripts say with a file that they have come to a place."""
+        """Scripts create a file when they reach a point."""
         deadline = time.monotonic() + seconds
         missing = list(names)
         while missing and time.monotonic() < deadline:
@@ -125,7 +125,7 @@ class Terminal:
             assert readable, self.text
             try:
                 self.text += os.read(self.master, 65536)
-            except OSError:  # everybody has closed the terminal
+            except OSError:  # all processes have closed the terminal
                 break
         assert part in self.text
 

@@ -1,4 +1,4 @@
-"""A rank that fails ends the job: who is named, what is shown, the exit code, and that nothing is left."""
+"""A rank that fails ends the job: the rank that is named, the output, the exit code, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def run_ranks(launcher, doing: dict[int, str], *options: str, ranks: int | None = None):
-    """Runs ranks.py, with the code of each rank; one that has none would run on for long."""
+    """Runs ranks.py, with the code of each rank; a rank without code waits for long."""
     launcher.copy("ranks")
     result = launcher.run("-n", ranks or max(*doing, 2), *options, "script.py", json.dumps(doing))
     launcher.wait_for_none()
@@ -36,13 +36,13 @@ def test_exit_code_of_the_failed_rank(launcher, code, rank):
     assert "Traceback" not in result.err
 
 
-def test_one_rank_alone(launcher):
+def test_exit_code_of_a_job_of_one_rank(launcher):
     result = run_ranks(launcher, {0: "sys.exit(5)"}, ranks=1)
     assert result.returncode == 5
     assert blamed(result) == (0, "ended with exit code 5")
 
 
-def test_all_well(launcher):
+def test_success_shows_only_the_output_of_the_master(launcher):
     result = run_ranks(launcher, dict.fromkeys(range(3), "print('well')"), ranks=3)
     assert (result.returncode, result.out, result.err) == (0, "well\n", "")
 

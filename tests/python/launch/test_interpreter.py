@@ -1,4 +1,4 @@
-"""What may stand behind `--` beside a script: Python's own options, as in `python -m package.module`."""
+"""Options of Python after `--`, as in `python -m package.module`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOW = "import json, sys; print(json.dumps([sys.argv[1:], sys.flags.optimize, sy
         (["-Xutf8", "-OO", "script.py"], [[], 2, 1]),
     ],
 )
-def test_options_of_python(launcher, words, seen):
+def test_options_of_python_reach_the_interpreter(launcher, words, seen):
     (launcher.folder / "package").mkdir()
     launcher.script(SHOW, "package/module.py")
     launcher.script(SHOW)
@@ -45,7 +45,7 @@ def test_options_of_python(launcher, words, seen):
         (["--no-such"], "usage: tarantella [options] -- script.py [arguments]"),
     ],
 )
-def test_mistakes(launcher, words, part):
+def test_invalid_options_of_python_are_refused(launcher, words, part):
     launcher.script(SHOW)
     result = launcher.run("-n", "2", *words)
     assert (result.returncode, result.out) == (2, "")

@@ -1,4 +1,4 @@
-"""What a rank gets: its environment, cores, GPU, program, arguments and streams."""
+"""What a rank gets from the launcher: environment, cores, GPU, program, arguments and streams."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def run_with_gpus(launcher, count: int, driver: bool, *arguments: str, **options
         (None, ["-n", "2"], None, ["-1", "-1"], False),
     ],
 )
-def test_gpus(launcher, gpus, options, visible, devices, warns):
+def test_ranks_get_the_gpus_or_a_warning(launcher, gpus, options, visible, devices, warns):
     launcher.copy("show")
     if visible is None:
         del launcher.env["CUDA_VISIBLE_DEVICES"]

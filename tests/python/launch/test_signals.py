@@ -153,7 +153,7 @@ def test_quit_leaves_no_core_file(launcher):
     assert not os.WCOREDUMP(status)
 
 
-def test_nohup(launcher):
+def test_an_ignored_sighup_ends_nothing(launcher):
     launcher.script(WAITING.replace("100", "2"))
     process = launcher.start("-n", "2", "script.py", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     launcher.wait_for_files(*ready(2))
@@ -223,7 +223,7 @@ def test_grandchildren_of_a_master_on_a_terminal_are_gone(launcher, open_termina
     assert launcher.pids() == []
 
 
-def test_ctrl_z_and_fg(launcher, open_terminal):
+def test_ctrl_z_stops_all_ranks_and_fg_continues_them(launcher, open_terminal):
     """Under a shell with job control: all ranks stop, and go on."""
     launcher.copy("ticks")
     shell = open_terminal("--norc", "--noprofile", "-i", program="/bin/bash")

@@ -1,4 +1,4 @@
-"""What a rank reads on stdin: a file is everybody's, a terminal or a pipe is the master's."""
+"""The stdin of ranks: all ranks read a file, only the master reads a terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_pipe_is_the_masters_and_the_launcher_says_so(launcher):
 
 @pytest.mark.parametrize("options", [("-n", "1"), ("-n", "2", "--log-level=error"), ("-n", "2")])
 def test_pipe_without_a_word(launcher, options):
-    """Nothing in it, nobody to miss it, or nobody to be told."""
+    """It is empty, no other rank would read it, or warnings are off."""
     launcher.script(READ)
     words = b"" if options[-1] == "2" else b"words"
     with launcher.start(*options, "script.py", stdin=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""Mistakes on the command line: one line that names the mistake, exit code 2, nothing started."""
+"""Invalid command lines: one line that names the mistake, exit code 2, nothing started."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SCRIPT = "open('ran', 'w')"
         (["new\nline.py"], "'new?line.py'"),
     ],
 )
-def test_mistake(launcher, arguments, part):
+def test_an_invalid_command_line_gives_one_line_and_exit_code_2(launcher, arguments, part):
     launcher.script(SCRIPT)
     (launcher.folder / "folder").mkdir()
     os.mkfifo(launcher.folder / "pipe")

@@ -1,4 +1,4 @@
-"""`tarantella verify`: agreement, the first difference and its cause, and what cannot be compared."""
+"""`tarantella verify`: agreement, the first difference and its cause, and runs that cannot be compared."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
 
 @slow
 def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
-    """Adam makes steps of full length of it: the bias of attention's keys goes where rounding sends it."""
+    """Adam turns such a gradient into full steps: the bias of attention's keys moves as rounding directs."""
     script = launcher.script("""
         import keras
         import numpy as np
@@ -144,7 +144,7 @@ def test_a_script_that_never_trains(launcher):
         (["--", "nowhere.py"], "cannot read script"),
     ],
 )
-def test_mistakes_on_the_command_line(launcher, arguments, part):
+def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):
     launcher.script("open('ran', 'w')")
     done = launcher.run("verify", *arguments)
     assert done.returncode == 2
@@ -152,7 +152,7 @@ def test_mistakes_on_the_command_line(launcher, arguments, part):
     assert not (launcher.folder / "ran").exists()
 
 
-def test_help(launcher):
+def test_help_shows_the_options(launcher):
     done = launcher.run("verify", "--help")
     assert done.returncode == 0 and "--steps" in done.out
     assert "tarantella verify --help" in launcher.run("--help").out

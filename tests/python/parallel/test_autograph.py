@@ -1,4 +1,4 @@
-"""What AutoGraph rewrites: functions of the user's, and none of ours or of Keras's, which would take time and files."""
+"""AutoGraph converts user-defined functions only: converting ours or Keras's would take time and leave files."""
 
 from __future__ import annotations
 

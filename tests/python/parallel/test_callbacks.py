@@ -1,4 +1,4 @@
-"""What callbacks do on several ranks beyond numbers: who runs, who writes, and how all end together."""
+"""Callbacks on several ranks: on which they run and write, and that all ranks end together."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ print("done", rank)
 """
 
 
-def test_who_runs_and_who_writes(scripts: Any, tmp_path: Any) -> None:
+def test_callbacks_run_on_all_ranks_and_files_are_written_by_the_master(scripts: Any, tmp_path: Any) -> None:
     ended = scripts.ranks(2, HEAD + WRITES, str(tmp_path), options=("--output-on-all-devices",))
     assert ended.code == 0, ended.err
     assert ended.out.count("done") == 2
@@ -136,7 +136,7 @@ fit(compiled(), C.TensorBoard(path("all")))
 """
 
 
-def test_tensorboard_and_one_progress_bar(scripts: Any, tmp_path: Any) -> None:
+def test_folders_of_tensorboard_and_one_progress_bar(scripts: Any, tmp_path: Any) -> None:
     pytest.importorskip("tensorboard")
     ended = scripts.ranks(2, HEAD + BOARDS, str(tmp_path))
     assert ended.code == 0, ended.err
@@ -189,12 +189,12 @@ MISTAKES = [
         "class Odd(keras.metrics.MeanSquaredError):\n"
         "    tnt_combine = {'totals': 'max'}\n"
         "model = compiled(); model.compile('sgd', 'mse', metrics=[Odd()]); fit(model)",
-        "they are total, count and not totals",
+        "they are total, count, not totals",
     ),
 ]
 
 
-def test_mistakes(scripts: Any, tmp_path: Any) -> None:
+def test_invalid_callbacks_and_combine_rules_are_refused(scripts: Any, tmp_path: Any) -> None:
     source = HEAD + "MISTAKES = " + repr(MISTAKES)
     source += """
 for code, wanted in MISTAKES:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(120)
 WHO = "import tarantella as tnt; tnt.init(); print(tnt.get_rank(), tnt.get_size(), tnt.is_master_rank())"
 
 
-def test_workers_of_a_pool(scripts: Any) -> None:
+def test_workers_of_a_pool_are_no_ranks(scripts: Any) -> None:
     source = """
     import concurrent.futures, multiprocessing, subprocess, sys
     import tarantella as tnt
@@ -62,7 +62,7 @@ def test_a_worker_that_imports_before_its_parent(scripts: Any) -> None:
     assert ended.code == 0, ended.err
 
 
-def test_another_script(scripts: Any) -> None:
+def test_a_script_that_a_rank_starts_is_no_rank(scripts: Any) -> None:
     source = """
     import subprocess, sys
     import tarantella as tnt
@@ -78,8 +78,8 @@ def test_another_script(scripts: Any) -> None:
     assert all("rank 0 has started this process" in line and "as one process" in line for line in said)
 
 
-def test_another_script_with_an_environment_of_its_own(scripts: Any) -> None:
-    """A copy from before the rank was one: so, too, for a fork's child and behind a shell, but not after exec."""
+def test_a_script_started_with_another_environment_is_no_rank(scripts: Any) -> None:
+    """With an environment from before the rank claimed its number; also forked or behind a shell, not after exec."""
     source = """
     import multiprocessing, os, subprocess, sys
     before = {**os.environ, "COPY": "1"}

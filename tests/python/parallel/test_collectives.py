@@ -123,7 +123,7 @@ def test_tensors_come_back_as_tensors_and_are_copies(scripts: Any, ranks: int) -
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_what_cannot_travel_is_a_type_error(scripts: Any, ranks: int) -> None:
+def test_unsupported_inputs_raise_type_error(scripts: Any, ranks: int) -> None:
     ended = scripts.ranks(
         ranks,
         """

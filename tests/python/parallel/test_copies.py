@@ -21,7 +21,7 @@ def fitted():
 
 
 def test_copies_of_the_keras_model_are_plain_keras(scripts: Any) -> None:
-    """One rank alone trains them: a hook left over would wait for the other one, or scale the loss."""
+    """Only one rank trains them: a hook that is left would wait for the other rank or scale the loss."""
     source = HEAD + (
         "model = fitted()\n"
         "inner = model.keras_model\n"

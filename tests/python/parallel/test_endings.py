@@ -56,7 +56,7 @@ def test_a_rank_that_fails_before_it_has_joined(scripts: Any) -> None:
     assert ended.lines[-1].startswith("tarantella: rank 1 "), ended.err
 
 
-def test_an_exit_that_is_caught_is_none(scripts: Any) -> None:
+def test_an_exit_that_is_caught_ends_nothing(scripts: Any) -> None:
     source = """
 tnt.init()
 try:
@@ -83,7 +83,7 @@ sys.exit()
     assert ended.err.count("KeyError: 'x'") == 1, ended.err
 
 
-def test_an_error_that_is_shown_ends_nothing(scripts: Any) -> None:
+def test_an_error_that_a_program_shows_ends_nothing(scripts: Any) -> None:
     """Wherever it was raised: in another thread, nowhere, or in a call of this one."""
     source = """
 def fail():
@@ -108,8 +108,8 @@ print("well")
 
 
 @pytest.mark.parametrize("lingering", ["thread", "pool", "process"])
-def test_another_excepthook(lingering: str, scripts: Any) -> None:
-    """One that is set after ours and does not call it, as that of rich."""
+def test_a_user_defined_excepthook_shows_the_error_once(lingering: str, scripts: Any) -> None:
+    """A hook that is installed after ours and does not call it, as that of rich."""
     source = "sys.excepthook = lambda kind, error, trace: print('pretty:', error, file=sys.stderr)\n"
     source += f"if rank == 1:\n    {LINGER[lingering]}    {RAISE}\ntnt.Barrier()\n".replace(")\npool.", "); pool.")
     ended = ended_soon(scripts, source)
@@ -118,7 +118,7 @@ def test_another_excepthook(lingering: str, scripts: Any) -> None:
     assert ended.lines[-1].startswith("tarantella: rank 1 "), ended.err
 
 
-def test_another_excepthook_that_shows_what_is_no_cause(scripts: Any) -> None:
+def test_a_user_defined_excepthook_does_not_change_the_cause(scripts: Any) -> None:
     source = "sys.excepthook = lambda kind, error, trace: print('pretty:', error, file=sys.stderr)\n"
     source += f"if rank == 1:\n    {RAISE}\n{LINGER['thread']}tnt.Barrier().execute()\n"
     ended = ended_soon(scripts, source)
@@ -218,7 +218,7 @@ tnt.Barrier()
 
 
 def test_what_is_raised_for_another_ranks_failure_is_not_the_cause(scripts: Any) -> None:
-    """However a rank takes it: as it is, wrapped in an error of its own, or as an exit code."""
+    """Whether the rank passes the error on, wraps it in another error, or exits with a code."""
     source = """
 tnt.init()
 if rank == 1:

@@ -1,4 +1,4 @@
-"""What goes wrong on several ranks ends with one right line, a non-zero exit code and no traceback of ours."""
+"""Errors on several ranks end with one line that names the cause, a non-zero exit code and no traceback of ours."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_of_the_user(scripts: Any) -> None:
+def test_invalid_arguments_are_refused(scripts: Any) -> None:
     """All in one job: each is caught, and the hook's line is looked at."""
     source = HEAD + "from tarantella._job.tracebacks import one_line\nMISTAKES = " + repr(MISTAKES)
     source += """
@@ -172,14 +172,14 @@ print("all seen", rank)
 """
 
 
-def test_own_steps_that_fail(scripts: Any) -> None:
+def test_user_defined_steps_that_fail(scripts: Any) -> None:
     """The user's own error is shown on all ranks; where the number of rows is the cause, a sentence that says so."""
     ended = scripts.ranks(2, HEAD + STEPS, options=("--output-on-all-devices",))
     assert ended.code == 0, ended.err
     assert ended.out.count("all seen") == 2
 
 
-def test_a_mistake_ends_with_one_line(scripts: Any) -> None:
+def test_an_invalid_argument_ends_the_job_with_one_line(scripts: Any) -> None:
     ended = scripts.ranks(2, HEAD + "compiled(tnt.Model(net())).fit(x, y, batch_size=0)\n")
     assert ended.code == 1
     assert "Traceback" not in ended.err

@@ -1,4 +1,4 @@
-"""Files that several ranks save: once, whole, there for every rank, plain Keras inside, and no rank is kept waiting."""
+"""Saving on several ranks: one complete file that every rank and plain Keras can load, and no rank is kept waiting."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ MISTAKES = [
 ]
 
 
-def test_mistakes(scripts: Any, tmp_path: Any) -> None:
+def test_saves_and_loads_that_fail_raise_on_all_ranks(scripts: Any, tmp_path: Any) -> None:
     source = HEAD + "MISTAKES = " + repr(MISTAKES)
     source += """
 other = tnt.Sequential([keras.Input((2,)), keras.layers.Dense(7), keras.layers.Dense(1)])

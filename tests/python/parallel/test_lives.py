@@ -1,4 +1,4 @@
-"""Ranks that end early, are late, or are awaited for long."""
+"""Ranks that end early, join late, or keep others waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training loops of the user's own, and what random layers draw."""
+"""Custom training loops, and the numbers that random layers draw."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def apply(gradients, variables):
 """
 
 
-def test_mistakes_in_loops(scripts: Any, tmp_path: Any) -> None:
+def test_invalid_arguments_of_loop_functions_are_refused(scripts: Any, tmp_path: Any) -> None:
     source = (
         HEAD
         + """

@@ -1,4 +1,4 @@
-"""Steps compiled by XLA: what is in them, when a rank is lost, where they are not possible; and short types."""
+"""Steps compiled by XLA: their operations, lost ranks, unsupported cases; and gradients of two bytes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_where_xla_has_no_custom_calls_only_training_does_without(scripts: Any) 
     assert len(said) == 1, ended.err
 
 
-def test_an_own_sparse_gradient_is_made_dense_under_xla_and_said(scripts: Any) -> None:
+def test_a_user_defined_sparse_gradient_is_made_dense_under_xla_with_a_warning(scripts: Any) -> None:
     source = HEAD + (
         "class Table(keras.layers.Layer):\n"
         "    def build(self, shape): self.table = self.add_weight(shape=(5, 2), name='table')\n"

@@ -1,4 +1,4 @@
-"""How ranks start alike, and what they see of each other."""
+"""How ranks start with the same state, and what they know of each other."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ assert Count.epochs == 2
     assert loaded.code == 0, loaded.err
 
 
-def test_ranks_and_barrier(scripts: Any, tmp_path: Any) -> None:
+def test_ranks_have_their_numbers_and_meet_in_a_barrier(scripts: Any, tmp_path: Any) -> None:
     source = """
 import sys, time, pathlib
 import tarantella as tnt
@@ -140,7 +140,7 @@ json.dump(runtime.context().trace(plan.number), open(f"{sys.argv[1]}/{tnt.get_ra
         assert any(step[0] < time < step[-1] for step in steps for time in reduced)
 
 
-def test_limits_are_said_once_by_the_master(scripts: Any, tmp_path: Any) -> None:
+def test_differences_from_one_process_are_logged_once_by_the_master(scripts: Any, tmp_path: Any) -> None:
     source = (
         HEAD
         + """

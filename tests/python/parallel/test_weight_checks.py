@@ -1,4 +1,4 @@
-"""Ranks whose weights drift apart within an epoch are found soon, and named."""
+"""Ranks whose weights drift apart within an epoch are detected soon and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models whose rows act on each other: found by name before the first step, with no false alarm and no trace."""
+"""Layers that couple rows are named before the first step, without false alarms and side effects."""
 
 from __future__ import annotations
 
@@ -165,12 +165,12 @@ def words():
         (words, tf.TensorSpec([None, None], tf.string)),
     ],
 )
-def test_what_is_random_or_of_other_shapes_is_no_alarm(make, spec):
+def test_random_layers_and_other_shapes_are_not_reported(make, spec):
     assert coupling._coupled(make(), spec) == []
 
 
 @pytest.mark.parametrize("make", [lambda: stack(Fixed()), keras.Model])
-def test_what_cannot_be_tried_is_no_alarm(monkeypatch, make):
+def test_models_that_cannot_be_tried_are_not_reported(monkeypatch, make):
     model = make()
     with pytest.raises((tf.errors.InvalidArgumentError, NotImplementedError)):
         coupling._coupled(model, vectors())
@@ -226,7 +226,7 @@ def recurrent():
         (Recommender, False),
     ],
 )
-def test_what_is_all_of_keras_need_not_be_tried_out(make, expected):
+def test_models_of_keras_layers_only_are_not_tried(make, expected):
     model = make()
     model.compile("sgd", lambda y, p: ops.mean(y - p))
     assert sandbox.is_rowwise(model) == expected
@@ -294,7 +294,7 @@ def test_functions_variables_and_generators_are_as_before(monkeypatch):
     assert np.any(model.inner.normalize.moving_mean != 0)
 
 
-def test_nothing_is_left_behind(monkeypatch):
+def test_a_trial_leaves_nothing_behind(monkeypatch):
     model = stack(Counting(), layers.BatchNormalization(), layers.Dropout(0.5), Centered())
     before = [np.asarray(v) for v in (*model.variables, *model.layers[1].metric.variables)]
     attributes = [set(vars(layer)) for layer in model.layers]

@@ -1,4 +1,4 @@
-"""What is said of data that do not fit, and of steps that fail for them."""
+"""Errors for data that does not fit, and for steps that fail because of it."""
 
 from __future__ import annotations
 

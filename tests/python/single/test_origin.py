@@ -1,4 +1,4 @@
-"""Which lookups of a table come from the rows of a batch, and what becomes of their slices."""
+"""Which lookups of a table use indices from the rows of a batch, and how their slices are reduced."""
 
 from __future__ import annotations
 

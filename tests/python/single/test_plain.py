@@ -34,7 +34,7 @@ def test_import_loads_neither_frameworks_nor_core() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_names() -> None:
+def test_public_names_exist_and_one_process_is_the_master() -> None:
     assert all(hasattr(tnt, name) for name in tnt.__all__)
     assert (tnt.get_rank(), tnt.get_size(), tnt.get_local_rank(), tnt.get_master_rank()) == (0, 1, 0, 0)
     assert tnt.is_master_rank()
@@ -52,7 +52,9 @@ def test_names() -> None:
         ({"TNT_SIZE": "2", "TNT_RANK": "2"}, "TNT_RANK must be below TNT_SIZE"),
     ],
 )
-def test_a_broken_environment(values: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_environment_raises_value_error(
+    values: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tarantella._job import environment
 
     for name, value in values.items():
@@ -61,7 +63,7 @@ def test_a_broken_environment(values: dict[str, str], message: str, monkeypatch:
         environment.layout.__wrapped__()
 
 
-def test_is_a_keras_model(keras: Any, model: Any) -> None:
+def test_the_wrapper_is_a_keras_model(keras: Any, model: Any) -> None:
     assert isinstance(model, keras.Sequential)
     entry = keras.Input((4,))
     model = tnt.Model(keras.Model(entry, keras.layers.Dense(2, name="dense")(entry)))
@@ -76,7 +78,7 @@ def test_is_a_keras_model(keras: Any, model: Any) -> None:
     assert nested.count_params() == 13
 
 
-def test_delegates(keras: Any, model: Any, tmp_path: Any) -> None:
+def test_the_wrapper_delegates_to_the_keras_model(keras: Any, model: Any, tmp_path: Any) -> None:
     import numpy as np
 
     inner = model.keras_model
@@ -100,7 +102,7 @@ def test_delegates(keras: Any, model: Any, tmp_path: Any) -> None:
     assert "tarantella.Model" in repr(model)
 
 
-def test_wraps_once(model: Any) -> None:
+def test_a_model_is_wrapped_once(model: Any) -> None:
     assert tnt.Model(model).keras_model is model.keras_model
 
 
@@ -115,7 +117,7 @@ def test_copies_are_models_of_their_own(model: Any) -> None:
     assert copy.copy(model).keras_model is model.keras_model
 
 
-def test_trains_as_plain_keras(keras: Any, model: Any) -> None:
+def test_one_rank_trains_as_plain_keras(keras: Any, model: Any) -> None:
     import numpy as np
 
     x, y = np.ones((5, 4)), np.ones((5, 2))
@@ -139,12 +141,14 @@ def test_trains_as_plain_keras(keras: Any, model: Any) -> None:
         ({"tnt_micro_batch_size": 4}, ValueError, "a micro batch size needs arrays or a tf.data.Dataset"),
     ],
 )
-def test_unfit_arguments(options: dict[str, Any], kind: type[Exception], message: str, model: Any) -> None:
+def test_invalid_arguments_of_fit_raise(
+    options: dict[str, Any], kind: type[Exception], message: str, model: Any
+) -> None:
     with pytest.raises(kind, match=message):
         model.fit([[1.0]], **options)
 
 
-def test_strategies(keras: Any, model: Any) -> None:
+def test_unsupported_strategies_are_refused(keras: Any, model: Any) -> None:
     for strategy in (tnt.ParallelStrategy.PIPELINING, tnt.ParallelStrategy.ALL):
         with pytest.raises(NotImplementedError, match="pipelining"):
             tnt.Model(model, parallel_strategy=strategy)
@@ -152,7 +156,7 @@ def test_strategies(keras: Any, model: Any) -> None:
         tnt.Model(model, parallel_strategy="data")  # type: ignore[arg-type]
 
 
-def test_only_keras_models() -> None:
+def test_other_objects_than_keras_models_are_refused() -> None:
     with pytest.raises(TypeError, match=r"keras\.Model \(got int\)"):
         tnt.Model(3)
     legacy = types.new_class("Model")

@@ -1,4 +1,4 @@
-"""What is changed in the user's objects for a while is put back."""
+"""Temporary changes to the user's objects are undone."""
 
 from __future__ import annotations
 

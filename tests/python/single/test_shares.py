@@ -1,4 +1,4 @@
-"""Which rows each rank takes: every row once, evenly, and what tf.data makes of it."""
+"""The rows of each rank: every row once, evenly distributed, and the same with tf.data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_shares_cover_every_row_once(total: int, size: int) -> None:
 
 @pytest.mark.parametrize(("samples", "batch", "size"), [(10, 4, 3), (9, 8, 2), (7, 2, 4), (12, 6, 2), (5, 20, 3)])
 @pytest.mark.parametrize("kind", ["arrays", "dataset"])
-def test_micro_batches(kind: str, samples: int, batch: int, size: int) -> None:
+def test_micro_batches_together_are_the_global_batches(kind: str, samples: int, batch: int, size: int) -> None:
     x = np.arange(samples, dtype="float32")
     seen = []
     for rank in range(size):

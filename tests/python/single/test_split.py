@@ -1,4 +1,4 @@
-"""What the ranks get of a dataset, put together, is the dataset: for any length, batch, ranks and operations."""
+"""The rows of all ranks together are the dataset, for any length, batch size, number of ranks and operations."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_ranks_rows_are_the_datasets(
         total = int(of_batches.length(global_batch))
         assert [int(part.numbers[1]) for part in parts] == [total] * size
         assert [int(part.numbers[0]) for part in parts] == [share(total, rank, size)[1] for rank in range(size)]
-        assert all(int(of_batches.length(part.data)) >= 1 for part in parts)  # layers never run on nothing
+        assert all(int(of_batches.length(part.data)) >= 1 for part in parts)  # layers never run on an empty batch
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -171,8 +171,8 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
         (lambda d: d.map(doubled).window(2).flat_map(lambda w: w.batch(2)).map(tf.size).batch(2), "not dense"),
     ],
 )
-def test_what_cannot_be_proven_is_not_split_early(source: Any, reason: str | None) -> None:
-    """One stream of random numbers, one global batch: all ranks do all of the work, and say why."""
+def test_maps_that_may_be_impure_are_not_split_before(source: Any, reason: str | None) -> None:
+    """Random numbers, maps over a global batch: all ranks map all rows, and the reason is logged."""
     dataset = source(tf.data.Dataset.range(8))
     plan = before_map.plan(dataset)
     assert isinstance(plan, before_map.Plan) if reason is None else reason in str(plan)
@@ -203,7 +203,7 @@ GIVEN_AWAY = {
 
 
 @pytest.mark.parametrize("how", list(GIVEN_AWAY))
-def test_an_order_given_away_is_taken_back(how: str) -> None:
+def test_deterministic_false_is_ignored(how: str) -> None:
     import time
 
     def slow_at_first(row: Any) -> Any:
@@ -253,7 +253,7 @@ def test_random_numbers_of_a_parallel_map_are_those_of_a_sequential_one(new: Any
     np.testing.assert_array_equal(parts, list(source(None)))
 
 
-def test_a_dataset_by_its_old_name() -> None:
+def test_dataset_objects_give_the_rows_of_each_rank() -> None:
     rows = tf.data.Dataset.range(11).batch(4)
     parts = [tnt.data.Dataset(rows, num_ranks=3, rank=rank) for rank in range(3)]
     assert [part.micro_batch_size for part in parts] == [2, 1, 1]

@@ -1,4 +1,4 @@
-"""Which lines of an error a user reads."""
+"""Which lines of an error are shown."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_users_lines_are_shown_and_others_counted() -> None:
     ]
 
 
-def test_also_in_the_message() -> None:
+def test_a_traceback_inside_a_message_is_shortened() -> None:
     embedded = (
         "RuntimeError: my own\nTraceback (most recent call last):\n\n"
         f'  File "{KERAS}", line 3, in f\n    g()\n    ^^^\n\n'
@@ -78,7 +78,7 @@ def test_without_lines_of_the_user_all_are_shown() -> None:
     assert f'File "{KERAS}", line 2' in tracebacks.text_of(*error_through(KERAS, KERAS))
 
 
-def test_debug_shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_level_debug_shows_the_full_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TNT_LOG_LEVEL", "debug")
     assert f'File "{OURS}", line 2' in tracebacks.text_of(*error_through("user.py", OURS))
 
@@ -99,7 +99,7 @@ def test_frameworks_are_known_wherever_they_lie(monkeypatch: pytest.MonkeyPatch)
     assert {path: tracebacks._owner(path) for path in owners} == owners
 
 
-def test_what_is_raised_for_a_lost_rank() -> None:
+def test_errors_that_follow_from_a_lost_rank_are_consequences() -> None:
     from tarantella import PeerLostError
 
     own = ValueError("own")

@@ -1,4 +1,4 @@
-"""The TNT_ variables: wrong ones are told, and the table that lists them is complete. No TensorFlow is needed."""
+"""The TNT_ variables: invalid ones are reported, and their table is complete. No TensorFlow is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks run and give well-formed results; how fast anything is, no test asks."""
+"""The benchmarks run and give well-formed results. Speed is not tested."""
 
 import json
 import os

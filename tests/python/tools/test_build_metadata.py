@@ -1,4 +1,4 @@
-"""tools/build_metadata.py: what the extra `tensorflow` asks for on this machine."""
+"""tools/build_metadata.py: the packages that the extra `tensorflow` requires on this machine."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ def metadata():
 
 
 def install(folder: Path, name: str) -> None:
-    """Leaves in `folder` what pip leaves of a distribution of that name."""
+    """Creates in `folder` the metadata that pip writes for a distribution of that name."""
     info = folder / f"{name.replace('-', '_')}-2.21.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.21.0\n")

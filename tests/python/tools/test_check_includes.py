@@ -1,4 +1,4 @@
-"""tools/check_includes.py: what it lets pass and what it refuses."""
+"""tools/check_includes.py: the dependencies that it accepts and refuses."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The wheels in dist/ (tools/wheel.sh): what they ask of the system, and what they bring into a process."""
+"""The wheels in dist/ (tools/wheel.sh): what they need from the system, and what they load into a process."""
 
 from __future__ import annotations
 

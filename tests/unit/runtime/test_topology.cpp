@@ -29,7 +29,7 @@ void expect_disjoint_and_covering(const std::vector<CoreShare>& shares, const st
   EXPECT_EQ(all, allowed);
 }
 
-TEST(Topology, ThisMachine) {
+TEST(Topology, SharesTheCoresOfThisMachine) {
   const auto allowed = allowed_cpus();
   ASSERT_TRUE(allowed.ok());
   ASSERT_FALSE(allowed.value().empty());
@@ -55,9 +55,9 @@ TEST(Topology, MaskOfTheProcessIsRespected) {
   }).join();
 }
 
-TEST(Topology, BindingToACoreThatIsNotThere) { EXPECT_FALSE(bind_to({16000}).ok()); }
+TEST(Topology, RefusesToBindToAMissingCore) { EXPECT_FALSE(bind_to({16000}).ok()); }
 
-TEST(Topology, EvenSplit) {
+TEST(Topology, SplitsCoresEvenly) {
   const std::vector<std::vector<int>> cores{{0, 4}, {1, 5}, {2, 6}, {3, 7}};
   const auto two = split_evenly(cores, 2);
   EXPECT_EQ(two[0].cpus, (std::vector<int>{0, 1, 4, 5}));
@@ -89,7 +89,7 @@ TEST_F(Synthetic, DisjointAndCoveringForEveryNumberOfRanks) {
   }
 }
 
-TEST_F(Synthetic, AMaskWithHoles) {
+TEST_F(Synthetic, HandlesAMaskWithHoles) {
   machine("package:2 core:4 pu:1");
   const std::vector<int> allowed{1, 2, 5, 6, 7};
   for (int ranks = 1; ranks <= 5; ++ranks) expect_disjoint_and_covering(share_cores(allowed, ranks), allowed);

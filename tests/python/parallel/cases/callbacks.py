@@ -1,4 +1,4 @@
-"""Callbacks: what they see, decide and write is what they would on one process."""
+"""Callbacks see, decide and write the same as on one process."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def logs_of_batches_for_the_master(wrap: Wrap) -> Any:
 
 
 class Saves(C.Callback):
-    """Under a name of the rank's own, which only the master's has a file for."""
+    """Each rank saves under its own name; only the file of the master exists."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def saved_by_a_callback_of_ones_own(wrap: Wrap) -> Any:
 
 @case
 def labels_that_are_no_numbers(wrap: Wrap) -> Any:
-    """In the rows of one rank; all ranks stop where one process does."""
+    """NaN labels in the rows of one rank: all ranks stop where one process stops."""
     x, _ = data()
     y = x[:, :1].copy()
     y[20] = np.nan
@@ -195,7 +195,7 @@ class StopsAt(C.Callback):
 
 @case
 def given_to_the_master_alone(wrap: Wrap) -> Any:
-    """Its checkpoint writes, and where it stops all stop."""
+    """Its checkpoint is written, and all ranks stop when it stops."""
     path = folder("alone")
     alone = [C.ModelCheckpoint(str(path / "{epoch}.keras"), save_freq=3), StopsAt(8), C.EarlyStopping("loss")]
     return {**fitted(wrap, alone if is_master() else []), "files": files_in(path)}
@@ -253,7 +253,7 @@ def evaluations_stopped_by_the_master_alone(wrap: Wrap) -> Any:
 
 @case
 def evaluated_amid_epochs(wrap: Wrap) -> Any:
-    """By all ranks together, then by each for itself: the epoch's metrics go on from there."""
+    """By all ranks together, then by each rank alone: the metrics of the epoch continue from that state."""
     x, y = data()
     results = []
     for together in (True, False):

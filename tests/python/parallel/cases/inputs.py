@@ -1,4 +1,4 @@
-"""Every kind of input that Keras takes, with the options that go with it."""
+"""Every kind of input that Keras accepts, with its options."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Batches(keras.utils.PyDataset):
 
 @case
 def generator(wrap: Wrap) -> Any:
-    """Ends after the first epoch, whose length nobody knew."""
+    """The length of the first epoch is unknown beforehand."""
     return fitted(wrap, batches())[1]
 
 
@@ -219,14 +219,14 @@ def mapped_by_rows(wrap: Wrap) -> Any:
 
 @case
 def batches_mapped_as_a_whole(wrap: Wrap) -> Any:
-    """What depends on the global batch must see all of it."""
+    """A map that depends on the global batch must see all of it."""
     source = pipeline(8).map(lambda x, y: (x - tf.reduce_mean(x, axis=0), y)).cache().repeat(2)
     return fitted(wrap, source, epochs=2)[1]
 
 
 @case
 def inputs_in_another_order(wrap: Wrap) -> Any:
-    """Keys sort otherwise than the model's inputs, and a batch of the one looks like a row of the other."""
+    """The sorted keys have another order than the model's inputs, and a batch of one looks like a row of the other."""
     source, prefix = keras.Input((6, 4), name="source"), keras.Input((None,), name="prefix", dtype="int32")
     words = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(5, 4)(prefix))
     hidden = keras.layers.Add()([keras.layers.GlobalAveragePooling1D()(source), words])
@@ -292,7 +292,7 @@ def random_numbers_in_a_parallel_map(wrap: Wrap) -> Any:
 
 @case
 def torch_loaders(wrap: Wrap) -> Any:
-    """They shuffle by torch's generator: all ranks by the master's."""
+    """They shuffle with torch's generator: all ranks start from the master's state."""
     try:
         import torch
     except ImportError:

@@ -111,7 +111,7 @@ def brought_after_shared(wrap: Wrap) -> Any:
 
 @case
 def micro_batches_of_validation(wrap: Wrap) -> Any:
-    """They win over the batch size of training, which validation takes over where nothing else is said."""
+    """They override the batch size of training, which validation uses by default."""
     x, y = data()
     micro = {"tnt_validation_micro_batch_size": PARTS // RANKS} if RANKS else {"validation_batch_size": PARTS}
     both = {"tnt_micro_batch_size": 24 // RANKS, **micro} if RANKS else {"batch_size": 24, **micro}

@@ -1,4 +1,4 @@
-"""Losses of every kind and in any mixture: each term has its own share of the global batch."""
+"""Losses of every kind and in any combination: each term has its own share of the global batch."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def regularized_sum(wrap: Wrap) -> Any:
 
 
 class Adds(keras.layers.Layer):
-    """Adds what its function makes of the outputs."""
+    """Adds the loss that its function computes from the outputs."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ def unreduced_beside_others(wrap: Wrap) -> Any:
 
 
 class Declared(keras.Model):
-    """A loss of one's own that is a sum, beside a compiled mean, an added mean and a regularizer."""
+    """A user-defined loss that is a sum, beside a compiled mean, an added mean and a regularizer."""
 
     tnt_reduction = "sum"
 
@@ -347,7 +347,7 @@ def own_step_that_sums(wrap: Wrap) -> Any:
 
 
 class OwnStep(keras.Model):
-    """Keras's guide: a train_step of one's own around compute_loss, and a term of its own."""
+    """Keras's guide: a user-defined train_step around compute_loss, with an additional term."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every metric of Keras, the user's own, and what fit, evaluate and predict return."""
+"""Every metric of Keras, user-defined metrics, and the results of fit, evaluate and predict."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def every_metric_of_keras_is_here(wrap: Wrap) -> Any:
 
 
 class Reach(M.Metric):
-    """Neither of its variables adds up."""
+    """Neither of its variables is a sum over rows."""
 
     tnt_combine = {"lowest": "min", "highest": "max"}  # noqa: RUF012
 

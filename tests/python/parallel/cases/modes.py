@@ -108,7 +108,7 @@ def eager_numbers_in_loss_and_metrics(wrap: Wrap) -> Any:
 
 @case
 def eager_numbers_of_batches_smaller_than_ranks(wrap: Wrap) -> Any:
-    """A rank without rows undoes also what its metrics have made in the step."""
+    """A rank without rows also undoes the updates of its metrics in the step."""
     return eager_numbers_in(wrap, samples=2, batch_size=1)
 
 

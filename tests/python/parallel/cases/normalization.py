@@ -124,7 +124,7 @@ def synchronized_compiled_by_xla(wrap: Wrap) -> Any:
 
 
 class RunningMean(keras.layers.Layer):
-    """A layer of one's own that keeps something of the rows it has seen."""
+    """A user-defined layer that keeps statistics of the rows that it has seen."""
 
     def build(self, shape: Any) -> None:
         self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False, name="mean")
@@ -147,7 +147,7 @@ def running_mean_of_a_layer(wrap: Wrap) -> Any:
 
 @case
 def local_statistics_are_alike_however_they_are_read(wrap: Wrap) -> Any:
-    """Each rank normalizes its own rows: no process alone does so, but four ways to train must agree."""
+    """Each rank normalizes its own rows. One process does not, so four ways to train are compared with each other."""
     x, y = data(32)
 
     def trained_by(train: Any) -> Any:

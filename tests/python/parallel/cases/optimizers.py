@@ -1,4 +1,4 @@
-"""Every optimizer of Keras, given in every way, with every option."""
+"""Every optimizer of Keras, passed in every way, with every option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = (
 
 
 def short(wrap: Wrap, optimizer: Any, **options: Any) -> Any:
-    """A few steps only, one of them on a short batch: Lion and Muon make much of every rounding."""
+    """Only a few steps, one of them on a short batch: Lion and Muon amplify rounding."""
     x, y = data(19)
     model = compiled(wrap(mlp()), optimizer, **options)
     return trained(model, model.fit(x, y, batch_size=8, verbose=0))
@@ -119,7 +119,7 @@ def loss_scaled_with_options(wrap: Wrap) -> Any:
 
 @case
 def schedule_free(wrap: Wrap) -> Any:
-    """Its state starts from the weights, which plain Keras forgets where the first step builds it."""
+    """Its state starts from the weights, except in plain Keras if the first step builds it."""
     kind = getattr(keras.optimizers, "ScheduleFreeAdamW", keras.optimizers.AdamW)
     inner, optimizer = mlp(), kind(0.02)
     optimizer.build(inner.trainable_variables)

@@ -1,4 +1,4 @@
-"""A `train_step` and `test_step` of the user's own, as in the guides and examples of Keras: what they log and train."""
+"""User-defined `train_step` and `test_step`, as in the guides and examples of Keras: their logs and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse gradients: one process's result whatever the optimizer does with repeated rows."""
+"""Sparse gradients: the result of one process, whatever the optimizer does with repeated rows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def embedding_compiled_by_xla(wrap: Wrap) -> Any:
 
 
 class OwnStep(keras.Model):
-    """A user's own step with no dense gradient, and no scaling of the loss."""
+    """A user-defined step without dense gradients and without scaling of the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ def positions_per_row_some_ranks_with_one_row(wrap: Wrap) -> Any:
 
 
 class Cut(keras.layers.Layer):
-    """Cuts the padding off that all rows of a batch have: each rank has positions of another length."""
+    """Cuts off the padding that all rows of a batch share: ranks have positions of different lengths."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ def dataset_shuffled(wrap: Wrap) -> Any:
 
 @case
 def dataset_unseeded_shuffle_repeated(wrap: Wrap) -> Any:
-    """set_random_seed alone orders it; the number of batches is unknown."""
+    """Its order depends only on set_random_seed; the number of batches is unknown."""
     source = tf.data.Dataset.from_tensor_slices(data()).shuffle(37).filter(lambda x, y: True).batch(8).repeat()
     model = compiled(wrap(mlp()))
     return trained(model, model.fit(source, epochs=2, steps_per_epoch=6, verbose=0))
@@ -247,7 +247,7 @@ def built_by_the_data(wrap: Wrap) -> Any:
 
 
 class OwnStep(keras.Model):
-    """A user's own train_step, with an optimizer of its own name and no scaling of the loss."""
+    """A user-defined train_step, with the optimizer under another name and no scaling of the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def frozen_layer(wrap: Wrap) -> Any:
 
 @case
 def early_stopping(wrap: Wrap) -> Any:
-    """Decided on global logs, so alike on all ranks."""
+    """Decided on global logs, so the same on all ranks."""
     stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, min_delta=0.02, restore_best_weights=True)
     plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delta=0.05)
     return arrays(wrap, epochs=12, validation_split=0.3, callbacks=[stop, plateau])
