@@ -1,5 +1,5 @@
-// tarantella._core: the C interface as Python objects. Arrays come in through DLPack or the buffer protocol; results
-// are new NumPy arrays. The interpreter's lock is released while a call waits for other ranks.
+// tarantella._core: the C interface as Python objects. Arrays are passed through DLPack or the buffer protocol; results
+// are new NumPy arrays. The GIL is released while a call waits for other ranks.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -64,7 +64,7 @@ struct Timeout : std::runtime_error {
   }
 }
 
-/// Runs `call` without the interpreter's lock and throws what it reports.
+/// Runs `call` without the GIL and throws its error as a Python exception.
 template <typename Call>
 void checked(Call call) {
   tnt_code code = TNT_OK;
@@ -114,7 +114,7 @@ tnt_dtype dtype_named(const std::string& name) {
   throw nb::type_error(("the core carries " + names_of_dtypes() + ", not " + name).c_str());
 }
 
-/// That of the array, or the one of the given name, as which its bytes are to be taken.
+/// The dtype of the array, or the dtype `name` of the same size, as which its bytes are to be read.
 tnt_dtype dtype_of(const Input& array, const std::optional<std::string>& name) {
   for (const DType& each : dtypes) {
     if (name ? each.name == *name && each.dlpack.bits == array.dtype().bits : each.dlpack == array.dtype())
@@ -132,7 +132,7 @@ tnt_reduction reduction_named(const std::string& name) {
   throw nb::value_error(("there is no reduction " + name + "; use sum, min, max, and, or, average").c_str());
 }
 
-/// A new array of the given shape with elements of the type of `like`.
+/// A new array of the given shape with the dtype of `like`.
 Output new_array(const Input& like, const std::vector<size_t>& shape) {
   size_t bytes = like.itemsize();
   for (const size_t extent : shape) bytes *= extent;
@@ -145,7 +145,7 @@ std::vector<size_t> shape_of(const Input& array) {
   return {array.shape_ptr(), array.shape_ptr() + array.ndim()};
 }
 
-/// The shape of an array whose first dimension is another.
+/// The shape of `array` with `first` as its first dimension.
 std::vector<size_t> shape_of(const Input& array, size_t first, const char* operation) {
   if (array.ndim() == 0)
     throw nb::value_error((std::string(operation) + " needs arrays of one dimension or more").c_str());
@@ -236,7 +236,7 @@ class Context {
                     "; only first dimensions may differ");
   }
 
-  /// The numbers of all ranks, in rank order: as many from each.
+  /// The numbers of all ranks, in rank order; the same count from each rank.
   std::vector<uint64_t> gather(const std::vector<uint64_t>& numbers, const std::string& name) {
     std::vector<uint64_t> all(numbers.size() * static_cast<size_t>(size_));
     const std::vector<uint64_t> counts(static_cast<size_t>(size_), numbers.size());
@@ -250,7 +250,7 @@ class Context {
     const std::vector<size_t> row = shape_of(array, 1, "allgatherv");
     const tnt_dtype type = dtype_of(array, dtype);
     const uint64_t elements = std::accumulate(row.begin(), row.end(), uint64_t{1}, std::multiplies<>());
-    // a rank whose rows have another shape must not get as far as the data
+    // fails here on a rank whose rows have another shape, before data is exchanged
     const std::vector<uint64_t> all = gather({array.shape(0), hash_of(row)}, name);
     std::vector<uint64_t> counts;
     uint64_t rows = 0;
@@ -295,7 +295,7 @@ class Context {
     return result;
   }
 
-  /// A context of some ranks, or None where this rank is not among them.
+  /// A context of some ranks, or None if this rank is not among them.
   std::unique_ptr<Context> group(const std::vector<int>& ranks) {
     tnt_context* made = nullptr;
     inside([&] { return tnt_context_create_group(context_, ranks.data(), ranks.size(), &made); });
@@ -357,19 +357,19 @@ class Context {
     if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str()); });
   }
 
-  /// The first cause that ended the job's communication, or None.
+  /// The first error that ended the job's communication, or None.
   std::optional<std::string> failure() {
     if (context_ == nullptr) return std::nullopt;
     if (tnt_failure(context_) == TNT_OK) return std::nullopt;
     return tnt_last_error();
   }
 
-  /// Raises the first cause, if there is one.
+  /// Raises the first error that ended the job's communication, if there is one.
   void check() {
     if (context_ != nullptr) inside([&] { return tnt_failure(context_); });
   }
 
-  /// Blocks until another rank asks where this one is; false once this is closed.
+  /// Blocks until another rank asks where this one is; false once the context is closed.
   bool await_question() {
     const Counted counted(calls_);
     const nb::gil_scoped_release unlocked;
@@ -380,7 +380,7 @@ class Context {
     inside([&] { return tnt_tell_place(context_, place.c_str()); });
   }
 
-  /// Ends the calls of other threads, and returns when they have the interpreter's lock again: it may end now.
+  /// Ends the calls of other threads, and returns when these have the GIL again: the interpreter may end then.
   void close() {
     if (context_ == nullptr || std::exchange(closing_, true)) return;
     {
@@ -389,7 +389,7 @@ class Context {
     }
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (calls_ != 0) {
-      // whatever keeps a call of another thread, the process shall end
+      // the process must end even if a call of another thread does not
       if (std::chrono::steady_clock::now() > limit) return;
       const nb::gil_scoped_release unlocked;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -400,7 +400,7 @@ class Context {
   }
 
  private:
-  /// A call that another thread's close() must not pull the context from under.
+  /// A running call, whose context another thread's close() must not destroy.
   class Counted {
    public:
     explicit Counted(int& calls) : calls_(calls) { ++calls_; }
@@ -419,8 +419,8 @@ class Context {
   }
 
   tnt_context* context_ = nullptr;
-  int calls_ = 0;         ///< inside the core; guarded by the interpreter's lock
-  bool closing_ = false;  ///< guarded by the interpreter's lock
+  int calls_ = 0;         ///< inside the core; guarded by the GIL
+  bool closing_ = false;  ///< guarded by the GIL
   uint32_t questions_ = 0;
   const int rank_, size_, local_rank_, local_size_;
 };
@@ -434,7 +434,7 @@ NB_MODULE(_core, m) {
   const auto error = nb::exception<Error>(m, "Error", PyExc_RuntimeError);
   nb::exception<PeerLost>(m, "PeerLostError", error.ptr());
   nb::exception<Mismatch>(m, "MismatchError", error.ptr());
-  // also Python's own, as where one rank runs without the core
+  // also derives from the builtin class, as on one rank without the core
   nb::exception<Timeout>(m, "TimeoutError", nb::make_tuple(error, nb::handle(PyExc_TimeoutError)));
 
   using namespace nb::literals;

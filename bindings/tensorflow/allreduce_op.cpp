@@ -1,16 +1,16 @@
 // TarantellaAllreduce: gradients of a plan in, their sums over ranks out. The kernel is asynchronous: it hands the
 // gradients to the core and returns, so TensorFlow goes on with the backward pass.
 //
-// One op has all gradients of a bucket: were they handed in one by one, a gradient of the rest could fail when a part is
-// under way, and the step could neither end nor say so. It also costs TensorFlow least.
+// One op takes all gradients of a bucket. With one op per gradient, one could fail after others were submitted, and the
+// step could neither end nor report it. One op also has the least overhead in TensorFlow.
 //
 // The op is not marked stateful: stateful ops would run one after the other, and buckets would not overlap.
 //
-// `anchor` is read by nobody: it comes from a variable, so that TensorFlow's constant folding never runs the op while
-// it optimises a graph whose gradients happen to be constant. There it would wait for ranks that are not there yet.
+// `anchor` is not read. It comes from a variable, so that TensorFlow's constant folding never runs the op while it
+// optimises a graph with constant gradients. The op would wait there for ranks that have not reached the step.
 //
-// With `borrow` the outputs are the ranks' shared result area itself. It is overwritten in the next step, so only
-// consumers that keep nothing of it (an optimizer's update, but not variable.assign) may ask for that.
+// With `borrow` the outputs are the shared result memory itself. It is overwritten in the next step, so only consumers
+// that do not keep it (an optimizer's update, but not variable.assign) may request it.
 
 #include <atomic>
 #include <cstring>
@@ -43,8 +43,8 @@ class Kernel {
 
   const Attributes attributes;
 
-  /// Keeps a lent output until the next one: at a reference count of one, TensorFlow's next op would write its own
-  /// result into it.
+  /// Keeps a lent output until the next one: at a reference count of one, TensorFlow's next op would reuse it for its
+  /// own result.
   void lend(size_t i, TF_Tensor* output) {
     TF_Tensor* const last = lent_[i].exchange(output);
     if (last != nullptr) api()->TF_DeleteTensor(last);
@@ -64,7 +64,7 @@ class Step {
         done_(std::move(done)),
         parts_(attributes_.tensors.size()) {}
 
-  /// Hands the gradients in, which TensorFlow keeps until done. The step deletes itself when it has ended, which may be
+  /// Submits the gradients, which TensorFlow keeps until done. The step deletes itself when it has ended, which may be
   /// before this returns.
   void start();
 
@@ -80,7 +80,7 @@ class Step {
   static void on_done(void* part, tnt_code code, const char* message, const void* result);
   bool submit(size_t i, TF_Tensor* gradient);
   void fail(int code, const std::string& message);
-  /// Ends the step when `parts` were the last.
+  /// Ends the step if `parts` were the last.
   void count_down(size_t parts);
   TF_Tensor* copied_output(size_t i, TfStatus& status);
   TF_Tensor* lent_output(size_t i, TfStatus& status);
@@ -96,7 +96,7 @@ class Step {
   std::string message_;  // guarded by mutex_
 };
 
-/// The core's dtype by TF_DataType; TNT 0, which it refuses, where it has none.
+/// The core's dtype for a TF_DataType; 0, which the core refuses, if it has none.
 tnt_dtype dtype_of(int tf_type) {
   switch (tf_type) {
     case 1:
@@ -125,7 +125,7 @@ void Step::start() {
     if (!status.ok()) fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
     while (status.ok() && submitted < count && submit(submitted, inputs.tensors()[submitted])) ++submitted;
   }
-  if (submitted < count) {  // the others would wait for ever
+  if (submitted < count) {  // the other ranks would wait for ever
     std::unique_lock lock(mutex_);
     const std::string reason = message_;
     lock.unlock();

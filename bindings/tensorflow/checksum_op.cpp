@@ -1,4 +1,4 @@
-// TarantellaChecksum: one number for the bits of all inputs, as fast as memory is read.
+// TarantellaChecksum: one checksum of the bits of all inputs, at the speed of reading memory.
 
 #include <array>
 #include <bit>

@@ -1,5 +1,5 @@
-// What graphs compiled by XLA call in the place of the ops: all gradients in, their sums over ranks out. XLA on the CPU
-// runs such calls one after the other, so a step must have exactly one for each plan.
+// The custom call that replaces the ops in graphs compiled by XLA: all gradients in, their sums over ranks out. XLA on
+// the CPU runs such calls one after the other, so a step must have exactly one for each plan.
 //
 // XLA's C++ is not a stable interface: each piece is looked up by name and tried before it is used.
 
@@ -39,7 +39,7 @@ Function look_up(const char* name) {
   return reinterpret_cast<Function>(tensorflow == nullptr ? nullptr : ::dlsym(tensorflow, name));
 }
 
-/// Whether this TensorFlow reads a status as we write it.
+/// Whether this TensorFlow reads a status in the layout that we write.
 bool status_is_known() {
   // returns std::optional<absl::string_view>: of its layout only the size, and the flag after the view, are relied on
   using Message = std::optional<std::array<void*, 2>>;
@@ -67,7 +67,7 @@ bool register_with_xla() {
 }  // namespace
 }  // namespace tarantella::tensorflow
 
-/// 1 if graphs compiled by XLA may call "tarantella_allreduce", else 0.
+/// 1 if graphs compiled by XLA can call "tarantella_allreduce", else 0.
 extern "C" TNT_API int tarantella_xla(void) {
   static const bool registered = tarantella::tensorflow::register_with_xla();
   return registered ? 1 : 0;
