@@ -1,5 +1,5 @@
 #pragma once
-// Time for waits: monotonic, so that a changed wall clock cannot end or prolong one.
+// Time for waits: monotonic, so that a change of the wall clock does not affect them.
 
 #include <algorithm>
 #include <chrono>
@@ -17,10 +17,10 @@ using std::chrono_literals::operator""us;
 /// `seconds` as text("...") should show it, e.g. 0.25.
 inline double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-/// Longer than anybody waits, and short enough that a point in time so far ahead can still be told.
+/// Longer than any wait, and short enough that now + kForever does not overflow.
 constexpr Duration kForever = std::chrono::hours(100 * 365 * 24);
 
-/// At most kForever, also for infinity.
+/// At most kForever, even for infinity.
 inline Duration from_seconds(double seconds) {
   if (!(seconds < in_seconds(kForever))) return kForever;
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -34,7 +34,7 @@ class Deadline {
   bool passed() const { return Clock::now() >= at_; }
   /// Never negative.
   Duration left() const { return std::max(Duration::zero(), at_ - Clock::now()); }
-  /// Whole milliseconds left, rounded up, for poll(2); those of some days where there are more.
+  /// Whole milliseconds left, rounded up, for poll(2); limited to some days.
   int left_ms() const {
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left()).count();
     return static_cast<int>(std::min<int64_t>(milliseconds, std::numeric_limits<int>::max()));

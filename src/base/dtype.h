@@ -29,7 +29,7 @@ constexpr bool is_floating(DType dtype) {
          dtype == DType::kBFloat16;
 }
 
-/// In bytes; 1 for what is not valid.
+/// In bytes; 1 if `dtype` is not valid.
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:

@@ -1,5 +1,5 @@
 #pragma once
-// Owners of a file descriptor and of a memory mapping: what is opened here is closed once.
+// Owners of a file descriptor and of a memory mapping: each is closed exactly once.
 
 #include <sys/mman.h>
 #include <unistd.h>

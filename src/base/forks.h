@@ -2,8 +2,8 @@
 
 namespace tarantella {
 
-/// How many forks lie between the first process and this one: what was made at another number belongs to a parent,
-/// whose threads do not exist here. Thread-safe; asking the kernel who we are would take as long as a small message.
+/// The number of forks between the first process and this one. Objects created at another number belong to a parent,
+/// whose threads do not exist here. Thread-safe; getpid(2) would take as long as a small message.
 int forks();
 
 }  // namespace tarantella

@@ -1,12 +1,12 @@
 #pragma once
-// The few lines that the core itself says. Thread-safe; one write(2) a line, so ranks do not mix within one.
+// The few lines that the core logs. Thread-safe; one write(2) per line, so that lines of ranks do not mix.
 
 #include <string>
 
 namespace tarantella {
 
-/// Prints "tarantella: WARNING: <message>" on stderr. Drops the line where stderr has no room, as a full pipe or a
-/// terminal that was stopped with Ctrl-S, or no reader: whoever says it must not wait, or others find it stuck.
+/// Prints "tarantella: WARNING: <message>" on stderr. Never blocks, because other ranks would take this one for stuck:
+/// drops the line if stderr is full (a pipe, a terminal stopped with Ctrl-S) or has no reader.
 void log_warning(const std::string& message);
 
 }  // namespace tarantella

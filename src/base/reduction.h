@@ -1,5 +1,5 @@
 #pragma once
-// How the elements of several ranks become one; the values are those of tnt_reduction in tarantella.h.
+// How the elements of several ranks are combined; the values are those of tnt_reduction in tarantella.h.
 
 #include <cstdint>
 
@@ -20,8 +20,8 @@ constexpr bool is_valid(Reduction reduction) {
   return reduction >= Reduction::kSum && reduction <= Reduction::kAverage;
 }
 
-/// Whether elements of `dtype` can be reduced so: bits are not those of numbers with a fraction, an average of whole
-/// numbers is none, and a sum of bools is not a bool.
+/// Whether `dtype` supports the reduction: floating-point numbers have no and/or, integers no average, and bools
+/// neither sum nor average.
 constexpr bool can_reduce(DType dtype, Reduction reduction) {
   switch (reduction) {
     case Reduction::kSum:

@@ -1,5 +1,5 @@
 #pragma once
-// Status and Result: how every room says that something went wrong. Value types; no exception leaves a room.
+// Status and Result: how every room reports errors. Value types; no exception leaves a room.
 
 #include <sstream>
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tarantella {
 
-/// What kind of thing went wrong; the values are those of tnt_code in tarantella.h.
+/// The kind of error; the values are those of tnt_code in tarantella.h.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument = 1,  ///< the caller's mistake; nothing was done
+  kInvalidArgument = 1,  ///< an error of the caller; the call had no effect
   kTimeout = 2,          ///< a wait reached its deadline
   kPeerLost = 3,         ///< another rank died, left or aborted the job
   kMismatch = 4,         ///< ranks called different operations, or with different arguments
@@ -32,12 +32,12 @@ class [[nodiscard]] Status {
   Status() = default;
   Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
 
-  /// A kSystem status for the failed call `what`: text and number of `error` (an errno value) are added.
+  /// A kSystem status for the failed call `what`, with the text and number of `error`, an errno value.
   static Status system(const std::string& what, int error);
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  /// One line: what happened, to whom, and the cure. Empty when ok.
+  /// One line: the cause, the rank or object, and the cure. Empty when ok.
   const std::string& message() const { return message_; }
 
  private:
@@ -45,7 +45,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-/// A value, or the Status that says why there is none.
+/// A value, or the Status that tells why there is none.
 template <typename T>
 class [[nodiscard]] Result {
  public:

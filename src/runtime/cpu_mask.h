@@ -1,5 +1,5 @@
 #pragma once
-// The CPUs that a thread may run on, also on machines with more than the 1,024 of a plain cpu_set_t.
+// The CPUs that a thread may run on. Unlike a plain cpu_set_t, not limited to 1,024.
 
 #include <sched.h>
 
@@ -24,12 +24,12 @@ struct CpuMask {
     return false;
   }
 
-  /// That of the calling thread; false, with errno, where the kernel does not say.
+  /// Reads the mask of the calling thread. False, with errno, on a failure.
   bool read() {
     words = {};
     return ::sched_getaffinity(0, sizeof(words), reinterpret_cast<cpu_set_t*>(words.data())) == 0;
   }
-  /// Binds the calling thread; false, with errno, where the kernel refuses.
+  /// Binds the calling thread. False, with errno, on a failure.
   bool bind() const {
     return ::sched_setaffinity(0, sizeof(words), reinterpret_cast<const cpu_set_t*>(words.data())) == 0;
   }

@@ -47,7 +47,7 @@ Ended Ended::inherited(int ranks) {
   const std::string_view digits(variable);
   int file = -1;
   std::from_chars(digits.data(), digits.data() + digits.size(), file);
-  // whatever started this rank may have closed it, and opened something else
+  // the parent of this rank may have closed it and opened another file
   const size_t bytes = Table::bytes(ranks);
   struct stat found{};
   if (file < 0 || ::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(bytes)) return ended;

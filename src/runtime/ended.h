@@ -1,6 +1,6 @@
 #pragma once
-// Which ranks of a job have ended, and how: their launcher writes it into a small file that all of them inherit, so that
-// nobody waits to meet a rank that will not come.
+// Which ranks of a job have ended, and how. The launcher writes it into a small file that all ranks inherit, so that no
+// rank waits for one that cannot join any more.
 
 #include <optional>
 
@@ -13,18 +13,18 @@ class Ended {
   /// The variable that holds the number of the file's descriptor.
   static constexpr const char* kVariable = "TNT_ENDED_FD";
 
-  /// Knows nothing of anybody.
+  /// Without a file: nothing is known of any rank.
   Ended() = default;
-  /// For the launcher: a new file, which its children inherit. One that knows nothing where none can be made.
+  /// For the launcher: a new file, which its children inherit. Without a file if none can be created.
   static Ended make(int ranks);
-  /// For a rank: the launcher's file; one that knows nothing where there is none, or another job's.
+  /// For a rank: the launcher's file. Without a file if there is none, or only that of another job.
   static Ended inherited(int ranks);
 
   /// -1 if there is no file.
   int fd() const { return file_.get(); }
-  /// Says that `rank` has ended with `code`. Any number of times, any thread.
+  /// Records that `rank` has ended with `code`. Thread-safe; may be repeated.
   void tell(int rank, int code) const;
-  /// nothing while it runs, or where that is not known. Thread-safe; a look at memory.
+  /// The exit code of `rank`; empty while it runs or if that is not known. Thread-safe; only reads memory.
   std::optional<int> exit_code(int rank) const;
 
  private:

@@ -32,7 +32,7 @@ uint64_t meminfo_available(const std::string& root) {
   return kUnlimited;
 }
 
-/// What the kernel would drop from the cgroup before it ran out: pages that only cache files.
+/// Memory that the kernel can reclaim from the cgroup: pages that only cache files.
 uint64_t file_cache(const std::string& folder, const std::string& prefix) {
   std::ifstream file(folder + "/memory.stat");
   std::string key;
@@ -44,7 +44,7 @@ uint64_t file_cache(const std::string& folder, const std::string& prefix) {
   return cached;
 }
 
-/// The tightest remaining room in the cgroup folder `path` below `mount` and its parents.
+/// The least free memory of the cgroup folder `path` below `mount` and of its parents.
 uint64_t cgroup_room(const std::string& mount, std::string path, const char* limit, const char* usage,
                      const char* stat_prefix) {
   uint64_t room = kUnlimited;

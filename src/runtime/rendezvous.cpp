@@ -19,17 +19,17 @@ namespace tarantella::runtime {
 namespace {
 
 constexpr Duration kHelloTimeout = 5s;
-constexpr Duration kSlice = 100ms;  // of a wait, after which the awaited are looked at
+constexpr Duration kSlice = 100ms;  // of a wait, after which the awaited ranks are checked
 constexpr size_t kMaxJobName = 64;
 
-/// What a rank says of itself. Fixed size, so that a foreign peer cannot make us read on.
+/// The introduction of a rank. Fixed size, so that a foreign peer cannot make us read more.
 struct Hello {
   char version[32];
   int32_t rank;
   int32_t size;
 };
 
-/// The answer: ok with the memory file attached, or why not.
+/// The answer: ok with the memory file attached, or the error.
 struct Answer {
   int32_t code;
   char message[508];
@@ -62,7 +62,7 @@ Hello hello_of(int rank, int size) {
   return hello;
 }
 
-/// The user of the process at the other end; nothing where the kernel does not say.
+/// The user of the process at the other end, if the kernel tells.
 std::optional<uid_t> user_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -75,7 +75,7 @@ Status belongs_to_another(const std::string& job, uid_t user) {
                               " on this machine; choose another TNT_JOB_ID")};
 }
 
-/// A wait for ranks to come.
+/// A wait until ranks have joined.
 class Patience {
  public:
   Patience(int rank, Deadline deadline, const MeetingOptions& options)
@@ -83,14 +83,14 @@ class Patience {
 
   const Deadline& deadline() const { return deadline_; }
 
-  /// kPeerLost if `rank`, which is needed, has ended well, whether it had come or not.
+  /// kPeerLost if `rank`, which is needed, has ended with exit code 0, whether it had joined or not.
   Status check(int rank) const {
     if (options_.ended.exit_code(rank) != 0) return {};
     return {Code::kPeerLost, text("rank ", rank, " ended (exit code 0) before it joined, and rank ", rank_,
                                   " waits for it; let every rank make the same calls, or none")};
   }
 
-  /// To be called now and then while a rank that had come is gone. Errors: kPeerLost after options.grace.
+  /// Call this repeatedly while a rank that had joined is gone. Errors: kPeerLost after options.grace.
   Status check_gone(int rank) {
     const auto now = Clock::now();
     if (!gone_since_) gone_since_ = now;
@@ -98,7 +98,7 @@ class Patience {
     return {Code::kPeerLost, text("rank ", rank, " ended before all ranks had met; see its own message")};
   }
 
-  /// To be called now and then with the ranks that have not come; says so when it is time.
+  /// Call this repeatedly with the ranks that have not joined; logs them at intervals.
   void warn(const std::vector<int>& awaited) {
     const auto waited = Clock::now() - since_;
     if (awaited.empty() || waited < next_warning_) return;
@@ -119,7 +119,7 @@ class Patience {
   const MeetingOptions& options_;
   const Clock::time_point since_ = Clock::now();
   Duration next_warning_ = options_.warn_every;
-  std::optional<Clock::time_point> gone_since_;  ///< of the first that is gone
+  std::optional<Clock::time_point> gone_since_;  ///< of the first rank that is gone
 };
 
 bool wait_readable(int socket, Deadline deadline) {
@@ -160,7 +160,7 @@ void send_answer(int socket, const Status& status, int memory) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
   }
-  ::sendmsg(socket, &message, MSG_NOSIGNAL);  // a peer that is gone is noticed by its own absence
+  ::sendmsg(socket, &message, MSG_NOSIGNAL);  // a peer that is gone is detected elsewhere
 }
 
 Result<Fd> receive_answer(int socket, Deadline deadline) {
@@ -199,17 +199,17 @@ std::vector<int> missing_ranks(const std::vector<Fd>& peers) {
   return missing;
 }
 
-/// A rank that had come and whose process has gone or given up; 0 if there is none.
+/// A rank that had joined and whose process is gone or has given up; 0 if there is none.
 int gone_rank(const std::vector<Fd>& peers) {
   std::vector<pollfd> entries;
-  for (const Fd& peer : peers) entries.push_back({peer.get(), 0, 0});  // negative ones are passed over
+  for (const Fd& peer : peers) entries.push_back({peer.get(), 0, 0});  // poll ignores negative descriptors
   if (::poll(entries.data(), entries.size(), 0) <= 0) return 0;
   const auto gone = std::find_if(entries.begin(), entries.end(),
                                  [](const pollfd& entry) { return (entry.revents & POLLHUP) != 0; });
   return gone == entries.end() ? 0 : static_cast<int>(gone - entries.begin());
 }
 
-/// Accepts ranks until all are there at once. The first thing that is wrong ends it for all.
+/// Accepts ranks until all are connected at the same time. The first error ends the meeting for all ranks.
 Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience) {
   while (true) {
     for (int rank = 1; rank < size; ++rank) TNT_RETURN_IF_ERROR(patience.check(rank));
@@ -232,7 +232,7 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience
     if (!peer.valid() || user_of(peer.get()) != ::getuid()) continue;
     const Result<Hello> hello =
         read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, patience.deadline().left())));
-    if (!hello.ok()) continue;  // a foreign peer; ours are awaited until the deadline
+    if (!hello.ok()) continue;  // a foreign peer; our ranks may come until the deadline
     const Hello& said = hello.value();
     Status status;
     if (std::strcmp(said.version, TARANTELLA_VERSION) != 0) {
@@ -254,7 +254,7 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience
   }
 }
 
-/// Why the name of `job` is taken.
+/// The error for a socket name of `job` that is in use.
 Status taken(const std::string& job, const Address& address) {
   const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.valid() &&

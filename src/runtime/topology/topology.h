@@ -25,8 +25,8 @@ std::vector<CoreShare> share_cores(const std::vector<int>& allowed, int ranks);
 /// Binds the calling thread (a process that is about to exec) to `cpus`.
 Status bind_to(const std::vector<int>& cpus);
 
-/// The even split that every implementation of share_cores falls back to: `cores` lists the hardware threads
-/// of each core, neighbours next to each other.
+/// The even split that implementations of share_cores fall back to. `cores` lists the hardware threads of each core,
+/// with neighbouring cores next to each other.
 std::vector<CoreShare> split_evenly(const std::vector<std::vector<int>>& cores, int ranks);
 
 }  // namespace tarantella::runtime

@@ -10,7 +10,7 @@
 namespace tarantella::runtime {
 namespace {
 
-/// The number in one of the kernel's topology files of `cpu`, or `otherwise` where there is none.
+/// The number in one of the kernel's topology files of `cpu`, or `otherwise` if there is none.
 int number_in(int cpu, const char* file, int otherwise) {
   std::ifstream in(text("/sys/devices/system/cpu/cpu", cpu, "/topology/", file));
   int number = 0;

@@ -22,8 +22,7 @@ struct DestroyTopology {
 };
 using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
-/// The machine without its I/O devices (slow to find, not needed), cut down to `allowed`; null when hwloc
-/// fails.
+/// The machine without I/O devices (slow to find, not needed), restricted to `allowed`; null if hwloc fails.
 Topology load(const std::vector<int>& allowed) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
@@ -53,7 +52,7 @@ std::vector<std::vector<int>> cores_in_order(hwloc_topology_t topology) {
   return cores;
 }
 
-/// hwloc_distrib keeps ranks inside a package or NUMA node where it can. It weighs by hardware threads, so
+/// hwloc_distrib keeps ranks inside a package or NUMA node if it can. It weighs by hardware threads, so
 /// cores of two kinds may make it use one core twice: then the answer is empty.
 std::vector<CoreShare> distribute(hwloc_topology_t topology, const std::vector<std::vector<int>>& cores,
                                   int ranks) {
