@@ -1,5 +1,5 @@
 #pragma once
-// Ranks as processes of this test: what is wrong anywhere makes that rank's exit code.
+// Ranks as processes of this test; a failed check ends its rank with an exit code other than 0.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ inline void require(bool right, const std::string& what) {
   ::_exit(1);
 }
 
-/// Starts one process a rank, each of which runs life(rank, context) and ends with 0.
+/// Starts one process per rank, which runs life(rank, context) and exits with 0.
 inline std::vector<pid_t> start_processes(int size, const std::function<void(int, tnt_context*)>& life,
                                           double stuck_timeout = 60) {
   const std::string job = new_job_name();

@@ -1,4 +1,4 @@
-// What the others make of a rank that is stopped or dies.
+// How ranks react to another rank that is stopped or dies.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ using tarantella::all_end_well;
 using tarantella::require;
 using tarantella::start_processes;
 
-/// What the test and its ranks tell one another.
+/// Messages between the test and its ranks.
 struct Notes {
   std::atomic<int> waiting;
   std::atomic<bool> go_on;

@@ -1,5 +1,5 @@
-// Ranks as processes of the core alone, from 2 to 64, each with a schedule of its own: who is late, who submits what
-// first, who calls what in between. What is wrong anywhere makes that rank's exit code.
+// From 2 to 64 ranks as processes of the core alone, each with a random schedule: its delays, the order in which it
+// submits tensors, its calls in between. A failed check ends its rank with an exit code other than 0.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -119,7 +119,7 @@ class Trainer {
   tnt_plan plan_ = 0;
 };
 
-/// A rank's own dice: mostly quick, now and then late, once in a while very late.
+/// Random delays of a rank: mostly short, sometimes long, rarely very long.
 void be_late(std::mt19937& random) {
   const auto draw = random() % 64;
   if (draw == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 8));

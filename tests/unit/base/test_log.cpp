@@ -13,7 +13,7 @@
 namespace tarantella {
 namespace {
 
-/// stderr as a pipe that is full, until the end of its life.
+/// Replaces stderr by a full pipe during its lifetime.
 class FullStderr {
  public:
   FullStderr() {
@@ -29,7 +29,7 @@ class FullStderr {
   }
   ~FullStderr() { ::dup2(before_.get(), STDERR_FILENO); }
 
-  /// Reads all that is there.
+  /// Reads all available bytes.
   std::string drain() {
     std::string all;
     char part[4096];

@@ -9,7 +9,7 @@
 namespace tarantella::runtime {
 namespace {
 
-/// A folder that stands for "/".
+/// A folder that replaces "/".
 class Root : public testing::Test {
  protected:
   void SetUp() override {

@@ -69,8 +69,7 @@ TEST(Topology, SplitsCoresEvenly) {
   for (size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(eight[rank].cpus, (cores[rank * 4 / 8]));
 }
 
-/// Machines that hwloc makes up; without hwloc these say what the plain split does with CPUs that are not
-/// here.
+/// Synthetic machines of hwloc. Without hwloc these tests split CPUs that this machine does not have.
 class Synthetic : public testing::Test {
  protected:
   static void machine(const char* description) { ::setenv("HWLOC_SYNTHETIC", description, 1); }
