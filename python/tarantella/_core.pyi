@@ -7,13 +7,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 class Error(RuntimeError):
-    """A job of several ranks cannot go on."""
+    """A job of several ranks cannot continue."""
 
 class PeerLostError(Error):
     """Another rank ended or left."""
 
 class MismatchError(Error):
-    """Ranks disagree about what they exchange."""
+    """Ranks make different calls, or exchange different shapes, dtypes or models."""
 
 class TimeoutError(Error, builtins.TimeoutError):
     """A rank did not take part before the deadline."""
@@ -42,11 +42,11 @@ class Context:
     @property
     def local_size(self) -> int: ...
     def group(self, ranks: Sequence[int]) -> Context | None:
-        """A context of some ranks in the order given, None where this rank is not among them. Collective."""
+        """A context of some ranks in the given order, None if this rank is not among them. Collective."""
     def allreduce(
         self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None
     ) -> NDArray[Any]:
-        """`dtype` names the type as which the array's bytes are taken, such as "bfloat16" of a uint16 array."""
+        """`dtype` is the type as which the array's bytes are read, such as "bfloat16" for a uint16 array."""
     def reduce_scatter(
         self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None
     ) -> NDArray[Any]:
@@ -55,13 +55,13 @@ class Context:
         self, array: NDArray[Any], root: int = 0, name: str = "", dtype: str | None = None
     ) -> NDArray[Any]: ...
     def allgather(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> NDArray[Any]:
-        """The arrays of all ranks, all of one shape, along a new first dimension."""
+        """Stacks the arrays of all ranks, which have the same shape, along a new first dimension."""
     def allgatherv(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> NDArray[Any]:
-        """The rows of all ranks, one after the other; first dimensions may differ."""
+        """Concatenates the rows of all ranks in rank order; first dimensions may differ."""
     def alltoall(
         self, array: NDArray[Any], splits: Sequence[int], name: str = "", dtype: str | None = None
     ) -> NDArray[Any]:
-        """`splits[rank]` rows go to each rank; returns those that came from each, in rank order."""
+        """Sends `splits[rank]` rows to each rank; returns the rows received, in rank order."""
     def barrier(self) -> None: ...
     def post(self, name: str, result: int) -> None: ...
     def wait_posted(self, rank: int, name: str) -> int: ...
@@ -70,11 +70,11 @@ class Context:
     def release(self, plan: int) -> None: ...
     def trace(self, plan: int) -> list[tuple[int, str, int]]: ...
     def abort(self, reason: str) -> None:
-        """This rank fails: calls on other ranks raise PeerLostError with its number and `reason`. Does not block."""
+        """Reports that this rank fails: others get PeerLostError with its number and `reason`. Never blocks."""
     def failure(self) -> str | None: ...
     def check(self) -> None: ...
     def await_question(self) -> bool:
         """Blocks until another rank asks where this one is; False once the context is closed. One thread."""
     def tell_place(self, place: str) -> None: ...
     def close(self) -> None:
-        """Leaves the job. Calls of other threads end with PeerLostError first."""
+        """Leaves the job. Running calls of other threads first end with PeerLostError."""

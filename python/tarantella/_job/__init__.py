@@ -1,1 +1,1 @@
-"""This process in its job: where it is, how it joins and ends, and what it says."""
+"""This process as part of its job: settings, start and end, groups, errors and messages."""

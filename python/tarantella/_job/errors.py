@@ -12,13 +12,13 @@ if TYPE_CHECKING or layout().size > 1:
 else:
 
     class Error(RuntimeError):
-        """A job of several ranks cannot go on."""
+        """A job of several ranks cannot continue."""
 
     class PeerLostError(Error):
         """Another rank ended or left."""
 
     class MismatchError(Error):
-        """Ranks disagree about what they exchange."""
+        """Ranks make different calls, or exchange different shapes, dtypes or models."""
 
     class TimeoutError(Error, builtins.TimeoutError):
         """A rank did not take part before the deadline."""

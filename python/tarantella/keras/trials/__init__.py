@@ -1,1 +1,1 @@
-"""User-defined code tried out on made-up rows, to learn how it combines over rows."""
+"""Trials of user-defined code on synthetic rows, to find out how its results combine over rows."""
