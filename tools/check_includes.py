@@ -20,8 +20,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "src/base/": (),
     "src/runtime/": ("base/",),
     "src/transport/": ("base/", "runtime/"),
-    "src/collective/": ("base/", "transport/link.h"),
-    "src/engine/": ("base/", "transport/link.h", "collective/"),
+    "src/collective/": ("base/", "transport/memory.h"),
+    "src/engine/": ("base/", "transport/memory.h", "collective/"),
     "src/launch/": ("base/", "runtime/"),
     # The place where the parts are put together: it creates the transports, and implements the public header.
     "src/capi/": ("base/", "runtime/", "transport/", "collective/", "engine/", "tarantella/"),

@@ -15,7 +15,7 @@
 #include "collective/shared_buffer.h"
 #include "engine/engine.h"
 #include "tarantella/tarantella.h"
-#include "transport/shm/shm_link.h"
+#include "transport/shm/shm_memory.h"
 
 using tarantella::Code;
 using tarantella::Deadline;
@@ -162,16 +162,16 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     TNT_RETURN_IF_ERROR(check_options(options));
     tarantella::collective::GroupOptions group_options;
     if (options->warn_every > 0) group_options.warn_every = tarantella::from_seconds(options->warn_every);
-    auto link =
-        tarantella::transport::make_shm_link(options->job, options->rank, options->size,
-                                             Deadline::after(tarantella::from_seconds(options->meet_timeout)),
-                                             {.warn_every = group_options.warn_every,
-                                              .grace = tarantella::from_seconds(options->grace),
-                                              .ended = tarantella::runtime::Ended::inherited(options->size)});
-    if (!link.ok()) return link.status();
+    auto memory = tarantella::transport::make_shm_memory(
+        options->job, options->rank, options->size,
+        Deadline::after(tarantella::from_seconds(options->meet_timeout)),
+        {.warn_every = group_options.warn_every,
+         .grace = tarantella::from_seconds(options->grace),
+         .ended = tarantella::runtime::Ended::inherited(options->size)});
+    if (!memory.ok()) return memory.status();
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);
-    auto engine = tarantella::engine::Engine::create(std::move(link).value(), group_options);
+    auto engine = tarantella::engine::Engine::create(std::move(memory).value(), group_options);
     if (!engine.ok()) return engine.status();
     *context = new tnt_context(std::move(engine).value());
     return {};

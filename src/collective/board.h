@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "transport/link.h"
+#include "transport/memory.h"
 
 namespace tarantella::collective {
 

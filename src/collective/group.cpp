@@ -5,7 +5,6 @@
 #include <thread>
 
 #include "base/hash.h"
-#include "collective/place.h"
 #include "collective/watch.h"
 
 namespace tarantella::collective {
@@ -29,23 +28,26 @@ bool reached(const Word& word, uint32_t target) {
 
 }  // namespace
 
-Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Link> link, GroupOptions options,
+Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Memory> memory, GroupOptions options,
                                              std::thread::id caller, Group* parent) {
-  const size_t bytes = sizeof(Head) + sizeof(Seat) * static_cast<size_t>(link->size());
-  auto control = link->map(bytes);
+  std::shared_ptr<transport::Memory> shared = std::move(memory);
+  auto members = parent == nullptr ? Members::create(shared) : parent->members_;
+  if (!members.ok()) return members.status();
+  auto control = shared->map(sizeof(Head) + sizeof(Seat) * static_cast<size_t>(shared->size()));
   if (!control.ok()) return control.status();
-  std::shared_ptr<Group> group(
-      new Group(std::move(link), options, caller, parent, std::move(control).value()));
+  std::shared_ptr<Group> group(new Group(std::move(shared), std::move(members).value(), options, caller,
+                                         parent, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->sync("start"));
-  group->own_cores_ = group->link_->own_cores();
+  group->own_cores_ = group->memory_->own_cores();
   return group;
 }
 
-Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller,
-             Group* parent, transport::Region control)
-    : link_(std::move(link)),
-      rank_(link_->rank()),
-      size_(link_->size()),
+Group::Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members,
+             GroupOptions options, std::thread::id caller, Group* parent, transport::Region control)
+    : memory_(std::move(memory)),
+      members_(std::move(members)),
+      rank_(memory_->rank()),
+      size_(memory_->size()),
       options_(options),
       caller_(caller),
       parent_(parent),
@@ -54,6 +56,8 @@ Group::Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::t
       seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Head))) {
   static_assert(sizeof(Head) % alignof(Seat) == 0);
 }
+
+Group::~Group() { seat(rank()).left.store(1, std::memory_order_release); }
 
 Status Group::sync(const std::string& what) {
   TNT_RETURN_IF_ERROR(failure());
@@ -87,7 +91,7 @@ Status Group::sleep_until(int other, Word& word, uint32_t target, const std::str
   while (status.ok()) {
     const uint32_t seen = word.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - target) >= 0) break;
-    link_->sleep(word, seen, kSlice);
+    memory_->sleep(word, seen, kSlice);
     if (!reached(word, target)) status = watch.check(other);
   }
   sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -107,7 +111,7 @@ Result<std::vector<uint64_t>> Group::gather(uint64_t value, const std::string& w
 }
 
 Status Group::check_room(size_t bytes, const std::string& what) {
-  const uint64_t room = link_->room();
+  const uint64_t room = memory_->room();
   auto rooms = gather(bytes <= room ? UINT64_MAX : room, what);
   if (!rooms.ok()) return rooms.status();
   const uint64_t least = *std::min_element(rooms.value().begin(), rooms.value().end());
@@ -121,14 +125,14 @@ Status Group::check_room(size_t bytes, const std::string& what) {
 
 Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
   TNT_RETURN_IF_ERROR(check_room(bytes, what));
-  auto region = link_->map(bytes);
+  auto region = memory_->map(bytes);
   return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
 }
 
 void Group::post(const std::string& name, uint32_t value) {
   Board& board = seat(rank()).board;
   board.post(hash_of(name), value, meetings_);
-  link_->wake(board.count());
+  memory_->wake(board.count());
 }
 
 Result<uint32_t> Group::await_post(int from, const std::string& name) {
@@ -142,8 +146,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   while (true) {
     const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
     // looked at first: what it posts comes before its next call, and before it leaves
-    const bool went_on =
-        reached(other.meetings, meetings_ + 1) || link_->presence(from) == transport::Presence::kLeft;
+    const bool went_on = reached(other.meetings, meetings_ + 1) || has_left(from);
     const Board::Found found = other.board.find(key, meetings_, nth);
     if (found.value && !found.lost) return *found.value;
     if (found.lost) {
@@ -160,7 +163,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
                " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
     }
     TNT_RETURN_IF_ERROR(watch.check(from));
-    link_->sleep(other.board.count(), seen, kSlice);
+    memory_->sleep(other.board.count(), seen, kSlice);
   }
 }
 
@@ -194,10 +197,11 @@ Status Group::failure() const {
   return {static_cast<Code>(first.code), first.message.data()};
 }
 
-transport::Presence Group::presence(int rank) const {
-  const auto found = link_->presence(rank);
-  if (parent_ == nullptr || found != transport::Presence::kHere) return found;
-  // one that left the parent before it had a link of this group
+Presence Group::presence(int rank) const {
+  if (has_left(rank)) return Presence::kLeft;
+  if (memory_->has_ended(rank)) return has_left(rank) ? Presence::kLeft : Presence::kGone;
+  if (parent_ == nullptr) return Presence::kHere;
+  // one that left the parent before it had a seat in this group
   int of_parent = 0;
   while (parent_->job_rank(of_parent) != job_rank(rank)) ++of_parent;
   return parent_->presence(of_parent);
@@ -206,13 +210,13 @@ transport::Presence Group::presence(int rank) const {
 void Group::close() {
   closed_.store(true);
   if (!listens_.load()) return;
-  Word& asked = link_->waits(job_rank(rank())).place.asked;
+  Word& asked = members_->place(members_->rank()).asked;
   asked.fetch_add(1);
-  link_->wake(asked);
+  members_->wake(asked);
 }
 
 Status Group::await_question(uint32_t& seen) {
-  transport::Place& own = link_->waits(job_rank(rank())).place;
+  Place& own = members_->place(members_->rank());
   listens_.store(true);
   own.listens.store(1);
   while (!closed_.load()) {
@@ -221,20 +225,20 @@ Status Group::await_question(uint32_t& seen) {
       seen = asked;
       return {};
     }
-    if (!closed_.load()) link_->sleep(own.asked, asked, kForever);
+    if (!closed_.load()) members_->sleep(own.asked, asked, kForever);
   }
   own.listens.store(0);
   return {Code::kPeerLost, "this rank has closed its context"};
 }
 
-void Group::tell_place(const std::string& place) { tell(link_->waits(job_rank(rank())).place, place); }
+void Group::tell_place(const std::string& place) { tell(members_->place(members_->rank()), place); }
 
 void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
 
 void Group::ring(int rank) {
   Seat& rung = seat(rank);
   rung.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(rung.bell);
+  if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(rung.bell);
 }
 
 void Group::ring_all() {
@@ -246,7 +250,7 @@ uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_s
 void Group::sleep_until_rung(uint32_t seen, Duration at_most) {
   Seat& own = seat(rank());
   own.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
-  link_->sleep(own.bell, seen, at_most);
+  memory_->sleep(own.bell, seen, at_most);
   own.bell_sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -13,7 +13,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collective/board.h"
-#include "transport/link.h"
+#include "collective/members.h"
+#include "transport/memory.h"
 
 namespace tarantella::collective {
 
@@ -35,21 +36,27 @@ class Group : public std::enable_shared_from_this<Group> {
   /// How long a wait sleeps before the awaited rank is looked at.
   static constexpr Duration kSlice = 50ms;
 
-  /// Collective. Takes the link. Blocks until every rank has created its group (those that never come are
-  /// found by the link's presence or by options.timeout). Where the link is one of some ranks of `parent`, a close
-  /// or a failure of the parent, or a rank that leaves it, ends the waits of this one until stand_alone(), since no other
-  /// thread can close it yet.
-  static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Link> link, GroupOptions options,
+  /// Collective. Takes the memory. Blocks until every rank has created its group (those that never come are
+  /// found by the end of their processes or by options.timeout). Where it is the memory of some ranks of `parent`, a
+  /// close or a failure of the parent, or a rank that leaves it, ends the waits of this one until stand_alone(), since
+  /// no other thread can close it yet.
+  static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Memory> memory,
+                                               GroupOptions options,
                                                std::thread::id caller = std::this_thread::get_id(),
                                                Group* parent = nullptr);
+  /// Leaves the group, of which the other ranks are told.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
   /// From here on it lives and fails without its parent. To be called before other threads know of it.
   void stand_alone() { parent_ = nullptr; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// The number of `rank` in the whole job, by which messages call it.
-  int job_rank(int rank) const { return link_->job_rank(rank); }
-  transport::Link& link() { return *link_; }
+  int job_rank(int rank) const { return memory_->job_rank(rank); }
+  transport::Memory& memory() { return *memory_; }
+  Members& members() { return *members_; }
   const GroupOptions& options() const { return options_; }
   /// How long a wait may last without a sign of life.
   Duration limit() const { return options_.timeout; }
@@ -80,7 +87,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void publish(Word& word, uint32_t value) {
     word.store(value, std::memory_order_seq_cst);
     Word& sleepers = seat(rank()).sleepers;
-    if (sleepers.load(std::memory_order_seq_cst) != 0) link_->wake(word);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(word);
   }
 
   /// Waits until `word`, published by `rank`, is at `target` or further. `describe()` names the caller's operation
@@ -104,8 +111,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Status fail(const Status& status);
   /// The first cause, or ok; of this rank alone once it is closed. Thread-safe, cheap.
   Status failure() const;
-  /// What has become of `rank`; see transport::Link. Thread-safe.
-  transport::Presence presence(int rank) const;
+  /// What has become of `rank` in this group, found without its help. Thread-safe.
+  Presence presence(int rank) const;
   /// Ends the communication of this rank and of no other: its waits return kPeerLost within their next slice.
   /// Thread-safe, does not block.
   void close();
@@ -137,6 +144,7 @@ class Group : public std::enable_shared_from_this<Group> {
     Word meetings;
     Word step;
     Word sleepers;  ///< on any word that this rank publishes
+    Word left;      ///< 1: this rank has left the group
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Word bell;
     Word bell_sleepers;
@@ -149,13 +157,15 @@ class Group : public std::enable_shared_from_this<Group> {
     Word failed_by;  ///< the rank whose seat holds the first cause, and 1; 0: none
   };
 
-  Group(std::unique_ptr<transport::Link> link, GroupOptions options, std::thread::id caller, Group* parent,
-        transport::Region control);
+  Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members, GroupOptions options,
+        std::thread::id caller, Group* parent, transport::Region control);
+  bool has_left(int rank) const { return seat(rank).left.load(std::memory_order_acquire) != 0; }
   Seat& seat(int rank) const { return seats_[rank]; }
   bool spin(const Word& word, uint32_t target) const;
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);
 
-  const std::unique_ptr<transport::Link> link_;
+  const std::shared_ptr<transport::Memory> memory_;
+  const std::shared_ptr<Members> members_;  ///< of the whole job
   const int rank_;
   const int size_;
   const GroupOptions options_;

@@ -5,11 +5,10 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "collective/members.h"
 
 namespace tarantella::collective {
 namespace {
-
-using transport::Place;
 
 constexpr size_t kWords = std::tuple_size_v<decltype(Place::text)>;
 using Words = std::array<uint64_t, kWords>;
@@ -32,11 +31,11 @@ std::string told(const Place& place) {
   return reinterpret_cast<const char*>(words.data());  // tell() leaves a zero at the end
 }
 
-Question::Question(transport::Link& link, int job_rank)
-    : place_(link.waits(job_rank).place), job_rank_(job_rank), before_(place_.told.load() / 2) {
-  transport::Word& asked = link.waits(job_rank).place.asked;
+Question::Question(Members& members, int job_rank)
+    : place_(members.place(job_rank)), job_rank_(job_rank), before_(place_.told.load() / 2) {
+  transport::Word& asked = members.place(job_rank).asked;
   asked.fetch_add(1);
-  link.wake(asked);
+  members.wake(asked);
 }
 
 bool Question::answered() const { return place_.listens.load() == 0 || place_.told.load() / 2 != before_; }

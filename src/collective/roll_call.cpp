@@ -19,9 +19,9 @@ void RollCall::look() {
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (rank == group_.rank()) continue;
     Seen& seen = seen_[static_cast<size_t>(rank)];
-    const auto presence = group_.link().presence(rank);
-    if (presence == transport::Presence::kLeft) continue;
-    if (presence == transport::Presence::kGone) {
+    const auto presence = group_.presence(rank);
+    if (presence == Presence::kLeft) continue;
+    if (presence == Presence::kGone) {
       seen.gone_since = std::min(seen.gone_since, now);
       // whoever waits for it finds out as well, and can say more: in which call
       if (now - seen.gone_since < group_.options().grace + kEvery) continue;

@@ -7,8 +7,6 @@
 namespace tarantella::collective {
 namespace {
 
-using transport::Wait;
-
 // Ranks in a circle: others change while it is looked at, and that must end.
 constexpr size_t kLongest = 4096;
 constexpr Duration kAnswer = 2s;  // that a rank has to say where it is
@@ -28,7 +26,7 @@ uint32_t microseconds(Clock::time_point time) {
 
 Watch::Watch(Group& group, WaitFor kind, bool callers, std::string what)
     : group_(group),
-      shown_(group.link().waits(group.job_rank(group.rank()))),
+      shown_(group.members().waits(group.job_rank(group.rank()))),
       callers_wait_(!callers                 ? nullptr
                     : kind == WaitFor::kCall ? &shown_.callers_call
                                              : &shown_.callers_gradients),
@@ -61,15 +59,15 @@ Status Watch::check(int rank) {
   }
   const int number = group_.job_rank(rank);
   switch (group_.presence(rank)) {
-    case transport::Presence::kGone:
+    case Presence::kGone:
       return suspect(text("rank ", number, " has died"));
-    case transport::Presence::kLeft:
+    case Presence::kLeft:
       return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"));
-    case transport::Presence::kHere:
+    case Presence::kHere:
       break;
   }
   if (now - last_sign_ > group_.limit()) {
-    const std::string where = told(group_.link().waits(number).place);
+    const std::string where = told(group_.members().place(number));
     return group_.fail(
         {Code::kTimeout, text(place(), "rank ", number, " is stopped or stuck, no sign of life for ",
                               static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)",
@@ -86,7 +84,7 @@ void Watch::warn(int job_rank) {
   const Duration every = group_.options().warn_every;
   if (now >= next_warning_ && !question_) {
     next_warning_ = now + every;
-    question_.emplace(group_.link(), job_rank);
+    question_.emplace(group_.members(), job_rank);
     asked_at_ = now;
   }
   if (!question_ || (!question_->answered() && now - asked_at_ < std::min(kAnswer, every))) return;
@@ -113,7 +111,7 @@ Watch::Circle Watch::circle() const {
   Circle found;
   int rank = own_;
   do {
-    const transport::Waits& shown = group_.link().waits(rank);
+    const Waits& shown = group_.members().waits(rank);
     Wait wait = shown.callers_call.load();
     // in a step it makes no call, but it may still hand in other gradients
     if (wait.rank == 0 && (found.empty() || !found.back().gradients)) wait = shown.callers_gradients.load();
@@ -128,7 +126,7 @@ Watch::Circle Watch::circle() const {
 Watch::Circle Watch::lasting_circle() const {
   Circle found = {wait_};
   while (found.back().rank != 0 && found.back().rank - 1 != own_ && found.size() != kLongest)
-    found.push_back(group_.link().waits(found.back().rank - 1).newest.load());
+    found.push_back(group_.members().waits(found.back().rank - 1).newest.load());
   return found.back().rank - 1 == own_ ? found : Circle();
 }
 

@@ -2,7 +2,7 @@
 // The slow path of a wait for another rank: looks, between two sleeps, whether that one may still come.
 //
 // One that lives and is busy is waited for without limit. One that is dead, gone or silent is not, nor are ranks that
-// wait for one another: what a rank waits for stands in memory that all see (transport::Waits), and a circle of waits
+// wait for one another: what a rank waits for stands in memory that all see (Waits), and a circle of waits
 // ends the job. Other threads of its ranks might open a circle. None can if, in every rank, it is the rank's caller
 // that waits: in a call, or for gradients while the one before waits for a call. Such a circle ends after
 // options.grace, any other after options.timeout.
@@ -18,7 +18,7 @@
 #include "collective/group.h"
 #include "collective/looked_at.h"
 #include "collective/place.h"
-#include "transport/link.h"
+#include "collective/waits.h"
 
 namespace tarantella::collective {
 
@@ -39,7 +39,7 @@ class Watch {
 
  private:
   /// The waits of ranks that wait for one another, in order, this one first; empty where there are none.
-  using Circle = std::vector<transport::Wait>;
+  using Circle = std::vector<Wait>;
 
   Status suspect(const std::string& reason);
   void show(int job_rank);
@@ -51,13 +51,13 @@ class Watch {
   std::string place() const;
 
   Group& group_;
-  transport::Waits& shown_;
-  std::atomic<transport::Wait>* const callers_wait_;  ///< in shown_, or nullptr
-  const int own_;                                     ///< the job's number of this rank
+  Waits& shown_;
+  std::atomic<Wait>* const callers_wait_;  ///< in shown_, or nullptr
+  const int own_;                          ///< the job's number of this rank
   const std::string what_;
   LookedAt looked_at_;
   const Clock::time_point since_ = Clock::now();
-  transport::Wait wait_;
+  Wait wait_;
   Duration next_warning_;
   std::optional<Question> question_;  ///< where the awaited rank is, for a warning that is due
   Duration asked_at_{};

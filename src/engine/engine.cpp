@@ -22,10 +22,10 @@ void spin_until_rung(const collective::Group& group, uint32_t seen) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Link> link,
+Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<transport::Memory> memory,
                                                collective::GroupOptions options, std::thread::id caller,
                                                collective::Group* parent) {
-  auto group = collective::Group::create(std::move(link), options, caller, parent);
+  auto group = collective::Group::create(std::move(memory), options, caller, parent);
   if (!group.ok()) return group.status();
   auto exchange = collective::Exchange::create(*group.value());
   if (!exchange.ok()) return exchange.status();
@@ -60,18 +60,18 @@ Result<std::unique_ptr<Engine>> Engine::create_group(const std::vector<int>& ran
     numbers.push_back(number);
   }
   if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
-  std::unique_ptr<transport::Link> link;
+  std::unique_ptr<transport::Memory> memory;
   TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
     Status alike = exchange.advance(
         {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
     if (!alike.ok()) return alike;
-    auto made = group_->link().group(ranks);
+    auto made = group_->memory().group(ranks);
     if (!made.ok()) return group_->fail(made.status());
-    link = std::move(made).value();
+    memory = std::move(made).value();
     return {};
   }));
-  if (link == nullptr) return std::unique_ptr<Engine>();
-  return create(std::move(link), group_->options(), group_->caller(), group_.get());
+  if (memory == nullptr) return std::unique_ptr<Engine>();
+  return create(std::move(memory), group_->options(), group_->caller(), group_.get());
 }
 
 Result<std::shared_ptr<Plan>> Engine::add_plan(const std::string& name,

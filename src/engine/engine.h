@@ -18,8 +18,8 @@ namespace tarantella::engine {
 /// Several may live in one process. Thread-safe. Destruction closes it and leaves the job, once its plans are gone, too.
 class Engine {
  public:
-  /// Collective, blocks: takes the link of this rank. `caller` as Group::caller(), `parent` as in Group::create().
-  static Result<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Link> link,
+  /// Collective, blocks: takes the memory of this rank. `caller` as Group::caller(), `parent` as in Group::create().
+  static Result<std::unique_ptr<Engine>> create(std::unique_ptr<transport::Memory> memory,
                                                 collective::GroupOptions options,
                                                 std::thread::id caller = std::this_thread::get_id(),
                                                 collective::Group* parent = nullptr);

@@ -18,6 +18,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using tarantella::all_end_well;
 using tarantella::require;
+using tarantella::run_processes;
 using tarantella::start_processes;
 
 /// Messages between the test and its ranks.
@@ -76,6 +77,20 @@ TEST(LivesOfRanks, AreLookedAtWhileAnotherIsAwaited) {
   late.join();
   EXPECT_TRUE(first);
   EXPECT_TRUE(all_end_well({ranks[0], ranks[2]}));
+}
+
+TEST(LivesOfRanks, EndInLeavingOrInDying) {
+  const auto end_of_rank_1 = [](bool leaves, const char* reason) {
+    return run_processes(2, [=](int rank, tnt_context* context) {
+      require(tnt_barrier(context, "begin") == TNT_OK, "begin");
+      if (rank == 1 && leaves) return;
+      if (rank == 1) ::_exit(0);
+      require(tnt_barrier(context, "end") == TNT_PEER_LOST, "the end of rank 1");
+      require(std::string(tnt_last_error()).find(reason) != std::string::npos, "the reason");
+    });
+  };
+  EXPECT_TRUE(end_of_rank_1(true, "rank 1 has ended"));
+  EXPECT_TRUE(end_of_rank_1(false, "rank 1 has died"));
 }
 
 TEST(LivesOfRanks, AreLookedAtWhereNobodyWaits) {

@@ -11,8 +11,8 @@ namespace {
 using Groups = OnRanks;
 
 TEST_P(Groups, GatherOneNumberARank) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     for (uint64_t round = 0; round < 100; ++round) {
       const auto values = group.value()->gather(round * 10 + static_cast<uint64_t>(rank), "numbers");
@@ -25,8 +25,8 @@ TEST_P(Groups, GatherOneNumberARank) {
 }
 
 TEST_P(Groups, TheFirstCauseWins) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     const Status first = group.value()->fail({Code::kMismatch, text("cause of rank ", rank)});
     EXPECT_EQ(first.code(), Code::kMismatch);
@@ -37,8 +37,8 @@ TEST_P(Groups, TheFirstCauseWins) {
 }
 
 TEST_P(Groups, WaitForWhatOneRankPosts) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     for (uint32_t round = 0; round < 50; ++round) {
       if (rank == 0) {
@@ -57,8 +57,8 @@ TEST_P(Groups, WaitForWhatOneRankPosts) {
 }
 
 TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     static std::atomic<int> ready;
     if (rank == 0) {
@@ -78,8 +78,8 @@ TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
 }
 
 TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 0) {
       group.value()->post("file", 0);
@@ -99,8 +99,8 @@ TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
 }
 
 TEST_P(Groups, EndAWaitForARankThatLeft) {
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 1) return;
     const Status status = group.value()->sync("a sync that rank 1 skips");
@@ -113,8 +113,8 @@ TEST_P(Groups, EndAWaitForARankThatLeft) {
 TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
   world_.options().timeout = 500ms;
   std::atomic<int> waiting{world_.size() - 1};
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 1) {  // lives, but no progress thread beats: as if stopped by a signal
       while (waiting.load() != 0) std::this_thread::sleep_for(1ms);
@@ -130,8 +130,8 @@ TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
 TEST_P(Groups, CountSilenceOnlyWhileTheyLook) {
   world_.options().timeout = 500ms;
   std::atomic<int> waiting{world_.size() - 1};
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 1) {
       while (waiting.load() != 0) std::this_thread::sleep_for(1ms);
@@ -150,8 +150,8 @@ TEST_P(Groups, DoNotMistakeARankThatIsStoppedInACallForOneThatDisagrees) {
   std::atomic<bool> stopped{false};
   std::atomic<bool> resumed{false};
   std::atomic<int> left{world_.size()};
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 0) {
       while (!stopped) std::this_thread::yield();
@@ -190,8 +190,8 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   world_.options().warn_every = 200ms;
   std::atomic<bool> over{false};
   testing::internal::CaptureStderr();
-  world_.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto made = Group::create(std::move(link), world_.options());
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto made = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(made.ok());
     Group& group = *made.value();
     if (rank == 1) {  // answers two questions, then not
@@ -244,8 +244,8 @@ Status end_of_a_creation(World& world,
   }
   std::atomic<bool> over{false};
   Status end;
-  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto made = engine::Engine::create(std::move(link), world.options());
+  world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto made = engine::Engine::create(std::move(memory), world.options());
     ASSERT_TRUE(made.ok());
     auto engine = std::move(made).value();
     if (rank != 0) {
@@ -303,7 +303,7 @@ TNT_ON_RANKS(Groups, 2, 3);
 TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {
   for (int i = 0; i < 1000; ++i) {
     transport::FakeNode node(1);
-    auto engine = engine::Engine::create(node.link(0), {});
+    auto engine = engine::Engine::create(node.memory(0), {});
     ASSERT_TRUE(engine.ok());
     for (int spins = i % 64 * 40; spins > 0; --spins) asm volatile("");
     const auto begin = Clock::now();
@@ -314,12 +314,12 @@ TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {
 
 TEST(GroupOnFake, NamesTheDead) {
   World world("fake", 3);
-  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world.options());
+  world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
     ASSERT_TRUE(group.value()->sync("all").ok());
     if (rank == 2) {
-      world.node().set_presence(2, transport::Presence::kGone);
+      world.node().end(2);
       while (group.value()->failure().ok()) std::this_thread::sleep_for(1ms);
       return;
     }
@@ -332,8 +332,8 @@ TEST(GroupOnFake, NamesTheDead) {
 
 TEST(GroupOnFake, SaysOnAllRanksThatMemoryIsShort) {
   World world("fake", 2);
-  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
-    auto group = Group::create(std::move(link), world.options());
+  world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
     ASSERT_TRUE(group.value()->sync("all").ok());
     if (rank == 0) world.node().set_room(5 << 20);

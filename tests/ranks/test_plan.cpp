@@ -573,9 +573,9 @@ TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
   constexpr size_t kLarge = 0, kSmall = 1, kLater = 2;
   World world("fake", 2);
   std::atomic<int> stage{0};
-  world.run_links([&](int rank, std::unique_ptr<transport::Link> link) {
+  world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
     // without an engine: its thread would take the steps first
-    auto group = collective::Group::create(std::move(link), world.options());
+    auto group = collective::Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
     auto exchange = collective::Exchange::create(*group.value());
     ASSERT_TRUE(exchange.ok());

@@ -13,8 +13,8 @@
 #include "collective/exchange.h"
 #include "engine/engine.h"
 #include "job_name.h"
-#include "transport/fake/fake_link.h"
-#include "transport/shm/shm_link.h"
+#include "transport/fake/fake_memory.h"
+#include "transport/shm/shm_memory.h"
 
 namespace tarantella {
 
@@ -30,30 +30,30 @@ class World {
   transport::FakeNode& node() { return *node_; }
   collective::GroupOptions& options() { return options_; }
 
-  /// Runs body(rank, link) on one thread a rank, as a new job.
-  void run_links(const std::function<void(int, std::unique_ptr<transport::Link>)>& body) {
+  /// Runs body(rank, memory) on one thread a rank, as a new job.
+  void run_memories(const std::function<void(int, std::unique_ptr<transport::Memory>)>& body) {
     job_ = new_job_name();
     node_ = std::make_unique<transport::FakeNode>(size_);
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size_; ++rank) {
-      ranks.emplace_back([&, rank] { body(rank, link(rank)); });
+      ranks.emplace_back([&, rank] { body(rank, memory(rank)); });
     }
     for (auto& rank : ranks) rank.join();
   }
 
   /// Runs body(engine) on one thread a rank.
   void run(const std::function<void(engine::Engine&)>& body) {
-    run_links([&](int, std::unique_ptr<transport::Link> link) {
-      auto engine = engine::Engine::create(std::move(link), options_);
+    run_memories([&](int, std::unique_ptr<transport::Memory> memory) {
+      auto engine = engine::Engine::create(std::move(memory), options_);
       ASSERT_TRUE(engine.ok()) << engine.status().message();
       body(*engine.value());
     });
   }
 
  private:
-  std::unique_ptr<transport::Link> link(int rank) {
-    if (transport_ == "fake") return node_->link(rank);
-    auto made = transport::make_shm_link(job_, rank, size_, Deadline::after(60s));
+  std::unique_ptr<transport::Memory> memory(int rank) {
+    if (transport_ == "fake") return node_->memory(rank);
+    auto made = transport::make_shm_memory(job_, rank, size_, Deadline::after(60s));
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(made).value();
   }

@@ -12,18 +12,18 @@
 #include <thread>
 
 #include "job_name.h"
-#include "transport/fake/fake_link.h"
-#include "transport/shm/shm_link.h"
+#include "transport/fake/fake_memory.h"
+#include "transport/shm/shm_memory.h"
 
 namespace tarantella::transport {
 namespace {
 
 Word& word_in(const Region& region) { return *reinterpret_cast<Word*>(region.bytes.data()); }
 
-std::unique_ptr<Link> connect(const std::string& job, int rank) {
-  auto link = make_shm_link(job, rank, 2, Deadline::after(20s));
-  EXPECT_TRUE(link.ok()) << link.status().message();
-  return std::move(link).value();
+std::unique_ptr<Memory> connect(const std::string& job, int rank) {
+  auto memory = make_shm_memory(job, rank, 2, Deadline::after(20s));
+  EXPECT_TRUE(memory.ok()) << memory.status().message();
+  return std::move(memory).value();
 }
 
 /// Rank 1 of two, as a child process that runs `life` and then waits to be killed.
@@ -31,8 +31,8 @@ template <typename Life>
 pid_t start_peer(const std::string& job, Life life) {
   const pid_t child = ::fork();
   if (child != 0) return child;
-  auto link = connect(job, 1);
-  life(*link);
+  auto memory = connect(job, 1);
+  life(*memory);
   while (true) ::pause();
 }
 
@@ -41,16 +41,16 @@ void kill_and_reap(pid_t child) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST(ShmLink, SharesZeroedMemoryInTheOrderOfMapping) {
+TEST(ShmMemory, SharesZeroedMemoryInTheOrderOfMapping) {
   const std::string job = new_job_name();
-  const pid_t peer = start_peer(job, [](Link& link) {
-    (void)link.map(100);
-    const auto second = link.map(5'000'000);
+  const pid_t peer = start_peer(job, [](Memory& memory) {
+    (void)memory.map(100);
+    const auto second = memory.map(5'000'000);
     word_in(second.value()).store(42);
   });
-  const auto link = connect(job, 0);
-  const auto first = link->map(100);
-  const auto second = link->map(5'000'000);
+  const auto memory = connect(job, 0);
+  const auto first = memory->map(100);
+  const auto second = memory->map(5'000'000);
   ASSERT_TRUE(first.ok() && second.ok());
   while (word_in(second.value()).load() != 42) std::this_thread::yield();
   EXPECT_EQ(word_in(first.value()).load(), 0u);
@@ -59,28 +59,29 @@ TEST(ShmLink, SharesZeroedMemoryInTheOrderOfMapping) {
   kill_and_reap(peer);
 }
 
-TEST(ShmLink, WakesASleeperOfAnotherProcess) {
+TEST(ShmMemory, WakesASleeperOfAnotherProcess) {
   const std::string job = new_job_name();
-  const pid_t peer = start_peer(job, [](Link& link) {
-    const auto region = link.map(64);
+  const pid_t peer = start_peer(job, [](Memory& memory) {
+    const auto region = memory.map(64);
     std::this_thread::sleep_for(20ms);
     word_in(region.value()).store(1);
-    link.wake(word_in(region.value()));
+    memory.wake(word_in(region.value()));
   });
-  const auto link = connect(job, 0);
-  const auto region = link->map(64);
+  const auto memory = connect(job, 0);
+  const auto region = memory->map(64);
   const Deadline limit = Deadline::after(30s);
-  while (word_in(region.value()).load() == 0 && !limit.passed()) link->sleep(word_in(region.value()), 0, 60s);
+  while (word_in(region.value()).load() == 0 && !limit.passed())
+    memory->sleep(word_in(region.value()), 0, 60s);
   EXPECT_FALSE(limit.passed());
   kill_and_reap(peer);
 }
 
-TEST(ShmLink, SeesADeathAlsoWhenAForkedChildLivesOn) {
+TEST(ShmMemory, SeesADeathAlsoWhenAForkedChildLivesOn) {
   const std::string job = new_job_name();
   int lifeline[2];
   ASSERT_EQ(::pipe(lifeline), 0);
-  const pid_t peer = start_peer(job, [&](Link& link) {
-    const auto region = link.map(64);
+  const pid_t peer = start_peer(job, [&](Memory& memory) {
+    const auto region = memory.map(64);
     if (::fork() == 0) {  // a data worker that outlives its parent, holding all its files
       char byte = 0;
       ::close(lifeline[1]);
@@ -90,18 +91,18 @@ TEST(ShmLink, SeesADeathAlsoWhenAForkedChildLivesOn) {
     word_in(region.value()).store(1);
   });
   ::close(lifeline[0]);
-  const auto link = connect(job, 0);
-  const auto region = link->map(64);
+  const auto memory = connect(job, 0);
+  const auto region = memory->map(64);
   while (word_in(region.value()).load() == 0) std::this_thread::yield();
-  EXPECT_EQ(link->presence(1), Presence::kHere);
+  EXPECT_FALSE(memory->has_ended(1));
   ::kill(peer, SIGSTOP);
-  EXPECT_EQ(link->presence(1), Presence::kHere);
+  EXPECT_FALSE(memory->has_ended(1));
   kill_and_reap(peer);
-  EXPECT_EQ(link->presence(1), Presence::kGone);
+  EXPECT_TRUE(memory->has_ended(1));
   ::close(lifeline[1]);
 }
 
-TEST(ShmLink, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
+TEST(ShmMemory, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
   const std::string job = new_job_name();
   // as in containers: the first process that each of them starts has the number 1
   const auto in_a_namespace = [](const std::function<void()>& life) {
@@ -119,19 +120,19 @@ TEST(ShmLink, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
     ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 2);
   };
   const pid_t watched = in_a_namespace([&] {
-    const auto link = connect(job, 1);
-    word_in(link->map(64).value()).store(1);
+    const auto memory = connect(job, 1);
+    word_in(memory->map(64).value()).store(1);
     std::this_thread::sleep_for(100ms);
     ::raise(SIGKILL);
     ::_exit(::getpid());  // the first process of a namespace ends by no signal of its own
   });
   const pid_t watcher = in_a_namespace([&] {
-    const auto link = connect(job, 0);
-    const auto region = link->map(64);
+    const auto memory = connect(job, 0);
+    const auto region = memory->map(64);
     while (word_in(region.value()).load() == 0) std::this_thread::yield();
     const Deadline limit = Deadline::after(20s);
-    while (link->presence(1) != Presence::kGone && !limit.passed()) std::this_thread::sleep_for(1ms);
-    link->presence(1) == Presence::kGone ? ::_exit(0) : ::_exit(3);
+    while (!memory->has_ended(1) && !limit.passed()) std::this_thread::sleep_for(1ms);
+    ::_exit(memory->has_ended(1) ? 0 : 3);
   });
   int status = 0;
   ::waitpid(watched, &status, 0);
@@ -142,34 +143,23 @@ TEST(ShmLink, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(ShmLink, TellsLeavingFromDying) {
-  const std::string job = new_job_name();
-  const pid_t peer = ::fork();
-  if (peer == 0) {
-    connect(job, 1).reset();
-    ::_exit(0);
-  }
-  const auto link = connect(job, 0);
-  ::waitpid(peer, nullptr, 0);
-  EXPECT_EQ(link->presence(1), Presence::kLeft);
-}
-
-TEST(ShmLink, KnowsTheEndOfARankThatMetTheOthersAndTookNoSeat) {
+TEST(ShmMemory, KnowsTheEndOfARankThatMetTheOthersAndTookNoSeat) {
   const runtime::Ended launcher = runtime::Ended::make(2);
   ASSERT_GE(launcher.fd(), 0);
   ::setenv(runtime::Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
   const std::string job = new_job_name();
   std::thread other([&] { EXPECT_TRUE(runtime::rendezvous(job, 1, 2, Deadline::after(20s)).ok()); });
-  const auto link = make_shm_link(job, 0, 2, Deadline::after(20s), {.ended = runtime::Ended::inherited(2)});
+  const auto memory =
+      make_shm_memory(job, 0, 2, Deadline::after(20s), {.ended = runtime::Ended::inherited(2)});
   other.join();
   ::unsetenv(runtime::Ended::kVariable);
-  ASSERT_TRUE(link.ok()) << link.status().message();
-  EXPECT_EQ(link.value()->presence(1), Presence::kHere);
+  ASSERT_TRUE(memory.ok()) << memory.status().message();
+  EXPECT_FALSE(memory.value()->has_ended(1));
   launcher.tell(1, 0);
-  EXPECT_EQ(link.value()->presence(1), Presence::kGone);
+  EXPECT_TRUE(memory.value()->has_ended(1));
 }
 
-TEST(ShmLink, LeavesNothingBehind) {
+TEST(ShmMemory, LeavesNothingBehind) {
   const std::string job = new_job_name();
   for (int i = 0; i < 3; ++i) {  // the same name again: the first meeting left no socket
     const pid_t peer = ::fork();
@@ -198,15 +188,15 @@ uint64_t resident_bytes_of_memory_files() {
   return blocks * 512;
 }
 
-TEST(ShmLink, GivesMemoryBackWhenNoRankHoldsARegion) {
+TEST(ShmMemory, GivesMemoryBackWhenNoRankHoldsARegion) {
   constexpr size_t kBytes = 32 << 20;
   const std::string job = new_job_name();
-  std::unique_ptr<Link> other;
+  std::unique_ptr<Memory> other;
   std::thread thread([&] { other = connect(job, 1); });
-  const auto link = connect(job, 0);
+  const auto memory = connect(job, 0);
   thread.join();
   {
-    const auto mine = link->map(kBytes);
+    const auto mine = memory->map(kBytes);
     const auto theirs = other->map(kBytes);
     ASSERT_TRUE(mine.ok() && theirs.ok());
     std::memset(mine.value().bytes.data(), 1, kBytes);
@@ -215,14 +205,14 @@ TEST(ShmLink, GivesMemoryBackWhenNoRankHoldsARegion) {
   EXPECT_LT(resident_bytes_of_memory_files(), kBytes / 4);
 }
 
-TEST(FakeLink, PlaysDeathAndWantOfMemory) {
+TEST(FakeMemory, PlaysDeathAndWantOfMemory) {
   FakeNode node(2);
-  const auto link = node.link(0);
-  EXPECT_EQ(link->presence(1), Presence::kHere);
-  node.set_presence(1, Presence::kGone);
-  EXPECT_EQ(link->presence(1), Presence::kGone);
+  const auto memory = node.memory(0);
+  EXPECT_FALSE(memory->has_ended(1));
+  node.end(1);
+  EXPECT_TRUE(memory->has_ended(1));
   node.set_room(10);
-  EXPECT_EQ(link->room(), 10u);
+  EXPECT_EQ(memory->room(), 10u);
 }
 
 }  // namespace

@@ -8,40 +8,38 @@
 #include <numeric>
 #include <vector>
 
-#include "transport/link.h"
+#include "transport/memory.h"
 
 namespace tarantella::transport {
 
-/// Thread-safe. Must outlive its links.
+/// Thread-safe. Must outlive the memory that it gives out.
 class FakeNode {
  public:
   explicit FakeNode(int size) : FakeNode(nullptr, std::vector<int>(static_cast<size_t>(size))) {
     std::iota(members_.begin(), members_.end(), 0);
   }
 
-  std::unique_ptr<Link> link(int rank);
+  std::unique_ptr<Memory> memory(int rank);
   /// The node of some of its ranks; the k-th of all.
   FakeNode& group(size_t k, const std::vector<int>& ranks);
 
-  /// What the other ranks will find when they look for `rank`.
-  void set_presence(int rank, Presence presence);
+  /// The other ranks will find that the process of `rank` has ended.
+  void end(int rank);
   void set_room(uint64_t bytes);
 
  private:
-  friend class FakeLink;
+  friend class FakeMemory;
 
   FakeNode(const FakeNode* parent, const std::vector<int>& members)
-      : parent_(parent), members_(members), presence_(members.size(), Presence::kHere) {}
-  Presence presence(int rank) const;
+      : parent_(parent), members_(members), ended_(members.size()) {}
+  bool has_ended(int rank) const;
   int job_rank(int rank) const;
-  Waits& waits(int job_rank) const;
 
   const FakeNode* const parent_;
   std::vector<int> members_;  ///< their ranks in the parent
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Presence> presence_;
-  mutable std::vector<Waits> waits_ = std::vector<Waits>(presence_.size());
+  std::vector<bool> ended_;
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;

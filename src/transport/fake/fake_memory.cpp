@@ -1,4 +1,4 @@
-#include "transport/fake/fake_link.h"
+#include "transport/fake/fake_memory.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,21 +18,19 @@ std::shared_ptr<std::byte> zeroed(size_t bytes) {
 
 }  // namespace
 
-class FakeLink final : public Link {
+class FakeMemory final : public Memory {
  public:
-  FakeLink(FakeNode& node, int rank) : node_(node), rank_(rank) {}
-  ~FakeLink() override { node_.set_presence(rank_, Presence::kLeft); }
+  FakeMemory(FakeNode& node, int rank) : node_(node), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(node_.members_.size()); }
   int job_rank(int rank) const override { return node_.job_rank(rank); }
-  Waits& waits(int job_rank) const override { return node_.waits(job_rank); }
 
-  Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {
+  Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
     FakeNode& node = node_.group(groups_++, ranks);
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
-    if (found == ranks.end()) return std::unique_ptr<Link>();
-    return node.link(static_cast<int>(found - ranks.begin()));
+    if (found == ranks.end()) return std::unique_ptr<Memory>();
+    return node.memory(static_cast<int>(found - ranks.begin()));
   }
 
   uint64_t room() const override {
@@ -57,7 +55,7 @@ class FakeLink final : public Link {
     node_.changed_.notify_all();
   }
 
-  Presence presence(int rank) const override { return node_.presence(rank); }
+  bool has_ended(int rank) const override { return node_.has_ended(rank); }
 
   bool own_cores() const override { return false; }
 
@@ -68,7 +66,7 @@ class FakeLink final : public Link {
   size_t groups_ = 0;
 };
 
-std::unique_ptr<Link> FakeNode::link(int rank) { return std::make_unique<FakeLink>(*this, rank); }
+std::unique_ptr<Memory> FakeNode::memory(int rank) { return std::make_unique<FakeMemory>(*this, rank); }
 
 FakeNode& FakeNode::group(size_t k, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
@@ -76,11 +74,11 @@ FakeNode& FakeNode::group(size_t k, const std::vector<int>& ranks) {
   return *groups_[k];
 }
 
-Presence FakeNode::presence(int rank) const {
+bool FakeNode::has_ended(int rank) const {
   const auto index = static_cast<size_t>(rank);
-  if (parent_ != nullptr && parent_->presence(members_[index]) == Presence::kGone) return Presence::kGone;
+  if (parent_ != nullptr) return parent_->has_ended(members_[index]);
   const std::lock_guard lock(mutex_);
-  return presence_[index];
+  return ended_[index];
 }
 
 int FakeNode::job_rank(int rank) const {
@@ -88,13 +86,9 @@ int FakeNode::job_rank(int rank) const {
   return parent_ == nullptr ? member : parent_->job_rank(member);
 }
 
-Waits& FakeNode::waits(int job_rank) const {
-  return parent_ == nullptr ? waits_[static_cast<size_t>(job_rank)] : parent_->waits(job_rank);
-}
-
-void FakeNode::set_presence(int rank, Presence presence) {
+void FakeNode::end(int rank) {
   const std::lock_guard lock(mutex_);
-  presence_[static_cast<size_t>(rank)] = presence;
+  ended_[static_cast<size_t>(rank)] = true;
   changed_.notify_all();
 }
 

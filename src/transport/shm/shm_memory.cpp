@@ -1,4 +1,4 @@
-#include "transport/shm/shm_link.h"
+#include "transport/shm/shm_memory.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -34,7 +34,6 @@ constexpr uint64_t kOffsetBits = 40;
 struct alignas(64) Seat {
   std::atomic<uint32_t> present;
   std::atomic<uint64_t> process;  ///< process_number()
-  Waits waits;
   runtime::CpuMask cores;
 };
 
@@ -52,15 +51,12 @@ Result<uint64_t> process_number() {
   return number;
 }
 
-/// What the ranks of one link share to map the same memory, followed by a Word a rank: whether it has left.
+/// What the ranks of one ShmMemory share to map the same regions.
 struct alignas(64) Table {
   static constexpr size_t kEntries = 64;  // ranks are at most one map() apart
 
   /// Of the k-th map(), at k % kEntries: k above kOffsetBits bits of its offset in units of kRegionAlignment.
   std::array<std::atomic<uint64_t>, kEntries> regions;
-
-  Word& left(size_t rank) { return reinterpret_cast<Word*>(this + 1)[rank]; }
-  static size_t bytes(size_t ranks) { return sizeof(Table) + ranks * sizeof(Word); }
 };
 
 /// The start of the memory file: this, the job's Table, its seats.
@@ -112,17 +108,14 @@ class SharedRegion {
 /// The memory file of a job, as a process sees it.
 class Node {
  public:
-  Node(Fd memory, Mapping head, size_t size, runtime::Ended ended)
-      : memory_(std::make_shared<Fd>(std::move(memory))),
-        head_(std::move(head)),
-        size_(size),
-        ended_(std::move(ended)) {}
+  Node(Fd memory, Mapping head, runtime::Ended ended)
+      : memory_(std::make_shared<Fd>(std::move(memory))), head_(std::move(head)), ended_(std::move(ended)) {}
 
-  static size_t head_bytes(size_t size) { return seats_offset(size) + sizeof(Seat) * size; }
+  static size_t head_bytes(size_t size) { return seats_offset() + sizeof(Seat) * size; }
 
   const std::shared_ptr<Fd>& memory() const { return memory_; }
   Table& table() const { return *reinterpret_cast<Table*>(bytes() + sizeof(Head)); }
-  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(bytes() + seats_offset(size_))[rank]; }
+  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(bytes() + seats_offset())[rank]; }
 
   bool has_ended(int rank) const { return ended_.exit_code(rank).has_value(); }
 
@@ -134,30 +127,25 @@ class Node {
   }
 
  private:
-  static size_t seats_offset(size_t size) {
-    return round_up(sizeof(Head) + Table::bytes(size), alignof(Seat));
-  }
+  static size_t seats_offset() { return round_up(sizeof(Head) + sizeof(Table), alignof(Seat)); }
   std::byte* bytes() const { return head_.bytes().data(); }
 
   const std::shared_ptr<Fd> memory_;
   const Mapping head_;
-  const size_t size_;
   const runtime::Ended ended_;
 };
 
-class ShmLink final : public Link {
+class ShmMemory final : public Memory {
  public:
-  /// `members` are the job's ranks of this link; `table` is theirs, kept by `owner`; `process` is process_number().
-  ShmLink(std::shared_ptr<const Node> node, std::vector<int> members, int rank, uint64_t process,
-          Table& table, std::shared_ptr<void> owner)
+  /// `members` are the job's ranks of this memory; `table` is theirs, kept by `owner`; `process` is process_number().
+  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, uint64_t process,
+            Table& table, std::shared_ptr<void> owner)
       : node_(std::move(node)),
         members_(std::move(members)),
         rank_(rank),
         process_(process),
         table_(table),
         table_owner_(std::move(owner)) {}
-
-  ~ShmLink() override { table_.left(static_cast<size_t>(rank_)).store(1, std::memory_order_release); }
 
   /// A rank's record lock on its own byte of the file says that its process lives: the kernel drops it when
   /// the process ends, in whatever way, and a forked child does not inherit it.
@@ -175,20 +163,19 @@ class ShmLink final : public Link {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   int job_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
-  Waits& waits(int job_rank) const override { return node_->seat(job_rank).waits; }
   uint64_t room() const override { return runtime::available_memory(); }
 
-  Result<std::unique_ptr<Link>> group(const std::vector<int>& ranks) override {
-    auto region = map(Table::bytes(ranks.size()));
+  Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
+    auto region = map(sizeof(Table));
     if (!region.ok()) return region.status();
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
-    if (found == ranks.end()) return std::unique_ptr<Link>();
+    if (found == ranks.end()) return std::unique_ptr<Memory>();
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(job_rank(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
-    return std::unique_ptr<Link>(std::make_unique<ShmLink>(node_, std::move(members),
-                                                           static_cast<int>(found - ranks.begin()), process_,
-                                                           table, region.value().owner));
+    return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(node_, std::move(members),
+                                                               static_cast<int>(found - ranks.begin()),
+                                                               process_, table, region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
@@ -208,17 +195,14 @@ class ShmLink final : public Link {
 
   void wake(Word& word) override { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-  Presence presence(int rank) const override {
-    if (has_left(rank)) return Presence::kLeft;
+  bool has_ended(int rank) const override {
     const Seat& other = node_->seat(job_rank(rank));
     const bool ended = node_->has_ended(job_rank(rank));  // before its seat is looked at
-    if (other.present.load(std::memory_order_acquire) == 0) return ended ? Presence::kGone : Presence::kHere;
+    if (other.present.load(std::memory_order_acquire) == 0) return ended;
     // no process holds a lock against itself: ranks that are threads of this process live as long as it does
-    if (other.process.load(std::memory_order_relaxed) == process_) return Presence::kHere;
+    if (other.process.load(std::memory_order_relaxed) == process_) return false;
     struct flock lock = lock_of(job_rank(rank));
-    if (::fcntl(node_->memory()->get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK)
-      return Presence::kHere;
-    return has_left(rank) ? Presence::kLeft : Presence::kGone;
+    return ::fcntl(node_->memory()->get(), F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
   }
 
   bool own_cores() const override {
@@ -238,10 +222,6 @@ class ShmLink final : public Link {
     lock.l_start = rank;
     lock.l_len = 1;
     return lock;
-  }
-
-  bool has_left(int rank) const {
-    return table_.left(static_cast<size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
   /// Where the coming region lies in the file: the first rank to ask decides.
@@ -268,8 +248,8 @@ class ShmLink final : public Link {
 
 }  // namespace
 
-Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, int size, Deadline deadline,
-                                            runtime::MeetingOptions options) {
+Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank, int size, Deadline deadline,
+                                                runtime::MeetingOptions options) {
   auto memory = runtime::rendezvous(job, rank, size, deadline, options);
   if (!memory.ok()) return memory.status();
   const auto ranks = static_cast<size_t>(size);
@@ -278,16 +258,16 @@ Result<std::unique_ptr<Link>> make_shm_link(const std::string& job, int rank, in
     return Status(Code::kInvalidArgument, text(size, " ranks are too many for a node"));
   auto head = map_file(memory.value().get(), 0, bytes);
   if (!head.ok()) return head.status();
-  auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(), ranks,
+  auto node = std::make_shared<const Node>(std::move(memory).value(), std::move(head).value(),
                                            std::move(options.ended));
   const auto process = process_number();
   if (!process.ok()) return process.status();
   std::vector<int> members(ranks);
   std::iota(members.begin(), members.end(), 0);
-  auto link =
-      std::make_unique<ShmLink>(node, std::move(members), rank, process.value(), node->table(), nullptr);
-  TNT_RETURN_IF_ERROR(link->take_seat());
-  return Result<std::unique_ptr<Link>>(std::move(link));
+  auto shared =
+      std::make_unique<ShmMemory>(node, std::move(members), rank, process.value(), node->table(), nullptr);
+  TNT_RETURN_IF_ERROR(shared->take_seat());
+  return Result<std::unique_ptr<Memory>>(std::move(shared));
 }
 
 }  // namespace tarantella::transport
