@@ -13,7 +13,7 @@
 #include "capi/plans.h"
 #include "collective/operations.h"
 #include "collective/shared_buffer.h"
-#include "engine/engine.h"
+#include "engine/communicator.h"
 #include "tarantella/tarantella.h"
 #include "transport/shm/shm_memory.h"
 
@@ -26,10 +26,11 @@ using tarantella::collective::Exchange;
 using std::chrono_literals::operator""ms;
 
 struct tnt_context {
-  explicit tnt_context(std::unique_ptr<tarantella::engine::Engine> made) : engine(std::move(made)) {}
+  explicit tnt_context(std::unique_ptr<tarantella::engine::Communicator> made)
+      : communicator(std::move(made)) {}
 
-  const std::shared_ptr<tarantella::engine::Engine>
-      engine;  ///< a release() of a plan may outlast the context
+  const std::shared_ptr<tarantella::engine::Communicator>
+      communicator;  ///< a release() of a plan may outlast the context
   std::vector<tnt_plan> plans;
   std::mutex mutex;
   const int forks = tarantella::forks();
@@ -107,14 +108,14 @@ tnt_code on_context(tnt_context* context, Body body) noexcept {
     if (context == nullptr) return invalid("the context is NULL");
     TNT_RETURN_IF_ERROR(check_process(context->forks == tarantella::forks()));
     const Inside inside(*context);
-    return body(*context->engine);
+    return body(*context->communicator);
   });
 }
 
 /// As guarded(), for blocking collectives.
 template <typename Body>
 tnt_code collective(tnt_context* context, Body body) noexcept {
-  return on_context(context, [&](auto& engine) { return engine.call(body); });
+  return on_context(context, [&](auto& communicator) { return communicator.call(body); });
 }
 
 std::string_view text_of(const char* name) { return name == nullptr ? "" : name; }
@@ -171,9 +172,9 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     if (!memory.ok()) return memory.status();
     group_options.timeout = tarantella::from_seconds(options->stuck_timeout);
     group_options.grace = tarantella::from_seconds(options->grace);
-    auto engine = tarantella::engine::Engine::create(std::move(memory).value(), group_options);
-    if (!engine.ok()) return engine.status();
-    *context = new tnt_context(std::move(engine).value());
+    auto communicator = tarantella::engine::Communicator::create(std::move(memory).value(), group_options);
+    if (!communicator.ok()) return communicator.status();
+    *context = new tnt_context(std::move(communicator).value());
     return {};
   });
 }
@@ -183,7 +184,7 @@ void tnt_context_close(tnt_context* context) {
   if (context == nullptr || context->forks != tarantella::forks()) return;
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
-    context->engine->close();
+    context->communicator->close();
     return {};
   });
 }
@@ -197,8 +198,8 @@ void tnt_context_destroy(tnt_context* context) {
 }
 
 tnt_code tnt_abort(tnt_context* context, const char* reason) {
-  return on_context(context, [&](auto& engine) -> Status {
-    auto& group = engine.group();
+  return on_context(context, [&](auto& communicator) -> Status {
+    auto& group = communicator.group();
     (void)group.fail({Code::kPeerLost,
                       tarantella::text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))});
     return {};
@@ -206,23 +207,23 @@ tnt_code tnt_abort(tnt_context* context, const char* reason) {
 }
 
 tnt_code tnt_await_question(tnt_context* context, uint32_t* seen) {
-  return on_context(context, [&](auto& engine) { return engine.group().await_question(*seen); });
+  return on_context(context, [&](auto& communicator) { return communicator.group().await_question(*seen); });
 }
 
 tnt_code tnt_tell_place(tnt_context* context, const char* place) {
-  return on_context(context, [&](auto& engine) -> Status {
-    engine.group().tell_place(name_of(place));
+  return on_context(context, [&](auto& communicator) -> Status {
+    communicator.group().tell_place(name_of(place));
     return {};
   });
 }
 
 tnt_code tnt_failure(tnt_context* context) {
-  return on_context(context, [](auto& engine) { return engine.group().failure(); });
+  return on_context(context, [](auto& communicator) { return communicator.group().failure(); });
 }
 
 tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count, tnt_context** group) {
-  return on_context(context, [&](auto& engine) -> Status {
-    auto created = engine.create_group({ranks, ranks + count});
+  return on_context(context, [&](auto& communicator) -> Status {
+    auto created = communicator.create_group({ranks, ranks + count});
     if (!created.ok()) return created.status();
     *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
     return {};
@@ -230,16 +231,16 @@ tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t
 }
 
 int tnt_context_rank(const tnt_context* context) {
-  return context == nullptr ? -1 : context->engine->group().rank();
+  return context == nullptr ? -1 : context->communicator->group().rank();
 }
 
 int tnt_context_size(const tnt_context* context) {
-  return context == nullptr ? -1 : context->engine->group().size();
+  return context == nullptr ? -1 : context->communicator->group().size();
 }
 
 int tnt_context_job_rank(const tnt_context* context, int rank) {
-  if (context == nullptr || rank < 0 || rank >= context->engine->group().size()) return -1;
-  return context->engine->group().job_rank(rank);
+  if (context == nullptr || rank < 0 || rank >= context->communicator->group().size()) return -1;
+  return context->communicator->group().job_rank(rank);
 }
 
 tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
@@ -312,18 +313,18 @@ tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype,
 
 void tnt_buffer_release(tnt_buffer* buffer) { delete buffer; }
 tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto&) -> Status {
-      engine.group().post(name_of(name), result);
+  return on_context(context, [&](auto& communicator) {
+    return communicator.call([&](auto&) -> Status {
+      communicator.group().post(name_of(name), result);
       return {};
     });
   });
 }
 
 tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result) {
-  return on_context(context, [&](auto& engine) {
-    return engine.call([&](auto&) -> Status {
-      auto& group = engine.group();
+  return on_context(context, [&](auto& communicator) {
+    return communicator.call([&](auto&) -> Status {
+      auto& group = communicator.group();
       if (rank < 0 || rank >= group.size() || rank == group.rank()) {
         return invalid(
             tarantella::text("a rank cannot wait for a post of rank ", rank, " of ", group.size()));
@@ -338,15 +339,15 @@ tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint3
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
                          size_t fusion_threshold, tnt_plan* plan) {
-  return on_context(context, [&](auto& engine) -> Status {
+  return on_context(context, [&](auto& communicator) -> Status {
     std::vector<tarantella::engine::TensorSpec> specs;
     for (size_t i = 0; i < count; ++i) {
       specs.push_back(spec_of(tensors[i]));
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
-    auto created = engine.add_plan(name_of(name), specs, fusion_threshold);
+    auto created = communicator.add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
-    *plan = tarantella::capi::plans().add(context->engine, created.value());
+    *plan = tarantella::capi::plans().add(context->communicator, created.value());
     const std::lock_guard lock(context->mutex);
     context->plans.push_back(*plan);
     return {};
@@ -359,7 +360,7 @@ tnt_code tnt_plan_release(tnt_plan plan) {
     auto entry = tarantella::capi::plans().take(plan);
     if (entry.plan == nullptr)
       return invalid(tarantella::text("there is no plan ", plan, "; was it released?"));
-    entry.engine->remove_plan(entry.plan);
+    entry.communicator->remove_plan(entry.plan);
     return {};
   });
 }

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/forks.h"
-#include "engine/engine.h"
+#include "engine/communicator.h"
 #include "tarantella/tarantella.h"
 
 namespace tarantella::capi {
@@ -15,16 +15,16 @@ namespace tarantella::capi {
 class Plans {
  public:
   struct Entry {
-    std::shared_ptr<engine::Engine> engine;
+    std::shared_ptr<engine::Communicator> communicator;
     std::shared_ptr<engine::Plan> plan;
   };
 
   /// False in a forked child, where locks may be held by threads that do not exist.
   bool usable() const { return forks_ == forks(); }
 
-  tnt_plan add(std::shared_ptr<engine::Engine> engine, std::shared_ptr<engine::Plan> plan) {
+  tnt_plan add(std::shared_ptr<engine::Communicator> communicator, std::shared_ptr<engine::Plan> plan) {
     const std::unique_lock lock(mutex_);
-    entries_[++last_] = {std::move(engine), std::move(plan)};
+    entries_[++last_] = {std::move(communicator), std::move(plan)};
     return last_;
   }
 

@@ -233,25 +233,8 @@ Status Group::await_question(uint32_t& seen) {
 
 void Group::tell_place(const std::string& place) { tell(members_->place(members_->rank()), place); }
 
-void Group::beat() { seat(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
-
-void Group::ring(int rank) {
-  Seat& rung = seat(rank);
-  rung.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(rung.bell);
-}
-
 void Group::ring_all() {
   for (int each = 0; each < size(); ++each) ring(each);
-}
-
-uint32_t Group::bell() const { return seat(rank()).bell.load(std::memory_order_seq_cst); }
-
-void Group::sleep_until_rung(uint32_t seen, Duration at_most) {
-  Seat& own = seat(rank());
-  own.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
-  memory_->sleep(own.bell, seen, at_most);
-  own.bell_sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace tarantella::collective

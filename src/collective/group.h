@@ -21,7 +21,7 @@ namespace tarantella::collective {
 using transport::Word;
 
 struct GroupOptions {
-  /// A rank that lives but has shown no sign of life (beat()) for so long is stopped or stuck: the job fails.
+  /// A rank that lives but has shown no sign of life (see Members) for so long is stopped or stuck: the job fails.
   Duration timeout = 300s;
   /// A rank that is dead, has left or waits for one that waits for it is given so long before the job fails:
   /// its launcher may be about to end us all with a better word.
@@ -57,6 +57,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int job_rank(int rank) const { return memory_->job_rank(rank); }
   transport::Memory& memory() { return *memory_; }
   Members& members() { return *members_; }
+  std::shared_ptr<Members> share_members() { return members_; }
   const GroupOptions& options() const { return options_; }
   /// How long a wait may last without a sign of life.
   Duration limit() const { return options_.timeout; }
@@ -122,19 +123,10 @@ class Group : public std::enable_shared_from_this<Group> {
   Status await_question(uint32_t& seen);
   void tell_place(const std::string& place);
 
-  /// Says that this process runs; called now and then by the progress thread.
-  void beat();
-  /// Changes while `rank` runs.
-  uint32_t heartbeat(int rank) const { return seat(rank).heartbeat.load(std::memory_order_relaxed); }
-
-  /// Rings the bell of a rank: something changed that its progress thread should see.
-  void ring(int rank);
+  /// See Members.
+  uint32_t heartbeat(int rank) const { return members_->heartbeat(job_rank(rank)); }
+  void ring(int rank) { members_->ring(job_rank(rank)); }
   void ring_all();
-  /// Rings this rank's own bell.
-  void ring_own() { ring(rank()); }
-  uint32_t bell() const;
-  /// Sleeps until the bell differs from `seen` or `at_most` has passed.
-  void sleep_until_rung(uint32_t seen, Duration at_most);
 
   /// True when spinning takes no time from another rank (settled at creation).
   bool own_cores() const { return own_cores_; }
@@ -146,9 +138,6 @@ class Group : public std::enable_shared_from_this<Group> {
     Word sleepers;  ///< on any word that this rank publishes
     Word left;      ///< 1: this rank has left the group
     std::array<std::atomic<uint64_t>, 2> value;
-    alignas(64) Word bell;
-    Word bell_sleepers;
-    alignas(64) Word heartbeat;
     alignas(64) Board board;
     int32_t code;  ///< with the message: what this rank found, read only where failed_by names it
     std::array<char, 1020> message;

@@ -8,4 +8,17 @@ Result<std::shared_ptr<Members>> Members::create(std::shared_ptr<transport::Memo
   return std::shared_ptr<Members>(new Members(std::move(memory), std::move(table).value()));
 }
 
+void Members::ring(int rank) {
+  Row& rung = row(rank);
+  rung.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (rung.bell_sleepers.load(std::memory_order_seq_cst) != 0) wake(rung.bell);
+}
+
+void Members::sleep_until_rung(uint32_t seen, Duration at_most) {
+  Row& own = row(rank());
+  own.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  sleep(own.bell, seen, at_most);
+  own.bell_sleepers.fetch_sub(1, std::memory_order_relaxed);
+}
+
 }  // namespace tarantella::collective

@@ -28,6 +28,18 @@ class Members {
   Waits& waits(int rank) const { return row(rank).waits; }
   Place& place(int rank) const { return row(rank).place; }
 
+  /// Says that this rank runs; called now and then by its progress thread.
+  void beat() { row(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
+  /// Changes while `rank` runs.
+  uint32_t heartbeat(int rank) const { return row(rank).heartbeat.load(std::memory_order_relaxed); }
+
+  /// Rings the bell of a rank: something changed that its progress thread should see.
+  void ring(int rank);
+  /// How often this rank's own was rung.
+  uint32_t bell() const { return row(rank()).bell.load(std::memory_order_seq_cst); }
+  /// Sleeps until the bell differs from `seen` or `at_most` has passed.
+  void sleep_until_rung(uint32_t seen, Duration at_most);
+
   /// For words of the table.
   void sleep(transport::Word& word, uint32_t seen, Duration at_most) { memory_->sleep(word, seen, at_most); }
   void wake(transport::Word& word) { memory_->wake(word); }
@@ -36,6 +48,9 @@ class Members {
   struct alignas(64) Row {
     Place place;
     Waits waits;
+    alignas(64) transport::Word bell;
+    transport::Word bell_sleepers;
+    alignas(64) transport::Word heartbeat;
   };
 
   Members(std::shared_ptr<transport::Memory> memory, transport::Region table)

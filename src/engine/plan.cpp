@@ -152,7 +152,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   if (!count_in(place.first_bucket)) return {};
   advance();
   // This rank has nothing to do but to wait: its progress thread wakes up before the others come, not after.
-  if (group_.own_cores() && all_submitted() && awaited_rank() >= 0) group_.ring_own();
+  if (group_.own_cores() && all_submitted() && awaited()) group_.ring(group_.rank());
   return {};
 }
 
@@ -311,16 +311,17 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
   }
 }
 
-int Plan::awaited_rank() const {
+std::optional<Plan::Awaited> Plan::awaited() const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const BucketState& bucket = buckets_[b];
     const Phase phase = bucket.phase;
     if (phase == Phase::kFilling) continue;
-    const Stage stage = phase == Phase::kArrived ? Stage::kArrived : Stage::kReduced;
-    const int rank = first_behind(stage, b, bucket.step.load(std::memory_order_relaxed));
-    if (rank >= 0) return rank;
+    const uint32_t step = bucket.step.load(std::memory_order_relaxed);
+    const bool arrived = phase == Phase::kReduced;
+    const int rank = first_behind(arrived ? Stage::kReduced : Stage::kArrived, b, step);
+    if (rank >= 0) return Awaited{rank, b, step, arrived};
   }
-  return -1;
+  return std::nullopt;
 }
 
 void Plan::fail(const Status& status) {
@@ -344,13 +345,9 @@ void Plan::break_off(const Status& failed, std::vector<Finished>& finished) {
   }
 }
 
-std::string Plan::describe() const {
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (buckets_[b].phase == Phase::kFilling) continue;
-    return text("step ", buckets_[b].step.load(std::memory_order_relaxed), " of ", name_, ", gradient of ",
-                tensors_[layout_.buckets[b].tensors.back()].describe());
-  }
-  return name_;
+std::string Plan::describe(const Awaited& awaited) const {
+  return text("step ", awaited.step, " of ", name_, ", gradient of ",
+              tensors_[layout_.buckets[awaited.bucket].tensors.back()].describe());
 }
 
 }  // namespace tarantella::engine

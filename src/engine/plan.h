@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,16 +59,24 @@ class Plan {
 
   /// Takes every step that is due, unless another thread is at it, which then looks again. Any thread.
   void advance();
-  /// A rank that a bucket under way waits for, or -1. Any thread.
-  int awaited_rank() const;
+  /// What a bucket under way waits for.
+  struct Awaited {
+    int rank;
+    size_t bucket;
+    uint32_t step;
+    bool arrived;  ///< all have, but not all have summed their slices
+    bool operator==(const Awaited&) const = default;
+  };
+  /// That of the first bucket that waits, if one does. Any thread.
+  std::optional<Awaited> awaited() const;
   /// True when every tensor is handed in, so that this rank has nothing else to do than to wait. Any thread.
   bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
   /// Ends every tensor under way with `status`, and every later submit. Any thread.
   void fail(const Status& status);
   /// Whether Group::caller() made the plan, and so is taken to hand in its gradients.
   bool of_caller() const { return of_caller_; }
-  /// Where the plan stands, for errors. Any thread.
-  std::string describe() const;
+  /// A wait, for errors. Any thread.
+  std::string describe(const Awaited& awaited) const;
 
  private:
   enum class Phase : uint32_t { kFilling, kArrived, kReduced };

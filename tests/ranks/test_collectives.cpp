@@ -29,10 +29,10 @@ void expect_sums(World& world, DType dtype) {
       const auto next = values<T>(rank, count);
       for (size_t i = 0; i < count; ++i) right[i] = right[i] + next[i];
     }
-    world.run([&](engine::Engine& engine) {
-      const auto input = values<T>(engine.group().rank(), count);
+    world.run([&](engine::Communicator& communicator) {
+      const auto input = values<T>(communicator.group().rank(), count);
       auto output = input;
-      const Status status = engine.call([&](Exchange& exchange) {
+      const Status status = communicator.call([&](Exchange& exchange) {
         return allreduce(exchange, output.data(), output.data(), count, dtype, Reduction::kSum, "sums");
       });
       ASSERT_TRUE(status.ok()) << status.message();
@@ -48,10 +48,10 @@ TEST_P(Collectives, AllreduceInt64) { expect_sums<int64_t>(world_, DType::kInt64
 
 TEST_P(Collectives, BroadcastFromEveryRoot) {
   const size_t count = Exchange::kChunk / sizeof(double) + 3;
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     for (int root = 0; root < world_.size(); ++root) {
-      auto data = values<double>(engine.group().rank(), count);
-      const Status status = engine.call([&](Exchange& exchange) {
+      auto data = values<double>(communicator.group().rank(), count);
+      const Status status = communicator.call([&](Exchange& exchange) {
         return broadcast(exchange, data.data(), count, DType::kFloat64, root, "from each");
       });
       ASSERT_TRUE(status.ok()) << status.message();
@@ -62,11 +62,11 @@ TEST_P(Collectives, BroadcastFromEveryRoot) {
 
 TEST_P(Collectives, AllgatherInRankOrder) {
   const size_t count = 2 * Exchange::kChunk / sizeof(int64_t) + 1;
-  world_.run([&](engine::Engine& engine) {
-    const auto own = values<int64_t>(engine.group().rank(), count);
+  world_.run([&](engine::Communicator& communicator) {
+    const auto own = values<int64_t>(communicator.group().rank(), count);
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
     const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
-    const Status status = engine.call([&](Exchange& exchange) {
+    const Status status = communicator.call([&](Exchange& exchange) {
       return allgather(exchange, own.data(), all.data(), counts, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
@@ -88,17 +88,17 @@ std::vector<uint64_t> uneven_counts(int size) {
 }
 
 TEST_P(Collectives, AllgatherDifferentCounts) {
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     const auto counts = uneven_counts(world_.size());
     std::vector<int64_t> right;
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto part = values<int64_t>(rank, counts[static_cast<size_t>(rank)]);
       right.insert(right.end(), part.begin(), part.end());
     }
-    const auto own =
-        values<int64_t>(engine.group().rank(), counts[static_cast<size_t>(engine.group().rank())]);
+    const auto own = values<int64_t>(communicator.group().rank(),
+                                     counts[static_cast<size_t>(communicator.group().rank())]);
     std::vector<int64_t> all(right.size());
-    const Status status = engine.call([&](Exchange& exchange) {
+    const Status status = communicator.call([&](Exchange& exchange) {
       return allgather(exchange, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64,
                        "all");
     });
@@ -113,8 +113,8 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
   const auto value = [](size_t from, size_t to, size_t i) {
     return static_cast<int64_t>(from * 1'000'000'000 + to * 10'000'000 + i);
   };
-  world_.run([&](engine::Engine& engine) {
-    const auto rank = static_cast<size_t>(engine.group().rank());
+  world_.run([&](engine::Communicator& communicator) {
+    const auto rank = static_cast<size_t>(communicator.group().rank());
     std::vector<uint64_t> send;
     std::vector<uint64_t> receive;
     std::vector<int64_t> input;
@@ -126,7 +126,7 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
       for (size_t i = 0; i < receive.back(); ++i) right.push_back(value(other, rank, i));
     }
     std::vector<int64_t> output(right.size());
-    const Status status = engine.call([&](Exchange& exchange) {
+    const Status status = communicator.call([&](Exchange& exchange) {
       return alltoall(exchange, input.data(), send, output.data(), receive, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
@@ -142,11 +142,11 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
       const auto next = values<float>(rank, count * size);
       for (size_t i = 0; i < right.size(); ++i) right[i] = right[i] + next[i];
     }
-    world_.run([&](engine::Engine& engine) {
-      const auto rank = static_cast<size_t>(engine.group().rank());
-      const auto input = values<float>(engine.group().rank(), count * size);
+    world_.run([&](engine::Communicator& communicator) {
+      const auto rank = static_cast<size_t>(communicator.group().rank());
+      const auto input = values<float>(communicator.group().rank(), count * size);
       std::vector<float> output(count);
-      const Status status = engine.call([&](Exchange& exchange) {
+      const Status status = communicator.call([&](Exchange& exchange) {
         return reduce_scatter(exchange, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
                               "");
       });
@@ -159,19 +159,19 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
 
 TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
   const size_t count = 100'003;
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     std::unique_ptr<SharedBuffer> buffer;
-    const Status made = engine.call([&](Exchange& exchange) -> Status {
+    const Status made = communicator.call([&](Exchange& exchange) -> Status {
       auto created = SharedBuffer::create(exchange, count * sizeof(int32_t));
       if (created.ok()) buffer = std::move(created).value();
       return created.status();
     });
     ASSERT_TRUE(made.ok()) << made.message();
     auto* data = reinterpret_cast<int32_t*>(buffer->own().data());
-    const int rank = engine.group().rank();
+    const int rank = communicator.group().rank();
     for (int round = 0; round < 10; ++round) {
       for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i) * (rank + 1) + round;
-      const Status status = engine.call([&](Exchange& exchange) {
+      const Status status = communicator.call([&](Exchange& exchange) {
         return buffer->allreduce(exchange, count, DType::kInt32, Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
@@ -179,21 +179,21 @@ TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
       for (size_t i = 0; i < count; i += 11)
         ASSERT_EQ(data[i], static_cast<int32_t>(i) * (n * (n + 1) / 2) + n * round);
     }
-    ASSERT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
   });
 }
 
 TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
   const int size = world_.size();
-  world_.run([&](engine::Engine& engine) {
-    const int rank = engine.group().rank();
+  world_.run([&](engine::Communicator& communicator) {
+    const int rank = communicator.group().rank();
     std::vector<int> even;
     std::vector<int> odd;
     for (int other = size - 1; other >= 0; --other) (other % 2 == 0 ? even : odd).push_back(other);
-    std::unique_ptr<engine::Engine> group;
+    std::unique_ptr<engine::Communicator> group;
     for (const auto& ranks : {even, odd}) {
       if (ranks.empty()) continue;
-      auto made = engine.create_group(ranks);
+      auto made = communicator.create_group(ranks);
       ASSERT_TRUE(made.ok()) << made.status().message();
       if (made.value() != nullptr) group = std::move(made).value();
     }
@@ -213,39 +213,39 @@ TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
     });
     for (int round = 0; round < 100; ++round) {
       int32_t value = 1;
-      const Status status = engine.call([&](Exchange& exchange) {
+      const Status status = communicator.call([&](Exchange& exchange) {
         return allreduce(exchange, &value, &value, 1, DType::kInt32, Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_EQ(value, size);
     }
     beside.join();
-    ASSERT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
   });
 }
 
 TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
   std::atomic<int> come{0};
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     for (int round = 1; round <= 50; ++round) {
       come.fetch_add(1);
-      ASSERT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+      ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
       EXPECT_GE(come.load(), round * world_.size());
     }
   });
 }
 
 TEST_P(Collectives, MixInAnyOrderForManyRounds) {
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     std::mt19937 common(3);  // the same calls everywhere
-    const int rank = engine.group().rank();
+    const int rank = communicator.group().rank();
     for (int round = 0; round < 300; ++round) {
       const size_t count = common() % 50;
       const int root = static_cast<int>(common() % static_cast<uint32_t>(world_.size()));
       const auto kind = common() % 3;
       std::vector<int32_t> data(count, rank + round);
       std::vector<int32_t> all(count * static_cast<size_t>(world_.size()));
-      const Status status = engine.call([&](Exchange& exchange) -> Status {
+      const Status status = communicator.call([&](Exchange& exchange) -> Status {
         if (kind == 0)
           return allreduce(exchange, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
         if (kind == 1) return broadcast(exchange, data.data(), count, DType::kInt32, root, "");
@@ -275,12 +275,12 @@ using Disagreements = OnRanks;
 /// All ranks must get a kMismatch whose text has `part`.
 void expect_mismatch(World& world, const std::string& part,
                      const std::function<Status(Exchange&, int)>& operation) {
-  world.run([&](engine::Engine& engine) {
-    const int rank = engine.group().rank();
-    const Status status = engine.call([&](Exchange& exchange) { return operation(exchange, rank); });
+  world.run([&](engine::Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const Status status = communicator.call([&](Exchange& exchange) { return operation(exchange, rank); });
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-    const Status after = engine.call([](Exchange& exchange) { return barrier(exchange, ""); });
+    const Status after = communicator.call([](Exchange& exchange) { return barrier(exchange, ""); });
     EXPECT_EQ(after.message(), status.message()) << "a failed job stays failed";
   });
 }
@@ -351,29 +351,30 @@ TEST_P(Disagreements, InOperation) {
 }
 
 TEST_P(Disagreements, InTheRanksOfAGroup) {
-  world_.run([&](engine::Engine& engine) {
-    const auto made = engine.create_group(engine.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
+  world_.run([&](engine::Communicator& communicator) {
+    const auto made =
+        communicator.create_group(communicator.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
     EXPECT_EQ(made.status().code(), Code::kMismatch) << made.status().message();
     EXPECT_NE(made.status().message().find("group of 2 ranks"), std::string::npos);
   });
 }
 
 TEST_P(Disagreements, GroupsOfRanksThatDoNotExistAreRefused) {
-  world_.run([&](engine::Engine& engine) {
-    EXPECT_EQ(engine.create_group({0, 99}).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(engine.create_group({0, 0}).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(engine.create_group({}).status().code(), Code::kInvalidArgument);
-    EXPECT_TRUE(engine.call([](Exchange& e) { return barrier(e, ""); }).ok());
+  world_.run([&](engine::Communicator& communicator) {
+    EXPECT_EQ(communicator.create_group({0, 99}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(communicator.create_group({0, 0}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(communicator.create_group({}).status().code(), Code::kInvalidArgument);
+    EXPECT_TRUE(communicator.call([](Exchange& e) { return barrier(e, ""); }).ok());
   });
 }
 
 TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     const int last = world_.size() - 1;
-    auto made = engine.create_group({last, 0});
+    auto made = communicator.create_group({last, 0});
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
-    const int rank = engine.group().rank();
+    const int rank = communicator.group().rank();
     const Status status = made.value()->call([&](Exchange& exchange) -> Status {
       float value = 0;
       if (rank == 0) return barrier(exchange, "");
@@ -388,11 +389,11 @@ TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
 
 TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
   std::atomic<int> named{0};
-  world_.run([&](engine::Engine& engine) {
-    auto made = engine.create_group({0, 1});
+  world_.run([&](engine::Communicator& communicator) {
+    auto made = communicator.create_group({0, 1});
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
-    engine::Engine& first = engine.group().rank() == 0 ? engine : *made.value();
+    engine::Communicator& first = communicator.group().rank() == 0 ? communicator : *made.value();
     const Status status = first.call([](Exchange& exchange) { return barrier(exchange, "b"); });
     EXPECT_FALSE(status.ok());  // the second to see it may find that the first has left
     if (status.message().find("the ranks wait for one another") != std::string::npos) ++named;
@@ -409,18 +410,18 @@ TEST_P(Disagreements, InName) {
 }
 
 TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
-  world_.run([&](engine::Engine& engine) {
+  world_.run([&](engine::Communicator& communicator) {
     float data = 0;
     for (const int root : {-1, world_.size()}) {
       const Status wrong =
-          engine.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
+          communicator.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
       EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
       EXPECT_NE(
           wrong.message().find(text("broadcast from rank ", root, ": ranks are 0 to ", world_.size() - 1)),
           std::string::npos)
           << wrong.message();
     }
-    EXPECT_EQ(engine
+    EXPECT_EQ(communicator
                   .call([&](Exchange& e) {
                     return allreduce(e, &data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");
                   })
@@ -430,11 +431,12 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
                                            {DType::kFloat32, Reduction::kAnd},
                                            {DType::kBool, Reduction::kSum},
                                            {DType::kFloat32, static_cast<Reduction>(9)}}) {
-      EXPECT_EQ(engine.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
-                    .code(),
-                Code::kInvalidArgument);
+      EXPECT_EQ(
+          communicator.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
+              .code(),
+          Code::kInvalidArgument);
     }
-    EXPECT_TRUE(engine.call([](Exchange& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(communicator.call([](Exchange& e) { return barrier(e, ""); }).ok());
   });
 }
 

@@ -180,9 +180,9 @@ TEST_P(Groups, DoNotMistakeARankThatIsStoppedInACallForOneThatDisagrees) {
 
 TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
   world_.options().timeout = 3s;
-  world_.run([&](engine::Engine& engine) {
-    if (engine.group().rank() == 1) std::this_thread::sleep_for(5s);  // its progress thread beats
-    EXPECT_TRUE(engine.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+  world_.run([&](engine::Communicator& communicator) {
+    if (communicator.group().rank() == 1) std::this_thread::sleep_for(5s);  // its progress thread beats
+    EXPECT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
   });
 }
 
@@ -233,9 +233,9 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
 }
 
 /// What becomes of rank 0, whose thread makes a group of all ranks of its job, where the others have agreed to do so and
-/// then do `meanwhile` instead: on each rank, called with its number and its engine.
+/// then do `meanwhile` instead: on each rank, called with its number and its communicator.
 Status end_of_a_creation(World& world,
-                         const std::function<void(int, std::unique_ptr<engine::Engine>&)>& meanwhile) {
+                         const std::function<void(int, std::unique_ptr<engine::Communicator>&)>& meanwhile) {
   std::vector<int> all;
   std::vector<uint64_t> numbers;
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -245,27 +245,27 @@ Status end_of_a_creation(World& world,
   std::atomic<bool> over{false};
   Status end;
   world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
-    auto made = engine::Engine::create(std::move(memory), world.options());
+    auto made = engine::Communicator::create(std::move(memory), world.options());
     ASSERT_TRUE(made.ok());
-    auto engine = std::move(made).value();
+    auto communicator = std::move(made).value();
     if (rank != 0) {
-      EXPECT_TRUE(engine
+      EXPECT_TRUE(communicator
                       ->call([&](Exchange& exchange) {
                         return exchange.advance(
                             {.operation = Operation::kGroup, .count = numbers.size(), .counts = numbers});
                       })
                       .ok());
       std::this_thread::sleep_for(200ms);
-      meanwhile(rank, engine);
+      meanwhile(rank, communicator);
       while (!over) std::this_thread::sleep_for(1ms);
       return;
     }
     std::thread creates([&] {
-      end = engine->create_group(all).status();
+      end = communicator->create_group(all).status();
       over = true;
     });
     std::this_thread::sleep_for(200ms);
-    meanwhile(rank, engine);
+    meanwhile(rank, communicator);
     creates.join();
   });
   return end;
@@ -273,8 +273,8 @@ Status end_of_a_creation(World& world,
 
 TEST_P(Groups, EndTheCreationOfAnotherWhereThisRankCloses) {
   world_.options().timeout = 6s;
-  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
-    if (rank == 0) engine->close();
+  const Status end = end_of_a_creation(world_, [](int rank, auto& communicator) {
+    if (rank == 0) communicator->close();
   });
   EXPECT_EQ(end.code(), Code::kPeerLost);
   EXPECT_EQ(end.message(), "this rank has closed its context");
@@ -282,8 +282,8 @@ TEST_P(Groups, EndTheCreationOfAnotherWhereThisRankCloses) {
 
 TEST_P(Groups, EndTheCreationOfAnotherWithTheirOwnFailure) {
   world_.options().timeout = 6s;
-  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
-    if (rank == 1) (void)engine->group().fail({Code::kMismatch, "the cause"});
+  const Status end = end_of_a_creation(world_, [](int rank, auto& communicator) {
+    if (rank == 1) (void)communicator->group().fail({Code::kMismatch, "the cause"});
   });
   EXPECT_EQ(end.code(), Code::kMismatch);
   EXPECT_EQ(end.message(), "the cause");
@@ -291,8 +291,8 @@ TEST_P(Groups, EndTheCreationOfAnotherWithTheirOwnFailure) {
 
 TEST_P(Groups, EndTheCreationOfAnotherWhereAMemberLeavesThemInstead) {
   world_.options().timeout = 6s;
-  const Status end = end_of_a_creation(world_, [](int rank, auto& engine) {
-    if (rank == 1) engine.reset();
+  const Status end = end_of_a_creation(world_, [](int rank, auto& communicator) {
+    if (rank == 1) communicator.reset();
   });
   EXPECT_EQ(end.code(), Code::kPeerLost);
   EXPECT_NE(end.message().find("rank 1 has ended"), std::string::npos) << end.message();
@@ -303,11 +303,11 @@ TNT_ON_RANKS(Groups, 2, 3);
 TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {
   for (int i = 0; i < 1000; ++i) {
     transport::FakeNode node(1);
-    auto engine = engine::Engine::create(node.memory(0), {});
-    ASSERT_TRUE(engine.ok());
+    auto communicator = engine::Communicator::create(node.memory(0), {});
+    ASSERT_TRUE(communicator.ok());
     for (int spins = i % 64 * 40; spins > 0; --spins) asm volatile("");
     const auto begin = Clock::now();
-    engine = Status();
+    communicator = Status();
     ASSERT_LT(Clock::now() - begin, 900ms) << "of a sleep of a second, in run " << i;
   }
 }

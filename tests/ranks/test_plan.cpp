@@ -133,11 +133,11 @@ using Plans = OnRanks;
 TEST_P(Plans, SumEveryTensorEveryStep) {
   const auto specs = some_tensors();
   for (const size_t threshold : {size_t{0}, size_t{300}, size_t{1} << 20}) {
-    world_.run([&](Engine& engine) {
-      const auto plan = engine.add_plan("gradients", specs, threshold);
+    world_.run([&](Communicator& communicator) {
+      const auto plan = communicator.add_plan("gradients", specs, threshold);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       for (int step = 0; step < 20; ++step) {
-        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step,
+        run_step(*plan.value(), specs, communicator.group().rank(), world_.size(), step,
                  first_to_last(specs.size()));
       }
     });
@@ -158,9 +158,9 @@ struct Whole {
 TEST_P(Plans, RunAsAWholeInPlace) {
   const auto specs = some_tensors();
   for (const size_t threshold : {size_t{0}, size_t{300}, size_t{1} << 20}) {
-    world_.run([&](Engine& engine) {
-      const int rank = engine.group().rank();
-      const auto plan = engine.add_plan("gradients", specs, threshold);
+    world_.run([&](Communicator& communicator) {
+      const int rank = communicator.group().rank();
+      const auto plan = communicator.add_plan("gradients", specs, threshold);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       for (int step = 0; step < 20; ++step) {
         Whole whole(specs, rank, step);
@@ -176,9 +176,9 @@ TEST_P(Plans, RunAsAWholeInPlace) {
 TEST_P(Plans, RunAsAWholeEndWhenARankGivesUp) {
   if (world_.size() < 2) GTEST_SKIP();
   const auto specs = some_tensors();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    const auto plan = engine.add_plan("gradients", specs, 300);
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
     ASSERT_TRUE(plan.ok());
     if (rank == 1) return plan.value()->abort("no gradients here");
     Whole whole(specs, rank, 0);
@@ -190,12 +190,12 @@ TEST_P(Plans, RunAsAWholeEndWhenARankGivesUp) {
 TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
   if (world_.size() < 2) GTEST_SKIP();
   const auto specs = some_tensors();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    const auto plan = engine.add_plan("gradients", specs, 300);
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
     ASSERT_TRUE(plan.ok());
     if (rank != 0) {  // without them the tensor stays under way
-      while (engine.group().failure().ok()) std::this_thread::sleep_for(1ms);
+      while (communicator.group().failure().ok()) std::this_thread::sleep_for(1ms);
       return;
     }
     Step late(1);
@@ -213,9 +213,9 @@ TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
 
 TEST_P(Plans, TakeAnyOrderAndAnyLateness) {
   const auto specs = some_tensors();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    const auto plan = engine.add_plan("gradients", specs, 300);
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
     ASSERT_TRUE(plan.ok());
     std::mt19937 random(static_cast<uint32_t>(rank));
     for (int step = 0; step < 100; ++step) {
@@ -229,10 +229,10 @@ TEST_P(Plans, TakeAnyOrderAndAnyLateness) {
 
 TEST_P(Plans, OfSeveralModelsRunSideBySide) {
   const auto specs = some_tensors();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    const auto first = engine.add_plan("first", specs, 0);
-    const auto second = engine.add_plan("second", specs, 1 << 20);
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto first = communicator.add_plan("first", specs, 0);
+    const auto second = communicator.add_plan("second", specs, 1 << 20);
     ASSERT_TRUE(first.ok() && second.ok());
     const auto train = [&](Plan& plan) {
       for (int step = 0; step < 30; ++step) {
@@ -242,16 +242,16 @@ TEST_P(Plans, OfSeveralModelsRunSideBySide) {
     std::thread other([&] { train(*first.value()); });
     train(*second.value());
     other.join();
-    engine.remove_plan(first.value());
+    communicator.remove_plan(first.value());
     train(*second.value());
   });
 }
 
 TEST_P(Plans, SubmitFromManyThreads) {
   const auto specs = some_tensors();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    const auto plan = engine.add_plan("gradients", specs, 300);
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
     ASSERT_TRUE(plan.ok());
     for (int step = 0; step < 10; ++step) {
       Step all(specs.size());
@@ -283,10 +283,10 @@ TEST_P(Plans, GiveTheSameBitsOnAllRanksInAllRunsWhoeverComesFirst) {
   std::mutex mutex;
   std::vector<std::vector<float>> results;
   for (int last = 0; last < world_.size(); ++last) {  // a run each, in which that rank comes last
-    world_.run([&](Engine& engine) {
-      const auto plan = engine.add_plan("gradients", specs, 0);
+    world_.run([&](Communicator& communicator) {
+      const auto plan = communicator.add_plan("gradients", specs, 0);
       ASSERT_TRUE(plan.ok());
-      const int rank = engine.group().rank();
+      const int rank = communicator.group().rank();
       std::mt19937 random(static_cast<uint32_t>(rank));
       std::vector<float> data(9999);
       for (float& value : data) value = static_cast<float>(random()) * 1e-7F;
@@ -295,7 +295,7 @@ TEST_P(Plans, GiveTheSameBitsOnAllRanksInAllRunsWhoeverComesFirst) {
       void* const tensors[] = {sums.data()};
       ASSERT_TRUE(plan.value()->run(tensors, nullptr, tensors).ok());
       std::this_thread::sleep_for(2ms * ((last - rank + world_.size()) % world_.size()));
-      const Status status = engine.call([&](collective::Exchange& exchange) {
+      const Status status = communicator.call([&](collective::Exchange& exchange) {
         return collective::allreduce(exchange, data.data(), data.data(), data.size(), DType::kFloat32,
                                      Reduction::kSum, "");
       });
@@ -311,11 +311,11 @@ TEST_P(Plans, GiveTheSameBitsOnAllRanksInAllRunsWhoeverComesFirst) {
 TEST_P(Plans, CarryEmptyTensorsAlone) {
   const std::vector<TensorSpec> specs = {{"a", DType::kFloat32, {0}}, {"b", DType::kInt64, {3, 0}}};
   for (const size_t threshold : {size_t{0}, size_t{1} << 20}) {
-    world_.run([&](Engine& engine) {
-      const auto plan = engine.add_plan("gradients", specs, threshold);
+    world_.run([&](Communicator& communicator) {
+      const auto plan = communicator.add_plan("gradients", specs, threshold);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       for (int step = 0; step < 3; ++step)
-        run_step(*plan.value(), specs, engine.group().rank(), world_.size(), step, {1, 0});
+        run_step(*plan.value(), specs, communicator.group().rank(), world_.size(), step, {1, 0});
     });
   }
 }
@@ -323,14 +323,14 @@ TEST_P(Plans, CarryEmptyTensorsAlone) {
 TEST_P(Plans, OfGroupsRunAtTheSameTime) {
   const auto specs = some_tensors();
   const int size = world_.size();
-  world_.run([&](Engine& engine) {
-    const int rank = engine.group().rank();
-    std::unique_ptr<Engine> own;
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    std::unique_ptr<Communicator> own;
     for (const int parity : {0, 1}) {
       std::vector<int> ranks;
       for (int other = parity; other < size; other += 2) ranks.push_back(other);
       if (ranks.empty()) continue;
-      auto made = engine.create_group(ranks);
+      auto made = communicator.create_group(ranks);
       ASSERT_TRUE(made.ok()) << made.status().message();
       if (made.value() != nullptr) own = std::move(made).value();
     }
@@ -348,11 +348,11 @@ TNT_ON_RANKS(Plans, 1, 2, 3, 4, 5, 6, 7, 8, 9);
 using PlansThatFail = OnRanks;
 
 TEST_P(PlansThatFail, NameTheFirstTensorThatDiffers) {
-  world_.run([&](Engine& engine) {
+  world_.run([&](Communicator& communicator) {
     auto specs = some_tensors();
-    if (engine.group().rank() == 1)
+    if (communicator.group().rank() == 1)
       specs.insert(specs.begin() + 2, {"extra/kernel", DType::kFloat32, {10, 10}});
-    const auto plan = engine.add_plan("model \"lenet\"", specs, 0);
+    const auto plan = communicator.add_plan("model \"lenet\"", specs, 0);
     EXPECT_EQ(plan.status().code(), Code::kMismatch);
     EXPECT_NE(plan.status().message().find(
                   "rank 1 has \"extra/kernel\" float32 [10, 10] as tensor 3 of 12, rank 0 has "
@@ -363,8 +363,9 @@ TEST_P(PlansThatFail, NameTheFirstTensorThatDiffers) {
 }
 
 TEST_P(PlansThatFail, RefuseAnotherThreshold) {
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", some_tensors(), engine.group().rank() == 1 ? 5 : 6);
+  world_.run([&](Communicator& communicator) {
+    const auto plan =
+        communicator.add_plan("gradients", some_tensors(), communicator.group().rank() == 1 ? 5 : 6);
     EXPECT_EQ(plan.status().code(), Code::kMismatch);
     EXPECT_NE(plan.status().message().find("fusion threshold of 5 bytes"), std::string::npos)
         << plan.status().message();
@@ -373,10 +374,10 @@ TEST_P(PlansThatFail, RefuseAnotherThreshold) {
 
 TEST_P(PlansThatFail, EndWhatIsUnderWayWhenARankLeaves) {
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", specs, 0);
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", specs, 0);
     ASSERT_TRUE(plan.ok());
-    if (engine.group().rank() == 1) return;
+    if (communicator.group().rank() == 1) return;
     const std::vector<float> data(10);
     Step all(1);
     const auto submit = [&] {
@@ -395,12 +396,12 @@ TEST_P(PlansThatFail, EndWhatIsUnderWayWhenARankLeaves) {
 
 TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", specs, 0);
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", specs, 0);
     ASSERT_TRUE(plan.ok());
     Status status;
-    if (engine.group().rank() == 1) {  // one batch less: it is at the end of its epoch already
-      status = engine.call(
+    if (communicator.group().rank() == 1) {  // one batch less: it is at the end of its epoch already
+      status = communicator.call(
           [](collective::Exchange& exchange) { return collective::barrier(exchange, "epoch end"); });
     } else {
       const std::vector<float> data(10);
@@ -418,11 +419,11 @@ TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
 TEST_P(PlansThatFail, DoNotWaitForEverForOneAnothersGradients) {
   world_.options().timeout = 4s;
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
-  world_.run([&](Engine& engine) {
-    const auto generator = engine.add_plan("generator", specs, 0);
-    const auto critic = engine.add_plan("critic", specs, 0);
+  world_.run([&](Communicator& communicator) {
+    const auto generator = communicator.add_plan("generator", specs, 0);
+    const auto critic = communicator.add_plan("critic", specs, 0);
     ASSERT_TRUE(generator.ok() && critic.ok());
-    Plan& plan = engine.group().rank() == 1 ? *generator.value() : *critic.value();
+    Plan& plan = communicator.group().rank() == 1 ? *generator.value() : *critic.value();
     const std::vector<float> data(10);
     Step all(1);
     ASSERT_TRUE(plan.submit(0, data.data(), 10, DType::kFloat32,
@@ -436,8 +437,8 @@ TEST_P(PlansThatFail, DoNotWaitForEverForOneAnothersGradients) {
 
 TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
   const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}, {"v", DType::kFloat32, {10}}};
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", specs, 1 << 20);
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", specs, 1 << 20);
     ASSERT_TRUE(plan.ok());
     const std::vector<float> data(10);
     const Done never = [](const Status&, const void*) { FAIL(); };
@@ -450,21 +451,22 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
     EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument)
         << "twice";
     ASSERT_TRUE(
-        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); })
+            .ok());
   });
 }
 
 TNT_ON_RANKS(PlansThatFail, 2, 3);
 
 TEST_P(PlansThatFail, TellACreationFromACall) {
-  world_.run([&](Engine& engine) {
-    if (engine.group().rank() == 0) {
-      const auto plan = engine.add_plan("gradients", some_tensors(), 0);
+  world_.run([&](Communicator& communicator) {
+    if (communicator.group().rank() == 0) {
+      const auto plan = communicator.add_plan("gradients", some_tensors(), 0);
       EXPECT_EQ(plan.status().code(), Code::kMismatch) << plan.status().message();
       return;
     }
     const Status status =
-        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "b"); });
+        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "b"); });
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
     EXPECT_NE(status.message().find("called barrier \"b\" while rank 0 called plan \"gradients\""),
               std::string::npos)
@@ -473,14 +475,14 @@ TEST_P(PlansThatFail, TellACreationFromACall) {
 }
 
 TEST_P(PlansThatFail, RefuseToRunWithOtherSizes) {
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
     ASSERT_TRUE(plan.ok());
     const std::vector<float> data(10);
     std::vector<float> sums(10);
     const void* const inputs[] = {data.data()};
     void* const outputs[] = {sums.data()};
-    const size_t bytes[] = {engine.group().rank() == 1 ? 8u : 40u};
+    const size_t bytes[] = {communicator.group().rank() == 1 ? 8u : 40u};
     const Status status = plan.value()->run(inputs, bytes, outputs);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_NE(status.message().find("\"w\" float32 [10] came as 8 bytes"), std::string::npos)
@@ -489,13 +491,14 @@ TEST_P(PlansThatFail, RefuseToRunWithOtherSizes) {
 }
 
 /// A step on the thread that made the plan and a barrier on another one, as late as told.
-void step_beside_barrier(Engine& engine, Duration step_late, Duration barrier_late, Status& step,
+void step_beside_barrier(Communicator& communicator, Duration step_late, Duration barrier_late, Status& step,
                          Status& barrier) {
-  const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+  const auto plan = communicator.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
   ASSERT_TRUE(plan.ok());
   std::thread beside([&] {
     std::this_thread::sleep_for(barrier_late);
-    barrier = engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+    barrier =
+        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
   });
   std::this_thread::sleep_for(step_late);
   std::vector<float> data(10);
@@ -508,11 +511,11 @@ using PlansBesideCalls = OnRanks;
 
 TEST_P(PlansBesideCalls, WaitLongForOneAnotherAndGoOn) {
   const Duration late = 8 * world_.options().grace;
-  world_.run([&](Engine& engine) {
-    const bool first = engine.group().rank() == 0;
+  world_.run([&](Communicator& communicator) {
+    const bool first = communicator.group().rank() == 0;
     Status step;
     Status barrier;
-    step_beside_barrier(engine, first ? 0s : late, first ? late : 0s, step, barrier);
+    step_beside_barrier(communicator, first ? 0s : late, first ? late : 0s, step, barrier);
     EXPECT_TRUE(step.ok()) << step.message();
     EXPECT_TRUE(barrier.ok()) << barrier.message();
   });
@@ -520,18 +523,18 @@ TEST_P(PlansBesideCalls, WaitLongForOneAnotherAndGoOn) {
 
 TEST_P(PlansBesideCalls, EndAfterTheTimeoutWhereNoneOfThemCanGoOn) {
   world_.options().timeout = 4s;
-  world_.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
     ASSERT_TRUE(plan.ok());
     Status status;
-    if (engine.group().rank() == 0) {
+    if (communicator.group().rank() == 0) {
       std::vector<float> data(10);
       void* const tensors[] = {data.data()};
       status = plan.value()->run(tensors, nullptr, tensors);
     } else {
       std::thread([&] {
-        status =
-            engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+        status = communicator.call(
+            [](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
       }).join();
     }
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
@@ -546,8 +549,8 @@ TNT_ON_RANKS(PlansBesideCalls, 2);
 TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
   World world("shm", 2);
   const std::vector<TensorSpec> specs = {{"first", DType::kFloat32, {10}}, {"last", DType::kFloat32, {10}}};
-  world.run([&](Engine& engine) {
-    const auto plan = engine.add_plan("gradients", specs, 0);
+  world.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", specs, 0);
     ASSERT_TRUE(plan.ok());
     const std::vector<float> data(10);
     Step last(1);
@@ -563,7 +566,8 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
                     .ok());
     ASSERT_TRUE(first.wait().ok());
     ASSERT_TRUE(
-        engine.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); }).ok());
+        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); })
+            .ok());
   });
 }
 
@@ -595,10 +599,10 @@ TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
       submit(kLater, ignore);
       bool rung = false;
       submit(kSmall, [&](const Status&, const void*) {
-        const uint32_t before = group.value()->bell();
+        const uint32_t before = group.value()->members().bell();
         stage = 3;
         for (const Deadline limit = Deadline::after(5s); !rung && !limit.passed(); std::this_thread::yield())
-          rung = group.value()->bell() != before;
+          rung = group.value()->members().bell() != before;
       });
       stage = 1;
       wait_for(2);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collective/exchange.h"
-#include "engine/engine.h"
+#include "engine/communicator.h"
 #include "job_name.h"
 #include "transport/fake/fake_memory.h"
 #include "transport/shm/shm_memory.h"
@@ -41,12 +41,12 @@ class World {
     for (auto& rank : ranks) rank.join();
   }
 
-  /// Runs body(engine) on one thread a rank.
-  void run(const std::function<void(engine::Engine&)>& body) {
+  /// Runs body(communicator) on one thread a rank.
+  void run(const std::function<void(engine::Communicator&)>& body) {
     run_memories([&](int, std::unique_ptr<transport::Memory> memory) {
-      auto engine = engine::Engine::create(std::move(memory), options_);
-      ASSERT_TRUE(engine.ok()) << engine.status().message();
-      body(*engine.value());
+      auto communicator = engine::Communicator::create(std::move(memory), options_);
+      ASSERT_TRUE(communicator.ok()) << communicator.status().message();
+      body(*communicator.value());
     });
   }
 

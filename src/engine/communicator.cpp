@@ -1,0 +1,143 @@
+#include "engine/communicator.h"
+
+#include <algorithm>
+
+namespace tarantella::engine {
+
+Result<std::unique_ptr<Communicator>> Communicator::create(std::unique_ptr<transport::Memory> memory,
+                                                           collective::GroupOptions options) {
+  return create(std::move(memory), options, std::this_thread::get_id(), nullptr);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(std::unique_ptr<transport::Memory> memory,
+                                                           collective::GroupOptions options,
+                                                           std::thread::id caller, Communicator* parent) {
+  auto group = collective::Group::create(std::move(memory), options, caller,
+                                         parent == nullptr ? nullptr : parent->group_.get());
+  if (!group.ok()) return group.status();
+  auto exchange = collective::Exchange::create(*group.value());
+  if (!exchange.ok()) return exchange.status();
+  group.value()->stand_alone();
+  auto engine =
+      parent == nullptr ? std::make_shared<Engine>(group.value()->share_members()) : parent->engine_;
+  return std::unique_ptr<Communicator>(
+      new Communicator(std::move(group).value(), std::move(exchange).value(), std::move(engine)));
+}
+
+Communicator::Communicator(std::shared_ptr<collective::Group> group,
+                           std::unique_ptr<collective::Exchange> exchange, std::shared_ptr<Engine> engine)
+    : engine_(std::move(engine)),
+      group_(std::move(group)),
+      exchange_(std::move(exchange)),
+      roll_call_(*group_) {
+  engine_->add(*this);
+}
+
+Communicator::~Communicator() { close(); }
+
+void Communicator::close() {
+  std::call_once(closed_, [this] {
+    group_->close();
+    engine_->remove(*this);
+    watched_.reset();
+    for (const auto& plan : plans()) plan->fail(group_->failure());
+  });
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vector<int>& ranks) {
+  std::vector<uint64_t> numbers;
+  for (const int rank : ranks) {
+    const auto number = static_cast<uint64_t>(rank);
+    if (rank < 0 || rank >= group_->size())
+      return Status(Code::kInvalidArgument,
+                    text("a group with rank ", rank, ": ranks are 0 to ", group_->size() - 1));
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end())
+      return Status(Code::kInvalidArgument, text("a group with rank ", rank, " twice"));
+    numbers.push_back(number);
+  }
+  if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
+  std::unique_ptr<transport::Memory> memory;
+  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
+    Status alike = exchange.advance(
+        {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
+    if (!alike.ok()) return alike;
+    auto made = group_->memory().group(ranks);
+    if (!made.ok()) return group_->fail(made.status());
+    memory = std::move(made).value();
+    return {};
+  }));
+  if (memory == nullptr) return std::unique_ptr<Communicator>();
+  return create(std::move(memory), group_->options(), group_->caller(), this);
+}
+
+Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
+                                                     const std::vector<TensorSpec>& tensors,
+                                                     size_t threshold) {
+  std::shared_ptr<Plan> plan;
+  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
+    auto created = Plan::create(exchange, name, tensors, threshold);
+    if (!created.ok()) return created.status();
+    plan = std::move(created).value();
+    return {};
+  }));
+  const std::lock_guard lock(plans_mutex_);
+  plans_.push_back(plan);
+  return plan;
+}
+
+void Communicator::remove_plan(const std::shared_ptr<Plan>& plan) {
+  {
+    const std::lock_guard lock(plans_mutex_);
+    std::erase(plans_, plan);
+  }
+  plan->fail({Code::kInvalidArgument, "this plan was released"});
+}
+
+std::vector<std::shared_ptr<Plan>> Communicator::plans() {
+  const std::lock_guard lock(plans_mutex_);
+  return plans_;
+}
+
+Driven::Need Communicator::advance() {
+  roll_call_.look();
+  const Status failure = group_->failure();
+  std::shared_ptr<Plan> waiting;
+  std::optional<Plan::Awaited> awaited;
+  for (const auto& plan : plans()) {
+    if (!failure.ok()) {
+      plan->fail(failure);
+      continue;
+    }
+    plan->advance();
+    const auto found = plan->awaited();
+    if (!found) continue;
+    awaited = found;
+    waiting = plan;
+  }
+  if (!awaited) {
+    watched_.reset();
+    return Need::kNothing;
+  }
+  if (const Status lost = watch(waiting, *awaited); !lost.ok()) {
+    for (const auto& plan : plans()) plan->fail(lost);
+  }
+  return waiting->all_submitted() && group_->own_cores() ? Need::kSpins : Need::kLooks;
+}
+
+Status Communicator::watch(const std::shared_ptr<Plan>& plan, const Plan::Awaited& awaited) {
+  const auto now = Clock::now();
+  if (!watched_ || watched_->plan.lock() != plan || watched_->awaited != awaited) {
+    watched_.reset();  // before another wait is shown
+    watched_.emplace(plan, awaited, now);
+    return {};
+  }
+  if (now - watched_->looked < collective::Group::kSlice) return {};
+  watched_->looked = now;
+  if (!watched_->watch) {
+    watched_->watch.emplace(*group_, collective::WaitFor::kGradients, plan->of_caller(),
+                            plan->describe(awaited));
+  }
+  return watched_->watch->check(awaited.rank);
+}
+
+}  // namespace tarantella::engine
