@@ -18,6 +18,7 @@ struct Range {
   size_t begin;
   size_t end;
 
+  bool operator==(const Range&) const = default;
   size_t bytes() const { return end - begin; }
   /// The part that both have; empty if there is none.
   Range meet(Range other) const {

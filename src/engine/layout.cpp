@@ -36,13 +36,13 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
     const size_t bytes = tensors[i].count() * size_of(dtype);
     const size_t padded = round_up(bytes, Layout::kAlignment);
     open = open && buckets.back().dtype == dtype && buckets.back().bytes + padded <= threshold;
-    if (!open) buckets.push_back({dtype, layout.bytes, 0, {}});
+    if (!open) buckets.push_back({{dtype, layout.bytes, 0}, {}});
     open = padded < threshold;
     layout.places[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
     const size_t piece = threshold == 0 ? padded : threshold;
     add(i, std::min(padded, piece));
     for (size_t done = piece; done < padded; done += piece) {
-      buckets.push_back({dtype, layout.bytes, 0, {}});
+      buckets.push_back({{dtype, layout.bytes, 0}, {}});
       add(i, std::min(padded - done, piece));
     }
     layout.places[i].last_bucket = buckets.size() - 1;

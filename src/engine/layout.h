@@ -1,12 +1,12 @@
 #pragma once
-// Where each tensor of a plan lies in a rank's input area and in the result area, and how the areas are cut into
-// buckets.
+// Where each tensor of a plan lies in the areas of a collective::BucketReduction, and how they are cut into buckets.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
+#include "collective/bucket_reduction.h"
 
 namespace tarantella::engine {
 
@@ -21,11 +21,7 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-/// A range of the areas that is summed as one.
-struct Bucket {
-  DType dtype;
-  size_t offset;                ///< bytes from the start of an area, a multiple of kAlignment
-  size_t bytes;                 ///< a multiple of kAlignment: padding between tensors is summed, too
+struct Bucket : collective::Bucket {
   std::vector<size_t> tensors;  ///< those that lie in it, wholly or in part
 };
 
@@ -37,7 +33,7 @@ struct Place {
 };
 
 struct Layout {
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignment = collective::Bucket::kAlignment;
 
   std::vector<Bucket> buckets;
   std::vector<Place> places;  ///< by tensor

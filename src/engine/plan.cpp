@@ -6,41 +6,24 @@
 #include <thread>
 #include <utility>
 
-#include "base/round.h"
-#include "collective/kernels.h"
+#include "collective/node_reduction.h"
 #include "engine/compare.h"
 
 namespace tarantella::engine {
 namespace {
 
-constexpr size_t kPage = 4096;
-constexpr size_t kMost = size_t{1} << 60;  // bytes of a plan; far above any machine, far below an overflow
-constexpr size_t kRows = 3;                // of words, a rank: one for each stage, and one for looking()
-
-/// Words of one row, in whole cache lines: only one rank writes there.
-size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(transport::Word)); }
-
-size_t area_bytes(const Layout& layout) { return round_up(layout.bytes, kPage); }
-
 collective::Range range_of(const Place& place) { return {place.offset, place.offset + place.bytes}; }
-
-/// Then a rank sums its slice out of the caller's memory, and never copies it.
-bool is_one_tensors(const Bucket& bucket) { return bucket.tensors.size() == 1; }
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
 
-/// Without padding; at most kMost and that of one tensor, which callers have checked.
+/// Without padding; no more than is too much for any machine, whatever the tensors.
 size_t bytes_of(const std::vector<TensorSpec>& tensors) {
   size_t bytes = 0;
   for (const TensorSpec& tensor : tensors) {
     bytes += tensor.count() * size_of(tensor.dtype);
-    if (bytes > kMost) break;
+    if (bytes > SIZE_MAX / 4) break;
   }
   return bytes;
-}
-
-size_t rows_bytes(const Layout& layout, int size) {
-  return kRows * static_cast<size_t>(size) * row_words(layout.buckets.size()) * sizeof(transport::Word);
 }
 
 }  // namespace
@@ -60,43 +43,29 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const
                             " of ", thresholds.value()[0], "; set it alike everywhere")});
   }
   // before the layout, which takes memory of its own for each bucket
-  const size_t least = bytes_of(tensors);
-  const size_t areas = static_cast<size_t>(group.size()) + 1;
-  if (least > kMost / areas)
-    return Status(Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes"));
-  TNT_RETURN_IF_ERROR(group.check_room(least * areas, name));
+  TNT_RETURN_IF_ERROR(collective::NodeReduction::check_room(group, bytes_of(tensors), name));
   Layout layout = make_layout(tensors, threshold);
-  const size_t bytes = area_bytes(layout) * areas + rows_bytes(layout, group.size());
-  auto region = group.map(bytes, name);
-  if (!region.ok()) return region.status();
-  return std::unique_ptr<Plan>(new Plan(group, name, tensors, std::move(layout), std::move(region).value()));
+  auto reduction =
+      collective::NodeReduction::create(group, {layout.buckets.begin(), layout.buckets.end()}, name);
+  if (!reduction.ok()) return reduction.status();
+  return std::unique_ptr<Plan>(
+      new Plan(group, name, tensors, std::move(layout), std::move(reduction).value()));
 }
 
 Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
-           transport::Region region)
+           std::unique_ptr<collective::BucketReduction> reduction)
     : group_owner_(group.shared_from_this()),
       group_(group),
       name_(std::move(name)),
       tensors_(std::move(tensors)),
       layout_(std::move(layout)),
-      region_(std::move(region)),
+      reduction_(std::move(reduction)),
       of_caller_(group.is_caller()),
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
       unsubmitted_(tensors_.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors.size();
   for (size_t i = 0; i < tensors_.size(); ++i) states_[i].open_buckets = bucket_count(layout_.places[i]);
-}
-
-std::byte* Plan::input(int rank) const {
-  return region_.bytes.data() + static_cast<size_t>(rank) * area_bytes(layout_);
-}
-
-std::byte* Plan::result() const { return input(group_.size()); }
-
-transport::Word* Plan::row(int rank, size_t number) const {
-  auto* words = reinterpret_cast<transport::Word*>(input(group_.size() + 1));
-  return words + (kRows * static_cast<size_t>(rank) + number) * row_words(buckets_.size());
 }
 
 Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
@@ -118,24 +87,23 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
                                          " was handed in twice in one step; is an optimizer applied twice?")};
   }
   trace_.add(Event::kSubmit, index);
-  state.data = static_cast<const std::byte*>(data);
+  const auto* bytes = static_cast<const std::byte*>(data);
   // From its end, which whoever computed it has just written and the caches still have.
   const bool looks = place.first_bucket != place.last_bucket;  // and after each of them
-  transport::Word& own_looking = looking(group_.rank());
-  if (looks) own_looking.fetch_add(1, std::memory_order_seq_cst);
+  if (looks) reduction_->begin_looking();
   std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
-    copy_in(place, b, state.data);
+    put(place, b, bytes);
     if (count_in(b)) take_steps(finished);
     if (finished.empty()) continue;
     // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
-    own_looking.fetch_sub(1, std::memory_order_seq_cst);
+    reduction_->end_looking();
     take_steps(finished);
     call_back(finished);
-    own_looking.fetch_add(1, std::memory_order_seq_cst);
+    reduction_->begin_looking();
   }
-  if (looks) own_looking.fetch_sub(1, std::memory_order_seq_cst);
-  copy_in(place, place.first_bucket, state.data);
+  if (looks) reduction_->end_looking();
+  put(place, place.first_bucket, bytes);
   Status failed;
   {
     // from here on this call reads nothing of the caller's data, so a failure may call back at any time
@@ -188,52 +156,21 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
   TNT_RETURN_IF_ERROR(first);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const Place& place = layout_.places[i];
-    if (place.bytes != 0) std::memcpy(outputs[i], result() + place.offset, place.bytes);
+    if (place.bytes != 0) std::memcpy(outputs[i], reduction_->result() + place.offset, place.bytes);
   }
   return {};
 }
 
-collective::Range Plan::slice(const Bucket& bucket) const {
-  const auto [begin, end] = collective::slice_of(bucket.bytes, static_cast<size_t>(group_.rank()),
-                                                 static_cast<size_t>(group_.size()));
-  return {bucket.offset + begin, bucket.offset + end};
-}
-
-void Plan::copy_in(const Place& place, size_t b, const std::byte* data) {
-  const Bucket& bucket = layout_.buckets[b];
-  const collective::Range part = range_of(place).meet({bucket.offset, bucket.offset + bucket.bytes});
-  const auto copy = [&](collective::Range range) {
-    if (range.bytes() == 0) return;
-    std::memcpy(input(group_.rank()) + range.begin, data + (range.begin - place.offset), range.bytes());
-  };
-  if (!is_one_tensors(bucket)) return copy(part);
-  const collective::Range own = slice(bucket);
-  copy(part.meet({part.begin, own.begin}));
-  copy(part.meet({own.end, part.end}));
+void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
+  const collective::Range part = range_of(place).meet(layout_.buckets[bucket].range());
+  reduction_->put(bucket, part, data + (part.begin - place.offset));
 }
 
 bool Plan::count_in(size_t b) {
   BucketState& bucket = buckets_[b];
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  post(Stage::kArrived, b, bucket.step.load(std::memory_order_relaxed));
+  reduction_->start(b);
   return true;
-}
-
-int Plan::first_behind(Stage stage, size_t bucket, uint32_t step) const {
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (posted(stage, rank, bucket).load(std::memory_order_seq_cst) != step) return rank;
-  }
-  return -1;
-}
-
-void Plan::post(Stage stage, size_t bucket, uint32_t step) {
-  posted(stage, group_.rank(), bucket).store(step, std::memory_order_seq_cst);
-  // Nobody can do anything before all are there, and the last one sees that they are.
-  if (first_behind(stage, bucket, step) >= 0) return;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    const bool looks = looking(rank).load(std::memory_order_seq_cst) != 0;
-    if (rank != group_.rank() && !looks) group_.ring(rank);
-  }
 }
 
 void Plan::advance() {
@@ -260,34 +197,14 @@ void Plan::call_back(std::vector<Finished>& finished) {
 }
 
 void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
-  BucketState& bucket = buckets_[b];
-  const uint32_t step = bucket.step.load(std::memory_order_relaxed);
-  if (bucket.phase == Phase::kFilling &&
-      posted(Stage::kArrived, group_.rank(), b).load(std::memory_order_acquire) == step) {
-    bucket.phase = Phase::kArrived;
+  using Advanced = collective::BucketReduction::Advanced;
+  if (buckets_[b].missing.load(std::memory_order_acquire) != 0) return;
+  Advanced advanced = reduction_->advance(b);
+  if (advanced == Advanced::kSummed) {
+    trace_.add(Event::kReduced, b);
+    advanced = reduction_->advance(b);
   }
-  if (bucket.phase == Phase::kArrived && first_behind(Stage::kArrived, b, step) < 0) {
-    reduce(b);
-    bucket.phase = Phase::kReduced;
-    post(Stage::kReduced, b, step);
-  }
-  if (bucket.phase == Phase::kReduced && first_behind(Stage::kReduced, b, step) < 0) complete(b, finished);
-}
-
-void Plan::reduce(size_t index) {
-  const Bucket& bucket = layout_.buckets[index];
-  collective::Range mine = slice(bucket);
-  std::vector<const std::byte*> inputs;
-  for (int rank = 0; rank < group_.size(); ++rank) inputs.push_back(input(rank) + mine.begin);
-  if (is_one_tensors(bucket)) {
-    const size_t tensor = bucket.tensors[0];
-    const Place& place = layout_.places[tensor];
-    mine = mine.meet(range_of(place));
-    inputs[static_cast<size_t>(group_.rank())] = states_[tensor].data + (mine.begin - place.offset);
-  }
-  collective::reduce(bucket.dtype, Reduction::kSum, inputs.data(), inputs.size(), result() + mine.begin,
-                     mine.bytes() / size_of(bucket.dtype));
-  trace_.add(Event::kReduced, index);
+  if (advanced == Advanced::kDone) complete(b, finished);
 }
 
 void Plan::complete(size_t index, std::vector<Finished>& finished) {
@@ -295,7 +212,6 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
   const std::vector<size_t>& members = layout_.buckets[index].tensors;
   trace_.add(Event::kDone, index);
   // all is ready for the next step before a callback can set it off
-  bucket.phase = Phase::kFilling;
   bucket.step.fetch_add(1, std::memory_order_relaxed);
   bucket.missing.store(members.size(), std::memory_order_relaxed);
   for (const size_t tensor : members) {
@@ -305,7 +221,8 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
     unsubmitted_.fetch_add(1, std::memory_order_relaxed);
     {
       const std::lock_guard lock(mutex_);
-      finished.push_back({std::exchange(state.done, nullptr), result() + layout_.places[tensor].offset, {}});
+      finished.push_back(
+          {std::exchange(state.done, nullptr), reduction_->result() + layout_.places[tensor].offset, {}});
     }
     state.busy.store(false, std::memory_order_release);
   }
@@ -313,13 +230,8 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
 
 std::optional<Plan::Awaited> Plan::awaited() const {
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const BucketState& bucket = buckets_[b];
-    const Phase phase = bucket.phase;
-    if (phase == Phase::kFilling) continue;
-    const uint32_t step = bucket.step.load(std::memory_order_relaxed);
-    const bool arrived = phase == Phase::kReduced;
-    const int rank = first_behind(arrived ? Stage::kReduced : Stage::kArrived, b, step);
-    if (rank >= 0) return Awaited{rank, b, step, arrived};
+    if (buckets_[b].missing.load(std::memory_order_relaxed) != 0) continue;
+    if (const auto found = reduction_->awaited(b)) return Awaited{found->rank, b, found->wait};
   }
   return std::nullopt;
 }
@@ -346,7 +258,8 @@ void Plan::break_off(const Status& failed, std::vector<Finished>& finished) {
 }
 
 std::string Plan::describe(const Awaited& awaited) const {
-  return text("step ", awaited.step, " of ", name_, ", gradient of ",
+  const uint32_t step = buckets_[awaited.bucket].step.load(std::memory_order_relaxed);
+  return text("step ", step, " of ", name_, ", gradient of ",
               tensors_[layout_.buckets[awaited.bucket].tensors.back()].describe());
 }
 

@@ -1,10 +1,6 @@
 #pragma once
-// A fixed set of gradients that is summed over ranks every step, in buckets, in shared memory.
-//
-// A rank copies what others read of each gradient into its own input area (submit). When a bucket is full on every
-// rank, each rank sums its slice of all inputs, in rank order, straight into the one result area. When every slice of a
-// tensor's buckets is there, its callback runs. Nobody's input is read any more then, and the results stand until
-// every rank has submitted the same tensors again.
+// A fixed set of gradients that is summed over ranks every step, in buckets: which tensors, which bucket is full, whose
+// callback. How a bucket is summed is a collective::BucketReduction's business.
 //
 // Whoever has something new, a thread that submits or the progress thread that a peer's bell woke, takes the steps
 // that are due. One thread does so at a time; one that comes meanwhile leaves word and goes on.
@@ -17,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "collective/bucket_reduction.h"
 #include "collective/exchange.h"
 #include "collective/group.h"
-#include "collective/slices.h"
 #include "engine/layout.h"
 #include "engine/trace.h"
 
@@ -55,7 +51,7 @@ class Plan {
   }
   const Trace& trace() const { return trace_; }
   /// Keeps the result area mapped while a copy lives.
-  std::shared_ptr<void> memory() const { return region_.owner; }
+  std::shared_ptr<void> memory() const { return reduction_->memory(); }
 
   /// Takes every step that is due, unless another thread is at it, which then looks again. Any thread.
   void advance();
@@ -63,8 +59,7 @@ class Plan {
   struct Awaited {
     int rank;
     size_t bucket;
-    uint32_t step;
-    bool arrived;  ///< all have, but not all have summed their slices
+    uint32_t wait;  ///< tells one of the bucket from the next
     bool operator==(const Awaited&) const = default;
   };
   /// That of the first bucket that waits, if one does. Any thread.
@@ -79,49 +74,29 @@ class Plan {
   std::string describe(const Awaited& awaited) const;
 
  private:
-  enum class Phase : uint32_t { kFilling, kArrived, kReduced };
   struct BucketState {
     std::atomic<size_t> missing;  ///< tensors not yet handed in this step
     std::atomic<uint32_t> step{1};
-    std::atomic<Phase> phase{Phase::kFilling};
   };
   struct TensorState {
     std::atomic<bool> busy{false};
-    const std::byte* data;  ///< the caller's, while under way
-    size_t open_buckets;    ///< not yet summed this step; of the thread in advance()
-    Done done;              ///< set while under way; guarded by mutex_
+    size_t open_buckets;  ///< not yet summed this step; of the thread in advance()
+    Done done;            ///< set while under way; guarded by mutex_
   };
   struct Finished {
     Done done;
     const void* result;
     Status status;
   };
-  /// Which stage of a bucket a rank has posted: its step number, in shared memory.
-  enum class Stage : size_t { kArrived = 0, kReduced = 1 };
 
   Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
-       transport::Region region);
+       std::unique_ptr<collective::BucketReduction> reduction);
 
-  /// One of the rows of words, a word a bucket, that `rank` writes and all read.
-  transport::Word* row(int rank, size_t number) const;
-  transport::Word& posted(Stage stage, int rank, size_t bucket) const {
-    return row(rank, static_cast<size_t>(stage))[bucket];
-  }
-  /// How many threads of `rank` are handing in a tensor of several buckets, and so look at the plan again and again.
-  transport::Word& looking(int rank) const { return *row(rank, 2); }
-  std::byte* input(int rank) const;
-  std::byte* result() const;
-  /// What this rank sums of a bucket: bytes from the start of an area.
-  collective::Range slice(const Bucket& bucket) const;
-  /// Copies what others read of the part of a tensor that lies in `bucket` to this rank's input area.
-  void copy_in(const Place& place, size_t bucket, const std::byte* data);
+  /// Puts the part of a tensor that lies in `bucket`.
+  void put(const Place& place, size_t bucket, const std::byte* data);
   /// One tensor less is missing in `bucket`: true for the last one, after which there may be steps to take.
   bool count_in(size_t bucket);
-  /// The first rank that has not posted `stage` of `bucket` for `step`, or -1.
-  int first_behind(Stage stage, size_t bucket, uint32_t step) const;
-  void post(Stage stage, size_t bucket, uint32_t step);
   void advance_bucket(size_t bucket, std::vector<Finished>& finished);
-  void reduce(size_t bucket);
   void complete(size_t bucket, std::vector<Finished>& finished);
   /// As advance(), but adds what is to be called back to `finished`.
   void take_steps(std::vector<Finished>& finished);
@@ -136,7 +111,7 @@ class Plan {
   const std::string name_;
   const std::vector<TensorSpec> tensors_;
   const Layout layout_;
-  const transport::Region region_;
+  const std::unique_ptr<collective::BucketReduction> reduction_;
   const bool of_caller_;
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;

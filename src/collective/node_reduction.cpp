@@ -1,0 +1,148 @@
+#include "collective/node_reduction.h"
+
+#include <cstring>
+
+#include "base/round.h"
+#include "collective/kernels.h"
+
+namespace tarantella::collective {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kMost = size_t{1} << 60;  // bytes of all areas; far above any machine, far below an overflow
+constexpr size_t kRows = 3;                // of words, a rank: one for each signal, and one for looking()
+
+/// Words of one row, in whole cache lines: only one rank writes there.
+size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(Word)); }
+
+size_t area_bytes(const std::vector<Bucket>& buckets) {
+  return buckets.empty() ? 0 : round_up(buckets.back().range().end, kPage);
+}
+
+/// One for the values of each rank, and one for the sums.
+size_t areas(const Group& group) { return static_cast<size_t>(group.size()) + 1; }
+
+}  // namespace
+
+Status NodeReduction::check_room(Group& group, size_t bytes, const std::string& name) {
+  if (bytes > kMost / areas(group))
+    return {Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes")};
+  return group.check_room(bytes * areas(group), name);
+}
+
+Result<std::unique_ptr<BucketReduction>> NodeReduction::create(Group& group, std::vector<Bucket> buckets,
+                                                               const std::string& name) {
+  const size_t rows = kRows * static_cast<size_t>(group.size()) * row_words(buckets.size());
+  auto region = group.map(area_bytes(buckets) * areas(group) + rows * sizeof(Word), name);
+  if (!region.ok()) return region.status();
+  return std::unique_ptr<BucketReduction>(
+      new NodeReduction(group, std::move(buckets), std::move(region).value()));
+}
+
+NodeReduction::NodeReduction(Group& group, std::vector<Bucket> buckets, transport::Region region)
+    : group_(group.shared_from_this()),
+      buckets_(std::move(buckets)),
+      region_(std::move(region)),
+      states_(buckets_.size()) {}
+
+std::byte* NodeReduction::area(int rank) const {
+  return region_.bytes.data() + static_cast<size_t>(rank) * area_bytes(buckets_);
+}
+
+Word* NodeReduction::row(int rank, size_t number) const {
+  auto* words = reinterpret_cast<Word*>(area(group_->size() + 1));
+  return words + (kRows * static_cast<size_t>(rank) + number) * row_words(buckets_.size());
+}
+
+Range NodeReduction::slice(const Bucket& bucket) const {
+  const auto [begin, end] =
+      slice_of(bucket.bytes, static_cast<size_t>(group_->rank()), static_cast<size_t>(group_->size()));
+  return {bucket.offset + begin, bucket.offset + end};
+}
+
+void NodeReduction::put(size_t b, Range part, const std::byte* values) {
+  if (part.bytes() == 0) return;
+  const Bucket& bucket = buckets_[b];
+  const auto copy = [&](Range range) {
+    if (range.bytes() == 0) return;
+    std::memcpy(area(group_->rank()) + range.begin, values + (range.begin - part.begin), range.bytes());
+  };
+  const Range padded{part.begin, round_up(part.end, Bucket::kAlignment)};
+  if (padded != bucket.range()) return copy(part);
+  // then a rank sums its slice out of the caller's memory, and never copies it
+  states_[b].whole = part;
+  states_[b].values = values;
+  const Range own = slice(bucket);
+  copy(part.meet({part.begin, own.begin}));
+  copy(part.meet({own.end, part.end}));
+}
+
+void NodeReduction::start(size_t bucket) {
+  signal(Signal::kArrived, bucket, states_[bucket].step.load(std::memory_order_relaxed));
+}
+
+int NodeReduction::first_behind(Signal signal, size_t bucket, uint32_t step) const {
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    if (signalled(signal, rank, bucket).load(std::memory_order_seq_cst) != step) return rank;
+  }
+  return -1;
+}
+
+void NodeReduction::signal(Signal signal, size_t bucket, uint32_t step) {
+  signalled(signal, group_->rank(), bucket).store(step, std::memory_order_seq_cst);
+  // Nobody can do anything before all are there, and the last one sees that they are.
+  if (first_behind(signal, bucket, step) >= 0) return;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const bool looks = looking(rank).load(std::memory_order_seq_cst) != 0;
+    if (rank != group_->rank() && !looks) group_->ring(rank);
+  }
+}
+
+BucketReduction::Advanced NodeReduction::advance(size_t bucket) {
+  State& state = states_[bucket];
+  const uint32_t step = state.step.load(std::memory_order_relaxed);
+  if (state.phase == Phase::kFilling &&
+      signalled(Signal::kArrived, group_->rank(), bucket).load(std::memory_order_acquire) == step) {
+    state.phase = Phase::kArrived;
+  }
+  if (state.phase == Phase::kArrived && first_behind(Signal::kArrived, bucket, step) < 0) {
+    reduce(bucket);
+    state.phase = Phase::kReduced;
+    signal(Signal::kReduced, bucket, step);
+    return Advanced::kSummed;
+  }
+  if (state.phase == Phase::kReduced && first_behind(Signal::kReduced, bucket, step) < 0) {
+    state.phase = Phase::kFilling;
+    state.step.fetch_add(1, std::memory_order_relaxed);
+    return Advanced::kDone;
+  }
+  return Advanced::kNothing;
+}
+
+std::optional<BucketReduction::Awaited> NodeReduction::awaited(size_t bucket) const {
+  const Phase phase = states_[bucket].phase;
+  if (phase == Phase::kFilling) return std::nullopt;
+  const uint32_t step = states_[bucket].step.load(std::memory_order_relaxed);
+  const Signal missing = phase == Phase::kArrived ? Signal::kArrived : Signal::kReduced;
+  const int rank = first_behind(missing, bucket, step);
+  if (rank < 0) return std::nullopt;
+  return Awaited{rank, 2 * step + static_cast<uint32_t>(missing)};
+}
+
+void NodeReduction::begin_looking() { looking(group_->rank()).fetch_add(1, std::memory_order_seq_cst); }
+void NodeReduction::end_looking() { looking(group_->rank()).fetch_sub(1, std::memory_order_seq_cst); }
+
+void NodeReduction::reduce(size_t b) {
+  const State& state = states_[b];
+  Range mine = slice(buckets_[b]);
+  std::vector<const std::byte*> inputs;
+  for (int rank = 0; rank < group_->size(); ++rank) inputs.push_back(area(rank) + mine.begin);
+  if (state.whole.bytes() != 0) {
+    mine = mine.meet(state.whole);
+    inputs[static_cast<size_t>(group_->rank())] = state.values + (mine.begin - state.whole.begin);
+  }
+  collective::reduce(buckets_[b].dtype, Reduction::kSum, inputs.data(), inputs.size(),
+                     area(group_->size()) + mine.begin, mine.bytes() / size_of(buckets_[b].dtype));
+}
+
+}  // namespace tarantella::collective
