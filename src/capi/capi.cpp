@@ -22,7 +22,7 @@ using tarantella::Deadline;
 using tarantella::DType;
 using tarantella::Reduction;
 using tarantella::Status;
-using tarantella::collective::Exchange;
+using tarantella::collective::Stage;
 using std::chrono_literals::operator""ms;
 
 struct tnt_context {
@@ -245,53 +245,53 @@ int tnt_context_job_rank(const tnt_context* context, int rank) {
 
 tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
                        tnt_reduction reduction, const char* name) {
-  return collective(context, [&](Exchange& exchange) {
-    return tarantella::collective::allreduce(exchange, input, output, count, static_cast<DType>(dtype),
+  return collective(context, [&](Stage& stage) {
+    return tarantella::collective::allreduce(stage, input, output, count, static_cast<DType>(dtype),
                                              static_cast<Reduction>(reduction), text_of(name));
   });
 }
 
 tnt_code tnt_reduce_scatter(tnt_context* context, const void* input, void* output, size_t count,
                             tnt_dtype dtype, tnt_reduction reduction, const char* name) {
-  return collective(context, [&](Exchange& exchange) {
-    return tarantella::collective::reduce_scatter(exchange, input, output, count, static_cast<DType>(dtype),
+  return collective(context, [&](Stage& stage) {
+    return tarantella::collective::reduce_scatter(stage, input, output, count, static_cast<DType>(dtype),
                                                   static_cast<Reduction>(reduction), text_of(name));
   });
 }
 
 tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
                        const char* name) {
-  return collective(context, [&](Exchange& exchange) {
-    return tarantella::collective::broadcast(exchange, data, count, static_cast<DType>(dtype), root,
+  return collective(context, [&](Stage& stage) {
+    return tarantella::collective::broadcast(stage, data, count, static_cast<DType>(dtype), root,
                                              text_of(name));
   });
 }
 
 tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, const uint64_t* counts,
                        tnt_dtype dtype, const char* name) {
-  return collective(context, [&](Exchange& exchange) {
-    return tarantella::collective::allgather(exchange, input, output, {counts, exchange.size()},
+  return collective(context, [&](Stage& stage) {
+    return tarantella::collective::allgather(stage, input, output, {counts, stage.size()},
                                              static_cast<DType>(dtype), text_of(name));
   });
 }
 
 tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* send_counts, void* output,
                       const uint64_t* receive_counts, tnt_dtype dtype, const char* name) {
-  return collective(context, [&](Exchange& exchange) {
-    return tarantella::collective::alltoall(exchange, input, {send_counts, exchange.size()}, output,
-                                            {receive_counts, exchange.size()}, static_cast<DType>(dtype),
+  return collective(context, [&](Stage& stage) {
+    return tarantella::collective::alltoall(stage, input, {send_counts, stage.size()}, output,
+                                            {receive_counts, stage.size()}, static_cast<DType>(dtype),
                                             text_of(name));
   });
 }
 
 tnt_code tnt_barrier(tnt_context* context, const char* name) {
-  return collective(
-      context, [&](Exchange& exchange) { return tarantella::collective::barrier(exchange, text_of(name)); });
+  return collective(context,
+                    [&](Stage& stage) { return tarantella::collective::barrier(stage, text_of(name)); });
 }
 
 tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer) {
-  return collective(context, [&](Exchange& exchange) -> Status {
-    auto memory = tarantella::collective::SharedBuffer::create(exchange, bytes);
+  return collective(context, [&](Stage& stage) -> Status {
+    auto memory = tarantella::collective::SharedBuffer::create(stage, bytes);
     if (!memory.ok()) return memory.status();
     *buffer = new tnt_buffer{std::move(memory).value(), context};
     return {};
@@ -305,8 +305,8 @@ void* tnt_buffer_data(tnt_buffer* buffer) {
 tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype, tnt_reduction reduction,
                               const char* name) {
   if (buffer == nullptr) return report(invalid("the buffer is NULL"));
-  return collective(buffer->context, [&](Exchange& exchange) {
-    return buffer->memory->allreduce(exchange, count, static_cast<DType>(dtype),
+  return collective(buffer->context, [&](Stage& stage) {
+    return buffer->memory->allreduce(stage, count, static_cast<DType>(dtype),
                                      static_cast<Reduction>(reduction), text_of(name));
   });
 }

@@ -37,7 +37,7 @@ Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Memory> 
   if (!control.ok()) return control.status();
   std::shared_ptr<Group> group(new Group(std::move(shared), std::move(members).value(), options, caller,
                                          parent, std::move(control).value()));
-  TNT_RETURN_IF_ERROR(group->sync("start"));
+  TNT_RETURN_IF_ERROR(group->barrier("start"));
   group->own_cores_ = group->memory_->own_cores();
   return group;
 }
@@ -59,11 +59,11 @@ Group::Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members>
 
 Group::~Group() { seat(rank()).left.store(1, std::memory_order_release); }
 
-Status Group::sync(const std::string& what) {
+Status Group::barrier(const std::string& what) {
   TNT_RETURN_IF_ERROR(failure());
-  meet();
+  count_call();
   const uint32_t target = ++step_;
-  publish(seat(rank()).step, target);
+  signal(seat(rank()).step, target);
   for (int other = 0; other < size(); ++other) {
     TNT_RETURN_IF_ERROR(await(other, seat(other).step, target, [&what] { return what; }));
   }
@@ -99,10 +99,10 @@ Status Group::sleep_until(int other, Word& word, uint32_t target, const std::str
 }
 
 Result<std::vector<uint64_t>> Group::gather(uint64_t value, const std::string& what) {
-  // two places taken in turn: a rank writes one again only after all have passed the sync in between
+  // two places taken in turn: a rank writes one again only after all have passed the barrier in between
   const size_t place = (step_ + 1) % 2;
   seat(rank()).value[place].store(value, std::memory_order_relaxed);
-  TNT_RETURN_IF_ERROR(sync(what));
+  TNT_RETURN_IF_ERROR(barrier(what));
   std::vector<uint64_t> values;
   for (int other = 0; other < size(); ++other) {
     values.push_back(seat(other).value[place].load(std::memory_order_relaxed));

@@ -69,9 +69,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Collective, one thread at a time. Posts that this rank is here and waits until all ranks are. What a rank
   /// wrote to shared memory before is visible to all after. `what` names the caller's operation in errors.
-  Status sync(const std::string& what);
+  Status barrier(const std::string& what);
 
-  /// Collective, one thread at a time: sync() that carries one number a rank.
+  /// Collective, one thread at a time: barrier() that carries one number a rank.
   Result<std::vector<uint64_t>> gather(uint64_t value, const std::string& what);
 
   /// Collective, one thread at a time: kOutOfMemory on all ranks if one has too little for `bytes`.
@@ -81,17 +81,17 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<transport::Region> map(size_t bytes, const std::string& what);
 
   /// Counts one more collective call, for await_post(); part of every one.
-  void meet() { seat(rank()).meetings.store(++meetings_, std::memory_order_release); }
+  void count_call() { seat(rank()).meetings.store(++meetings_, std::memory_order_release); }
 
   /// Sets `word`, in memory that all ranks see, which only this rank sets: ever further, by wrapping around. What it
   /// wrote before is visible to whoever await()s it. Thread-safe, does not block.
-  void publish(Word& word, uint32_t value) {
+  void signal(Word& word, uint32_t value) {
     word.store(value, std::memory_order_seq_cst);
     Word& sleepers = seat(rank()).sleepers;
     if (sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(word);
   }
 
-  /// Waits until `word`, published by `rank`, is at `target` or further. `describe()` names the caller's operation
+  /// Waits until `word`, signalled by `rank`, is at `target` or further. `describe()` names the caller's operation
   /// in errors; it is called only if the wait is not a short one.
   template <typename Describe>
   Status await(int rank, Word& word, uint32_t target, Describe describe) {
@@ -135,7 +135,7 @@ class Group : public std::enable_shared_from_this<Group> {
   struct alignas(64) Seat {
     Word meetings;
     Word step;
-    Word sleepers;  ///< on any word that this rank publishes
+    Word sleepers;  ///< on any word that this rank signals
     Word left;      ///< 1: this rank has left the group
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Board board;

@@ -73,8 +73,8 @@ void NodeReduction::put(size_t b, Range part, const std::byte* values) {
   states_[b].whole = part;
   states_[b].values = values;
   const Range own = slice(bucket);
-  copy(part.meet({part.begin, own.begin}));
-  copy(part.meet({own.end, part.end}));
+  copy(part.intersect({part.begin, own.begin}));
+  copy(part.intersect({own.end, part.end}));
 }
 
 void NodeReduction::start(size_t bucket) {
@@ -138,7 +138,7 @@ void NodeReduction::reduce(size_t b) {
   std::vector<const std::byte*> inputs;
   for (int rank = 0; rank < group_->size(); ++rank) inputs.push_back(area(rank) + mine.begin);
   if (state.whole.bytes() != 0) {
-    mine = mine.meet(state.whole);
+    mine = mine.intersect(state.whole);
     inputs[static_cast<size_t>(group_->rank())] = state.values + (mine.begin - state.whole.begin);
   }
   collective::reduce(buckets_[b].dtype, Reduction::kSum, inputs.data(), inputs.size(),

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/round.h"
+#include "collective/arguments.h"
 #include "collective/kernels.h"
 #include "collective/slices.h"
 
@@ -18,9 +19,9 @@ size_t stride(size_t bytes) { return round_up(bytes, kPage); }
 
 }  // namespace
 
-Result<std::unique_ptr<SharedBuffer>> SharedBuffer::create(Exchange& exchange, size_t bytes) {
-  Group& group = exchange.group();
-  TNT_RETURN_IF_ERROR(exchange.advance({.operation = Operation::kBuffer, .count = bytes}));
+Result<std::unique_ptr<SharedBuffer>> SharedBuffer::create(Stage& stage, size_t bytes) {
+  Group& group = stage.group();
+  TNT_RETURN_IF_ERROR(stage.agree({.operation = Operation::kBuffer, .count = bytes}));
   if (bytes > kMost)
     return Status(Code::kInvalidArgument,
                   text("a shared buffer of ", bytes, " bytes is more than any machine has"));
@@ -33,7 +34,7 @@ std::span<std::byte> SharedBuffer::of(size_t rank) const {
   return region_.bytes.subspan(rank * stride(bytes_), bytes_);
 }
 
-Status SharedBuffer::allreduce(Exchange& exchange, size_t count, DType dtype, Reduction reduction,
+Status SharedBuffer::allreduce(Stage& stage, size_t count, DType dtype, Reduction reduction,
                                std::string_view name) {
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
   if (count > bytes_ / size_of(dtype))
@@ -41,8 +42,8 @@ Status SharedBuffer::allreduce(Exchange& exchange, size_t count, DType dtype, Re
                                          " in a shared buffer of ", bytes_, " bytes")};
   const size_t bytes = count * size_of(dtype);
   const Call call{Operation::kSharedAllreduce, name, dtype, reduction, 0, count, {}};
-  TNT_RETURN_IF_ERROR(exchange.advance(call));
-  const size_t size = exchange.size();
+  TNT_RETURN_IF_ERROR(stage.agree(call));
+  const size_t size = stage.size();
   std::vector<const std::byte*> inputs(size);
   const Range mine = slice_of(bytes, static_cast<size_t>(rank_), size);
   for (size_t begin = mine.begin; begin < mine.end; begin += kBlock) {
@@ -54,7 +55,7 @@ Status SharedBuffer::allreduce(Exchange& exchange, size_t count, DType dtype, Re
       if (other != static_cast<size_t>(rank_)) std::memcpy(of(other).data() + begin, result, block);
     }
   }
-  return exchange.advance(call);
+  return stage.agree(call);
 }
 
 }  // namespace tarantella::collective

@@ -9,21 +9,21 @@
 
 #include "base/dtype.h"
 #include "base/reduction.h"
-#include "collective/exchange.h"
+#include "collective/stage.h"
 
 namespace tarantella::collective {
 
 class SharedBuffer {
  public:
   /// Collective: `bytes` of zeros for each rank. Errors: kOutOfMemory, on all ranks; kMismatch.
-  static Result<std::unique_ptr<SharedBuffer>> create(Exchange& exchange, size_t bytes);
+  static Result<std::unique_ptr<SharedBuffer>> create(Stage& stage, size_t bytes);
 
   /// This rank's bytes, 64-byte aligned. Other ranks read and write them only within allreduce().
   std::span<std::byte> own() const { return of(static_cast<size_t>(rank_)); }
 
   /// Collective, as the one in operations.h: the first `count` elements of own() become their reduction over ranks.
   /// Errors as there; kInvalidArgument for more than there is room for.
-  Status allreduce(Exchange& exchange, size_t count, DType dtype, Reduction reduction, std::string_view name);
+  Status allreduce(Stage& stage, size_t count, DType dtype, Reduction reduction, std::string_view name);
 
  private:
   SharedBuffer(transport::Region region, int rank, size_t bytes)

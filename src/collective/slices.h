@@ -1,17 +1,10 @@
 #pragma once
-// What the collectives share: which dtypes and reductions go together, and who reduces which part.
+// Who reduces which part.
 
 #include <algorithm>
 #include <cstddef>
 
-#include "base/dtype.h"
-#include "base/reduction.h"
-#include "base/status.h"
-
 namespace tarantella::collective {
-
-/// kInvalidArgument for a dtype or reduction that does not exist, or a reduction that the dtype does not have.
-Status check(DType dtype, Reduction reduction);
 
 /// A range of bytes.
 struct Range {
@@ -21,7 +14,7 @@ struct Range {
   bool operator==(const Range&) const = default;
   size_t bytes() const { return end - begin; }
   /// The part that both have; empty if there is none.
-  Range meet(Range other) const {
+  Range intersect(Range other) const {
     const size_t from = std::max(begin, other.begin);
     return {from, std::max(from, std::min(end, other.end))};
   }

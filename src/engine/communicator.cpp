@@ -15,21 +15,18 @@ Result<std::unique_ptr<Communicator>> Communicator::create(std::unique_ptr<trans
   auto group = collective::Group::create(std::move(memory), options, caller,
                                          parent == nullptr ? nullptr : parent->group_.get());
   if (!group.ok()) return group.status();
-  auto exchange = collective::Exchange::create(*group.value());
-  if (!exchange.ok()) return exchange.status();
+  auto stage = collective::Stage::create(*group.value());
+  if (!stage.ok()) return stage.status();
   group.value()->stand_alone();
   auto engine =
       parent == nullptr ? std::make_shared<Engine>(group.value()->share_members()) : parent->engine_;
   return std::unique_ptr<Communicator>(
-      new Communicator(std::move(group).value(), std::move(exchange).value(), std::move(engine)));
+      new Communicator(std::move(group).value(), std::move(stage).value(), std::move(engine)));
 }
 
-Communicator::Communicator(std::shared_ptr<collective::Group> group,
-                           std::unique_ptr<collective::Exchange> exchange, std::shared_ptr<Engine> engine)
-    : engine_(std::move(engine)),
-      group_(std::move(group)),
-      exchange_(std::move(exchange)),
-      roll_call_(*group_) {
+Communicator::Communicator(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Stage> stage,
+                           std::shared_ptr<Engine> engine)
+    : engine_(std::move(engine)), group_(std::move(group)), stage_(std::move(stage)), roll_call_(*group_) {
   engine_->add(*this);
 }
 
@@ -57,9 +54,9 @@ Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vect
   }
   if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
   std::unique_ptr<transport::Memory> memory;
-  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
-    Status alike = exchange.advance(
-        {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
+  TNT_RETURN_IF_ERROR(call([&](collective::Stage& stage) -> Status {
+    Status alike =
+        stage.agree({.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
     if (!alike.ok()) return alike;
     auto made = group_->memory().group(ranks);
     if (!made.ok()) return group_->fail(made.status());
@@ -74,8 +71,8 @@ Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
                                                      const std::vector<TensorSpec>& tensors,
                                                      size_t threshold) {
   std::shared_ptr<Plan> plan;
-  TNT_RETURN_IF_ERROR(call([&](collective::Exchange& exchange) -> Status {
-    auto created = Plan::create(exchange, name, tensors, threshold);
+  TNT_RETURN_IF_ERROR(call([&](collective::Stage& stage) -> Status {
+    auto created = Plan::create(stage, name, tensors, threshold);
     if (!created.ok()) return created.status();
     plan = std::move(created).value();
     return {};

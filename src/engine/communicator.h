@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "collective/exchange.h"
 #include "collective/group.h"
 #include "collective/roll_call.h"
+#include "collective/stage.h"
 #include "collective/watch.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
@@ -40,12 +40,12 @@ class Communicator final : private Driven {
   /// differ.
   Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
 
-  /// Runs `operation(exchange)` as the only blocking collective of this rank; see collective/operations.h.
+  /// Runs `operation(stage)` as the only blocking collective of this rank; see collective/operations.h.
   template <typename F>
   Status call(F operation) {
     const std::lock_guard lock(call_mutex_);
     TNT_RETURN_IF_ERROR(group_->failure());
-    return operation(*exchange_);
+    return operation(*stage_);
   }
 
   /// Collective, blocks; see Plan::create(). The plan runs until it is removed and its last owner lets go.
@@ -66,7 +66,7 @@ class Communicator final : private Driven {
   static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<transport::Memory> memory,
                                                       collective::GroupOptions options,
                                                       std::thread::id caller, Communicator* parent);
-  Communicator(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Exchange> exchange,
+  Communicator(std::shared_ptr<collective::Group> group, std::unique_ptr<collective::Stage> stage,
                std::shared_ptr<Engine> engine);
   Need advance() override;
   Status watch(const std::shared_ptr<Plan>& plan, const Plan::Awaited& awaited);
@@ -74,7 +74,7 @@ class Communicator final : private Driven {
 
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<collective::Group> group_;
-  const std::unique_ptr<collective::Exchange> exchange_;
+  const std::unique_ptr<collective::Stage> stage_;
   std::mutex call_mutex_;
   std::mutex plans_mutex_;
   std::vector<std::shared_ptr<Plan>> plans_;

@@ -33,18 +33,18 @@ std::string first_difference(const std::string& name, const collective::Group& g
 
 }  // namespace
 
-Status compare_tensors(collective::Exchange& exchange, const std::string& name,
+Status compare_tensors(collective::Stage& stage, const std::string& name,
                        const std::vector<TensorSpec>& tensors) {
   std::string own;
   for (const TensorSpec& tensor : tensors) own += tensor.describe() + "\n";
-  collective::Group& group = exchange.group();
+  collective::Group& group = stage.group();
   // meets other calls where they are compared: a gather would wait for ever for a rank in one of them
-  TNT_RETURN_IF_ERROR(exchange.advance({.operation = collective::Operation::kPlan, .name = name}));
+  TNT_RETURN_IF_ERROR(stage.agree({.operation = collective::Operation::kPlan, .name = name}));
   auto lengths = group.gather(own.size(), text("the comparison of ", name));
   if (!lengths.ok()) return lengths.status();
   const std::vector<uint64_t>& counts = lengths.value();
   std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
-  TNT_RETURN_IF_ERROR(collective::allgather(exchange, own.data(), all.data(), counts, DType::kUInt8, name));
+  TNT_RETURN_IF_ERROR(collective::allgather(stage, own.data(), all.data(), counts, DType::kUInt8, name));
   const std::string first = all.substr(0, counts[0]);
   size_t begin = counts[0];
   for (int rank = 1; rank < group.size(); ++rank) {

@@ -28,11 +28,11 @@ size_t bytes_of(const std::vector<TensorSpec>& tensors) {
 
 }  // namespace
 
-Result<std::unique_ptr<Plan>> Plan::create(collective::Exchange& exchange, const std::string& name,
+Result<std::unique_ptr<Plan>> Plan::create(collective::Stage& stage, const std::string& name,
                                            const std::vector<TensorSpec>& tensors, size_t threshold) {
   if (tensors.empty()) return Status(Code::kInvalidArgument, text(name, " has no tensors to reduce"));
-  TNT_RETURN_IF_ERROR(compare_tensors(exchange, name, tensors));
-  collective::Group& group = exchange.group();
+  TNT_RETURN_IF_ERROR(compare_tensors(stage, name, tensors));
+  collective::Group& group = stage.group();
   auto thresholds = group.gather(threshold, text("the fusion threshold of ", name));
   if (!thresholds.ok()) return thresholds.status();
   for (int rank = 1; rank < group.size(); ++rank) {
@@ -162,7 +162,7 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
 }
 
 void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
-  const collective::Range part = range_of(place).meet(layout_.buckets[bucket].range());
+  const collective::Range part = range_of(place).intersect(layout_.buckets[bucket].range());
   reduction_->put(bucket, part, data + (part.begin - place.offset));
 }
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "collective/bucket_reduction.h"
-#include "collective/exchange.h"
 #include "collective/group.h"
+#include "collective/stage.h"
 #include "engine/layout.h"
 #include "engine/trace.h"
 
@@ -30,7 +30,7 @@ class Plan {
  public:
   /// Collective. Compares the tensors over ranks and maps the shared memory. `threshold` as in make_layout().
   /// Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
-  static Result<std::unique_ptr<Plan>> create(collective::Exchange& exchange, const std::string& name,
+  static Result<std::unique_ptr<Plan>> create(collective::Stage& stage, const std::string& name,
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
   /// Hands in this step's value of tensor `index`: `count` elements of `dtype`, which must stay as they are until

@@ -23,7 +23,7 @@ using Collectives = OnRanks;
 
 template <typename T>
 void expect_sums(World& world, DType dtype) {
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * Exchange::kChunk / sizeof(T) + 5}) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * Stage::kChunk / sizeof(T) + 5}) {
     std::vector<T> right = values<T>(0, count);
     for (int rank = 1; rank < world.size(); ++rank) {
       const auto next = values<T>(rank, count);
@@ -32,8 +32,8 @@ void expect_sums(World& world, DType dtype) {
     world.run([&](engine::Communicator& communicator) {
       const auto input = values<T>(communicator.group().rank(), count);
       auto output = input;
-      const Status status = communicator.call([&](Exchange& exchange) {
-        return allreduce(exchange, output.data(), output.data(), count, dtype, Reduction::kSum, "sums");
+      const Status status = communicator.call([&](Stage& stage) {
+        return allreduce(stage, output.data(), output.data(), count, dtype, Reduction::kSum, "sums");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(output == right) << count << " elements";
@@ -47,12 +47,12 @@ TEST_P(Collectives, AllreduceInt32) { expect_sums<int32_t>(world_, DType::kInt32
 TEST_P(Collectives, AllreduceInt64) { expect_sums<int64_t>(world_, DType::kInt64); }
 
 TEST_P(Collectives, BroadcastFromEveryRoot) {
-  const size_t count = Exchange::kChunk / sizeof(double) + 3;
+  const size_t count = Stage::kChunk / sizeof(double) + 3;
   world_.run([&](engine::Communicator& communicator) {
     for (int root = 0; root < world_.size(); ++root) {
       auto data = values<double>(communicator.group().rank(), count);
-      const Status status = communicator.call([&](Exchange& exchange) {
-        return broadcast(exchange, data.data(), count, DType::kFloat64, root, "from each");
+      const Status status = communicator.call([&](Stage& stage) {
+        return broadcast(stage, data.data(), count, DType::kFloat64, root, "from each");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(data == values<double>(root, count));
@@ -61,14 +61,13 @@ TEST_P(Collectives, BroadcastFromEveryRoot) {
 }
 
 TEST_P(Collectives, AllgatherInRankOrder) {
-  const size_t count = 2 * Exchange::kChunk / sizeof(int64_t) + 1;
+  const size_t count = 2 * Stage::kChunk / sizeof(int64_t) + 1;
   world_.run([&](engine::Communicator& communicator) {
     const auto own = values<int64_t>(communicator.group().rank(), count);
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
     const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
-    const Status status = communicator.call([&](Exchange& exchange) {
-      return allgather(exchange, own.data(), all.data(), counts, DType::kInt64, "all");
-    });
+    const Status status = communicator.call(
+        [&](Stage& stage) { return allgather(stage, own.data(), all.data(), counts, DType::kInt64, "all"); });
     ASSERT_TRUE(status.ok()) << status.message();
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto right = values<int64_t>(rank, count);
@@ -83,7 +82,7 @@ TEST_P(Collectives, AllgatherInRankOrder) {
 std::vector<uint64_t> uneven_counts(int size) {
   std::vector<uint64_t> counts;
   for (int rank = 0; rank < size; ++rank)
-    counts.push_back(rank % 3 == 0 ? 3 : rank % 3 == 1 ? 0 : Exchange::kChunk / sizeof(int64_t) + 7);
+    counts.push_back(rank % 3 == 0 ? 3 : rank % 3 == 1 ? 0 : Stage::kChunk / sizeof(int64_t) + 7);
   return counts;
 }
 
@@ -98,9 +97,8 @@ TEST_P(Collectives, AllgatherDifferentCounts) {
     const auto own = values<int64_t>(communicator.group().rank(),
                                      counts[static_cast<size_t>(communicator.group().rank())]);
     std::vector<int64_t> all(right.size());
-    const Status status = communicator.call([&](Exchange& exchange) {
-      return allgather(exchange, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64,
-                       "all");
+    const Status status = communicator.call([&](Stage& stage) {
+      return allgather(stage, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(all == right);
@@ -126,8 +124,8 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
       for (size_t i = 0; i < receive.back(); ++i) right.push_back(value(other, rank, i));
     }
     std::vector<int64_t> output(right.size());
-    const Status status = communicator.call([&](Exchange& exchange) {
-      return alltoall(exchange, input.data(), send, output.data(), receive, DType::kInt64, "all");
+    const Status status = communicator.call([&](Stage& stage) {
+      return alltoall(stage, input.data(), send, output.data(), receive, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(output == right);
@@ -136,7 +134,7 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
 
 TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
   const auto size = static_cast<size_t>(world_.size());
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{77}, Exchange::kChunk / sizeof(float) / 2 + 5}) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{77}, Stage::kChunk / sizeof(float) / 2 + 5}) {
     std::vector<float> right = values<float>(0, count * size);
     for (int rank = 1; rank < world_.size(); ++rank) {
       const auto next = values<float>(rank, count * size);
@@ -146,8 +144,8 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
       const auto rank = static_cast<size_t>(communicator.group().rank());
       const auto input = values<float>(communicator.group().rank(), count * size);
       std::vector<float> output(count);
-      const Status status = communicator.call([&](Exchange& exchange) {
-        return reduce_scatter(exchange, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
+      const Status status = communicator.call([&](Stage& stage) {
+        return reduce_scatter(stage, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
                               "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
@@ -161,8 +159,8 @@ TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
   const size_t count = 100'003;
   world_.run([&](engine::Communicator& communicator) {
     std::unique_ptr<SharedBuffer> buffer;
-    const Status made = communicator.call([&](Exchange& exchange) -> Status {
-      auto created = SharedBuffer::create(exchange, count * sizeof(int32_t));
+    const Status made = communicator.call([&](Stage& stage) -> Status {
+      auto created = SharedBuffer::create(stage, count * sizeof(int32_t));
       if (created.ok()) buffer = std::move(created).value();
       return created.status();
     });
@@ -171,15 +169,14 @@ TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
     const int rank = communicator.group().rank();
     for (int round = 0; round < 10; ++round) {
       for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i) * (rank + 1) + round;
-      const Status status = communicator.call([&](Exchange& exchange) {
-        return buffer->allreduce(exchange, count, DType::kInt32, Reduction::kSum, "");
-      });
+      const Status status = communicator.call(
+          [&](Stage& stage) { return buffer->allreduce(stage, count, DType::kInt32, Reduction::kSum, ""); });
       ASSERT_TRUE(status.ok()) << status.message();
       const int n = world_.size();
       for (size_t i = 0; i < count; i += 11)
         ASSERT_EQ(data[i], static_cast<int32_t>(i) * (n * (n + 1) / 2) + n * round);
     }
-    ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
   });
 }
 
@@ -204,8 +201,8 @@ TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
       for (int round = 0; round < 100 * (1 + rank % 2);
            ++round) {  // the two groups make different numbers of calls
         int64_t value = rank;
-        const Status status = group->call([&](Exchange& exchange) {
-          return allreduce(exchange, &value, &value, 1, DType::kInt64, Reduction::kSum, "");
+        const Status status = group->call([&](Stage& stage) {
+          return allreduce(stage, &value, &value, 1, DType::kInt64, Reduction::kSum, "");
         });
         ASSERT_TRUE(status.ok()) << status.message();
         ASSERT_EQ(value, std::accumulate(ranks.begin(), ranks.end(), 0));
@@ -213,14 +210,14 @@ TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
     });
     for (int round = 0; round < 100; ++round) {
       int32_t value = 1;
-      const Status status = communicator.call([&](Exchange& exchange) {
-        return allreduce(exchange, &value, &value, 1, DType::kInt32, Reduction::kSum, "");
+      const Status status = communicator.call([&](Stage& stage) {
+        return allreduce(stage, &value, &value, 1, DType::kInt32, Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_EQ(value, size);
     }
     beside.join();
-    ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+    ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
   });
 }
 
@@ -229,7 +226,7 @@ TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
   world_.run([&](engine::Communicator& communicator) {
     for (int round = 1; round <= 50; ++round) {
       come.fetch_add(1);
-      ASSERT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+      ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
       EXPECT_GE(come.load(), round * world_.size());
     }
   });
@@ -245,12 +242,12 @@ TEST_P(Collectives, MixInAnyOrderForManyRounds) {
       const auto kind = common() % 3;
       std::vector<int32_t> data(count, rank + round);
       std::vector<int32_t> all(count * static_cast<size_t>(world_.size()));
-      const Status status = communicator.call([&](Exchange& exchange) -> Status {
+      const Status status = communicator.call([&](Stage& stage) -> Status {
         if (kind == 0)
-          return allreduce(exchange, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
-        if (kind == 1) return broadcast(exchange, data.data(), count, DType::kInt32, root, "");
+          return allreduce(stage, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
+        if (kind == 1) return broadcast(stage, data.data(), count, DType::kInt32, root, "");
         const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
-        return allgather(exchange, data.data(), all.data(), counts, DType::kInt32, "");
+        return allgather(stage, data.data(), all.data(), counts, DType::kInt32, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       const int n = world_.size();
@@ -274,13 +271,13 @@ using Disagreements = OnRanks;
 
 /// All ranks must get a kMismatch whose text has `part`.
 void expect_mismatch(World& world, const std::string& part,
-                     const std::function<Status(Exchange&, int)>& operation) {
+                     const std::function<Status(Stage&, int)>& operation) {
   world.run([&](engine::Communicator& communicator) {
     const int rank = communicator.group().rank();
-    const Status status = communicator.call([&](Exchange& exchange) { return operation(exchange, rank); });
+    const Status status = communicator.call([&](Stage& stage) { return operation(stage, rank); });
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-    const Status after = communicator.call([](Exchange& exchange) { return barrier(exchange, ""); });
+    const Status after = communicator.call([](Stage& stage) { return barrier(stage, ""); });
     EXPECT_EQ(after.message(), status.message()) << "a failed job stays failed";
   });
 }
@@ -289,9 +286,9 @@ TEST_P(Disagreements, InCount) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"w\" of 4 x float32 (sum) while rank 0 called allreduce \"w\" of "
                   "3 x float32 (sum)",
-                  [](Exchange& exchange, int rank) {
+                  [](Stage& stage, int rank) {
                     std::vector<float> data(8);
-                    return allreduce(exchange, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
+                    return allreduce(stage, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
                                      Reduction::kSum, "w");
                   });
 }
@@ -301,9 +298,9 @@ TEST_P(Disagreements, InDType) {
       world_,
       "rank 1 called allreduce \"w\" of 3 x int32 (sum) while rank 0 called allreduce \"w\" of 3 x "
       "float32 (sum)",
-      [](Exchange& exchange, int rank) {
+      [](Stage& stage, int rank) {
         std::vector<float> data(3);
-        return allreduce(exchange, data.data(), data.data(), 3, rank == 1 ? DType::kInt32 : DType::kFloat32,
+        return allreduce(stage, data.data(), data.data(), 3, rank == 1 ? DType::kInt32 : DType::kFloat32,
                          Reduction::kSum, "w");
       });
 }
@@ -311,10 +308,10 @@ TEST_P(Disagreements, InDType) {
 TEST_P(Disagreements, InReduction) {
   expect_mismatch(world_,
                   "of 3 x float32 (max) while rank 0 called reduce_scatter \"w\" of 3 x float32 (min)",
-                  [](Exchange& exchange, int rank) {
-                    const std::vector<float> input(3 * exchange.size());
+                  [](Stage& stage, int rank) {
+                    const std::vector<float> input(3 * stage.size());
                     std::vector<float> output(3);
-                    return reduce_scatter(exchange, input.data(), output.data(), 3, DType::kFloat32,
+                    return reduce_scatter(stage, input.data(), output.data(), 3, DType::kFloat32,
                                           rank == 1 ? Reduction::kMax : Reduction::kMin, "w");
                   });
 }
@@ -322,19 +319,19 @@ TEST_P(Disagreements, InReduction) {
 TEST_P(Disagreements, InRoot) {
   expect_mismatch(world_,
                   "of 3 x float32 from rank 1 while rank 0 called broadcast \"w\" of 3 x float32 from rank 0",
-                  [](Exchange& exchange, int rank) {
+                  [](Stage& stage, int rank) {
                     std::vector<float> data(3);
-                    return broadcast(exchange, data.data(), 3, DType::kFloat32, rank == 1 ? 1 : 0, "w");
+                    return broadcast(stage, data.data(), 3, DType::kFloat32, rank == 1 ? 1 : 0, "w");
                   });
 }
 
 TEST_P(Disagreements, InOrder) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"b\" of 3 x float32 (sum) while rank 0 called allreduce \"a\"",
-                  [](Exchange& exchange, int rank) {
+                  [](Stage& stage, int rank) {
                     std::vector<float> data(3);
                     for (const char* name : {rank == 1 ? "b" : "a", rank == 1 ? "a" : "b"}) {
-                      TNT_RETURN_IF_ERROR(allreduce(exchange, data.data(), data.data(), 3, DType::kFloat32,
+                      TNT_RETURN_IF_ERROR(allreduce(stage, data.data(), data.data(), 3, DType::kFloat32,
                                                     Reduction::kSum, name));
                     }
                     return Status();
@@ -343,10 +340,10 @@ TEST_P(Disagreements, InOrder) {
 
 TEST_P(Disagreements, InOperation) {
   expect_mismatch(world_, "rank 1 called barrier while rank 0 called broadcast of 1 x int64 from rank 0",
-                  [](Exchange& exchange, int rank) -> Status {
+                  [](Stage& stage, int rank) -> Status {
                     int64_t data = 0;
-                    if (rank == 1) return barrier(exchange, "");
-                    return broadcast(exchange, &data, 1, DType::kInt64, 0, "");
+                    if (rank == 1) return barrier(stage, "");
+                    return broadcast(stage, &data, 1, DType::kInt64, 0, "");
                   });
 }
 
@@ -364,7 +361,7 @@ TEST_P(Disagreements, GroupsOfRanksThatDoNotExistAreRefused) {
     EXPECT_EQ(communicator.create_group({0, 99}).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(communicator.create_group({0, 0}).status().code(), Code::kInvalidArgument);
     EXPECT_EQ(communicator.create_group({}).status().code(), Code::kInvalidArgument);
-    EXPECT_TRUE(communicator.call([](Exchange& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
   });
 }
 
@@ -375,10 +372,10 @@ TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
     const int rank = communicator.group().rank();
-    const Status status = made.value()->call([&](Exchange& exchange) -> Status {
+    const Status status = made.value()->call([&](Stage& stage) -> Status {
       float value = 0;
-      if (rank == 0) return barrier(exchange, "");
-      return allreduce(exchange, &value, &value, 1, DType::kFloat32, Reduction::kSum, "");
+      if (rank == 0) return barrier(stage, "");
+      return allreduce(stage, &value, &value, 1, DType::kFloat32, Reduction::kSum, "");
     });
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_NE(status.message().find(text("rank 0 called barrier while rank ", last, " called allreduce")),
@@ -394,7 +391,7 @@ TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
     engine::Communicator& first = communicator.group().rank() == 0 ? communicator : *made.value();
-    const Status status = first.call([](Exchange& exchange) { return barrier(exchange, "b"); });
+    const Status status = first.call([](Stage& stage) { return barrier(stage, "b"); });
     EXPECT_FALSE(status.ok());  // the second to see it may find that the first has left
     if (status.message().find("the ranks wait for one another") != std::string::npos) ++named;
   });
@@ -402,9 +399,9 @@ TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
 }
 
 TEST_P(Disagreements, InName) {
-  expect_mismatch(world_, "\"loss\"", [](Exchange& exchange, int rank) {
+  expect_mismatch(world_, "\"loss\"", [](Stage& stage, int rank) {
     float data = 0;
-    return allreduce(exchange, &data, &data, 1, DType::kFloat32, Reduction::kSum,
+    return allreduce(stage, &data, &data, 1, DType::kFloat32, Reduction::kSum,
                      rank == 0 ? "accuracy" : "loss");
   });
 }
@@ -414,7 +411,7 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
     float data = 0;
     for (const int root : {-1, world_.size()}) {
       const Status wrong =
-          communicator.call([&](Exchange& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
+          communicator.call([&](Stage& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
       EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
       EXPECT_NE(
           wrong.message().find(text("broadcast from rank ", root, ": ranks are 0 to ", world_.size() - 1)),
@@ -422,7 +419,7 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
           << wrong.message();
     }
     EXPECT_EQ(communicator
-                  .call([&](Exchange& e) {
+                  .call([&](Stage& e) {
                     return allreduce(e, &data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");
                   })
                   .code(),
@@ -432,36 +429,34 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
                                            {DType::kBool, Reduction::kSum},
                                            {DType::kFloat32, static_cast<Reduction>(9)}}) {
       EXPECT_EQ(
-          communicator.call([&](Exchange& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
+          communicator.call([&](Stage& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
               .code(),
           Code::kInvalidArgument);
     }
-    EXPECT_TRUE(communicator.call([](Exchange& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
   });
 }
 
 TEST_P(Disagreements, InTheCountsOfAnAllgather) {
-  expect_mismatch(world_, "with other sizes or ranks", [this](Exchange& exchange, int rank) {
+  expect_mismatch(world_, "with other sizes or ranks", [this](Stage& stage, int rank) {
     std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), 2);
     counts[0] = rank == 1 ? 1 : 2;
     counts[1] = rank == 1 ? 3 : 2;
     std::vector<float> data(100);
-    return allgather(exchange, data.data(), data.data() + 10, counts, DType::kFloat32, "g");
+    return allgather(stage, data.data(), data.data() + 10, counts, DType::kFloat32, "g");
   });
 }
 
 TEST_P(Disagreements, InWhatIsSentAndExpected) {
-  expect_mismatch(
-      world_, "expects 7 elements from rank 1, which sends 2", [this](Exchange& exchange, int rank) {
-        const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
-        std::vector<uint64_t> receive = send;
-        if (rank == 0) receive[1] = 7;
-        std::vector<float> data(100);
-        const Status status =
-            alltoall(exchange, data.data(), send, data.data() + 50, receive, DType::kFloat32, "a");
-        return status.ok() ? exchange.advance({})
-                           : status;  // a rank that saw no difference learns it at the next call
-      });
+  expect_mismatch(world_, "expects 7 elements from rank 1, which sends 2", [this](Stage& stage, int rank) {
+    const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
+    std::vector<uint64_t> receive = send;
+    if (rank == 0) receive[1] = 7;
+    std::vector<float> data(100);
+    const Status status = alltoall(stage, data.data(), send, data.data() + 50, receive, DType::kFloat32, "a");
+    return status.ok() ? stage.agree({})
+                       : status;  // a rank that saw no difference learns it at the next call
+  });
 }
 
 TNT_ON_RANKS(Disagreements, 2, 3);

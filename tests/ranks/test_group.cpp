@@ -51,7 +51,7 @@ TEST_P(Groups, WaitForWhatOneRankPosts) {
           ASSERT_EQ(posted.value(), 10 * round + i);  // those of earlier rounds do not count
         }
       }
-      ASSERT_TRUE(group.value()->sync("round").ok());
+      ASSERT_TRUE(group.value()->barrier("round").ok());
     }
   });
 }
@@ -72,7 +72,7 @@ TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
       EXPECT_NE(posted.status().message().find("too much alone"), std::string::npos)
           << posted.status().message();
     }
-    EXPECT_TRUE(group.value()->sync("end").ok());
+    EXPECT_TRUE(group.value()->barrier("end").ok());
     ready = 0;
   });
 }
@@ -83,15 +83,15 @@ TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
     ASSERT_TRUE(group.ok());
     if (rank == 0) {
       group.value()->post("file", 0);
-      EXPECT_TRUE(group.value()->sync("first").ok());
+      EXPECT_TRUE(group.value()->barrier("first").ok());
     } else {
-      ASSERT_TRUE(group.value()->sync("first").ok());
+      ASSERT_TRUE(group.value()->barrier("first").ok());
       const auto posted = group.value()->await_post(0, "file");
       EXPECT_EQ(posted.status().code(), Code::kMismatch);
       EXPECT_NE(posted.status().message().find("waits in file: rank 0 goes on without it"), std::string::npos)
           << posted.status().message();
     }
-    EXPECT_TRUE(group.value()->sync("second").ok());  // nobody else has failed
+    EXPECT_TRUE(group.value()->barrier("second").ok());  // nobody else has failed
     if (rank != 0) {
       EXPECT_EQ(group.value()->await_post(0, "file").status().code(), Code::kMismatch);  // rank 0 leaves
     }
@@ -103,7 +103,7 @@ TEST_P(Groups, EndAWaitForARankThatLeft) {
     auto group = Group::create(std::move(memory), world_.options());
     ASSERT_TRUE(group.ok());
     if (rank == 1) return;
-    const Status status = group.value()->sync("a sync that rank 1 skips");
+    const Status status = group.value()->barrier("a sync that rank 1 skips");
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("waits in a sync that rank 1 skips: rank 1 has ended"), std::string::npos)
         << status.message();
@@ -120,7 +120,7 @@ TEST_P(Groups, EndAWaitForARankWithoutASignOfLife) {
       while (waiting.load() != 0) std::this_thread::sleep_for(1ms);
       return;
     }
-    const Status status = group.value()->sync("a sync");
+    const Status status = group.value()->barrier("a sync");
     --waiting;
     EXPECT_EQ(status.code(), Code::kTimeout);
     EXPECT_NE(status.message().find("rank 1 is stopped or stuck"), std::string::npos) << status.message();
@@ -182,7 +182,7 @@ TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
   world_.options().timeout = 3s;
   world_.run([&](engine::Communicator& communicator) {
     if (communicator.group().rank() == 1) std::this_thread::sleep_for(5s);  // its progress thread beats
-    EXPECT_TRUE(communicator.call([](Exchange& exchange) { return barrier(exchange, ""); }).ok());
+    EXPECT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
   });
 }
 
@@ -202,7 +202,7 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
         }
       });
       while (!over) std::this_thread::sleep_for(1ms);
-      EXPECT_TRUE(group.sync("a call").ok());
+      EXPECT_TRUE(group.barrier("a call").ok());
       group.close();
       answers.join();
       return;
@@ -219,7 +219,7 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
     } else {
       while (!over) std::this_thread::sleep_for(1ms);
     }
-    EXPECT_TRUE(group.sync("a call").ok());
+    EXPECT_TRUE(group.barrier("a call").ok());
   });
   const std::string said = testing::internal::GetCapturedStderr();
   const auto has = [&](const std::string& line) {
@@ -250,8 +250,8 @@ Status end_of_a_creation(World& world,
     auto communicator = std::move(made).value();
     if (rank != 0) {
       EXPECT_TRUE(communicator
-                      ->call([&](Exchange& exchange) {
-                        return exchange.advance(
+                      ->call([&](Stage& stage) {
+                        return stage.agree(
                             {.operation = Operation::kGroup, .count = numbers.size(), .counts = numbers});
                       })
                       .ok());
@@ -317,13 +317,13 @@ TEST(GroupOnFake, NamesTheDead) {
   world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
     auto group = Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
-    ASSERT_TRUE(group.value()->sync("all").ok());
+    ASSERT_TRUE(group.value()->barrier("all").ok());
     if (rank == 2) {
       world.node().end(2);
       while (group.value()->failure().ok()) std::this_thread::sleep_for(1ms);
       return;
     }
-    const Status status = group.value()->sync("step 5");
+    const Status status = group.value()->barrier("step 5");
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("waits in step 5: rank 2 has died"), std::string::npos)
         << status.message();
@@ -335,16 +335,16 @@ TEST(GroupOnFake, SaysOnAllRanksThatMemoryIsShort) {
   world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
     auto group = Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
-    ASSERT_TRUE(group.value()->sync("all").ok());
+    ASSERT_TRUE(group.value()->barrier("all").ok());
     if (rank == 0) world.node().set_room(5 << 20);
-    ASSERT_TRUE(group.value()->sync("set").ok());
+    ASSERT_TRUE(group.value()->barrier("set").ok());
     const auto region = group.value()->map(64 << 20, "the gradients");
     EXPECT_EQ(region.status().code(), Code::kOutOfMemory);
     EXPECT_NE(region.status().message().find(
                   "too little memory for the gradients of 2 ranks: 65 MiB are needed and 5 MiB are left"),
               std::string::npos)
         << region.status().message();
-    EXPECT_TRUE(group.value()->sync("the group goes on").ok());
+    EXPECT_TRUE(group.value()->barrier("the group goes on").ok());
   });
 }
 

@@ -295,8 +295,8 @@ TEST_P(Plans, GiveTheSameBitsOnAllRanksInAllRunsWhoeverComesFirst) {
       void* const tensors[] = {sums.data()};
       ASSERT_TRUE(plan.value()->run(tensors, nullptr, tensors).ok());
       std::this_thread::sleep_for(2ms * ((last - rank + world_.size()) % world_.size()));
-      const Status status = communicator.call([&](collective::Exchange& exchange) {
-        return collective::allreduce(exchange, data.data(), data.data(), data.size(), DType::kFloat32,
+      const Status status = communicator.call([&](collective::Stage& stage) {
+        return collective::allreduce(stage, data.data(), data.data(), data.size(), DType::kFloat32,
                                      Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
@@ -401,8 +401,8 @@ TEST_P(PlansThatFail, TellARankThatTookAnotherPath) {
     ASSERT_TRUE(plan.ok());
     Status status;
     if (communicator.group().rank() == 1) {  // one batch less: it is at the end of its epoch already
-      status = communicator.call(
-          [](collective::Exchange& exchange) { return collective::barrier(exchange, "epoch end"); });
+      status =
+          communicator.call([](collective::Stage& stage) { return collective::barrier(stage, "epoch end"); });
     } else {
       const std::vector<float> data(10);
       Step all(1);
@@ -451,8 +451,7 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
     EXPECT_EQ(plan.value()->submit(0, data.data(), 10, DType::kFloat32, never).code(), Code::kInvalidArgument)
         << "twice";
     ASSERT_TRUE(
-        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); })
-            .ok());
+        communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
   });
 }
 
@@ -466,7 +465,7 @@ TEST_P(PlansThatFail, TellACreationFromACall) {
       return;
     }
     const Status status =
-        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, "b"); });
+        communicator.call([](collective::Stage& stage) { return collective::barrier(stage, "b"); });
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
     EXPECT_NE(status.message().find("called barrier \"b\" while rank 0 called plan \"gradients\""),
               std::string::npos)
@@ -497,8 +496,7 @@ void step_beside_barrier(Communicator& communicator, Duration step_late, Duratio
   ASSERT_TRUE(plan.ok());
   std::thread beside([&] {
     std::this_thread::sleep_for(barrier_late);
-    barrier =
-        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+    barrier = communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); });
   });
   std::this_thread::sleep_for(step_late);
   std::vector<float> data(10);
@@ -533,8 +531,7 @@ TEST_P(PlansBesideCalls, EndAfterTheTimeoutWhereNoneOfThemCanGoOn) {
       status = plan.value()->run(tensors, nullptr, tensors);
     } else {
       std::thread([&] {
-        status = communicator.call(
-            [](collective::Exchange& exchange) { return collective::barrier(exchange, ""); });
+        status = communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); });
       }).join();
     }
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
@@ -566,8 +563,7 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
                     .ok());
     ASSERT_TRUE(first.wait().ok());
     ASSERT_TRUE(
-        communicator.call([](collective::Exchange& exchange) { return collective::barrier(exchange, ""); })
-            .ok());
+        communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
   });
 }
 
@@ -581,9 +577,9 @@ TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
     // without an engine: its thread would take the steps first
     auto group = collective::Group::create(std::move(memory), world.options());
     ASSERT_TRUE(group.ok());
-    auto exchange = collective::Exchange::create(*group.value());
-    ASSERT_TRUE(exchange.ok());
-    auto made = Plan::create(*exchange.value(), "p", specs, 64);  // "large" has buckets of its own
+    auto shown = collective::Stage::create(*group.value());
+    ASSERT_TRUE(shown.ok());
+    auto made = Plan::create(*shown.value(), "p", specs, 64);  // "large" has buckets of its own
     ASSERT_TRUE(made.ok());
     Plan& plan = *made.value();
     const std::vector<float> ones(64, 1.0F);

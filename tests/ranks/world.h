@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collective/exchange.h"
+#include "collective/stage.h"
 #include "engine/communicator.h"
 #include "job_name.h"
 #include "transport/fake/fake_memory.h"

@@ -1,0 +1,77 @@
+#include "collective/agreement.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace tarantella::collective {
+namespace {
+
+const char* name_of(Operation operation) {
+  switch (operation) {
+    case Operation::kAllreduce:
+      return "allreduce";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kAllgather:
+      return "allgather";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kReduceScatter:
+      return "reduce_scatter";
+    case Operation::kAlltoall:
+      return "alltoall";
+    case Operation::kSharedAllreduce:
+      return "shared allreduce";
+    case Operation::kGroup:
+      return "group";
+    case Operation::kBuffer:
+      return "creation of a shared buffer";
+    case Operation::kPlan:
+      return "plan";
+  }
+  return "unknown";
+}
+
+bool reduces(Operation operation) {
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter ||
+         operation == Operation::kSharedAllreduce;
+}
+
+}  // namespace
+
+Header Header::of(const Call& call) {
+  uint64_t hash = hash_of(call.name);
+  for (const uint64_t count : call.counts) hash = mix(hash, count);
+  return {call.operation, call.dtype, call.reduction, call.root, call.count, hash};
+}
+
+void Name::set(const Call& call, const Header& header) {
+  if (hash == header.hash) return;
+  const size_t length = std::min(call.name.size(), text.size() - 1);
+  std::copy_n(call.name.begin(), length, text.begin());
+  text[length] = '\0';
+  hash = header.hash;
+}
+
+std::string describe(const Header& header, const Name& name) {
+  const Operation operation = header.operation;
+  std::string said = name_of(operation);
+  if (name.text[0] != '\0') said += text(" \"", name.text.data(), "\"");
+  if (operation == Operation::kBarrier || operation == Operation::kPlan) return said;
+  if (operation == Operation::kAlltoall) return said + text(" of ", tarantella::name_of(header.dtype));
+  if (operation == Operation::kGroup) return said + text(" of ", header.count, " ranks");
+  said += text(" of ", header.count, " x ", tarantella::name_of(header.dtype));
+  if (reduces(operation)) said += text(" (", tarantella::name_of(header.reduction), ")");
+  if (operation == Operation::kBroadcast) said += text(" from rank ", header.root);
+  return said;
+}
+
+Status fail_for_difference(Group& group, const std::string& first, int rank, const std::string& second) {
+  return group.fail({Code::kMismatch, text("rank ", group.job_rank(rank), " called ", second, " while rank ",
+                                           group.job_rank(0), " called ", first,
+                                           first == second ? ", with other sizes or ranks" : "",
+                                           "; call the same on every rank, in one order")});
+}
+
+}  // namespace tarantella::collective

@@ -1,0 +1,69 @@
+#pragma once
+// What a rank calls, as the others see it: all ranks must call the same, and a difference is found before any data is
+// used.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/reduction.h"
+#include "collective/group.h"
+
+namespace tarantella::collective {
+
+enum class Operation : uint32_t {
+  kAllreduce = 1,
+  kBroadcast = 2,
+  kAllgather = 3,
+  kBarrier = 4,
+  kReduceScatter = 5,
+  kAlltoall = 6,
+  kSharedAllreduce = 7,
+  kGroup = 8,
+  kBuffer = 9,
+  kPlan = 10,
+};
+
+struct Call {
+  Operation operation = Operation::kBarrier;
+  std::string_view name{};
+  DType dtype = DType::kUInt8;
+  Reduction reduction = Reduction::kSum;
+  int root = 0;  ///< the job's number
+  uint64_t count = 0;
+  std::span<const uint64_t> counts{};  ///< more numbers that must be alike
+};
+
+/// A Call as it stands in shared memory, without its name.
+struct Header {
+  Operation operation;
+  DType dtype;
+  Reduction reduction;
+  int32_t root;
+  uint64_t count;
+  uint64_t hash;  ///< of the name and of the call's further numbers
+
+  static Header of(const Call& call);
+  bool operator==(const Header&) const = default;
+};
+
+/// A call's name in shared memory, zeroed at first; cut where it is too long.
+struct Name {
+  std::array<char, 176> text;
+  uint64_t hash;  ///< the header's when it was written
+
+  /// Writes it, unless it is the one before.
+  void set(const Call& call, const Header& header);
+};
+
+/// For people: allreduce "x" of 3 x float32 (sum).
+std::string describe(const Header& header, const Name& name);
+
+/// Fails the group: its `rank` has called `second`, where rank 0 has called `first`.
+Status fail_for_difference(Group& group, const std::string& first, int rank, const std::string& second);
+
+}  // namespace tarantella::collective

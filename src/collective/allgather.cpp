@@ -1,0 +1,33 @@
+#include <algorithm>
+#include <numeric>
+
+#include "collective/arguments.h"
+#include "collective/chunks.h"
+#include "collective/operations.h"
+
+namespace tarantella::collective {
+
+Status allgather(Stage& stage, const void* input, void* output, std::span<const uint64_t> counts, DType dtype,
+                 std::string_view name) {
+  TNT_RETURN_IF_ERROR(check(dtype));
+  if (counts.size() != stage.size())
+    return {Code::kInvalidArgument,
+            text("allgather needs the counts of ", stage.size(), " ranks, not of ", counts.size())};
+  const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  const Call call{Operation::kAllgather, name, dtype, Reduction::kSum, 0, total, counts};
+  const std::vector<Range> ranges = ranges_of(counts, dtype);
+  const size_t own = ranges[static_cast<size_t>(stage.rank())].bytes();
+  const size_t longest = *std::max_element(counts.begin(), counts.end()) * size_of(dtype);
+  return for_each_chunk(longest, [&](size_t offset, size_t bytes) -> Status {
+    const auto part_of = [&](size_t length) { return Range{offset, offset + bytes}.intersect({0, length}); };
+    stage.put(at(input, offset), part_of(own).bytes());
+    TNT_RETURN_IF_ERROR(stage.agree(call));
+    for (size_t other = 0; other < stage.size(); ++other) {
+      const size_t part = part_of(ranges[other].bytes()).bytes();
+      copy_bytes(at(output, ranges[other].begin + offset), stage.of(other, part), part);
+    }
+    return {};
+  });
+}
+
+}  // namespace tarantella::collective

@@ -1,0 +1,47 @@
+#include "collective/arguments.h"
+#include "collective/chunks.h"
+#include "collective/kernels.h"
+#include "collective/operations.h"
+
+namespace tarantella::collective {
+
+namespace {
+
+// Bytes from which more than two ranks reduce a slice each instead of all everything.
+constexpr size_t kSliced = 64 * 1024;
+
+/// One chunk of a large allreduce between many: each rank reduces its slice, then all take all slices.
+Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std::byte* output,
+                     size_t bytes) {
+  const auto rank = static_cast<size_t>(stage.rank());
+  const Range mine = slice_of(bytes, rank, stage.size());
+  std::byte* result = stage.own(bytes);
+  reduce(call.dtype, call.reduction, stage.inputs(input + mine.begin, bytes, mine.begin), stage.size(),
+         result + mine.begin, mine.bytes() / size_of(call.dtype));
+  TNT_RETURN_IF_ERROR(stage.agree(call));
+  for (size_t other = 0; other < stage.size(); ++other) {
+    const Range slice = slice_of(bytes, other, stage.size());
+    copy_bytes(output + slice.begin, stage.of(other, bytes) + slice.begin, slice.bytes());
+  }
+  return {};
+}
+
+}  // namespace
+
+Status allreduce(Stage& stage, const void* input, void* output, size_t count, DType dtype,
+                 Reduction reduction, std::string_view name) {
+  TNT_RETURN_IF_ERROR(check(dtype, reduction));
+  const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
+  return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
+    const std::byte* own = at(input, offset);
+    stage.put(own, bytes);
+    TNT_RETURN_IF_ERROR(stage.agree(call));
+    if (stage.size() > 2 && bytes >= kSliced)
+      return reduce_slices(stage, call, own, at(output, offset), bytes);
+    reduce(dtype, reduction, stage.inputs(own, bytes), stage.size(), at(output, offset),
+           bytes / size_of(dtype));
+    return {};
+  });
+}
+
+}  // namespace tarantella::collective
