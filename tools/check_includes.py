@@ -23,8 +23,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "src/collective/": ("base/", "transport/memory.h"),
     "src/engine/": ("base/", "transport/memory.h", "collective/"),
     "src/launch/": ("base/", "runtime/"),
-    # The place where the parts are put together: it creates the transports, and implements the public header.
-    "src/capi/": ("base/", "runtime/", "transport/", "collective/", "engine/", "tarantella/"),
+    # The one file that creates the transports.
+    "src/capi/connect": ("base/", "runtime/", "transport/", "tarantella/"),
+    # Puts the other parts together, and implements the public header.
+    "src/capi/": ("base/", "collective/", "engine/", "tarantella/"),
     "bindings/": ("tarantella/",),
 }
 

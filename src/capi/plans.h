@@ -4,6 +4,7 @@
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "base/forks.h"
 #include "engine/communicator.h"
@@ -40,6 +41,20 @@ class Plans {
     const std::unique_lock lock(mutex_);
     auto node = entries_.extract(number);
     return node.empty() ? Entry{} : std::move(node.mapped());
+  }
+
+  /// Releases those that `communicator` made.
+  void release_all(const engine::Communicator& communicator) {
+    std::vector<Entry> released;
+    {
+      const std::unique_lock lock(mutex_);
+      for (auto entry = entries_.begin(); entry != entries_.end();) {
+        const bool found = entry->second.communicator.get() == &communicator;
+        if (found) released.push_back(std::move(entry->second));
+        entry = found ? entries_.erase(entry) : std::next(entry);
+      }
+    }
+    for (const Entry& entry : released) entry.communicator->remove_plan(entry.plan);
   }
 
  private:

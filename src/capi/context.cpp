@@ -1,0 +1,136 @@
+// Contexts, and what concerns all ranks of one: its end, groups, where its programs are, one-sided posts.
+
+#include "capi/context.h"
+
+#include <thread>
+
+#include "capi/connect.h"
+#include "capi/plans.h"
+
+using namespace tarantella;  // all of this file is its C interface
+using namespace tarantella::capi;
+using collective::GroupOptions;
+using engine::Communicator;
+
+namespace {
+
+Status check_options(const tnt_options* options) {
+  if (options == nullptr || options->job == nullptr) return invalid("options and job must not be NULL");
+  if (!(options->meet_timeout > 0) || !(options->stuck_timeout >= 2) || !(options->grace >= 0)) {
+    return invalid("timeouts must be positive; that for a stuck rank (TNT_TIMEOUT) at least 2 seconds");
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_options(options));
+    GroupOptions group_options;
+    if (options->warn_every > 0) group_options.warn_every = from_seconds(options->warn_every);
+    group_options.timeout = from_seconds(options->stuck_timeout);
+    group_options.grace = from_seconds(options->grace);
+    auto memory = connect(*options);
+    if (!memory.ok()) return memory.status();
+    auto communicator = Communicator::create(std::move(memory).value(), group_options);
+    if (!communicator.ok()) return communicator.status();
+    *context = new tnt_context(std::move(communicator).value());
+    return {};
+  });
+}
+
+void tnt_context_close(tnt_context* context) {
+  // in a forked child the parent's threads do not exist: nothing can be joined
+  if (context == nullptr || context->forks != forks()) return;
+  (void)guarded([&]() -> Status {
+    const Inside inside(*context);
+    context->communicator->close();
+    return {};
+  });
+}
+
+void tnt_context_destroy(tnt_context* context) {
+  if (context == nullptr || context->forks != forks()) return;
+  tnt_context_close(context);
+  while (context->calls.load(std::memory_order_acquire) != 0) std::this_thread::sleep_for(1ms);
+  (void)guarded([&]() -> Status {
+    plans().release_all(*context->communicator);
+    return {};
+  });
+  delete context;
+}
+
+tnt_code tnt_abort(tnt_context* context, const char* reason) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    auto& group = communicator.group();
+    (void)group.fail(
+        {Code::kPeerLost, text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))});
+    return {};
+  });
+}
+
+tnt_code tnt_await_question(tnt_context* context, uint32_t* seen) {
+  return on_context(context, [&](auto& communicator) { return communicator.group().await_question(*seen); });
+}
+
+tnt_code tnt_tell_place(tnt_context* context, const char* place) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    communicator.group().tell_place(name_of(place));
+    return {};
+  });
+}
+
+tnt_code tnt_failure(tnt_context* context) {
+  return on_context(context, [](auto& communicator) { return communicator.group().failure(); });
+}
+
+tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count, tnt_context** group) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    auto created = communicator.create_group({ranks, ranks + count});
+    if (!created.ok()) return created.status();
+    *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
+    return {};
+  });
+}
+
+int tnt_context_rank(const tnt_context* context) {
+  return context == nullptr ? -1 : context->communicator->group().rank();
+}
+
+int tnt_context_size(const tnt_context* context) {
+  return context == nullptr ? -1 : context->communicator->group().size();
+}
+
+int tnt_context_job_rank(const tnt_context* context, int rank) {
+  if (context == nullptr || rank < 0 || rank >= context->communicator->group().size()) return -1;
+  return context->communicator->group().job_rank(rank);
+}
+
+tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
+  return on_context(context, [&](auto& communicator) {
+    return communicator.call([&](auto&) -> Status {
+      communicator.group().post(name_of(name), result);
+      return {};
+    });
+  });
+}
+
+tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result) {
+  return on_context(context, [&](auto& communicator) {
+    return communicator.call([&](auto&) -> Status {
+      auto& group = communicator.group();
+      if (rank < 0 || rank >= group.size() || rank == group.rank()) {
+        return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", group.size()));
+      }
+      const auto posted = group.await_post(rank, name_of(name));
+      if (!posted.ok()) return posted.status();
+      *result = posted.value();
+      return {};
+    });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,49 @@
+#pragma once
+// What a tnt_context is.
+
+#include <atomic>
+#include <memory>
+
+#include "base/forks.h"
+#include "capi/guard.h"
+#include "engine/communicator.h"
+#include "tarantella/tarantella.h"
+
+struct tnt_context {
+  explicit tnt_context(std::unique_ptr<tarantella::engine::Communicator> made)
+      : communicator(std::move(made)) {}
+
+  const std::shared_ptr<tarantella::engine::Communicator>
+      communicator;  ///< a release of a plan may outlast the context
+  const int forks = tarantella::forks();
+  std::atomic<int> calls{0};  ///< that are inside, on any thread
+};
+
+namespace tarantella::capi {
+
+/// A call on a context, which lives as long as one is inside.
+class Inside {
+ public:
+  explicit Inside(tnt_context& context) : context_(context) {
+    context_.calls.fetch_add(1, std::memory_order_acquire);
+  }
+  ~Inside() { context_.calls.fetch_sub(1, std::memory_order_release); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  tnt_context& context_;
+};
+
+/// As guarded(), for calls on a context.
+template <typename Body>
+tnt_code on_context(tnt_context* context, Body body) noexcept {
+  return guarded([&]() -> Status {
+    if (context == nullptr) return invalid("the context is NULL");
+    TNT_RETURN_IF_ERROR(check_process(context->forks == forks()));
+    const Inside inside(*context);
+    return body(*context->communicator);
+  });
+}
+
+}  // namespace tarantella::capi

@@ -1,0 +1,42 @@
+#pragma once
+// What every function of the C interface does: no exception leaves it, and its error can be asked for.
+
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "base/forks.h"
+#include "base/status.h"
+#include "tarantella/tarantella.h"
+
+namespace tarantella::capi {
+
+/// Keeps the message for tnt_last_error().
+tnt_code report(const Status& status);
+
+/// Runs `body`, which returns a Status, and turns whatever comes of it into a code.
+template <typename Body>
+tnt_code guarded(Body body) noexcept {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report({Code::kOutOfMemory, "out of memory"});
+  } catch (const std::exception& error) {
+    return report({Code::kSystem, text("unexpected error in the core: ", error.what())});
+  }
+}
+
+inline Status invalid(const std::string& message) { return {Code::kInvalidArgument, message}; }
+
+/// kInvalidArgument unless `own`: whether this process is the one that made what is used.
+inline Status check_process(bool own) {
+  if (own) return {};
+  return invalid("a forked child of a rank takes no part in the job; exchange data in the rank itself");
+}
+
+/// NULL is an empty name.
+inline std::string name_of(const char* name) { return name == nullptr ? "" : name; }
+inline std::string_view text_of(const char* name) { return name == nullptr ? "" : name; }
+
+}  // namespace tarantella::capi

@@ -1,0 +1,136 @@
+#include "capi/plans.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "capi/context.h"
+
+using namespace tarantella;  // all of this file is its C interface
+using namespace tarantella::capi;
+
+/// What a tnt_memory keeps alive.
+struct tnt_memory {
+  std::shared_ptr<void> owner;
+};
+
+namespace {
+
+/// As guarded(), for calls on a plan.
+template <typename Body>
+tnt_code on_plan(tnt_plan number, Body body) noexcept {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_process(plans().usable()));
+    const auto plan = plans().find(number);
+    if (plan == nullptr) return invalid(text("there is no plan ", number, "; was its context closed?"));
+    return body(*plan);
+  });
+}
+
+engine::TensorSpec spec_of(const tnt_tensor& tensor) {
+  return {name_of(tensor.name),
+          static_cast<DType>(tensor.dtype),
+          {tensor.shape, tensor.shape + tensor.dimensions}};
+}
+
+Status check_spec(const engine::TensorSpec& spec) {
+  if (!is_valid(spec.dtype)) return invalid(text("tensor ", spec.name, " has an unknown dtype"));
+  constexpr uint64_t kMost = 1'000'000'000'000'000;  // bytes; far above any machine, far below an overflow
+  uint64_t bytes = size_of(spec.dtype);
+  for (const int64_t extent : spec.shape) {
+    const auto count = static_cast<uint64_t>(extent);
+    if (extent < 0 || (count != 0 && bytes > kMost / count)) {
+      return invalid(text("tensor ", spec.name, " has an impossible shape"));
+    }
+    bytes *= count;
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
+                         size_t fusion_threshold, tnt_plan* plan) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    std::vector<engine::TensorSpec> specs;
+    for (size_t i = 0; i < count; ++i) {
+      specs.push_back(spec_of(tensors[i]));
+      TNT_RETURN_IF_ERROR(check_spec(specs.back()));
+    }
+    auto created = communicator.add_plan(name_of(name), specs, fusion_threshold);
+    if (!created.ok()) return created.status();
+    *plan = plans().add(context->communicator, created.value());
+    return {};
+  });
+}
+
+tnt_code tnt_plan_release(tnt_plan plan) {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_process(plans().usable()));
+    auto entry = plans().take(plan);
+    if (entry.plan == nullptr) return invalid(text("there is no plan ", plan, "; was it released?"));
+    entry.communicator->remove_plan(entry.plan);
+    return {};
+  });
+}
+
+tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
+                         tnt_done done, void* user) {
+  return on_plan(plan, [&](auto& found) {
+    const auto call_back = [done, user](const Status& status, const void* result) {
+      done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
+    };
+    return found.submit(index, data, count, static_cast<DType>(dtype), call_back);
+  });
+}
+
+tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes, void* const* outputs,
+                      size_t tensors) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    const size_t expected = found.layout().places.size();
+    if (tensors == expected) return found.run(inputs, bytes, outputs);
+    return invalid(text("the plan has ", expected, " tensors, not ", tensors));
+  });
+}
+
+tnt_code tnt_plan_abort(tnt_plan plan, const char* reason) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    found.abort(name_of(reason));
+    return {};
+  });
+}
+
+tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    const auto& places = found.layout().places;
+    if (index >= places.size()) return invalid(text("the plan has no tensor ", index));
+    *bucket = places[index].first_bucket;
+    return {};
+  });
+}
+
+tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    *memory = new tnt_memory{found.memory()};
+    return {};
+  });
+}
+
+void tnt_memory_release(tnt_memory* memory) { delete memory; }
+
+tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    const auto events = found.trace().snapshot();
+    *count = std::min(capacity, events.size());
+    const size_t first = events.size() - *count;
+    for (size_t i = 0; i < *count; ++i) {
+      const auto& event = events[first + i];
+      records[i] = {event.nanoseconds, static_cast<uint32_t>(event.event), event.index};
+    }
+    return {};
+  });
+}
+
+}  // extern "C"
