@@ -323,7 +323,8 @@ class Context {
     }
     tnt_plan number = 0;
     inside([&] {
-      return tnt_plan_create(context_, name.c_str(), tensors.data(), tensors.size(), threshold, &number);
+      return tnt_plan_create(context_, name.c_str(), tensors.data(), tensors.size(), threshold, TNT_HOST,
+                             &number);
     });
     return number;
   }

@@ -142,9 +142,9 @@ bool Step::submit(size_t i, TF_Tensor* gradient) {
     part.dims.push_back(api()->TF_Dim(gradient, d));
     elements *= static_cast<size_t>(part.dims.back());
   }
-  const tnt_code code =
-      tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
-                      api()->TF_TensorData(gradient), elements, dtype_of(part.type), &Step::on_done, &part);
+  const tnt_code code = tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
+                                        api()->TF_TensorData(gradient), elements, dtype_of(part.type),
+                                        nullptr, &Step::on_done, &part);
   if (code != TNT_OK) fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, tnt_last_error());
   return code == TNT_OK;
 }

@@ -30,7 +30,8 @@ void allreduce(void* output, const void** inputs, const char* config, size_t len
   const tnt_plan plan = std::strtoull(numbers.c_str(), &rest, 10);
   const size_t tensors = std::strtoull(rest, nullptr, 10);
   void* const* outputs = tensors == 1 ? &output : static_cast<void**>(output);
-  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors) != TNT_OK) status->message = tnt_last_error();
+  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors, nullptr) != TNT_OK)
+    status->message = tnt_last_error();
 }
 
 template <typename Function>

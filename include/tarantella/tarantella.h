@@ -71,9 +71,9 @@ typedef struct tnt_options {
   int size;            /* ranks of the job, all on this node */
   const char* job;     /* 1 to 64 characters, the same for all ranks, different for each job of a user */
   double meet_timeout; /* seconds in which all ranks must join; infinity: no limit */
-  double
-      stuck_timeout; /* seconds without a sign of life, counted while this rank looks, after which a rank counts as
-                         * stuck; at least 2, or infinity: never */
+  /* Seconds without a sign of life, counted while this rank looks, after which a rank counts as stuck; at least 2, or
+   * infinity: never. */
+  double stuck_timeout;
   double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
   double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
 } tnt_options;
@@ -167,11 +167,15 @@ TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t resul
  * if `rank` leaves or makes a later collective call without posting. */
 TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
 
+/* Where the memory of a plan's tensors is. This version sums tensors in host memory only. */
+typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2, TNT_ROCM = 3 } tnt_device;
+
 /* Collective, blocks. A plan sums the same tensors over ranks in every step, in buckets of `fusion_threshold` bytes (0:
- * one bucket per tensor), filled from the last tensor to the first; large tensors are split. Tensors are compared
- * between ranks: TNT_MISMATCH names the first that differs. */
+ * one bucket per tensor), filled from the last tensor to the first; large tensors are split. All tensors are in memory
+ * of `device`: TNT_INVALID_ARGUMENT for any device but TNT_HOST. Tensors are compared between ranks: TNT_MISMATCH names
+ * the first that differs. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
-                                 size_t count, size_t fusion_threshold, tnt_plan* plan);
+                                 size_t count, size_t fusion_threshold, tnt_device device, tnt_plan* plan);
 /* Not collective. Submitted tensors of the plan on this rank end with TNT_INVALID_ARGUMENT, some possibly just after
  * this returns: their data must stay valid until their `done` is called. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
@@ -184,16 +188,17 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
  * order; does not wait for other ranks. Each tensor is submitted once per step; it may be submitted again as soon as
- * its `done` has been called. If this returns an error, `done` is not called. */
+ * its `done` has been called. `stream` is the stream of the device on which `data` is computed; NULL for host memory,
+ * where `data` must be complete. If this returns an error, `done` is not called. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                                 tnt_done done, void* user);
+                                 void* stream, tnt_done done, void* user);
 
 /* Blocks: submits this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i]).
  * `tensors` must be the plan's number of tensors, bytes[i] the size of input and output i; `bytes` may be NULL if the
- * sizes are known to be right. Returns an error when the plan or the job ends. Counts as the plan's step, so none of
+ * sizes are known to be right; `stream` as in tnt_plan_submit(). Returns an error when the plan or the job ends. Counts as the plan's step, so none of
  * its tensors may be submitted. */
 TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes,
-                              void* const* outputs, size_t tensors);
+                              void* const* outputs, size_t tensors, void* stream);
 
 /* The bucket in which tensor `index` begins. Tensors of a bucket end together, after all of them are submitted, so a
  * rank that submits one must submit the others. */

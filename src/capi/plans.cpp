@@ -47,13 +47,21 @@ Status check_spec(const engine::TensorSpec& spec) {
   return {};
 }
 
+Status check_stream(const void* stream) {
+  if (stream == nullptr) return {};
+  return invalid("a plan of tensors in host memory takes no stream; pass NULL");
+}
+
 }  // namespace
 
 extern "C" {
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
-                         size_t fusion_threshold, tnt_plan* plan) {
+                         size_t fusion_threshold, tnt_device device, tnt_plan* plan) {
   return on_context(context, [&](auto& communicator) -> Status {
+    if (device != TNT_HOST)
+      return invalid(text("this version sums tensors in host memory only, not on device ",
+                          static_cast<int>(device), "; copy them to the host"));
     std::vector<engine::TensorSpec> specs;
     for (size_t i = 0; i < count; ++i) {
       specs.push_back(spec_of(tensors[i]));
@@ -77,8 +85,9 @@ tnt_code tnt_plan_release(tnt_plan plan) {
 }
 
 tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                         tnt_done done, void* user) {
-  return on_plan(plan, [&](auto& found) {
+                         void* stream, tnt_done done, void* user) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    TNT_RETURN_IF_ERROR(check_stream(stream));
     const auto call_back = [done, user](const Status& status, const void* result) {
       done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
     };
@@ -87,8 +96,9 @@ tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t c
 }
 
 tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes, void* const* outputs,
-                      size_t tensors) {
+                      size_t tensors, void* stream) {
   return on_plan(plan, [&](auto& found) -> Status {
+    TNT_RETURN_IF_ERROR(check_stream(stream));
     const size_t expected = found.layout().places.size();
     if (tensors == expected) return found.run(inputs, bytes, outputs);
     return invalid(text("the plan has ", expected, " tensors, not ", tensors));

@@ -194,11 +194,11 @@ TEST(CInterface, RunsAPlan) {
     const int64_t shape[] = {3};
     const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, shape, 1}, {"scalar", TNT_FLOAT32, nullptr, 0}};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, &plan), TNT_OK) << tnt_last_error();
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, &plan), TNT_OK) << tnt_last_error();
     const std::vector<float> ones(3, 1.0F);
     std::atomic<int> open{2};
-    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, count_down, &open), TNT_OK);
-    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
     while (open.load() != 0) std::this_thread::yield();
     tnt_record records[3];
     size_t count = 0;
@@ -208,7 +208,8 @@ TEST(CInterface, RunsAPlan) {
     ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
     ASSERT_EQ(tnt_plan_release(plan), TNT_OK);
     EXPECT_EQ(tnt_plan_release(plan), TNT_INVALID_ARGUMENT);
-    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, count_down, &open), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, nullptr, count_down, &open),
+              TNT_INVALID_ARGUMENT);
     tnt_context_destroy(context);
   };
   std::thread other(rank, 1);
@@ -230,13 +231,13 @@ TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
   tnt_plan plan = 0;
-  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
   const pid_t child = ::fork();
   if (child == 0) {
     const float value = 1000;
     const bool refused =
         tnt_barrier(context, "") == TNT_INVALID_ARGUMENT &&
-        tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, nullptr, nullptr) == TNT_INVALID_ARGUMENT &&
+        tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, nullptr, nullptr, nullptr) == TNT_INVALID_ARGUMENT &&
         tnt_plan_release(plan) == TNT_INVALID_ARGUMENT;
     tnt_context_destroy(context);
     ::_exit(refused ? 0 : 1);
@@ -288,7 +289,7 @@ TEST(CInterface, RefusesImpossibleShapes) {
   tnt_plan plan = 0;
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{-16}, {int64_t{1} << 62, 4}, {3, -1}}) {
     const tnt_tensor tensor = {"w", TNT_FLOAT32, shape.data(), shape.size()};
-    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, &plan), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, TNT_HOST, &plan), TNT_INVALID_ARGUMENT);
   }
   tnt_context_destroy(context);
 }
@@ -298,7 +299,8 @@ TEST(CInterface, RefusesPlansWhoseSumOverflows) {
   const int64_t each = int64_t{1} << 47;  // of 2^49 bytes; all of them, twice, are 2^64
   const std::vector<tnt_tensor> tensors(16384, {"w", TNT_FLOAT32, &each, 1});
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, TNT_HOST, &plan),
+            TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
   tnt_context_destroy(context);
 }
@@ -312,7 +314,7 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           << tnt_last_error();
       const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
       tnt_plan plan = 0;
-      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, &plan), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK) << tnt_last_error();
       if (rank == 0) {
         std::atomic<int> inside{0};
         const auto lost = [&](tnt_code code) {
@@ -326,7 +328,7 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           float value = 1;
           const void* input = &value;
           void* output = &value;
-          lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1)));
+          lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr)));
         });
         while (inside != 3) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -344,17 +346,37 @@ TEST(CInterface, APlanMayBeReleasedWhileItsContextIsDestroyed) {
     tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
     const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, &plan), TNT_OK);
+    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
     std::thread other([&] { (void)tnt_plan_release(plan); });
     tnt_context_destroy(context);
     other.join();
   }
 }
 
+TEST(CInterface, APlanTakesTensorsInHostMemoryOnly) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
+  tnt_plan plan = 0;
+  EXPECT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_CUDA, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tnt_last_error()).find("in host memory only, not on device 2"), std::string::npos)
+      << tnt_last_error();
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
+  float value = 1;
+  const void* input = &value;
+  void* output = &value;
+  int stream = 0;
+  EXPECT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, &stream, nullptr, nullptr),
+            TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, &stream), TNT_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tnt_last_error()).find("takes no stream"), std::string::npos) << tnt_last_error();
+  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr), TNT_OK);
+  tnt_context_destroy(context);
+}
+
 TEST(CInterface, APlanNeedsTensors) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, TNT_HOST, &plan), TNT_INVALID_ARGUMENT);
   tnt_context_destroy(context);
 }
 
