@@ -1,0 +1,107 @@
+#include "transport/shm/node.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+
+#include "base/forks.h"
+#include "base/round.h"
+#include "runtime/cpu_mask.h"
+
+namespace tarantella::transport {
+
+/// One rank's entry, after the Head.
+struct alignas(64) Node::Seat {
+  std::atomic<uint32_t> present;
+  std::atomic<uint64_t> process;  ///< process_number()
+  runtime::CpuMask cores;
+};
+
+/// The start of the memory file.
+struct alignas(64) Node::Head {
+  std::atomic<uint64_t>
+      next_region;  ///< in units of kRegionAlignment, after the first one, which holds all this
+  Table table;
+};
+
+namespace {
+
+/// Tells this process from every other: process ids are alike in different PID namespaces.
+Result<uint64_t> process_number() {
+  static std::mutex drawing;
+  const std::lock_guard lock(drawing);
+  static uint64_t number = 0;
+  static int drawn_at = -1;  // a forked child is another process
+  if (drawn_at != forks()) {
+    if (::getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number)))
+      return Status::system("getrandom", errno);
+    drawn_at = forks();
+  }
+  return number;
+}
+
+/// A rank's record lock on its own byte of the file says that its process lives: the kernel drops it when the process
+/// ends, in whatever way, and a forked child does not inherit it. It also drops it when the process closes any
+/// descriptor of the file.
+struct flock lock_of(int rank) {
+  struct flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Node>> Node::create(Fd memory, size_t ranks, runtime::Ended ended) {
+  const size_t bytes = round_up(sizeof(Head) + sizeof(Seat) * ranks, kPage);
+  if (bytes > kRegionAlignment)
+    return Status(Code::kInvalidArgument, text(ranks, " ranks are too many for a node"));
+  auto head = map_file(memory.get(), 0, bytes);
+  if (!head.ok()) return head.status();
+  const auto process = process_number();
+  if (!process.ok()) return process.status();
+  return std::shared_ptr<const Node>(
+      new Node(std::move(memory), std::move(head).value(), process.value(), std::move(ended)));
+}
+
+Node::Head& Node::head() const { return *reinterpret_cast<Head*>(head_.bytes().data()); }
+
+Node::Seat& Node::seat(int rank) const {
+  return reinterpret_cast<Seat*>(head_.bytes().data() + sizeof(Head))[rank];
+}
+
+Table& Node::table() const { return head().table; }
+
+Status Node::take_seat(int rank) const {
+  struct flock lock = lock_of(rank);
+  if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
+  Seat& own = seat(rank);
+  if (!own.cores.read()) own.cores.words.fill(UINT64_MAX);  // unknown: perhaps shared
+  own.process.store(process_, std::memory_order_relaxed);
+  own.present.store(1, std::memory_order_release);
+  return {};
+}
+
+bool Node::has_ended(int rank) const {
+  const Seat& other = seat(rank);
+  const bool ended = ended_.exit_code(rank).has_value();  // before its seat is looked at
+  if (other.present.load(std::memory_order_acquire) == 0) return ended;
+  // no process holds a lock against itself: ranks that are threads of this process live as long as it does
+  if (other.process.load(std::memory_order_relaxed) == process_) return false;
+  struct flock lock = lock_of(rank);
+  return ::fcntl(memory_->get(), F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+bool Node::share_cores(int a, int b) const { return seat(a).cores.meets(seat(b).cores); }
+
+uint64_t Node::claim(size_t bytes) const {
+  const uint64_t units = round_up(bytes, kRegionAlignment) / kRegionAlignment;
+  return 1 + head().next_region.fetch_add(units, std::memory_order_relaxed);
+}
+
+}  // namespace tarantella::transport
