@@ -118,8 +118,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Thread-safe, does not block.
   void close();
 
-  /// Blocks until another rank asks where this one's program is: until there are other questions than `seen`, which gets
-  /// their number. One thread of a job's rank, which then tells it. Errors: kPeerLost once this is closed.
+  /// Blocks until another rank asks where this one's program is: until there are other questions than `seen`, which
+  /// gets their number. One thread of a job's rank, which then tells it. Errors: kPeerLost once this is closed.
   Status await_question(uint32_t& seen);
   void tell_place(const std::string& place);
 

@@ -107,32 +107,35 @@ void Watch::show(int job_rank) {
   if (callers_wait_ != nullptr) callers_wait_->store(wait_);
 }
 
-Watch::Circle Watch::circle() const {
-  Circle found;
-  int rank = own_;
-  do {
-    const Waits& shown = group_.members().waits(rank);
-    Wait wait = shown.callers_call.load();
-    // in a step it makes no call, but it may still hand in other gradients
-    if (wait.rank == 0 && (found.empty() || !found.back().gradients)) wait = shown.callers_gradients.load();
-    if (wait.rank == 0 || found.size() == kLongest) return {};
-    found.push_back(wait);
-    rank = wait.rank - 1;
-  } while (rank != own_);
-  if (found.front().gradients && found.back().gradients) return {};
-  return same(found.front(), wait_) ? found : Circle();
+template <typename Next>
+Watch::Circle Watch::follow(Wait first, Next next) const {
+  Circle found = {first};
+  while (found.back().rank != 0 && found.back().rank - 1 != own_ && found.size() != kLongest)
+    found.push_back(next(found.back()));
+  return found.back().rank - 1 == own_ ? found : Circle();
 }
 
-Watch::Circle Watch::lasting_circle() const {
-  Circle found = {wait_};
-  while (found.back().rank != 0 && found.back().rank - 1 != own_ && found.size() != kLongest)
-    found.push_back(group_.members().waits(found.back().rank - 1).newest.load());
-  return found.back().rank - 1 == own_ ? found : Circle();
+Watch::Circle Watch::callers_circle() const {
+  const auto wait_of = [this](int rank, bool awaits_gradients) {
+    const Waits& shown = group_.members().waits(rank);
+    const Wait call = shown.callers_call.load();
+    // in a step it makes no call, but it may still hand in other gradients
+    return call.rank != 0 || awaits_gradients ? call : shown.callers_gradients.load();
+  };
+  const Circle found = follow(wait_of(own_, false),
+                              [&](const Wait& before) { return wait_of(before.rank - 1, before.gradients); });
+  if (found.empty() || !same(found.front(), wait_)) return {};
+  return found.front().gradients && found.back().gradients ? Circle() : found;
+}
+
+Watch::Circle Watch::any_circle() const {
+  return follow(wait_,
+                [this](const Wait& before) { return group_.members().waits(before.rank - 1).newest.load(); });
 }
 
 Status Watch::check_circles() {
   const Duration now = looked_at_.so_far();
-  const Circle found = circle();
+  const Circle found = callers_circle();
   if (!std::equal(found.begin(), found.end(), circle_.begin(), circle_.end(), same)) {
     circle_ = found;
     circle_since_ = now;
@@ -142,7 +145,7 @@ Status Watch::check_circles() {
       std::equal(circle_.begin(), circle_.end(), found.begin(), looked_again))
     return entangled(found, "");
 
-  const Circle lasting = lasting_circle();
+  const Circle lasting = any_circle();
   lasting_since_ = lasting.empty() ? Duration::max() : std::min(lasting_since_, now);
   if (now - lasting_since_ > group_.limit()) return entangled(lasting, " (limit: TNT_TIMEOUT)");
   return {};

@@ -44,8 +44,12 @@ class Watch {
   Status suspect(const std::string& reason);
   void show(int job_rank);
   void warn(int job_rank);
-  Circle circle() const;
-  Circle lasting_circle() const;
+  /// The waits from `first` on, next(wait) after each, if they lead back to this rank.
+  template <typename Next>
+  Circle follow(Wait first, Next next) const;
+  /// Of the ranks' callers, which ends the job soon, and of any threads, which ends it after the limit.
+  Circle callers_circle() const;
+  Circle any_circle() const;
   Status check_circles();
   Status entangled(const Circle& circle, const char* limit) const;
   std::string place() const;
