@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/hash.h"
-
 namespace tarantella::collective {
 namespace {
 
@@ -40,14 +38,7 @@ bool reduces(Operation operation) {
 
 }  // namespace
 
-Header Header::of(const Call& call) {
-  uint64_t hash = hash_of(call.name);
-  for (const uint64_t count : call.counts) hash = mix(hash, count);
-  return {call.operation, call.dtype, call.reduction, call.root, call.count, hash};
-}
-
-void Name::set(const Call& call, const Header& header) {
-  if (hash == header.hash) return;
+void Name::write(const Call& call, const Header& header) {
   const size_t length = std::min(call.name.size(), text.size() - 1);
   std::copy_n(call.name.begin(), length, text.begin());
   text[length] = '\0';

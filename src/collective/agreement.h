@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/hash.h"
 #include "base/reduction.h"
 #include "collective/group.h"
 
@@ -47,7 +48,11 @@ struct Header {
   uint64_t count;
   uint64_t hash;  ///< of the name and of the call's further numbers
 
-  static Header of(const Call& call);
+  static Header of(const Call& call) {
+    uint64_t hash = hash_of(call.name);
+    for (const uint64_t number : call.counts) hash = mix(hash, number);
+    return {call.operation, call.dtype, call.reduction, call.root, call.count, hash};
+  }
   bool operator==(const Header&) const = default;
 };
 
@@ -57,7 +62,10 @@ struct Name {
   uint64_t hash;  ///< the header's when it was written
 
   /// Writes it, unless it is the one before.
-  void set(const Call& call, const Header& header);
+  void set(const Call& call, const Header& header) {
+    if (hash != header.hash) write(call, header);
+  }
+  void write(const Call& call, const Header& header);
 };
 
 /// For people: allreduce "x" of 3 x float32 (sum).
