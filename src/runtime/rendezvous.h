@@ -23,10 +23,10 @@ struct MeetingOptions {
 /// Blocks until all `size` ranks of `job` on this node have met, then returns the memory file that they share
 /// (empty; the caller owns it). Every rank calls it once, with the same `job` and `size` and its own `rank`.
 /// Ranks may be processes of one user or threads of one process.
-/// Errors: kTimeout at the deadline, naming the ranks that did not join; kPeerLost at once if a rank has ended with exit
-/// code 0 before all had met, and after options.grace if a rank that had joined is gone (if it failed, its launcher
-/// reports it); kMismatch for another version or size, or if two ranks have the same number; kInvalidArgument; kSystem.
-/// Every rank that has joined gets the error.
+/// Errors: kTimeout at the deadline, naming the ranks that did not join; kPeerLost at once if a rank has ended with
+/// exit code 0 before all had met, and after options.grace if a rank that had joined is gone (if it failed, its
+/// launcher reports it); kMismatch for another version or size, or if two ranks have the same number; kInvalidArgument;
+/// kSystem. Every rank that has joined gets the error.
 Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline,
                       const MeetingOptions& options = {});
 
