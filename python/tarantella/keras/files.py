@@ -15,7 +15,7 @@ import keras
 
 from .._job import log, runtime
 from .._job.errors import MismatchError, PeerLostError
-from . import hooks, private
+from . import hooks, private, training
 
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
@@ -45,6 +45,7 @@ def by_master(model: Any) -> Iterator[None]:
     with contextlib.ExitStack() as hooked:
         for each in model._flatten_layers():
             if isinstance(each, keras.Model):
+                hooked.enter_context(training.saving_by_master(each))
                 for method in (*SUFFIXES, "export"):
                     hooked.enter_context(hooks.hooking(each, method, _left_to_master))
         yield
@@ -73,7 +74,7 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
             return _together(method, filepath, lambda: save(wrapped, filepath, *args, **options), _everywhere.get())
         if not _everywhere.get():
-            if not hooks.hooked(model, method):
+            if not training.is_saved_by_master(model):
                 return original(model, filepath, *args, **options)
             if not runtime.is_master_rank():
                 return None

@@ -26,6 +26,7 @@ __all__ = [
     "can_convert_arrays",
     "class_weight_to_sample_weights",
     "compiled_is_built",
+    "compiled_mark",
     "compiled_parts",
     "data_adapters",
     "legacy_h5_format",
@@ -84,6 +85,11 @@ def compiled_parts(model: Any) -> list[Any]:
     """What holds the losses and metrics given to compile."""
     parts = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
     return [part for part in parts if part is not None]
+
+
+def compiled_mark(model: Any) -> Any:
+    """An object that each `compile` of the model makes anew."""
+    return getattr(model, "_loss_tracker", None)
 
 
 def compiled_is_built(model: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What is known of a Keras model while ranks train and evaluate it together: one object for each model."""
+"""What is known of a Keras model while ranks train and evaluate it together: one object per model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from .._backend import tensorflow as backend
 from .._job import runtime
+from . import private
 
 
 class Call:
@@ -29,26 +30,57 @@ class Logs:
 
 
 class Training:
-    """The facts about one model, each until the time that its comment gives."""
+    """The facts about one model, grouped by the event at which they lapse.
+
+    All of them end with the model itself. A model trains on all ranks of the job, so no fact depends on a group of
+    ranks; the core's plans depend on optimizers and losses, and are kept with these by the backend.
+    """
 
     def __init__(self) -> None:
-        self.call: Call | None = None  # the innermost call that runs now; None where this rank runs it for itself
+        # The end of the innermost call or `with` block that set them.
+        self.call: Call | None = None  # None where this rank runs the model for itself
+        self.saved_by_master = False  # whether callbacks that save the model write on the master only
+
+        # The start of the next call, with the same data or another dataset.
         self.read = backend.counter()  # the sum of the fingerprints of the global batches, since ranks last compared it
-        self.nan_labels = backend.counter()  # in this rank's rows, since the call began
-        self.apart = False  # whether steps have run since the ranks brought together what their layers keep
+        self.nan_labels = backend.counter()  # in this rank's rows
         self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
-        self.logs: dict[bool, Logs] = {}  # by whether the steps train; until they are traced again
-        # What its last compile() had made when ranks were made equal for single batches; after another one it lapses.
-        self.single_batches: tuple[Any] | None = None
+
+        # The next average of what layers keep.
+        self.apart = False  # whether steps have run since
+
+        # The next trace of the training or evaluation step, which recompiling causes too.
+        self.logs: dict[bool, Logs] = {}  # by whether the steps train
+
+        # The next `compile`. A `set_weights` ends nothing: on all ranks it leaves them equal, and `weight_checks` find
+        # one on some ranks only.
+        self._equal_for: tuple[Any] | None = None
+
+        # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
+        self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
+
+        # The end of the layer or the model: what the code of a layer computes stays the same.
+        self.added_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()
+        self.tried_for_coupling = False
 
     def start(self) -> None:
-        """A call begins: forgets what was read."""
+        """Forgets what the previous call has read."""
         self.read.assign(0)
         self.nan_labels.assign(0)
         self.completed = -1
 
+    def set_equal_for_single_batches(self, model: Any) -> None:
+        """Notes that ranks were made equal for single batches of the model as it is compiled now."""
+        self._equal_for = (private.compiled_mark(model),)
+
+    def is_equal_for_single_batches(self, model: Any) -> bool:
+        """Whether ranks were made equal for single batches since the model's last `compile`."""
+        return self._equal_for is not None and self._equal_for[0] is private.compiled_mark(model)
+
 
 _known: weakref.WeakKeyDictionary[Any, Training] = weakref.WeakKeyDictionary()
+# By optimizer of a user-defined loop, which has no model: the weight of a rank's gradients, until it is set again.
+_loops: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 
 
 def of(model: Any) -> Training:
@@ -61,6 +93,16 @@ def of(model: Any) -> Training:
 def known(model: Any) -> Training | None:
     """As `of`, None for a model that ranks have not trained or evaluated together."""
     return _known.get(model)
+
+
+def set_weight_in_loops(optimizer: Any, weight: float) -> None:
+    """Sets the weight of a rank's gradients where a user-defined loop applies them with this optimizer."""
+    _loops[optimizer] = weight
+
+
+def weight_in_loops(optimizer: Any) -> float | None:
+    """The weight set by `set_weight_in_loops`, or None."""
+    return _loops.get(optimizer)
 
 
 def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
@@ -95,3 +137,20 @@ def go_on(model: Any) -> None:
     """From a state that all ranks have alike: the master from this state, the others from nothing."""
     if not runtime.is_master_rank():
         model.reset_metrics()
+
+
+@contextlib.contextmanager
+def saving_by_master(model: Any) -> Iterator[None]:
+    """Sets `saved_by_master` for the time of the block."""
+    found = of(model)
+    outer, found.saved_by_master = found.saved_by_master, True
+    try:
+        yield
+    finally:
+        found.saved_by_master = outer
+
+
+def is_saved_by_master(model: Any) -> bool:
+    """Whether callbacks that save the model write on the master only, now."""
+    found = known(model)
+    return found is not None and found.saved_by_master

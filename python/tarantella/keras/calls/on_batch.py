@@ -82,15 +82,14 @@ def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> A
 
 
 def _start(model: Any, micro: Any) -> None:
-    compiled = getattr(model, "_loss_tracker", None)
-    known = training.known(model)
-    if known is not None and known.single_batches == (compiled,):
+    known = training.of(model)
+    if known.is_equal_for_single_batches(model):
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tree.map_structure(lambda leaf: None if leaf is None else _spec(leaf), micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
     start.batches_alike(model, lines, micro._replace(data=specs))
-    training.of(model).single_batches = (compiled,)
+    known.set_equal_for_single_batches(model)
 
 
 def _spec(leaf: Any) -> tf.TypeSpec:

@@ -23,9 +23,6 @@ AUTOMATIC = -1
 _FIRST = 32  # before the first comparison, which measures its cost
 _SHARE = 0.0005  # of the time that comparisons may take; in small networks, counting steps may take the same again
 
-# By model: when its ranks compare their weights next.
-_schedules: weakref.WeakKeyDictionary[Any, Schedule] = weakref.WeakKeyDictionary()
-
 
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
@@ -87,15 +84,16 @@ def _fixed() -> int:
 
 def start(model: Any) -> None:
     """Call this before the first step of a call. All ranks must have the same settings."""
-    training.of(model).start()
-    if model not in _schedules:
-        _schedules[model] = Schedule(model)
-    _schedules[model].start(_fixed())
+    found = training.of(model)
+    found.start()
+    if found.weight_checks is None:
+        found.weight_checks = Schedule(model)
+    found.weight_checks.start(_fixed())
 
 
 def before_step(model: Any) -> None:
     """Compares the weights of the ranks at intervals that cost at most 0.1 % of the time. Collective."""
-    _schedules[model].before_step()
+    training.of(model).weight_checks.before_step()
 
 
 class Schedule:
@@ -143,7 +141,7 @@ class BeforeSteps(keras.callbacks.Callback):
     """Calls the schedule before each step. Not after it: Keras may run on_train_batch_end in another thread."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._schedule = _schedules[self.model]
+        self._schedule = training.of(self.model).weight_checks
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._schedule.before_step()

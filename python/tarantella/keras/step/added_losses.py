@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import contextvars
 import functools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from keras import ops, tree
 
 from ..._job import log
-from .. import hooks
+from .. import hooks, training
 from ..trials import reduction
 from .step import Step, current_step
-
-# By layer: whether its added losses are sums, in the order in which it adds them in a step.
-_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()
 
 # While a model is tried out: what its layers have added.
 _seen: contextvars.ContextVar[dict[Any, Any] | None] = contextvars.ContextVar("tarantella_added", default=None)
@@ -57,37 +53,42 @@ def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], No
 
 def _scaled(step: Step, layer: Any, loss: Any) -> Any:
     number = step.number(layer)
-    if number not in _sums.setdefault(layer, {}):
+    if number not in _sums(step, layer):
         _try_out(step)
-    if number not in _sums[layer]:
-        _decide(layer, number, reduction.UNKNOWN)
-    return step.weighed(loss, 1.0 if _sums[layer][number] else None)
+    if number not in _sums(step, layer):
+        _decide(step, layer, number, reduction.UNKNOWN)
+    return step.weighed(loss, 1.0 if _sums(step, layer)[number] else None)
+
+
+def _sums(step: Step, layer: Any) -> dict[int, bool]:
+    """Whether the losses that a layer of the step's model adds are sums, by their order in a step."""
+    return training.of(step.model).added_sums.setdefault(layer, {})
 
 
 def _try_out(step: Step) -> None:
     """Decides about all losses that the step's model adds: as it predicts, then those that it adds in training."""
-    for training in (False, True):
+    for trains in (False, True):
 
-        def evaluate(rows: slice, training: bool = training) -> dict[Any, Any]:
+        def evaluate(rows: slice, trains: bool = trains) -> dict[Any, Any]:
             seen: dict[Any, Any] = {}
             token = _seen.set(seen)
             try:
-                step.model(tree.map_structure(lambda leaf: _rows(leaf, rows), step.inputs), training=training)
+                step.model(tree.map_structure(lambda leaf: _rows(leaf, rows), step.inputs), training=trains)
             finally:
                 _seen.reset(token)
             return seen
 
         for (layer, number), verdict in reduction.try_out(evaluate).items():
-            if number not in _sums.setdefault(layer, {}):
-                _decide(layer, number, verdict)
+            if number not in _sums(step, layer):
+                _decide(step, layer, number, verdict)
 
 
 def _rows(leaf: Any, rows: slice) -> Any:
     return None if leaf is None else ops.convert_to_tensor(reduction.batch_like(leaf, integers=False)[rows])
 
 
-def _decide(layer: Any, number: int, verdict: reduction.Verdict) -> None:
-    _sums[layer][number] = verdict.is_sum
+def _decide(step: Step, layer: Any, number: int, verdict: reduction.Verdict) -> None:
+    _sums(step, layer)[number] = verdict.is_sum
     what = f"a loss that the layer {layer.name!r} adds"
     if verdict.certainty is reduction.Certainty.COUPLED:
         log.warn_once(

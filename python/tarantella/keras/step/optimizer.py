@@ -6,7 +6,6 @@ So unscaling, accumulation, clipping and moving averages work on the gradients o
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,11 @@ import numpy as np
 
 from ..._backend import tensorflow as backend
 from ..._job import log, runtime
-from .. import hooks, private
+from .. import hooks, private, training
 from .step import Step, current_step
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
-
-# By optimizer of a loop of the user's own: the weight of a rank's gradients.
-_weights: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
 
 
 def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
@@ -47,7 +43,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
     """Else threads would add them to the variable in any order, and the ranks' sums would differ by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
-        distributed = current_step() is not None or optimizer in _weights
+        distributed = current_step() is not None or training.weight_in_loops(optimizer) is not None
         return original(variable, backend.without_repeats(value) if distributed else value)
 
     return assign
@@ -55,7 +51,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
 
 def reduce_in_loops(optimizer: Any, weight: float) -> None:
     """Has a hooked optimizer reduce gradients outside of distributed steps too, each rank's with this weight."""
-    _weights[optimizer] = weight
+    training.set_weight_in_loops(optimizer, weight)
 
 
 def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -71,15 +67,15 @@ def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any
 
 def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
-        step = current_step()
-        if step is None and optimizer not in _weights:
+        step, weight = current_step(), training.weight_in_loops(optimizer)
+        if step is None and weight is None:
             return original(grads, trainable_variables)
         grads = list(grads)
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         rows = None if step is None else step.static_rows
         grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
         if step is None:
-            grads = [backend.scale(g, lambda _: _weights[optimizer]) for g in grads]
+            grads = [backend.scale(g, lambda _: weight) for g in grads]
         else:
             grads = _weighed(step, optimizer, grads)
         borrow = _keeps_no_gradient(optimizer, variables)

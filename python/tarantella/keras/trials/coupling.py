@@ -9,7 +9,6 @@ import contextlib
 import functools
 import inspect
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from keras import ops, tree
 from ..._backend.tensorflow import traceless
 from ..._job import log
 from ..._job.log import listed
-from .. import hooks
+from .. import hooks, training
 from . import sandbox
 
 # Two batch sizes that are rarely the length of another axis; a layer must couple rows with both to be reported.
@@ -29,8 +28,6 @@ _UNKNOWN_LENGTH, _UNKNOWN_SIDE = 4, 32  # of a sequence, of an image
 # Relative to the largest value: batch sizes differ in rounding, on GPUs to ten bits.
 _SAME = 1e-3
 _SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
-
-_tried: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Call(NamedTuple):
@@ -49,9 +46,10 @@ def say(model: Any, inputs: Any) -> None:
     eagerly and in training mode, except random layers and BatchNormalization, which run in inference mode. Restores
     variables, random generators and user-defined tf.functions.
     """
-    if model in _tried:
+    found = training.of(model)
+    if found.tried_for_coupling:
         return
-    _tried.add(model)
+    found.tried_for_coupling = True
     try:
         names = [] if sandbox.is_rowwise(model) else _coupled(model, inputs)
     except sandbox.TooLongError as error:

@@ -1,0 +1,224 @@
+"""When each fact that is known of a model lapses."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import types
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import keras
+
+from tarantella._job import runtime
+from tarantella.keras import training
+from tarantella.keras.calls import on_batch
+from tarantella.keras.epoch import drift, layer_state
+from tarantella.keras.step import added_losses, log_sources
+from tarantella.keras.trials import coupling, reduction, sandbox
+
+
+class Model:
+    """As much of a Keras model as the facts need."""
+
+    name = "model"
+    trainable_variables: tuple[Any, ...] = ()
+    non_trainable_weights: tuple[Any, ...] = ()
+    resets = 0
+
+    def compile(self) -> None:
+        self._loss_tracker = object()
+
+    def _flatten_layers(self) -> list[Any]:
+        return []
+
+    def reset_metrics(self) -> None:
+        self.resets += 1
+
+
+@pytest.fixture
+def model() -> Any:
+    made = Model()
+    made.compile()
+    return made
+
+
+def test_facts_end_with_the_model() -> None:
+    before = len(training._known)
+    kept, passing = Model(), Model()
+    for each in (kept, passing):
+        drift.start(each)
+        training.of(each).added_sums[each] = {0: True}
+    assert len(training._known) == before + 2
+    del each, passing
+    gc.collect()
+    assert len(training._known) == before + 1
+    assert training.known(kept) is training.of(kept)
+
+
+def test_each_model_has_its_own(model: Any) -> None:
+    other = Model()
+    assert training.known(model) is None
+    training.of(model).apart = True
+    assert training.known(other) is None
+    assert not training.of(other).apart
+
+
+def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "is_master_rank", lambda: False)
+    outer, inner = training.Call(trains=True), training.Call(trains=False)
+    with training.during(model, outer):
+        with contextlib.suppress(KeyError), training.during(model, inner):
+            assert training.of(model).call is inner
+            raise KeyError
+        assert training.of(model).call is outer
+        assert model.resets == 0  # the metrics hold the state of all ranks
+        outer.in_parts = True
+        with training.during(model, None):
+            assert training.of(model).call is None
+        assert model.resets == 1  # the master goes on from the state that the inner call left
+    assert training.of(model).call is None
+
+
+def test_saving_by_the_master_ends_with_the_outermost_block(model: Any) -> None:
+    assert not training.is_saved_by_master(model)
+    assert training.known(model) is None  # asking makes nothing
+    with training.saving_by_master(model):
+        with training.saving_by_master(model):
+            assert training.is_saved_by_master(model)
+        assert training.is_saved_by_master(model)
+    assert not training.is_saved_by_master(model)
+
+
+def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
+    drift.start(model)
+    training.note(model, 7)
+    training.note(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
+    for _ in range(2):
+        drift.before_step(model)
+    found = training.of(model)
+    assert (int(found.read), int(found.nan_labels), found.completed) == (15, 1, 1)
+    assert training.has_stepped(model)
+    drift.start(model)
+    assert (int(found.read), int(found.nan_labels), found.completed) == (0, 0, -1)
+    assert not training.has_stepped(model)
+
+
+def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    averages: list[Any] = []
+    monkeypatch.setattr("tarantella.keras.replicas.differing", lambda every: averages.append(every) or [])
+    drift.start(model)
+    layer_state.average_if_apart(model)
+    drift.before_step(model)
+    drift.start(model)  # another call does not bring them together
+    for _ in range(2):
+        layer_state.average_if_apart(model)
+    assert len(averages) == 1
+
+
+def test_ranks_are_equal_for_single_batches_until_the_next_compile(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("tarantella.keras.calls.start.batches_alike", lambda *arguments: started.append(arguments))
+    batch = types.SimpleNamespace(data=(), _replace=lambda data: batch)
+    for _ in range(2):
+        on_batch._start(model, batch)
+    drift.start(model)
+    on_batch._start(model, batch)  # fit and evaluate leave them equal
+    assert len(started) == 1
+    model.compile()
+    for _ in range(2):
+        on_batch._start(model, batch)
+    assert len(started) == 2
+
+
+def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model()
+    assert not training.of(model).is_equal_for_single_batches(model)
+    training.of(model).set_equal_for_single_batches(model)
+    assert training.of(model).is_equal_for_single_batches(model)
+
+
+def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    monkeypatch.setattr(drift, "_compare", lambda model, checksum, proposal: compared.append(checksum) or 1)
+    monkeypatch.setattr(drift.backend, "checksum", lambda variables: 5)
+
+    def compares(steps: int) -> int:
+        compared.clear()
+        drift.start(model)
+        for _ in range(steps):
+            drift.before_step(model)
+        return len(compared)
+
+    monkeypatch.setenv("TNT_WEIGHT_CHECK_STEPS", "4")
+    assert [compares(3), compares(3)] == [0, 1]
+    checks = training.of(model).weight_checks
+    monkeypatch.setenv("TNT_WEIGHT_CHECK_STEPS", "0")
+    assert compares(50) == 0
+    monkeypatch.setenv("TNT_WEIGHT_CHECK_STEPS", "2")
+    assert compares(4) > 1
+    assert training.of(model).weight_checks is checks
+
+
+def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
+    metric = keras.metrics.Mean()
+    value = metric.result()
+    step: Any = types.SimpleNamespace(model=model, results={id(value): (value, metric, 0)}, rows=3)
+    log_sources.note(step, True, {"own": value})
+    found = training.of(model).logs
+    assert found[True].sources["own"].is_metric
+    assert False not in found  # evaluation is traced by itself
+    step.results = {}
+    rows = found[True].rows
+    log_sources.note(step, True, {"own": value})
+    assert not found[True].sources["own"].is_metric
+    assert found[True].rows is rows  # graphs that were traced before add to it
+    assert int(rows) == 3
+
+
+def test_a_model_is_tried_out_for_coupling_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+    monkeypatch.setattr(sandbox, "is_rowwise", lambda model: tried.append(model) or True)
+    coupling.say(model, None)
+    model.compile()
+    drift.start(model)
+    coupling.say(model, None)
+    assert tried == [model]
+
+
+def test_added_losses_are_tried_out_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = keras.layers.Layer()
+    tried: list[Any] = []
+
+    def try_out(step: Any) -> None:
+        tried.append(step.model)
+        added_losses._decide(step, layer, 0, reduction.Verdict(True, reduction.Certainty.EXACT))
+
+    monkeypatch.setattr(added_losses, "_try_out", try_out)
+
+    def scaled(model: Any) -> Any:
+        step: Any = types.SimpleNamespace(
+            model=model, number=lambda owner: 0, weighed=lambda loss, share: (loss, share)
+        )
+        return added_losses._scaled(step, layer, 2.0)
+
+    one, other = Model(), Model()
+    assert [scaled(each) for each in (one, one, other)] == [(2.0, 1.0)] * 3
+    assert tried == [one, other]
+
+
+def test_the_weight_in_a_loop_is_that_of_the_last_setting() -> None:
+    optimizer = keras.optimizers.SGD()
+    assert training.weight_in_loops(optimizer) is None
+    training.set_weight_in_loops(optimizer, 0.5)
+    training.set_weight_in_loops(optimizer, 1.0)
+    assert training.weight_in_loops(optimizer) == 1.0
+    before = len(training._loops)
+    del optimizer
+    gc.collect()
+    assert len(training._loops) == before - 1
