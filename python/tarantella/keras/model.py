@@ -10,10 +10,9 @@ import keras
 
 from .._job import runtime
 from .._job.environment import is_verified, prints_output
-from ..data.feed import batched
+from ..data.feed import Input
 from . import files
-from .calls import fit, inputs, on_batch, start
-from .calls.inputs import check_size
+from .calls import fit, inputs, on_batch
 from .strategy import ParallelStrategy, check_strategy
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
@@ -115,49 +114,34 @@ class Model:
         callbacks see after a single batch is this rank's (see tarantella.keras.callbacks, also for who writes).
         Raises ValueError and TypeError for unfit arguments, tarantella.Error if ranks disagree or are lost.
         """
-        check_size("batch_size", batch_size)
-        check_size("validation_batch_size", validation_batch_size)
-        training = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
-        validation = inputs.checked(tnt_validation_micro_batch_size, tnt_distribute_validation_dataset, "validation_")
-        options = {
-            "epochs": epochs,
-            "verbose": verbose,
-            "callbacks": callbacks,
-            "validation_split": validation_split,
-            "initial_epoch": initial_epoch,
-            "steps_per_epoch": steps_per_epoch,
-            "validation_steps": validation_steps,
-            "validation_freq": validation_freq,
-        }
-        training |= {
-            "batch_size": batch_size,
-            "sample_weight": sample_weight,
-            "shuffle": shuffle,
-            "class_weight": class_weight,
-        }
-        validation["batch_size"] = validation_batch_size
-        if runtime.get_size() > 1:
-            with start.core_errors():
-                return fit.fit(
-                    self._tarantella_model, x, y, validation_data, training=training, validation=validation, **options
-                )
-        model = self._tarantella_model
-        x, batch_size = batched("training data", model, x, batch_size, tnt_micro_batch_size)
-        if validation_data is not None:
-            parts = keras.utils.unpack_x_y_sample_weight(validation_data)
-            sizes = (validation_batch_size, tnt_validation_micro_batch_size)
-            first, validation_batch_size = batched("validation data", model, parts[0], *sizes)
-            validation_data = first if parts[1] is None else (first, *parts[1:])
-        return model.fit(
+        given = Input(
+            "training data",
             x,
             y,
+            sample_weight,
             batch_size,
-            validation_data=validation_data,
-            validation_batch_size=validation_batch_size,
-            shuffle=shuffle,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            **options,
+            tnt_micro_batch_size,
+            tnt_distribute_dataset,
+            steps_per_epoch,
+            shuffle,
+            class_weight,
+        )
+        return fit.fit(
+            self._tarantella_model,
+            inputs.checked(given),
+            inputs.of_validation(
+                validation_data,
+                validation_batch_size,
+                tnt_validation_micro_batch_size,
+                tnt_distribute_validation_dataset,
+                validation_steps,
+            ),
+            validation_split,
+            epochs=epochs,
+            verbose=verbose,
+            callbacks=callbacks,
+            initial_epoch=initial_epoch,
+            validation_freq=validation_freq,
         )
 
     def evaluate(
@@ -177,16 +161,15 @@ class Model:
 
         Blocks until all ranks have called it. Errors and further arguments as in `fit`.
         """
-        check_size("batch_size", batch_size)
-        data = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
-        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks, "return_dict": return_dict}
-        model = self._tarantella_model
-        if runtime.get_size() > 1:
-            data |= {"batch_size": batch_size, "sample_weight": sample_weight}
-            with start.core_errors():
-                return fit.evaluate(model, x, y, data=data, **options)
-        x, batch_size = batched("evaluation data", model, x, batch_size, tnt_micro_batch_size)
-        return model.evaluate(x, y, batch_size, sample_weight=sample_weight, **options)
+        distributed = tnt_distribute_dataset
+        given = Input("evaluation data", x, y, sample_weight, batch_size, tnt_micro_batch_size, distributed, steps)
+        return fit.evaluate(
+            self._tarantella_model,
+            inputs.checked(given),
+            verbose=verbose,
+            callbacks=callbacks,
+            return_dict=return_dict,
+        )
 
     def predict(
         self,
@@ -206,16 +189,21 @@ class Model:
         all ranks have called it.
         With `tnt_distribute_dataset=False` this rank alone predicts its own x. Errors as in `fit`.
         """
-        check_size("batch_size", batch_size)
-        data = inputs.checked(tnt_micro_batch_size, tnt_distribute_dataset)
-        options = {"verbose": verbose, "steps": steps, "callbacks": callbacks}
-        model = self._tarantella_model
-        if runtime.get_size() > 1 and tnt_distribute_dataset:
-            with start.core_errors():
-                data = {**data, "batch_size": batch_size}
-                return fit.predict(model, x, data=data, everywhere=tnt_predict_all_devices, **options)
-        x, batch_size = batched("data to predict", model, x, batch_size, tnt_micro_batch_size, distributed=False)
-        return model.predict(x, batch_size, **options)
+        given = Input(
+            "data to predict",
+            x,
+            batch_size=batch_size,
+            micro_batch_size=tnt_micro_batch_size,
+            distributed=tnt_distribute_dataset,
+            steps=steps,
+        )
+        return fit.predict(
+            self._tarantella_model,
+            inputs.checked(given),
+            verbose=verbose,
+            callbacks=callbacks,
+            everywhere=tnt_predict_all_devices,
+        )
 
     def train_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None, return_dict: bool = False
@@ -225,27 +213,15 @@ class Model:
         Call it on all ranks with the same batch; blocks until all have. The first call since the model was compiled
         starts from the master's weights. The result is global on every rank. Errors as in `fit`.
         """
-        model = self._tarantella_model
-        if runtime.get_size() == 1:
-            return model.train_on_batch(x, y, sample_weight, class_weight, return_dict)
-        with start.core_errors():
-            return on_batch.train(model, x, y, sample_weight, class_weight, return_dict)
+        return on_batch.train(self._tarantella_model, x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
         """Evaluates one global batch as `keras.Model.test_on_batch` does; otherwise as `train_on_batch`."""
-        model = self._tarantella_model
-        if runtime.get_size() == 1:
-            return model.test_on_batch(x, y, sample_weight, return_dict)
-        with start.core_errors():
-            return on_batch.test(model, x, y, sample_weight, return_dict)
+        return on_batch.test(self._tarantella_model, x, y, sample_weight, return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `train_on_batch`."""
-        model = self._tarantella_model
-        if runtime.get_size() == 1:
-            return model.predict_on_batch(x)
-        with start.core_errors():
-            return on_batch.predict(model, x)
+        return on_batch.predict(self._tarantella_model, x)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
         """Saves the Keras model, on the master only unless `tnt_save_all_devices`.

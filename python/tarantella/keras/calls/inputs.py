@@ -1,11 +1,16 @@
-"""The arguments that say how the data of a call are read, checked."""
+"""The data of a call and the arguments that say how they are read: checked, and as one `Input` each."""
 
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
+import keras
+
 from ..._job import log, runtime
+from ...data.feed import Input
+from .. import private
 
 
 def check_size(name: str, value: Any) -> None:
@@ -20,11 +25,49 @@ def check_size(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be at least 1 (got {value})")
 
 
-def checked(micro_batch_size: int | None, distribute: bool, kind: str = "") -> dict[str, Any]:
-    """The checked tnt_ arguments of one input, as `data.feed.feed_of` takes them."""
-    check_size(f"tnt_{kind}micro_batch_size", micro_batch_size)
-    if not isinstance(distribute, bool):
-        raise TypeError(f"tnt_distribute_{kind}dataset must be True or False (got {distribute!r})")
-    if not distribute and runtime.get_size() == 1:
-        log.logger.info("tnt_distribute_%sdataset=False: with one rank there is nothing to distribute", kind)
-    return {"micro_batch_size": micro_batch_size, "distributed": distribute}
+def checked(
+    given: Input, names: tuple[str, str, str] = ("batch_size", "tnt_micro_batch_size", "tnt_distribute_dataset")
+) -> Input:
+    """The input itself. `names` are the user's names for the two sizes and for `distributed`.
+
+    Raises TypeError and ValueError for sizes as `check_size` does, TypeError for a `distributed` that is no bool.
+    """
+    batch_size, micro_batch_size, distribute = names
+    check_size(batch_size, given.batch_size)
+    check_size(micro_batch_size, given.micro_batch_size)
+    if not isinstance(given.distributed, bool):
+        raise TypeError(f"{distribute} must be True or False (got {given.distributed!r})")
+    if not given.distributed and runtime.get_size() == 1:
+        log.logger.info("%s=False: with one rank there is nothing to distribute", distribute)
+    return given
+
+
+def of_validation(data: Any, batch_size: Any, micro_batch_size: Any, distributed: Any, steps: Any) -> Input:
+    """The checked input that `validation_data` is; its x is None where there is none. Errors as in `checked`."""
+    x, y, sample_weight = (None, None, None) if data is None else keras.utils.unpack_x_y_sample_weight(data)
+    if data is not None and x is None:
+        raise ValueError("validation data is missing: x is None")
+    names = "validation_batch_size", "tnt_validation_micro_batch_size", "tnt_distribute_validation_dataset"
+    given = Input("validation data", x, y, sample_weight, batch_size, micro_batch_size, distributed, steps)
+    return checked(given, names)
+
+
+def split(training: Input, validation: Input, part: float) -> tuple[Input, Input]:
+    """Moves the last `part` of the training data to the validation data, as `validation_split` says."""
+    rest, last = private.train_validation_split((training.x, training.y, training.sample_weight), part)
+    return _with_data(training, *rest), _with_data(validation, *last)
+
+
+def _with_data(given: Input, x: Any, y: Any, sample_weight: Any) -> Input:
+    return replace(given, x=x, y=y, sample_weight=sample_weight)
+
+
+def sized_like(training_size: int | None, validation: Input) -> Input:
+    """Validation data whose batches are as large as those of training, where the user gives no size for arrays."""
+    has_size = validation.batch_size is not None or validation.micro_batch_size is not None
+    parts = validation.x, validation.y, validation.sample_weight
+    return (
+        validation
+        if has_size or not private.can_convert_arrays(parts)
+        else replace(validation, batch_size=training_size)
+    )

@@ -1,4 +1,7 @@
-"""train_on_batch, test_on_batch and predict_on_batch on several ranks: global batches in, global numbers out."""
+"""train_on_batch, test_on_batch and predict_on_batch: global batches in, global numbers out.
+
+With one rank they are plain Keras.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,43 @@ _RESETS = "reset_metrics" in inspect.unwrap(keras.Model.train_on_batch).__code__
 
 
 def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool) -> Any:
-    """Distributed `keras.Model.train_on_batch`."""
-    start.check_compiled(model, "train_on_batch")
-    if class_weight is not None:
-        if sample_weight is not None:
-            raise ValueError("class_weight and sample_weight cannot be given at the same time")
-        sample_weight = private.class_weight_to_sample_weights(y, class_weight)
-    batch = _micro_batch(model, (x, y, sample_weight))
-    model.make_train_function()
-    drift.before_step(model)
-    return _run(model, model.train_function, batch, return_dict, trains=True)
+    """`keras.Model.train_on_batch`."""
+    if runtime.get_size() == 1:
+        return model.train_on_batch(x, y, sample_weight, class_weight, return_dict)
+    with start.core_errors():
+        start.check_compiled(model, "train_on_batch")
+        if class_weight is not None:
+            if sample_weight is not None:
+                raise ValueError("class_weight and sample_weight cannot be given at the same time")
+            sample_weight = private.class_weight_to_sample_weights(y, class_weight)
+        batch = _micro_batch(model, (x, y, sample_weight))
+        model.make_train_function()
+        drift.before_step(model)
+        return _run(model, model.train_function, batch, return_dict, trains=True)
 
 
 def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
-    """Distributed `keras.Model.test_on_batch`."""
-    start.check_compiled(model, "test_on_batch")
-    batch = _micro_batch(model, (x, y, sample_weight))
-    layer_state.average_if_apart(model)
-    model.make_test_function()
-    return _run(model, model.test_function, batch, return_dict, trains=False)
+    """`keras.Model.test_on_batch`."""
+    if runtime.get_size() == 1:
+        return model.test_on_batch(x, y, sample_weight, return_dict)
+    with start.core_errors():
+        start.check_compiled(model, "test_on_batch")
+        batch = _micro_batch(model, (x, y, sample_weight))
+        layer_state.average_if_apart(model)
+        model.make_test_function()
+        return _run(model, model.test_function, batch, return_dict, trains=False)
 
 
 def predict(model: Any, x: Any) -> Any:
-    """Distributed `keras.Model.predict_on_batch`."""
-    batch = _micro_batch(model, (x,), positions=True)
-    layer_state.average_if_apart(model)
-    model.make_predict_function()
-    outputs, positions = model.predict_function([batch])
-    return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
+    """`keras.Model.predict_on_batch`."""
+    if runtime.get_size() == 1:
+        return model.predict_on_batch(x)
+    with start.core_errors():
+        batch = _micro_batch(model, (x,), positions=True)
+        layer_state.average_if_apart(model)
+        model.make_predict_function()
+        outputs, positions = model.predict_function([batch])
+        return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
 
 def _run(model: Any, function: Any, batch: Any, return_dict: bool, trains: bool) -> Any:

@@ -75,7 +75,7 @@ def _agree(call: str, lines: list[str]) -> None:
 
 def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
-    lines = [line for feed in feeds for line in feed.describe()]
+    lines = [line for feed in feeds for line in feed.lines]
     lines += [f"{name}={value!r}" for name, value in arguments.items()]
     _agree(call, lines)
     agree_on_seed()
