@@ -10,7 +10,7 @@ from keras import tree
 
 from .._backend import tensorflow as backend
 from ..keras import hooks
-from ..keras.trials import coupling
+from ..keras.trials import coupling, reduction
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
 
@@ -68,12 +68,15 @@ def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
 def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
     """Terms of the loss that are not a mean over rows: compares the batch with its two halves."""
     whole, first, second = ([*map(float, terms(model, batch, training))] for batch in batches)
-    sizes = [_rows(x) for x, _, _ in batches]
+    rows = _rows(batches[1][0]), _rows(batches[2][0])
     found = []
     for i, (w, a, b) in enumerate(zip(whole, first, second, strict=True)):
         name = loss_name(model) if i == 0 else f"add_loss number {i}"
-        if not _near(w, (a * sizes[1] + b * sizes[2]) / sizes[0]):
-            found.append(Finding("sum" if _near(w, a + b) else "coupled loss", name))
+        verdict = reduction.judge(w, (a, b), rows, SAME)
+        if verdict.certainty is not reduction.Certainty.EXACT and (w, a, b) != (0, 0, 0):
+            found.append(Finding("coupled loss", name))
+        elif verdict.is_sum:
+            found.append(Finding("sum", name))
     return found
 
 
@@ -93,10 +96,6 @@ def switch_off(layer: Any) -> None:
     """Puts a layer into inference mode for the rest of this process."""
     if coupling.switchable(layer):
         hooks.hook(layer, "call", coupling.as_in_inference)
-
-
-def _near(one: float, other: float) -> bool:
-    return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
 def terms(model: Any, batch: Any, training: bool) -> list[Any]:

@@ -49,7 +49,7 @@ def try_out(evaluate: Callable[[slice], Mapping[Any, Any]]) -> dict[Any, Verdict
         both, a, b = backend.apart(lambda: [_numbers(evaluate, part) for part in parts])
     except Exception:  # user code may raise anything on synthetic data
         both, a, b = {}, {}, {}
-    return _agreed({key: _judge(both[key], a[key], b[key]) for key in both if key in a and key in b})
+    return _agreed({key: _judged(both[key], a[key], b[key]) for key in both if key in a and key in b})
 
 
 def _numbers(evaluate: Callable[[slice], Mapping[Any, Any]], part: slice) -> dict[Any, NDArray[Any]]:
@@ -57,10 +57,19 @@ def _numbers(evaluate: Callable[[slice], Mapping[Any, Any]], part: slice) -> dic
         return {key: keras.ops.convert_to_numpy(value) for key, value in evaluate(part).items()}
 
 
-def _judge(both: Any, a: Any, b: Any) -> Verdict:
+def _judged(both: Any, a: Any, b: Any) -> Verdict:
     tolerance = max(1e-4, 16 * float(np.finfo(both.dtype).eps) if both.dtype.kind == "f" else 0.2)
     both, a, b = (float(np.sum(np.asarray(value, np.float64))) for value in (both, a, b))
-    mean = (_FIRST * a + (_ROWS - _FIRST) * b) / _ROWS
+    return judge(both, (a, b), (_FIRST, _ROWS - _FIRST), tolerance)
+
+
+def judge(both: float, parts: tuple[float, float], rows: tuple[int, int], tolerance: float) -> Verdict:
+    """The rule by which the values of two parts, of so many `rows` each, make that of `both` parts together.
+
+    `tolerance` is relative to the largest of the three. Values that are all zero, or not finite, show nothing.
+    """
+    a, b = parts
+    mean = (rows[0] * a + rows[1] * b) / sum(rows)
     scale = max(abs(both), abs(a), abs(b))
     if not np.isfinite([both, a, b]).all() or scale == 0:
         return UNKNOWN
