@@ -30,6 +30,7 @@ __all__ = [
     "compiled_parts",
     "data_adapters",
     "legacy_h5_format",
+    "loss_arguments",
     "loss_trackers",
     "metrics_of",
     "normalizations",
@@ -85,6 +86,11 @@ def compiled_parts(model: Any) -> list[Any]:
     """What holds the losses and metrics given to compile."""
     parts = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
     return [part for part in parts if part is not None]
+
+
+def loss_arguments(loss: Any) -> dict[str, Any] | None:
+    """The arguments with which a loss calls its function; None for a loss that wraps no function."""
+    return getattr(loss, "_fn_kwargs", None)
 
 
 def compiled_mark(model: Any) -> Any:

@@ -22,10 +22,12 @@ from keras import ops, tree
 from ..._backend import tensorflow as backend
 from ..._job import log
 from .. import hooks, private
-from ..trials import reduction
+from ..trials import reduction, sandbox
 from .step import Step, current_step
 
 _SUMS = ("sum", "none", None)
+# Keras's own losses whose value for a row depends on other rows of the batch.
+_COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
 
 
 def install(model: Any) -> None:
@@ -96,6 +98,8 @@ class Term:
         return None
 
     def _is_sum(self, y_true: Any, y_pred: Any, reduced: bool) -> bool:
+        if not reduced and _keeps_rows_apart(self.loss):
+            return self.loss.reduction in _SUMS
         if self._verdict is None:
             self._verdict = self._try_out(y_true, y_pred)
             if self._verdict.certainty is reduction.Certainty.COUPLED:
@@ -124,6 +128,18 @@ class Term:
             return {"loss": values[-1] if values else result}
 
         return reduction.try_out(evaluate).get("loss", reduction.UNKNOWN)
+
+
+def _keeps_rows_apart(loss: Any) -> bool:
+    """Whether it is a loss of Keras itself that computes the value of each row from this row alone."""
+    function: Any = getattr(loss, "fn", None)
+    arguments = private.loss_arguments(loss)
+    return (
+        arguments is not None
+        and arguments.get("axis", -1) == -1
+        and "call" not in vars(loss)
+        and all(sandbox.is_of_keras(each) and each.__name__ not in _COUPLED for each in (type(loss), function))
+    )
 
 
 @contextlib.contextmanager

@@ -37,17 +37,18 @@ def is_rowwise(model: Any) -> bool:
 
 
 def _keeps_rows_apart(part: Any) -> bool:
-    if not isinstance(part, keras.Layer) or isinstance(part, _TOLD) or not _is_of_keras(type(part)):
+    if not isinstance(part, keras.Layer) or isinstance(part, _TOLD) or not is_of_keras(type(part)):
         return False
     if isinstance(part, keras.Model):  # user-defined losses and metrics are not part of its call
-        return _is_of_keras(part.call)
+        return is_of_keras(part.call)
     axes = tree.flatten([getattr(part, name, 1) for name in ("axis", "axes")])
     return all(isinstance(axis, int) and (axis > 0 or axis == -1) for axis in axes) and all(
-        _is_of_keras(value) for value in vars(part).values() if callable(value)
+        is_of_keras(value) for value in vars(part).values() if callable(value)
     )
 
 
-def _is_of_keras(value: Any) -> bool:
+def is_of_keras(value: Any) -> bool:
+    """Whether a class or function comes from Keras itself."""
     return str(getattr(value, "__module__", "")).startswith("keras.")
 
 
