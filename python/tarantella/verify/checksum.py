@@ -1,4 +1,8 @@
-"""Checksums of the rows that the steps of a model have read, independent of their order within a batch."""
+"""Checksums of the rows that the steps of a model have read, independent of their order within a batch.
+
+The numbers of a row add up over its elements, and zeros add nothing: ranks pad ragged rows to other lengths than one
+process does. A fingerprint of a row's bytes (tf.fingerprint) would tell these apart.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ __all__ = [
 
 
 def checksum(variables: Sequence[Any]) -> int:
-    """One number of 64 bits for the values of these variables, at the speed of memory."""
+    """One signed number of 64 bits for the values of these variables or arrays, at the speed of memory."""
     return int(plans.operations().tarantella_checksum([tf.convert_to_tensor(v) for v in variables]))
 
 

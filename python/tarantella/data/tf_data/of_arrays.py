@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
+from ..._backend import tensorflow as backend
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
 from ..adapter import MicroBatches
@@ -27,7 +27,7 @@ def describe(adapter: ArrayDataAdapter) -> list[str]:
         f"{adapter._num_samples} rows",
         f"batches of {adapter.batch_size}, shuffle={adapter._shuffle}",
         *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {checksum(sliceable(leaf)):08x}" for i, leaf in enumerate(whole)),
+        *(f"part {i} with the fingerprint {checksum(sliceable(leaf)) % 2**64:016x}" for i, leaf in enumerate(whole)),
     ]
 
 
@@ -37,11 +37,11 @@ def sliceable(data: Any) -> Any:
 
 
 def checksum(data: Any) -> int:
-    """The checksum of the values in a structure from `sliceable`."""
+    """The checksum, a signed number of 64 bits, of the values in a structure from `sliceable`."""
     total = 0
     for part in tf.nest.flatten(data, expand_composites=True):
         for block in [] if part is None else _blocks(part):
-            total = zlib.crc32(_bytes(block).data, total)
+            total = backend.checksum([np.int64(total), _bytes(block)])
     return total
 
 
