@@ -50,7 +50,10 @@ class Context:
     def reduce_scatter(
         self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None
     ) -> NDArray[Any]:
-        """This rank's part of the first dimension of the reduction; the number of ranks must divide it."""
+        """This rank's part of the first dimension of the reduction; the number of ranks must divide it.
+
+        The package itself has no caller yet: it is for `reducescatter` of the drop-in for Horovod.
+        """
     def broadcast(
         self, array: NDArray[Any], root: int = 0, name: str = "", dtype: str | None = None
     ) -> NDArray[Any]: ...

@@ -42,9 +42,8 @@ def join(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
 
 def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
     """Undoes `join`: views of `flat` in the shapes of `like`. Further elements are ignored."""
-    ends = np.cumsum([int(np.prod(each.shape, dtype=np.int64)) for each in like])
-    starts = [0, *ends[:-1]]
-    return [flat[start:end].reshape(each.shape) for start, end, each in zip(starts, ends, like, strict=True)]
+    ends = np.cumsum([np.prod(each.shape, dtype=np.int64) for each in like], dtype=np.int64)
+    return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), like, strict=False)]
 
 
 def gather_bytes(payload: bytes) -> list[bytes]:
