@@ -1,0 +1,176 @@
+"""Pure rules: how states, losses and seeds combine, and which callbacks run where."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+import keras
+import numpy as np
+
+from tarantella import _exchange
+from tarantella.keras import callbacks, replicas
+from tarantella.keras.callbacks import placement
+from tarantella.keras.epoch import metrics
+from tarantella.keras.step import losses
+from tarantella.keras.trials import reduction
+
+STATES = [
+    {"total": np.array([1.0, 5.0]), "count": np.array(2.0)},
+    {"total": np.array([4.0, 2.0]), "count": np.array(3.0)},
+]
+
+
+def combined(rules: Any, names: tuple[str, ...] = ("total", "count")) -> dict[str, Any]:
+    metric = types.SimpleNamespace(name="own", tnt_combine=rules)
+    return {name: np.asarray(each).tolist() for name, each in metrics._apply(metric, list(names), STATES).items()}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ("sum", {"total": [5, 7], "count": 5}),
+        ("max", {"total": [4, 5], "count": 3}),
+        ("min", {"total": [1, 2], "count": 2}),
+        ({"total": "max"}, {"total": [4, 5], "count": 5}),
+        ({"total": "min", "count": "max"}, {"total": [1, 2], "count": 3}),
+        (lambda states: states[-1], {"total": [4, 2], "count": 3}),
+    ],
+)
+def test_states_of_metrics_combine_as_they_say(rules: Any, expected: dict[str, Any]) -> None:
+    assert combined(rules) == expected
+
+
+@pytest.mark.parametrize("rules", ["mean", {"total": "mean"}, 3, ["sum"]])
+def test_unknown_rules_are_refused(rules: Any) -> None:
+    with pytest.raises(ValueError, match="tnt_combine of the metric 'own' must be"):
+        metrics.rules_of(types.SimpleNamespace(name="own", tnt_combine=rules))
+
+
+@pytest.mark.parametrize(
+    ("rules", "names"), [({"totl": "max"}, ("total", "count")), ("max", ("total", "total"))], ids=["unknown", "twice"]
+)
+def test_rules_need_the_names_of_the_variables(rules: Any, names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="needs its variables by different names"):
+        combined(rules, names)
+
+
+@pytest.mark.parametrize(
+    ("both", "a", "b", "verdict"),
+    [
+        (4.4, 2.0, 6.0, (False, reduction.Certainty.EXACT)),  # (2 * 2 + 3 * 6) / 5
+        (8.0, 2.0, 6.0, (True, reduction.Certainty.EXACT)),
+        (-4.4 - 1e-5, -2.0, -6.0, (False, reduction.Certainty.EXACT)),
+        (4.5, 2.0, 6.0, (False, reduction.Certainty.COUPLED)),
+        (7.0, 2.0, 6.0, (True, reduction.Certainty.COUPLED)),
+        (0.0, 0.0, 0.0, reduction.UNKNOWN),
+        (float("nan"), 2.0, 6.0, reduction.UNKNOWN),
+        (float("inf"), 2.0, 6.0, reduction.UNKNOWN),
+    ],
+)
+def test_the_judge_of_reductions(both: float, a: float, b: float, verdict: Any) -> None:
+    assert reduction.judge(both, (a, b), (2, 3), 1e-4) == verdict
+    assert reduction.judge(both, (b, a), (3, 2), 1e-4) == verdict
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("float16", 1e-2), ("float64", 1e-5)])
+def test_the_judge_knows_how_types_round(dtype: str, rounding: float) -> None:
+    whole, a, b = (np.asarray(value, dtype) for value in (4.4 * (1 + rounding), 2.0, 6.0))
+    assert reduction._judged(whole, a, b) == (False, reduction.Certainty.EXACT)
+    assert reduction._judged(whole * 1.5, a, b).certainty is reduction.Certainty.COUPLED
+
+
+class Subclass(keras.losses.MeanSquaredError):
+    pass
+
+
+def own_function(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.sum(y_true - y_pred, axis=-1)
+
+
+def with_own_call() -> Any:
+    loss = keras.losses.MeanSquaredError()
+    loss.call = own_function
+    return loss
+
+
+def wrapped(function: Any) -> Any:
+    return keras.losses.MeanSquaredError.__bases__[0](function)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_known"),
+    [
+        (keras.losses.MeanSquaredError, True),
+        (lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"), True),
+        (keras.losses.CosineSimilarity, True),
+        (lambda: wrapped(keras.losses.mean_squared_error), True),
+        (lambda: keras.losses.CosineSimilarity(axis=0), False),
+        (lambda: keras.losses.CategoricalCrossentropy(axis=1), False),
+        (getattr(keras.losses, "Circle", Subclass), False),
+        (lambda: keras.losses.Dice(axis=-1), False),
+        (keras.losses.Tversky, False),
+        (Subclass, False),
+        (with_own_call, False),
+        (lambda: wrapped(own_function), False),
+        (keras.losses.Loss, False),
+    ],
+)
+def test_losses_of_keras_need_no_trial(make: Any, is_known: bool) -> None:
+    assert losses._keeps_rows_apart(make()) is is_known
+
+
+def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:
+    state = np.array([2**31 - 1, 7], np.uint32)
+    folded = [replicas.fold(state, rank) for rank in range(64)]
+    assert folded[0].tolist() == state.tolist() == [2**31 - 1, 7]
+    assert len({int(each[0]) for each in folded}) == 64
+    assert all(0 <= each[0] < 2**31 and each[1] == 7 and each.dtype == state.dtype for each in folded)
+    assert replicas.fold(state, 5).tolist() == folded[5].tolist()
+
+
+class Own(keras.callbacks.Callback):
+    pass
+
+
+# Callback, whether it prints or writes.
+CALLBACKS = [
+    (Own, ""),
+    (keras.callbacks.EarlyStopping, ""),
+    (keras.callbacks.ProgbarLogger, "prints"),
+    (lambda: keras.callbacks.CSVLogger("log.csv"), "writes"),
+    (lambda: keras.callbacks.ModelCheckpoint("a.keras"), "writes"),
+    (lambda: callbacks.Callback(Own()), ""),
+    (lambda: callbacks.Callback(Own(), run_on_all_ranks=False), "writes"),
+    (lambda: callbacks.Callback(keras.callbacks.CSVLogger("log.csv"), run_on_all_ranks=True), ""),
+]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_callbacks_run_where_they_should(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "is_master_rank", lambda: rank == 0)
+    monkeypatch.setattr(placement, "prints_output", lambda: rank == 0)
+    made = [(make(), kind) for make, kind in CALLBACKS]
+    expected = [each for each, kind in made if rank == 0 or not kind]
+    assert placement.for_this_rank([each for each, _ in made]) == expected
+    assert placement.for_this_rank(None) == []
+
+
+def test_callbacks_that_steer_must_be_everywhere() -> None:
+    placement._check_steering([["LearningRateScheduler"], ["LearningRateScheduler"]])
+    with pytest.raises(ValueError, match="LearningRateScheduler is passed on rank 0, 2 but not on rank 1"):
+        placement._check_steering([["LearningRateScheduler"], [], ["LearningRateScheduler"]])
+
+
+def test_arrays_are_joined_and_cut() -> None:
+    arrays = [np.arange(6.0).reshape(2, 3), np.array(7.0), np.empty((0, 2)), np.array([8.0])]
+    flat = _exchange.join(arrays, np.float32)
+    assert flat.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
+    for joined in (flat, np.append(flat, [9, 9])):  # elements beyond are left out
+        parts = _exchange.cut(joined, arrays)
+        assert [part.tolist() for part in parts] == [each.tolist() for each in arrays]
+    assert _exchange.cut(_exchange.join([], np.float32), []) == []
