@@ -71,8 +71,6 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 # Imports that break a rule for now -> why.
 YET: dict[tuple[str, str], str] = {
-    ("keras/model", "verify/observe"): "the package is to install the observer when Model is loaded",
-    ("_backend/seeds", "tensorflow"): "each backend is to bring its own way to set the default seed",
     ("keras/calls/on_batch", "tensorflow"): "the backend is to make and run single batches",
     ("keras/calls/row_numbers", "tensorflow"): "the backend is to say which errors a step raises, and trace specs",
     ("verify/checksum", "tensorflow"): "its mixer is to become a sum of tf.fingerprint, in the backend",

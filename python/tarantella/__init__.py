@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import data
-from ._backend import seeds as _seeds
+from ._job import imports as _imports
 from ._job import runtime as _runtime
 from ._job import uncaught as _uncaught
 from ._job import variables as _variables
+from ._job.environment import is_verified as _is_verified
 from ._job.environment import layout
 from ._job.groups import Barrier, Group, get_group_master_rank, is_group_master_rank
 from ._job.runtime import (
@@ -24,6 +25,7 @@ from ._job.runtime import (
     is_master_rank,
 )
 from ._version import __version__
+from .data.tf_data import seeds as _seeds
 
 if TYPE_CHECKING:
     from . import keras, models
@@ -96,6 +98,16 @@ _LAZY = {
 
 _variables.check()
 _seeds.arrange()
+
+
+def _observe(module: Any) -> None:
+    from .verify import observe
+
+    observe.install(module.Model)
+
+
+if _is_verified():  # a process of `tarantella verify`, which observes every model
+    _imports.after_import(f"{__name__}.keras.model", _observe)
 if layout().launched:
     _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
 

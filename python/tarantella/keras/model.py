@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from .._job import runtime
-from .._job.environment import is_verified, prints_output
+from .._job.environment import prints_output
 from ..data.feed import Input
 from . import files
 from .calls import fit, inputs, on_batch
@@ -325,9 +325,3 @@ def model_from_config(
             return Model(keras.saving.deserialize_keras_object(config), parallel_strategy)
         kind = keras.Model if "input_layers" in config else keras.Sequential
         return Model(kind.from_config(config), parallel_strategy)
-
-
-if is_verified():
-    from ..verify import observe
-
-    observe.install(Model)

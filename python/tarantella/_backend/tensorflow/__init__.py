@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context as eager_context
 
 from . import plans
 from .dispatch import dispatch
@@ -25,14 +24,12 @@ __all__ = [
     "counter",
     "differentiable_sum",
     "dispatch",
-    "global_seed",
     "gradients",
     "has_value",
     "look_once",
     "prepared",
     "ratio",
     "scale",
-    "set_global_seed",
     "static_rows",
     "sum_over_ranks",
     "together",
@@ -52,14 +49,3 @@ def ratio(part: Any, whole: Any, dtype: Any) -> tf.Tensor:
     """part / whole in the given type, 0 where the whole is; a constant to gradients."""
     quotient = tf.math.divide_no_nan(tf.cast(part, tf.float64), tf.cast(whole, tf.float64))
     return tf.stop_gradient(tf.cast(quotient, dtype))
-
-
-def global_seed() -> int | None:
-    """The seed of tf.random.set_seed, or None."""
-    seed: int | None = eager_context.global_seed()
-    return seed
-
-
-def set_global_seed(seed: int) -> None:
-    """Sets the seed from which TensorFlow derives those of its operations."""
-    tf.random.set_seed(seed)

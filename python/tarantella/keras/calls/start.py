@@ -16,11 +16,11 @@ from keras import tree
 
 from ... import _exchange
 from ..._backend import tensorflow as backend
-from ..._backend.seeds import DEFAULT_SEED
 from ..._job import log, runtime
 from ..._job.errors import Error
 from ...data.feed import Feed
 from ...data.rows import MicroBatch, PredictBatch, has_rows
+from ...data.tf_data import seeds
 from .. import differences, hooks, private, replicas
 from ..epoch import drift, layer_state
 from ..step.step import inputs_of
@@ -30,14 +30,14 @@ from . import install, xla
 
 def agree_on_seed() -> None:
     """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
-    seed = backend.global_seed()
+    seed = seeds.global_seed()
     mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
-    seeds = runtime.context().allgather(mine, "seeds")
-    if (seeds == seeds[0]).all() and seeds[0][1]:
+    everyone = runtime.context().allgather(mine, "seeds")
+    if (everyone == everyone[0]).all() and everyone[0][1]:
         return
-    chosen = int(seeds[0][0]) if seeds[0][1] else DEFAULT_SEED
+    chosen = int(everyone[0][0]) if everyone[0][1] else seeds.DEFAULT_SEED
     log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
-    backend.set_global_seed(chosen)
+    seeds.set_global_seed(chosen)
 
 
 def agree_on_generators() -> None:
