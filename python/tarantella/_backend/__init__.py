@@ -1,1 +1,160 @@
-"""What only one framework knows, one module for each, with the same functions in all."""
+"""The backend: what only one framework can do, behind one Protocol.
+
+`backend` is the one that keras.backend.backend() names, loaded when its first function is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+# By the name of Keras's backend: the package that it needs.
+_NEEDS = {"tensorflow": "tensorflow"}
+
+
+class Backend(Protocol):
+    """The functions of a backend, each a module-level function of its package.
+
+    Tensors are the framework's, eager or of the step that is being traced; `owner` is an object that lives as long as
+    what is reduced for it: an optimizer, a loss, a layer or a model. "Collective" functions must be called on all
+    ranks in one order: eagerly they block, in a trace the first one for an owner does. Core errors pass through.
+    """
+
+    @property
+    def step_errors(self) -> tuple[type[Exception], ...]:
+        """The classes of the errors that a step raises for shapes that do not fit."""
+
+    # Sums over ranks, within a step.
+
+    def allreduce(self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
+        """The sum of each `prepared` gradient over the ranks; None stays None. Collective.
+
+        With `borrow` the sums lie in memory that the next step overwrites.
+        """
+
+    def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
+        """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
+
+        `rows` are the `static_rows` of the batch, by default those of what the traced function takes.
+        """
+
+    def changed(self, pieces: list[Any], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Any]:
+        """A sparse gradient in pieces, with `change(values, indices)` in the place of those of each piece."""
+
+    def without_repeats(self, value: Any) -> Any:
+        """A sparse value with each row once, repeated rows added in a fixed order; any other value as it is."""
+
+    def sum_over_ranks(self, owner: Any, what: str, values: Any) -> Any:
+        """The sum over the ranks of a small float32 or float64 tensor of known shape, named `what`. Collective."""
+
+    def differentiable_sum(self, owner: Any, what: str, values: Any) -> Any:
+        """`sum_over_ranks` whose gradient is the sum of all ranks' gradients. Collective."""
+
+    # Steps.
+
+    def static_rows(self, batch: Any) -> tuple[int, ...]:
+        """The numbers of rows of a batch's parts that are known in the trace, sorted."""
+
+    def together(self, owner: Any, data: Any, rows: Any) -> AbstractContextManager[tuple[Any, Any, Any, Any]]:
+        """For a step on a rank's own data: the data, their rows, the rows of all ranks, and 0; int64. Collective.
+
+        Ends the epoch where no rank has rows.
+        """
+
+    def undo_where(self, condition: Any, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
+        """Runs `step` and returns its result; where the condition holds, `variables` keep their earlier values."""
+
+    def step_function(self, model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The function that runs the steps of a kind, "train" or "test": `function`, made by Keras, or a faster one."""
+
+    def run_step(self, model: Any, kind: str, batch: Any) -> Any:
+        """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
+
+    def trace(self, step: Callable[[Any], Any], spec: Any) -> None:
+        """Creates the variables that `step` creates for a batch of the type `spec`. Raises what the step raises."""
+
+    def has_value(self, variable: Any) -> bool:
+        """False for a variable that was made in a trace that failed."""
+
+    def type_of(self, part: Any) -> Any:
+        """The type of a tensor, dense or sparse, with any number of rows: axis 0 is None."""
+
+    def with_rows(self, spec: Any, rows: int) -> Any:
+        """The type `spec` with this number of rows; as it is where it has no rows, no known rank, or is not dense."""
+
+    def can_compile(self) -> bool:
+        """Whether steps under jit_compile=True can reduce gradients."""
+
+    # Numbers that are looked at between steps.
+
+    def checksum(self, variables: Sequence[Any]) -> int:
+        """One number of 64 bits for the values of these variables, at the speed of memory."""
+
+    def checksum_of_rows(self, leaves: Sequence[Any]) -> Any:
+        """A scalar of int64 for the rows of the parts of a batch, at least one; sums over ranks tell the global batch.
+
+        Their order does not matter.
+        """
+
+    def counter(self) -> Any:
+        """An int64 variable that steps may add to, and that is part of no model: 0."""
+
+    def count_nan(self, values: Sequence[Any]) -> Any:
+        """How many NaN the dense float tensors among the values hold, int64; None where none is a float tensor."""
+
+    def look_once(
+        self, owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]
+    ) -> None:
+        """Calls `look` with the arrays of the largest dense value and of its sum, the first time that this runs."""
+
+    # Eager, beside training.
+
+    def apart(self, function: Callable[[], Any]) -> Any:
+        """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""
+
+    def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients of the result of `loss`, None where it does not depend on a variable."""
+
+    def functions_eager(self) -> AbstractContextManager[None]:
+        """Meanwhile the user's compiled functions run eagerly, in all threads."""
+
+    def state_kept(self, model: Any) -> AbstractContextManager[None]:
+        """Afterwards the framework's random state, and a model's variables that Keras does not know, are as before."""
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> Backend:
+    """The backend that keras.backend.backend() names.
+
+    Raises NotImplementedError where there is none yet, ImportError where its framework is not installed.
+    """
+    import keras
+
+    name = keras.backend.backend()
+    if name not in _NEEDS:
+        needed = " or ".join(_NEEDS)
+        missing = [package for package in _NEEDS.values() if importlib.util.find_spec(package) is None]
+        cure = f"install {missing[0]} (pip install 'tarantella[{missing[0]}]') and " if missing else ""
+        raise NotImplementedError(
+            f"several ranks need Keras's {needed} backend so far (got {name!r}); {cure}set KERAS_BACKEND={needed}"
+        )
+    return cast(Backend, importlib.import_module(f".{name}", __name__))
+
+
+class _Chosen:
+    """Looks each function up in the backend, so that importing this module loads no framework."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load(), name)
+
+
+backend: Backend = cast(Backend, _Chosen())
+
+if TYPE_CHECKING:
+    from . import tensorflow
+
+    _checked: Backend = tensorflow

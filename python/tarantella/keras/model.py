@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from .._backend import load as load_backend
 from .._job import runtime
 from .._job.environment import prints_output
 from ..data.feed import Input
@@ -35,11 +36,8 @@ class Model:
         model = plain(model)
         _check_kind(model)
         runtime.init()
-        if runtime.get_size() > 1 and keras.backend.backend() != "tensorflow":
-            raise NotImplementedError(
-                f"several ranks need Keras's tensorflow backend so far (got {keras.backend.backend()!r}); "
-                "set KERAS_BACKEND=tensorflow"
-            )
+        if runtime.get_size() > 1:
+            load_backend()
         files.hook_writers()
         object.__setattr__(self, "_tarantella_model", model)
         object.__setattr__(self, "_tarantella_strategy", strategy)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _exchange
-from .._backend import tensorflow as backend
+from .._backend import backend
 from .._job import runtime
 from .._names import described
 

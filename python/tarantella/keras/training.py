@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .._backend import tensorflow as backend
+from .._backend import backend
 from .._job import runtime
 from . import private
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from .._backend import tensorflow as backend
+from .._backend import backend
 from ..keras import hooks
 from ..keras.trials import coupling, reduction
 

@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .._backend import tensorflow as backend
+from .._backend import backend
 from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch

@@ -1,4 +1,4 @@
-"""The functions of the TensorFlow backend: what steps, losses and optimizers need of the framework."""
+"""The functions of the TensorFlow backend; `tarantella._backend.Backend` has their contracts."""
 
 from __future__ import annotations
 
@@ -8,44 +8,48 @@ from typing import Any
 import tensorflow as tf
 
 from . import plans
-from .dispatch import dispatch
+from .dispatch import step_function
 from .eager import apart, counter, gradients
-from .reduce import allreduce, differentiable_sum, prepared, scale, static_rows, sum_over_ranks, without_repeats
-from .steps import count_nan, has_value, look_once, together, trace, undo_where, zero_where
+from .reduce import allreduce, differentiable_sum, prepared, static_rows, sum_over_ranks, without_repeats
+from .row_checksum import checksum_of_rows
+from .slices import changed
+from .steps import count_nan, has_value, look_once, run_step, together, trace, type_of, undo_where, with_rows
+from .traceless import functions_eager, state_kept
 from .xla import can_compile, compiled
 
 __all__ = [
     "allreduce",
     "apart",
     "can_compile",
+    "changed",
     "checksum",
+    "checksum_of_rows",
     "compiled",
     "count_nan",
     "counter",
     "differentiable_sum",
-    "dispatch",
+    "functions_eager",
     "gradients",
     "has_value",
     "look_once",
     "prepared",
-    "ratio",
-    "scale",
+    "run_step",
+    "state_kept",
     "static_rows",
+    "step_errors",
+    "step_function",
     "sum_over_ranks",
     "together",
     "trace",
+    "type_of",
     "undo_where",
+    "with_rows",
     "without_repeats",
-    "zero_where",
 ]
+
+step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)
 
 
 def checksum(variables: Sequence[Any]) -> int:
     """One signed number of 64 bits for the values of these variables or arrays, at the speed of memory."""
     return int(plans.operations().tarantella_checksum([tf.convert_to_tensor(v) for v in variables]))
-
-
-def ratio(part: Any, whole: Any, dtype: Any) -> tf.Tensor:
-    """part / whole in the given type, 0 where the whole is; a constant to gradients."""
-    quotient = tf.math.divide_no_nan(tf.cast(part, tf.float64), tf.cast(whole, tf.float64))
-    return tf.stop_gradient(tf.cast(quotient, dtype))

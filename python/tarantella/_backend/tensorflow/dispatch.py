@@ -65,7 +65,7 @@ def _none_if_optional(leaf: Any) -> Any:
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
-def dispatch(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def step_function(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A faster one for the `train_function` or `test_function` that Keras made, by `kind`.
 
     It is the same where Keras does more than run the step, or where the model's class makes its own.

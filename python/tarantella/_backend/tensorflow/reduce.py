@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -64,7 +64,7 @@ def static_rows(batch: Any) -> tuple[int, ...]:
 
 
 def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
-    """The gradient as `scale`, `zero_where` and `allreduce` take it: a sparse one in pieces.
+    """The gradient as `slices.changed` and `allreduce` take it: a sparse one in pieces.
 
     `rows` are the `static_rows` of the batch, by default those of what the function that is traced takes.
     Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
@@ -94,15 +94,6 @@ def _rows_of_function() -> tuple[int, ...]:
 def without_repeats(value: Any) -> Any:
     """Slices of which each row has one, the sum of those it had, in a fixed order; any other value as it is."""
     return slices.without_repeats(value) if isinstance(value, tf.IndexedSlices) else value
-
-
-def scale(gradient: Any, weight: Callable[[Any], Any]) -> Any:
-    """The gradient times `weight(dtype)`."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, list):
-        return slices.changed(gradient, lambda values, at: (values * weight(values.dtype), at))
-    return gradient * weight(gradient.dtype)
 
 
 def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:

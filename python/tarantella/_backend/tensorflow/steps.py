@@ -1,4 +1,4 @@
-"""What a step does besides reducing: undo itself, count, look at gradients once."""
+"""What a step does except reducing: undo itself, count, look at gradients once; and running a step by itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from . import eager, reduce, slices, xla
+from . import eager, reduce, xla
 from .dispatch import TAKES_BATCHES_IN_GRAPH
-
-
-def zero_where(condition: tf.Tensor, gradient: Any) -> Any:
-    """The gradient, or exact zeros (also in place of inf and nan) where the condition holds: no slices at all."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, list):
-
-        def none(values: tf.Tensor, indices: tf.Tensor) -> Any:
-            kept = tf.where(condition, 0, tf.shape(indices)[0])
-            return values[:kept], indices[:kept]
-
-        return slices.changed(gradient, none)
-    gradient = tf.convert_to_tensor(gradient)
-    # Not tf.where: it would copy every gradient in every step for the rare batch that is too small.
-    return tf.cond(condition, lambda: tf.zeros_like(gradient), lambda: gradient)
 
 
 def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
@@ -63,6 +47,26 @@ def trace(step: Callable[[Any], Any], spec: Any) -> None:
     """
     spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
     tf.function(step, autograph=False).get_concrete_function(spec)
+
+
+def run_step(model: Any, kind: str, batch: Any) -> Any:
+    """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
+    getattr(model, f"make_{kind}_function")()
+    function = getattr(model, f"{kind}_function")
+    return function([batch] if kind == "predict" else iter([batch]))
+
+
+def type_of(part: Any) -> tf.TypeSpec:
+    """The type of a tensor, dense or sparse, with any number of rows."""
+    kind = tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec
+    return kind([None, *part.shape[1:]], part.dtype)
+
+
+def with_rows(spec: Any, rows: int) -> Any:
+    """The type with this number of rows; as it is where it has no rows, no known rank, or is not dense."""
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        return spec
+    return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)
 
 
 def has_value(variable: Any) -> bool:

@@ -1,1 +1,33 @@
-"""Reading, checking and splitting tf.data pipelines, for any backend."""
+"""Reading, checking and splitting tf.data pipelines, for any backend.
+
+Its modules import TensorFlow. They are loaded when they are first used: `tf_data.slicer`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import dataset, of_arrays, of_batches, own_batches, seeds, slicer
+
+__all__ = ["dataset", "of_arrays", "of_batches", "own_batches", "seeds", "slicer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f".{name}", __name__)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether it is a tf.data.Dataset. Loads nothing."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and bool(isinstance(data, tensorflow.data.Dataset))
+
+
+def is_described(data: Any) -> bool:
+    """Whether it is a `tarantella.data.Dataset`. Loads nothing."""
+    module = sys.modules.get(f"{__name__}.dataset")
+    return module is not None and bool(isinstance(data, module.Dataset))

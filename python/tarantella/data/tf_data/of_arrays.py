@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
+from .. import arrays
 from ..adapter import MicroBatches
-from .slicer import Slicer, fingerprint, mapped
+from ..rows import PredictBatch, share
+from .slicer import Slicer, fingerprint, mapped, micro_batch
 
 # Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
 _BLOCK, _BLOCKS = 2**20, 2**10
@@ -86,6 +88,19 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return MicroBatches(order, dataset.with_options(options).prefetch(2), order.num_batches)
+
+
+def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = False) -> Any:
+    """The rows of a rank of one global batch of arrays: a micro batch, with `positions` one to predict."""
+    total = arrays.rows(batch)
+    start, rows = share(total, rank, size)
+    whole = sliceable(tuple(batch))
+    data = take_rows(whole, slice(start, start + rows) if rows else slice(0, 1))
+    if positions:
+        places = np.arange(start, start + rows) if rows else np.array([-1])
+        return PredictBatch(data, tf.constant(places, tf.int64))
+    mine, whole_batch, mark = (tf.constant(n, tf.int64) for n in (rows, total, checksum(whole)))
+    return micro_batch(data, mine, whole_batch, mark, padded=total < size)
 
 
 def take_rows(data: Any, rows: Any) -> Any:

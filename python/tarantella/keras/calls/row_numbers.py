@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
 from keras import tree
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import runtime
 from ...data.feed import Feed
-from ...data.rows import has_rows, share
+from ...data.rows import share
 from .. import differences, hooks, training
 
 
@@ -25,7 +24,7 @@ def explained(model: Any, kind: str, feed: Feed, spec: Any) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError) as error:
+    except backend.step_errors as error:
         reason = None
         if differences.is_own(model, f"{kind}_step") and not training.has_stepped(model):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
@@ -49,12 +48,8 @@ def _reason(model: Any, kind: str, feed: Feed, spec: Any) -> str | None:
 
 
 def _traces(step: Any, spec: Any, rows: int) -> bool:
-    def fixed(leaf: Any) -> Any:
-        is_dense = isinstance(leaf, tf.TensorSpec) and has_rows(leaf) and leaf.shape.rank is not None
-        return tf.TensorSpec([rows, *leaf.shape[1:]], leaf.dtype) if is_dense else leaf
-
     try:
-        backend.trace(step, tree.map_structure(fixed, spec))
+        backend.trace(step, tree.map_structure(lambda leaf: backend.with_rows(leaf, rows), spec))
     except Exception:  # whatever user code raises
         return False
     return True

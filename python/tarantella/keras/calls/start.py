@@ -15,7 +15,7 @@ import numpy as np
 from keras import tree
 
 from ... import _exchange
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.errors import Error
 from ...data.feed import Feed

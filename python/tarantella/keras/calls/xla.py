@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import log
 from ...data.feed import Feed
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from ... import _exchange
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import runtime
 from ..._job.environment import integer
 from ..._job.errors import MismatchError

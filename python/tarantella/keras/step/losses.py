@@ -19,11 +19,11 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import log
 from .. import hooks, private
 from ..trials import reduction, sandbox
-from .step import Step, current_step
+from .step import Step, current_step, ratio
 
 _SUMS = ("sum", "none", None)
 # Keras's own losses whose value for a row depends on other rows of the batch.
@@ -94,7 +94,7 @@ class Term:
         elif weighted or masked:
             part = step.own(_Divisor(values)(y_pred, y_pred, sample_weight if weighted else None))
             whole = backend.sum_over_ranks(self, f"divisor {step.number(self)} of the loss {self.loss.name!r}", part)
-            return backend.ratio(part, whole, part.dtype)
+            return ratio(part, whole, part.dtype)
         return None
 
     def _is_sum(self, y_true: Any, y_pred: Any, reduced: bool) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from .. import hooks, private
 from .step import current_step
 

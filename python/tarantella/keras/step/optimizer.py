@@ -11,11 +11,12 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import log, runtime
 from .. import hooks, private, training
-from .step import Step, current_step
+from .step import Step, current_step, zero_where
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
@@ -75,7 +76,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         rows = None if step is None else step.static_rows
         grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
         if step is None:
-            grads = [backend.scale(g, lambda _: weight) for g in grads]
+            grads = [_scaled(g, lambda _: weight) for g in grads]
         else:
             grads = _weighed(step, optimizer, grads)
         borrow = _keeps_no_gradient(optimizer, variables)
@@ -107,5 +108,28 @@ def _weighed(step: Step, optimizer: Any, grads: list[Any]) -> list[Any]:
     """This rank's part of the gradients of the global batch."""
     step.applied = True
     if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-        grads = [backend.scale(g, step.weight) for g in grads]
-    return grads if step.copied is None else [backend.zero_where(step.copied, g) for g in grads]
+        grads = [_scaled(g, step.weight) for g in grads]
+    return grads if step.copied is None else [_none_where(step.copied, g) for g in grads]
+
+
+def _scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+    """The prepared gradient times `weight(dtype)`."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, list):
+        return backend.changed(gradient, lambda values, indices: (values * weight(values.dtype), indices))
+    return gradient * weight(gradient.dtype)
+
+
+def _none_where(condition: Any, gradient: Any) -> Any:
+    """The prepared gradient; where the condition holds zeros, or no slices at all."""
+    if gradient is None:
+        return None
+    if not isinstance(gradient, list):
+        return zero_where(condition, ops.convert_to_tensor(gradient))
+
+    def no_slices(values: Any, indices: Any) -> Any:
+        kept = ops.where(condition, 0, ops.shape(indices)[0])
+        return values[:kept], indices[:kept]
+
+    return backend.changed(gradient, no_slices)

@@ -10,11 +10,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..._backend import tensorflow as backend
-from ..._backend.tensorflow.dispatch import dispatch
+from ..._backend import backend
+from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
-from ...data.tf_data import own_batches
-from ...data.tf_data.slicer import micro_batch
 from .. import private, training
 from ..hooks import hook
 from . import log_sources, normalization
@@ -41,7 +39,7 @@ def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Calla
         original(force)
         made = getattr(model, attribute)
         if made is not before and made is not None:
-            setattr(model, attribute, dispatch(model, kind, made))
+            setattr(model, attribute, backend.step_function(model, kind, made))
         return getattr(model, attribute)
 
     return make_function
@@ -70,10 +68,10 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
     """The hook of `train_step` or `test_step`."""
 
     def run_step(batch: Any) -> Any:
-        if not isinstance(batch, own_batches.LocalBatch):
+        if not isinstance(batch, tf_data.own_batches.LocalBatch):
             return _run_step(model, trains, original, batch)
         with backend.together(model, batch.data, batch.rows) as parts:
-            return _run_step(model, trains, original, micro_batch(*parts, padded=True))
+            return _run_step(model, trains, original, tf_data.slicer.micro_batch(*parts, padded=True))
 
     return run_step
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops, tree
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ...data.rows import MicroBatch, PaddedMicroBatch
 
 
@@ -38,7 +38,7 @@ class Step:
 
     def share(self, dtype: Any) -> Any:
         """This rank's part of the rows of the global batch."""
-        return backend.ratio(self.rows, self.global_rows, dtype)
+        return ratio(self.rows, self.global_rows, dtype)
 
     def weight(self, dtype: Any) -> Any:
         """That of the whole loss, before gradients are summed: the share, or 1 where the user declares it a sum."""
@@ -50,20 +50,32 @@ class Step:
             return loss
         share = self.share("float64") if share is None else share
         dtype = loss.dtype if keras.backend.is_float_dtype(loss.dtype) else keras.config.floatx()
-        return ops.cast(loss, dtype) * backend.ratio(share, self.weight("float64"), dtype)
+        return ops.cast(loss, dtype) * ratio(share, self.weight("float64"), dtype)
 
     def as_mean(self, value: Any) -> Any:
         """A sum over this rank's rows as what, times the share, is that sum again: as a mean over rows is counted."""
-        return value * backend.ratio(1.0, self.share("float64"), value.dtype)
+        return value * ratio(1.0, self.share("float64"), value.dtype)
 
     def own(self, values: Any) -> Any:
         """The values, or zeros where this rank has no rows."""
-        return values if self.copied is None else backend.zero_where(self.copied, values)
+        return values if self.copied is None else zero_where(self.copied, values)
 
     def number(self, owner: Any) -> int:
         """How often this was called for `owner` before: a layer may run several times in a step."""
         self._numbers[id(owner)] += 1
         return self._numbers[id(owner)] - 1
+
+
+def ratio(part: Any, whole: Any, dtype: Any) -> Any:
+    """part / whole in the given type, 0 where the whole is; a constant to gradients."""
+    quotient = ops.divide_no_nan(ops.cast(part, "float64"), ops.cast(whole, "float64"))
+    return ops.stop_gradient(ops.cast(quotient, dtype))
+
+
+def zero_where(condition: Any, values: Any) -> Any:
+    """The dense values, or exact zeros (also in place of inf and nan) where the condition holds."""
+    # Not ops.where: it would copy every gradient in every step for the rare batch that is too small.
+    return ops.cond(condition, lambda: ops.zeros_like(values), lambda: values)
 
 
 def inputs_of(data: Any) -> Any:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from ..._backend.tensorflow import traceless
+from ..._backend import backend
 from ..._job import log
 from ..._job.log import listed
 from .. import hooks, training
@@ -121,7 +121,7 @@ def recorded(model: Any, x: Any) -> list[Call]:
     """Calls a model in training mode and returns the calls of its layers, in the order in which they end."""
     calls: list[Call] = []
     with contextlib.ExitStack() as stack:
-        stack.enter_context(traceless.functions_eager())
+        stack.enter_context(backend.functions_eager())
         for layer in model._flatten_layers():
             stack.enter_context(hooks.hooking(layer, "call", functools.partial(_record, layer, calls)))
         model(x, training=True)
@@ -140,7 +140,7 @@ def _record(layer: Any, calls: list[Call], original: Callable[..., Any]) -> Call
 def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> list[tuple[Any, str]]:
     """The innermost layers whose output changes when called again ("random") or on a part of the rows ("coupled")."""
     found: dict[int, tuple[Any, str]] = {}
-    with traceless.functions_eager():
+    with backend.functions_eager():
         for call in calls:
             kind = _kind(call, rows, part, tolerance)
             if kind:

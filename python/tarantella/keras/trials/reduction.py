@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ..._job import runtime
 
 _ROWS, _FIRST = 5, 2

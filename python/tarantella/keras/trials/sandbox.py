@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import layers, tree
 
-from ..._backend.tensorflow import traceless
+from ..._backend import backend
 from .. import hooks
 
 # In eager mode, a step of a recurrent layer takes milliseconds.
@@ -86,7 +86,7 @@ def without_trace(model: Any) -> Iterator[None]:
     """Restores random generators and TensorFlow's variables in layers afterwards; keeps no graph."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
-        with traceless.functions_eager(), traceless.state_kept(model):
+        with backend.functions_eager(), backend.state_kept(model):
             yield
     finally:
         random.setstate(of_python)
