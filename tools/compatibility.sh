@@ -18,7 +18,12 @@ declare -A ROWS=(
   [middle]="$TENSORFLOW==2.18.* keras==3.10.*"
   [newest]="$TENSORFLOW keras"
   [nightly]="$TENSORFLOW keras-nightly"
+  [jax]="jax keras"
+  [torch]="torch keras"
 )
+# The rows without TensorFlow, named after Keras's backend, run this instead of the cases. PyPI's torch for Linux comes
+# with CUDA (more than 500 MB), so CI runs the row `jax` only.
+readonly WITHOUT_TENSORFLOW="tests/python/single/test_without_tensorflow.py"
 # Cases of tests/python/parallel/cases/ that depend most on classes and private names of Keras and TensorFlow.
 # `make test` runs all cases under the newest versions.
 CASES=(
@@ -56,11 +61,15 @@ run_row() {
     return 0
   fi
   printf '[compatibility] %s: environment ready (%d s): %s\n' "$1" $((SECONDS - start)) \
-    "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null | awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy) / {print $1, $2}' | xargs)"
+    "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null | awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy|jax|torch) / {print $1, $2}' | xargs)"
+  local -a tests=()
+  mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}")
+  local backend=""
+  case $1 in jax | torch) backend=$1 tests=("$WITHOUT_TENSORFLOW") ;; esac
   # All cases in one process, because starting TensorFlow takes longer than a case.
   env -u TARANTELLA_EXECUTABLE -u PYTHONPATH TARANTELLA_CASES_TOGETHER=1 TARANTELLA_ALL_RANKS=1 \
-    "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider \
-    $(printf "$EQUAL::test_case[%s-$RANKS] " "${CASES[@]}") || return 1
+    TARANTELLA_WITHOUT_TENSORFLOW="$backend" \
+    "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider "${tests[@]}" || return 1
   printf '[compatibility] %s: ok (%d s)\n' "$1" $((SECONDS - start))
 }
 
@@ -69,7 +78,7 @@ tools/wheel.sh || exit 1
 # shellcheck disable=SC2012 # our own names
 wheel=$PWD/$(ls -t dist/*.whl | head -n 1)
 failed=()
-[ $# -gt 0 ] || set -- oldest middle newest nightly
+[ $# -gt 0 ] || set -- oldest middle newest nightly jax torch
 for row; do run_row "$row" || failed+=("$row"); done
 if [ ${#failed[@]} -gt 0 ]; then
   printf '[compatibility] FAILED: %s\n' "${failed[@]}" >&2

@@ -35,10 +35,10 @@ cpp() {
   build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
 }
 
-rows=(oldest nightly) # .venv has the newest
+rows=(oldest nightly jax) # .venv has the newest
 selection=(-m "not extended")
 if [ "${1:-}" = --all ]; then
-  rows=(oldest middle newest nightly)
+  rows=(oldest middle newest nightly jax)
   selection=()
   export TARANTELLA_ALL_RANKS=1
 fi

@@ -17,10 +17,8 @@ from keras import tree
 from .._job import log, runtime
 from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
-from . import arrays
+from . import arrays, tf_data
 from .adapter import MicroBatches
-from .tf_data import of_arrays, of_batches, own_batches
-from .tf_data.dataset import Dataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,7 @@ class Feed:
     def _described(self) -> list[str]:
         if not self.distributed:
             return [f"{self._what} of this rank's own"]
-        lines = of_arrays.describe(self._adapter) if self._has_arrays else of_batches.describe(self._adapter)
+        lines = tf_data.of_arrays.describe(self._adapter) if self._has_arrays else tf_data.of_batches.describe(self._adapter)
         return [f"{self._what}: {line}" for line in lines]
 
     def rows_of_a_batch(self) -> int | None:
@@ -64,7 +62,7 @@ class Feed:
         if self._has_arrays:
             return int(min(self._adapter.batch_size, self._adapter._num_samples))
         if isinstance(self._adapter, TFDatasetAdapter):
-            return of_batches.batch_size(self._adapter.get_tf_dataset())
+            return tf_data.of_batches.batch_size(self._adapter.get_tf_dataset())
         source = getattr(self._adapter, "py_dataset", None)
         leaves = [] if source is None else tree.flatten(source[0])
         return next((int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)), None)
@@ -72,10 +70,10 @@ class Feed:
     def batches(self, positions: bool = False) -> MicroBatches:
         """The micro batches of this rank. Collective if the data is not distributed."""
         if not self.distributed:
-            return own_batches.distribute(self._adapter)
+            return tf_data.own_batches.distribute(self._adapter)
         if isinstance(self._adapter, TFDatasetAdapter):
-            log.logger.info("%s: %s", self._what, of_batches.who_maps(self._adapter.get_tf_dataset()))
-        distribute = of_arrays.distribute if self._has_arrays else of_batches.distribute
+            log.logger.info("%s: %s", self._what, tf_data.of_batches.who_maps(self._adapter.get_tf_dataset()))
+        distribute = tf_data.of_arrays.distribute if self._has_arrays else tf_data.of_batches.distribute
         return distribute(self._adapter, runtime.get_rank(), runtime.get_size(), positions)
 
 
@@ -87,13 +85,13 @@ def feed_of(given: Input, model: Any) -> Feed:
     what, x = given.what, given.x
     if x is None:
         raise ValueError(f"{what} is missing: x is None")
-    if isinstance(x, Dataset) and x.shard == "file":
+    if tf_data.is_described(x) and x.shard == "file":
         given = replace(given, x=x.distribute_dataset_across_ranks(), distributed=False)
     are_arrays = arrays.can_distribute((given.x, given.y, given.sample_weight))
     given = sized(given, model)
     x = given.x
-    if of_batches.is_dataset(x):
-        reason = of_batches.unbatched(x, what, _input_shapes(model))
+    if tf_data.is_dataset(x):
+        reason = tf_data.of_batches.unbatched(x, what, _input_shapes(model))
         if reason:
             raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
     if not given.distributed:
@@ -115,7 +113,7 @@ def sized(given: Input, model: Any) -> Input:
 
     Raises ValueError if batch size and micro batch size do not match.
     """
-    if isinstance(given.x, Dataset):
+    if tf_data.is_described(given.x):
         given = replace(given, x=given.x.dataset)
     if given.micro_batch_size is None:
         return given
@@ -124,18 +122,18 @@ def sized(given: Input, model: Any) -> Input:
     wanted = micro * ranks
     if arrays.can_distribute(x):
         size = given.batch_size
-    elif not of_batches.is_dataset(x):
+    elif not tf_data.is_dataset(x):
         raise ValueError(f"a micro batch size needs arrays or a tf.data.Dataset, but {what} is a {type(x).__name__}")
-    elif of_batches.unbatched(x, what, _input_shapes(model)):
+    elif tf_data.of_batches.unbatched(x, what, _input_shapes(model)):
         return replace(given, x=x.batch(wanted))
     else:
-        size = of_batches.batch_size(x)
+        size = tf_data.of_batches.batch_size(x)
     if size not in (None, wanted):
         raise ValueError(
             f"micro batches of {micro} on {ranks} ranks make global batches of {micro} * {ranks} = {wanted} rows, "
             f"but {what} has batches of {size}: change one of them, or leave the micro batch size out"
         )
-    return given if of_batches.is_dataset(x) else replace(given, batch_size=wanted)
+    return given if tf_data.is_dataset(x) else replace(given, batch_size=wanted)
 
 
 def _input_shapes(model: Any) -> dict[str, tuple[Any, ...]]:

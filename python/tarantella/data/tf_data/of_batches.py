@@ -15,11 +15,6 @@ from . import before_map, rewrite, structure
 from .slicer import Slicer, mapped, rows_of
 
 
-def is_dataset(data: Any) -> bool:
-    """Whether `data` is a tf.data.Dataset."""
-    return isinstance(data, tf.data.Dataset)
-
-
 def describe(adapter: DataAdapter) -> list[str]:
     """The properties that must be equal on all ranks, one per line."""
     dataset = adapter.get_tf_dataset()
