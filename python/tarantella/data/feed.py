@@ -52,8 +52,8 @@ class Feed:
     def _described(self) -> list[str]:
         if not self.distributed:
             return [f"{self._what} of this rank's own"]
-        lines = tf_data.of_arrays.describe(self._adapter) if self._has_arrays else tf_data.of_batches.describe(self._adapter)
-        return [f"{self._what}: {line}" for line in lines]
+        describe = tf_data.of_arrays.describe if self._has_arrays else tf_data.of_batches.describe
+        return [f"{self._what}: {line}" for line in describe(self._adapter)]
 
     def rows_of_a_batch(self) -> int | None:
         """The rows of a full batch, or of the first batch of a PyDataset; None if only reading the data would tell."""

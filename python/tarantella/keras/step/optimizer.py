@@ -75,10 +75,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         rows = None if step is None else step.static_rows
         grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
-        if step is None:
-            grads = [_scaled(g, lambda _: weight) for g in grads]
-        else:
-            grads = _weighed(step, optimizer, grads)
+        grads = [_scaled(g, lambda _: weight) for g in grads] if step is None else _weighed(step, optimizer, grads)
         borrow = _keeps_no_gradient(optimizer, variables)
         reduced = backend.allreduce(optimizer, grads, variables, borrow)
         if step is None:
