@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Checks that the rooms of the C++ core, and those of the Python package, include only what the lists below allow.
 
+Private names of Keras may stand in keras/private.py only: `_name` in an attribute, or as a string, fails elsewhere.
+
 Prints one line a violation, then exits with 1. An include is judged by the folder it names first, in quotes
 or in <...>; other people's headers are free. Imports of Python are judged wherever they stand in a file.
 """
@@ -46,7 +48,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "data/": _DATA,
     "keras/__init__": ("keras/callbacks/",),
     "keras/strategy": (),
-    "keras/hooks": (),
+    "keras/hooks": ("keras/private",),
     "keras/training": _DATA,
     "keras/replicas": _DATA,
     "keras/trials/": _MODEL,
@@ -69,6 +71,9 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "keras": ("_backend/", "data/", "keras/", "models", "verify/"),
     "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "keras/", "verify/"),
 }
+# The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
+PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")
+OF_NAMED_TUPLES = ("_replace", "_fields")
 ROOMS = ("base", "runtime", "transport", "collective", "engine", "launch", "capi")
 SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".inc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
@@ -148,6 +153,44 @@ def imports_against_the_rules(file: Path, root: Path) -> list[str]:
     return found
 
 
+def private_names(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
+    """The line of each private name of an object that is not self, or in a string; and whether it is a string."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield node.lineno, node.attr, False
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"_[a-z_]+", node.value):
+            yield node.lineno, node.value, True
+
+
+def own_names(tree: ast.Module) -> Iterator[str]:
+    """What a module defines, or sets as attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+            yield node.attr if isinstance(node, ast.Attribute) else node.id
+
+
+def foreign_names(files: list[Path], root: Path) -> list[str]:
+    """Uses of private names of other packages, where they may not stand."""
+    package = root / "python/tarantella"
+    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    of_keras = {name for _, name, _ in private_names(trees.get(package / "keras/private.py", ast.Module([], [])))}
+    of_keras -= {*OF_NAMED_TUPLES}
+    own = {*OF_NAMED_TUPLES, *(name for tree in trees.values() for name in own_names(tree))} - of_keras
+    found = []
+    for file, tree in trees.items():
+        path = file.relative_to(package).with_suffix("").as_posix()
+        if any(is_in(path, each) for each in PRIVATE):
+            continue
+        for line, name, is_string in private_names(tree):
+            if name in of_keras or (not is_string and name not in own):
+                place = file.relative_to(root).as_posix()
+                found.append(f"{place}:{line}: {name}: a private name of another package; keras/private has Keras's")
+    return found
+
+
 def circle(files: list[Path], package: Path) -> list[str]:
     """The files of a circle of imports, each importing the next one; nothing where there is none."""
     paths = {file.relative_to(package).with_suffix("").as_posix().removesuffix("/__init__"): file for file in files}
@@ -181,6 +224,7 @@ def check_python(root: Path) -> list[str]:
     package = root / "python/tarantella"
     files = sorted(package.rglob("*.py"))
     found = [violation for file in files for violation in imports_against_the_rules(file, root)]
+    found += foreign_names(files, root)
     way = circle(files, package)
     return [*found, f"a circle of imports: {' -> '.join(way)}"] if way else found
 

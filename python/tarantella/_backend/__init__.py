@@ -122,8 +122,8 @@ class Backend(Protocol):
     def functions_eager(self) -> AbstractContextManager[None]:
         """Meanwhile the user's compiled functions run eagerly, in all threads."""
 
-    def state_kept(self, model: Any) -> AbstractContextManager[None]:
-        """Afterwards the framework's random state, and a model's variables that Keras does not know, are as before."""
+    def state_kept(self, layers: Sequence[Any]) -> AbstractContextManager[None]:
+        """Afterwards the framework's random state, and variables of the layers that Keras does not know, are as before."""
 
 
 @functools.lru_cache(maxsize=1)

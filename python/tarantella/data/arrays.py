@@ -41,4 +41,4 @@ def rows(batch: Any) -> int:
     """The number of rows of arrays in any structure. Raises ValueError for other values, and if lengths differ."""
     if not can_distribute(batch):
         raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
-    return int(adapt(*batch)._num_samples)
+    return private.rows_of(adapt(*batch))

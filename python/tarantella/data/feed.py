@@ -15,6 +15,7 @@ import numpy as np
 from keras import tree
 
 from .._job import log, runtime
+from ..keras import private
 from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
 from . import arrays, tf_data
@@ -60,7 +61,7 @@ class Feed:
         if not self.distributed:
             return None
         if self._has_arrays:
-            return int(min(self._adapter.batch_size, self._adapter._num_samples))
+            return int(min(self._adapter.batch_size, private.rows_of(self._adapter)))
         if isinstance(self._adapter, TFDatasetAdapter):
             return tf_data.of_batches.batch_size(self._adapter.get_tf_dataset())
         source = getattr(self._adapter, "py_dataset", None)

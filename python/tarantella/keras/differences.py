@@ -28,7 +28,7 @@ def say(model: Any) -> None:
             "cannot be checked; declare tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
         )
     say_of_metrics(model)
-    if any(v.name == "seed_generator_state" for v in model.variables):
+    if any(private.is_seed(v) for v in model.variables):
         log.logger.info("random layers draw different numbers on each rank, reproducible from the seed")
 
 
@@ -44,7 +44,7 @@ def say_of_metrics(model: Any) -> None:
             f"{listed(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
             "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
-    across = [metric.name for metric in private.metrics_of(model) if getattr(metric, "_fn_kwargs", {}).get("axis") == 0]
+    across = [metric.name for metric in private.metrics_of(model) if private.options_of(metric).get("axis") == 0]
     if across:
         log.warn_once(
             f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "

@@ -43,7 +43,7 @@ def by_master(model: Any) -> Iterator[None]:
     On the other ranks, save returns at once. `by_every_rank` overrides it.
     """
     with contextlib.ExitStack() as hooked:
-        for each in model._flatten_layers():
+        for each in private.every_layer(model):
             if isinstance(each, keras.Model):
                 hooked.enter_context(training.saving_by_master(each))
                 for method in (*SUFFIXES, "export"):

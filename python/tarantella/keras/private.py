@@ -1,51 +1,231 @@
-"""The private names of Keras that are read or patched, and lists of the parts of a model."""
+"""Every private name of Keras that is read or patched, once: the other modules call the functions below.
+
+`NAMES` lists the names with the Keras versions in which they were seen, `check` verifies that they exist. What they
+mean is verified by `keras.calls.proof`. Modules of `keras.src` are imported here and nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import keras
-from keras.src.legacy.saving import legacy_h5_format
-from keras.src.saving import saving_lib
-from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+KNOWN = "3.5 to 3.16"
+
+try:
+    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.losses.losses import LossFunctionWrapper
+    from keras.src.saving import saving_lib
+    from keras.src.trainers import data_adapters
+    from keras.src.trainers.data_adapters import array_slicing
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+except ImportError as missing:
+    raise ImportError(
+        f"Keras {keras.__version__} lacks what tarantella needs ({missing}); known to work: Keras {KNOWN}"
+    ) from missing
 
 __all__ = [
+    "FUNCTION",
+    "KNOWN",
+    "MOMENTS",
+    "NAMES",
+    "REGULARIZATION_LOSSES",
+    "RESULTS",
     "ArrayDataAdapter",
     "DataAdapter",
     "GeneratorDataAdapter",
     "TFDatasetAdapter",
     "array_slicing",
+    "arrays_of",
     "can_convert_arrays",
+    "check",
     "class_weight_to_sample_weights",
     "compiled_is_built",
-    "compiled_mark",
+    "compiled_losses",
     "compiled_parts",
     "data_adapters",
+    "every_layer",
+    "in_order",
+    "initial_epoch",
+    "is_seed",
+    "is_shuffled",
     "legacy_h5_format",
     "loss_arguments",
+    "loss_tracker",
     "loss_trackers",
+    "mask_of",
     "metrics_of",
     "normalizations",
     "optimizers",
     "optimizers_in",
+    "options_of",
+    "refusal",
+    "replace_losses",
+    "resets_metrics",
+    "results",
+    "rows_of",
+    "saves_on_batches",
     "saving_lib",
+    "set_initial_epoch",
+    "set_mask",
     "train_validation_split",
+    "variables_of",
+    "would_save",
 ]
+
+# Methods and attributes that `keras.hooks` replaces.
+RESULTS = "_get_metrics_result_or_logs"
+REGULARIZATION_LOSSES = "_get_regularization_losses"
+MOMENTS = "_moments"
+FUNCTION = "_fn"
+
+
+class Name(NamedTuple):
+    """A private name of Keras."""
+
+    owner: str  # a key of what `check` is given
+    name: str
+    seen: str = KNOWN
+    # The public method or property of the owner's class that must use the name: a hook of it is called from there.
+    used_by: tuple[str, ...] = ()
+
+
+NAMES = (
+    Name("Model", "_compile_loss"),
+    Name("Model", "_compile_metrics"),
+    Name("Model", "_loss_tracker"),
+    Name("Model", "_flatten_layers"),
+    Name("Model", "_flatten_metrics_in_order"),
+    Name("Model", "_initial_epoch", used_by=("fit",)),
+    Name("Model", RESULTS, used_by=("fit", "evaluate")),
+    Name("Layer", REGULARIZATION_LOSSES, used_by=("losses",)),
+    Name("BatchNormalization", MOMENTS, used_by=("call",)),
+    Name("CompileLoss", "flat_losses", "3.5 to 3.6"),
+    Name("CompileLoss", "_flat_losses", "3.7 to 3.16"),
+    Name("MeanMetricWrapper", FUNCTION, used_by=("update_state",)),
+    Name("MeanMetricWrapper", "_fn_kwargs"),
+    Name("Optimizer", "_trainable_variables"),
+    Name("ModelCheckpoint", "_should_save_on_batch", used_by=("on_train_batch_end",)),
+    Name("ArrayDataAdapter", "_inputs"),
+    Name("ArrayDataAdapter", "_num_samples"),
+    Name("ArrayDataAdapter", "_shuffle"),
+    # Of a tensor: `mask_of` and `set_mask`, whose meaning is verified.
+    Name("tensor", "_keras_mask"),
+)
+# Names of modules that are hooked or called; those that are imported above are not repeated.
+FUNCTIONS = (
+    Name("saving_lib", "save_model"),
+    Name("saving_lib", "save_weights_only"),
+    Name("legacy_h5_format", "save_model_to_hdf5"),
+    Name("data_adapters", "get_data_adapter"),
+    Name("array_slicing", "convert_to_sliceable"),
+    Name("array_slicing", "TensorflowSparseWrapper"),
+    Name("array_slicing", "slice_tensorflow_sparse_wrapper"),
+)
+
+
+def refusal(reason: str) -> NotImplementedError:
+    """The error for a Keras that is not as it must be."""
+    return NotImplementedError(
+        f"Keras {keras.__version__} {reason}, so several ranks would train otherwise than one process; "
+        f"install a Keras known to work: {KNOWN}"
+    )
+
+
+def check(samples: Mapping[str, Any]) -> None:
+    """Raises NotImplementedError where a private name is missing, or no longer used by what a hook must act on.
+
+    `samples` has a built object of each kind that `NAMES` mentions, by that kind. Milliseconds; no rank waits.
+    """
+    modules = {module.__name__.rpartition(".")[2]: module for module in (saving_lib, legacy_h5_format, data_adapters)}
+    owners = {**samples, **modules, "array_slicing": array_slicing}
+    for owner, name, seen, used_by in (*NAMES, *FUNCTIONS):
+        alternatives = [each.name for each in NAMES if each.owner == owner and each.seen != KNOWN]
+        if not any(hasattr(owners[owner], each) for each in (alternatives if seen != KNOWN else [name])):
+            raise refusal(f"has no {' or '.join(alternatives if seen != KNOWN else [name])} of {owner}")
+        for method in used_by:
+            if name not in _code(type(owners[owner]), method).co_names:
+                raise refusal(f"does not use {name} in {owner}.{method}")
+
+
+def _code(kind: type, method: str) -> Any:
+    found = inspect.getattr_static(kind, method)
+    return inspect.unwrap(getattr(found, "fget", found)).__code__
+
+
+def every_layer(model: Any, include_self: bool = True) -> list[Any]:
+    """The layers of a model or layer at any depth, itself first if it is wanted."""
+    layers: list[Any] = model._flatten_layers(include_self=include_self)
+    return layers
+
+
+def normalizations(model: Any) -> list[Any]:
+    """The BatchNormalization layers of a model."""
+    return [layer for layer in every_layer(model) if isinstance(layer, keras.layers.BatchNormalization)]
+
+
+def is_seed(variable: Any) -> bool:
+    """Whether a variable is the state of a generator of random numbers."""
+    return bool(variable.name == "seed_generator_state")
+
+
+def _of_compiled(model: Any, name: str) -> Any:
+    """An attribute that compile sets; before, Keras 3.5 has none and later ones have None."""
+    return getattr(model, name) if getattr(model, "compiled", False) else None
+
+
+def loss_tracker(model: Any) -> Any:
+    """The running mean of a model's whole loss: another one after each compile. None before."""
+    return _of_compiled(model, "_loss_tracker")
 
 
 def loss_trackers(model: Any) -> list[Any]:
     """The model's running means of the loss, in total and for each output."""
-    total = getattr(model, "_loss_tracker", None)
-    parts = getattr(getattr(model, "_compile_loss", None), "metrics", [])
-    return [tracker for tracker in [total, *parts] if tracker is not None]
+    compiled = compiled_losses(model)
+    parts = [] if compiled is None else compiled.metrics
+    return [tracker for tracker in [loss_tracker(model), *parts] if tracker is not None]
+
+
+def compiled_losses(model: Any) -> Any:
+    """What holds the losses given to compile, None where there are none."""
+    return _of_compiled(model, "_compile_loss")
+
+
+def compiled_parts(model: Any) -> list[Any]:
+    """What holds the losses and metrics given to compile."""
+    parts = (compiled_losses(model), _of_compiled(model, "_compile_metrics"))
+    return [part for part in parts if part is not None]
+
+
+def compiled_is_built(model: Any) -> bool:
+    """Whether the losses and metrics given to compile have made what they keep."""
+    return all(part.built for part in compiled_parts(model))
+
+
+def replace_losses(compiled: Any, make: Callable[[Any], Any]) -> None:
+    """Puts `make(loss)` in the place of each loss given to compile; nothing before they are built."""
+    if hasattr(compiled, "flat_losses"):
+        compiled.flat_losses = [make(loss) for loss in compiled.flat_losses]
+    elif compiled._flat_losses:
+        compiled._flat_losses = [entry._replace(loss=make(entry.loss)) for entry in compiled._flat_losses]
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that Keras has attached to a tensor, None where there is none."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_mask(tensor: Any, mask: Any) -> None:
+    """Attaches a mask to a tensor."""
+    tensor._keras_mask = mask
 
 
 def metrics_of(model: Any) -> list[Any]:
@@ -53,14 +233,41 @@ def metrics_of(model: Any) -> list[Any]:
     return [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
 
 
-def normalizations(model: Any) -> list[Any]:
-    """The BatchNormalization layers of a model."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+def options_of(metric: Any) -> dict[str, Any]:
+    """The keyword arguments with which a metric calls its function; none for one that calls no function."""
+    options: dict[str, Any] = metric._fn_kwargs if isinstance(metric, keras.metrics.MeanMetricWrapper) else {}
+    return options
+
+
+def results(model: Any, logs: Any) -> Any:
+    """The results of the model's metrics, or the logs of a step that returns others."""
+    return getattr(model, RESULTS)(logs)
+
+
+def in_order(model: Any, logs: Mapping[str, Any]) -> Any:
+    """Logs as the list, or the single number, that train_on_batch returns."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def resets_metrics() -> bool:
+    """Whether train_on_batch resets the metrics first. Before Keras 3.15 they run on from batch to batch."""
+    return "reset_metrics" in _code(keras.Model, "train_on_batch").co_names
+
+
+def initial_epoch(model: Any) -> int | None:
+    """The epoch that BackupAndRestore has restored, None where it has not."""
+    epoch: int | None = model._initial_epoch
+    return epoch
+
+
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
+    """Says which epoch fit starts from, whatever its argument says."""
+    model._initial_epoch = epoch
 
 
 def optimizers(model: Any) -> list[Any]:
     """The optimizers of a model and of the models inside it, without those that live inside another optimizer."""
-    owners = [model, *(layer for layer in model._flatten_layers() if isinstance(layer, keras.Model))]
+    owners = [model, *(layer for layer in every_layer(model) if isinstance(layer, keras.Model))]
     found: list[Any] = []
     for candidate in [each for owner in owners for each in optimizers_in(vars(owner).values())]:
         if all(candidate is not each for each in found):
@@ -82,22 +289,37 @@ def optimizers_in(values: Iterable[Any]) -> list[Any]:
     return found
 
 
-def compiled_parts(model: Any) -> list[Any]:
-    """What holds the losses and metrics given to compile."""
-    parts = (getattr(model, name, None) for name in ("_compile_loss", "_compile_metrics"))
-    return [part for part in parts if part is not None]
+def variables_of(optimizer: Any) -> list[Any]:
+    """The variables that a built optimizer updates, in the order of its gradients."""
+    return list(optimizer._trainable_variables)
 
 
 def loss_arguments(loss: Any) -> dict[str, Any] | None:
     """The arguments with which a loss calls its function; None for a loss that wraps no function."""
-    return getattr(loss, "_fn_kwargs", None)
+    arguments: dict[str, Any] | None = loss._fn_kwargs if isinstance(loss, LossFunctionWrapper) else None
+    return arguments
 
 
-def compiled_mark(model: Any) -> Any:
-    """An object that each `compile` of the model makes anew."""
-    return getattr(model, "_loss_tracker", None)
+def saves_on_batches(callback: Any) -> bool:
+    """Whether it is a checkpoint of Keras that may save in the middle of an epoch."""
+    return isinstance(getattr(callback, "save_freq", None), int) and hasattr(callback, "_should_save_on_batch")
 
 
-def compiled_is_built(model: Any) -> bool:
-    """Whether the losses and metrics given to compile have made what they keep."""
-    return all(part.built for part in compiled_parts(model))
+def would_save(callback: Any, batch: int) -> bool:
+    """Whether such a checkpoint saves after this batch. Asked of a copy, because the answer counts the batches."""
+    return bool(copy.copy(callback)._should_save_on_batch(batch))
+
+
+def arrays_of(adapter: Any) -> Any:
+    """The arrays of an ArrayDataAdapter, in the structure of a batch."""
+    return adapter._inputs
+
+
+def rows_of(adapter: Any) -> int:
+    """The rows of an ArrayDataAdapter's arrays."""
+    return int(adapter._num_samples)
+
+
+def is_shuffled(adapter: Any) -> Any:
+    """The argument `shuffle` of an ArrayDataAdapter."""
+    return adapter._shuffle

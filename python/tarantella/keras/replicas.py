@@ -13,6 +13,7 @@ from .. import _exchange
 from .._backend import backend
 from .._job import runtime
 from .._names import described
+from . import private
 
 # Maximum number of bytes per broadcast, which limits the memory for copies.
 _CHUNK = 64 * 2**20
@@ -20,19 +21,13 @@ _SEED_STEP = 0x9E3779B1
 
 
 def _optimizer_variables(model: Any) -> list[Any]:
-    from .private import optimizers as outermost
-
-    return [variable for each in outermost(model) if each.built for variable in each.variables]
+    return [variable for each in private.optimizers(model) if each.built for variable in each.variables]
 
 
 def variables(model: Any, optimizers: bool = True) -> list[Any]:
     """All variables that must start equal, each once: the model's and, with `optimizers`, those of its optimizers."""
     unique = {id(v): v for v in [*model.variables, *(_optimizer_variables(model) if optimizers else ())]}
     return list(unique.values())
-
-
-def _is_seed(variable: Any) -> bool:
-    return bool(variable.name == "seed_generator_state")
 
 
 def check_alike(model: Any, optimizers: bool = True) -> None:
@@ -64,8 +59,8 @@ def broadcast(every: Iterable[Any]) -> None:
     Only variables that differ, and the states of generators, are sent.
     """
     every = list(every)
-    seeds = [v for v in every if _is_seed(v)]
-    _send([*differing([v for v in every if not _is_seed(v)]), *seeds])
+    seeds = [v for v in every if private.is_seed(v)]
+    _send([*differing([v for v in every if not private.is_seed(v)]), *seeds])
 
 
 def _send(every: list[Any]) -> None:
@@ -78,7 +73,7 @@ def _send(every: list[Any]) -> None:
             continue
         for variable, value, part in zip(group, values, _exchange.cut(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
-            variable.assign(fold(new, rank) if _is_seed(variable) else new)
+            variable.assign(fold(new, rank) if private.is_seed(variable) else new)
 
 
 def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:

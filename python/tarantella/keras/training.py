@@ -71,11 +71,11 @@ class Training:
 
     def set_equal_for_single_batches(self, model: Any) -> None:
         """Notes that ranks were made equal for single batches of the model as it is compiled now."""
-        self._equal_for = (private.compiled_mark(model),)
+        self._equal_for = (private.loss_tracker(model),)
 
     def is_equal_for_single_batches(self, model: Any) -> bool:
         """Whether ranks were made equal for single batches since the model's last `compile`."""
-        return self._equal_for is not None and self._equal_for[0] is private.compiled_mark(model)
+        return self._equal_for is not None and self._equal_for[0] is private.loss_tracker(model)
 
 
 _known: weakref.WeakKeyDictionary[Any, Training] = weakref.WeakKeyDictionary()

@@ -22,6 +22,7 @@ from .._backend import backend
 from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch
+from ..keras import hooks, private
 from ..keras.calls import start
 from ..keras.step.step import current_step
 from . import examine, record, repeat
@@ -129,20 +130,21 @@ class Watch:
         if model in self.rows:
             return
         self.rows[model] = rows = Rows()
-        original = model.train_step
 
-        @functools.wraps(original)
-        def train_step(data: Any) -> Any:
-            step = current_step()
-            if self.builds or (self.size > 1 and step is None):
-                return original(data)  # traced to build the model, or a step of this rank alone
-            if model not in self.models:  # several ranks have already built it
-                backend.apart(lambda: self._build(model, data))
-            rows.note(data, step.rows if step else None)
-            self.examine(model, data)
-            return original(data)
+        def observed(original: Callable[..., Any]) -> Callable[..., Any]:
+            def train_step(data: Any) -> Any:
+                step = current_step()
+                if self.builds or (self.size > 1 and step is None):
+                    return original(data)  # traced to build the model, or a step of this rank alone
+                if model not in self.models:  # several ranks have already built it
+                    backend.apart(lambda: self._build(model, data))
+                rows.note(data, step.rows if step else None)
+                self.examine(model, data)
+                return original(data)
 
-        model.train_step = train_step
+            return train_step
+
+        hooks.hook(model, "train_step", observed, layer="verify")
         model.train_function = None
 
     def _build(self, model: Any, data: Any) -> None:
@@ -195,10 +197,10 @@ class Watch:
 
     def _same_start(self, model: Any, path: Path) -> None:
         """One process stores the initial weights of a model; ranks load them."""
-        for layer in model._flatten_layers(include_self=False):
+        for layer in private.every_layer(model, include_self=False):
             if layer.name in self.plan.get("off", []):
                 examine.switch_off(layer)
-        variables = [v for v in model.variables if v.name != "seed_generator_state"]
+        variables = [v for v in model.variables if not private.is_seed(v)]
         if path.exists():
             with np.load(path) as stored:
                 values = [stored[name] for name in stored.files]
@@ -253,7 +255,7 @@ class Watch:
 
 
 def _precision(model: Any) -> str:
-    kinds = {v.dtype for v in model.trainable_variables} | {layer.compute_dtype for layer in model._flatten_layers()}
+    kinds = {v.dtype for v in model.trainable_variables} | {layer.compute_dtype for layer in private.every_layer(model)}
     return next((kind for kind in _PRECISIONS if kind in kinds), "float32")
 
 

@@ -151,3 +151,21 @@ def test_a_circle_of_imports_is_named(tmp_path):
     }
     done = check_python(tmp_path, files)
     assert (done.returncode, done.stdout) == (1, "a circle of imports: data/a -> data/b -> data/c -> data/a\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def f(model): return model._loss", ["_loss"]),
+        ('def f(model): return getattr(model, "_loss", None)', ["_loss"]),
+        ("def f(model): return model._new_in_keras", ["_new_in_keras"]),
+        ("class A:\n    def f(self, other): self._own = other._own", []),
+        ("class A:\n    def f(self): return self._loss", []),
+        ("def f(plan): return plan._replace(a=1)", []),
+    ],
+)
+def test_private_names_of_keras(tmp_path, text, names):
+    private = "def loss(model): return model._loss"
+    done = check_python(tmp_path, {"keras/private.py": private, "keras/epoch/end.py": text})
+    assert [line.split(": ")[1] for line in done.stdout.splitlines()] == names
+    assert done.returncode == bool(names)

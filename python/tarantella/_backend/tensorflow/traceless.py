@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,15 +27,15 @@ def functions_eager() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def state_kept(model: Any) -> Iterator[None]:
-    """Afterwards TensorFlow's generators and the model's variables that are none of Keras's are as before.
+def state_kept(layers: Sequence[Any]) -> Iterator[None]:
+    """Afterwards TensorFlow's generators and the layers' variables that are none of Keras's are as before.
 
     These are the variables and generators that layers hold as attributes, in lists or in modules. Eager only.
     """
     context = eager_context.context()
     seeds = {name: vars(context)[name] for name in ("_seed", "_rng") if name in vars(context)}
     shared = stateful_random_ops.global_generator
-    variables = _variables_outside_keras(model) + ([shared.state] if shared is not None else [])
+    variables = _variables_outside_keras(layers) + ([shared.state] if shared is not None else [])
     values = [variable.read_value() for variable in variables]
     context._seed, context._rng = _SEED, random.Random(_SEED)
     try:
@@ -48,9 +48,9 @@ def state_kept(model: Any) -> Iterator[None]:
             variable.assign(value)
 
 
-def _variables_outside_keras(model: Any) -> list[tf.Variable]:
+def _variables_outside_keras(layers: Sequence[Any]) -> list[tf.Variable]:
     found: dict[int, tf.Variable] = {}
-    for layer in model._flatten_layers():
+    for layer in layers:
         for leaf in _leaves(list(vars(layer).values())):
             if isinstance(leaf, tf.Module):
                 found.update((id(each), each) for each in leaf.variables)

@@ -24,10 +24,10 @@ _BLOCK, _BLOCKS = 2**20, 2**10
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
     """The properties that must be equal on all ranks, one per line."""
-    whole = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
+    whole = [leaf for leaf in tree.flatten(private.arrays_of(adapter)) if leaf is not None]
     return [
-        f"{adapter._num_samples} rows",
-        f"batches of {adapter.batch_size}, shuffle={adapter._shuffle}",
+        f"{private.rows_of(adapter)} rows",
+        f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
         *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
         *(f"part {i} with the fingerprint {checksum(sliceable(leaf)) % 2**64:016x}" for i, leaf in enumerate(whole)),
     ]
@@ -64,11 +64,13 @@ def _bytes(block: Any) -> NDArray[np.uint8]:
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
     """The micro batches of `rank`, in the order in which plain Keras visits the samples."""
-    samples, batch_size = adapter._num_samples, adapter.batch_size
+    samples, batch_size = private.rows_of(adapter), adapter.batch_size
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
-    order = ArrayDataAdapter(np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=adapter._shuffle)
-    inputs = sliceable(adapter._inputs)
+    order = ArrayDataAdapter(
+        np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=private.is_shuffled(adapter)
+    )
+    inputs = sliceable(private.arrays_of(adapter))
 
     def take(index: tf.Tensor, indices: tf.Tensor, data: Any) -> Any:
         total = tf.shape(indices, out_type=tf.int64)[0]

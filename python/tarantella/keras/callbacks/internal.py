@@ -5,7 +5,6 @@ All ranks have the same ones in the same order, whatever callbacks the user pass
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from ... import _exchange
 from ..._job import runtime
-from .. import replicas
+from .. import private, replicas
 from ..epoch import end, layer_state
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
@@ -25,21 +24,15 @@ WISHES = {
 }
 
 
-def saves_on_batches(callback: Any) -> bool:
-    """Whether it is a Keras checkpoint that may save in the middle of an epoch."""
-    return isinstance(getattr(callback, "save_freq", None), int) and hasattr(callback, "_should_save_on_batch")
-
-
 class AverageBeforeSaving(keras.callbacks.Callback):
     """Averages the state of layers before a checkpoint in the middle of an epoch on any rank."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
-        self._savers = [each for each in callbacks if saves_on_batches(each)]
+        self._savers = [each for each in callbacks if private.saves_on_batches(each)]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # Asks copies, because the method counts batches.
-        saves = any(copy.copy(each)._should_save_on_batch(batch) for each in self._savers)
+        saves = any(private.would_save(each, batch) for each in self._savers)
         if _exchange.on_any_rank(saves, "checkpoints"):
             layer_state.average(self.model)
 
@@ -90,10 +83,10 @@ class Agreement(keras.callbacks.Callback):
         if not self._restores:
             return
         replicas.broadcast(replicas.variables(self.model))
-        epoch = getattr(self.model, "_initial_epoch", None)
+        epoch = private.initial_epoch(self.model)
         mine = np.array([-1 if epoch is None else epoch], np.int64)
         restored = int(runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
-        self.model._initial_epoch = None if restored < 0 else restored
+        private.set_initial_epoch(self.model, None if restored < 0 else restored)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._differ:  # a callback may have restored the best weights

@@ -12,6 +12,7 @@ from keras import tree
 from ... import _exchange
 from ..._job.environment import flag, prints_output
 from ..._job.runtime import get_rank, is_master_rank
+from .. import private
 from . import WRITING, Callback, internal, is_one_of
 
 # Callbacks that change the learning rate or the weights of their own rank during training.
@@ -60,7 +61,7 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
         "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
         "stop_training": any(_may_stop_training(each) for each in inner),
         "stop_evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
-        "saves": any(internal.saves_on_batches(each) for each in inner),
+        "saves": any(private.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
         "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
         "kinds": [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],

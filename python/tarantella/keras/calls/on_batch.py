@@ -5,11 +5,9 @@ With one rank they are plain Keras.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from keras import tree
 
@@ -19,9 +17,6 @@ from ...data import tf_data
 from .. import private, training
 from ..epoch import drift, layer_state, user_logs
 from . import row_order, start
-
-# In earlier Keras 3 the metrics run on from batch to batch, and from what fit and evaluate left.
-_RESETS = "reset_metrics" in inspect.unwrap(keras.Model.train_on_batch).__code__.co_names
 
 
 def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool) -> Any:
@@ -63,12 +58,12 @@ def predict(model: Any, x: Any) -> Any:
 
 def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
     with training.during(model, training.Call(kind == "train", on_batch=True)):
-        if _RESETS:
+        if private.resets_metrics():
             model.reset_metrics()
         else:
             training.go_on(model)
-        logs = user_logs.flattened(model._get_metrics_result_or_logs(backend.run_step(model, kind, batch)))
-    return logs if return_dict else model._flatten_metrics_in_order(logs)
+        logs = user_logs.flattened(private.results(model, backend.run_step(model, kind, batch)))
+    return logs if return_dict else private.in_order(model, logs)
 
 
 def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> Any:

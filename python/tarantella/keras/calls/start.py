@@ -119,7 +119,7 @@ def build(model: Any, spec: Any, kind: str) -> None:
 
 
 def _has_weights(model: Any) -> bool:
-    layers = model._flatten_layers(include_self=False)
+    layers = private.every_layer(model, include_self=False)
     return all(layer.built for layer in layers) and (model.built or bool(layers))
 
 

@@ -11,6 +11,7 @@ import keras
 from ..._backend import backend
 from ..._job import log
 from ...data.feed import Feed
+from .. import private
 
 
 @contextlib.contextmanager
@@ -34,7 +35,7 @@ def off_for_training(model: Any) -> None:
     """Makes an uncompiled training step where XLA cannot reduce gradients; evaluate and predict stay compiled."""
     if not model.jit_compile or model.train_function is not None:
         return
-    layers = model._flatten_layers()
+    layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
     if sparse:
         reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)"

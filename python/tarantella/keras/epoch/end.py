@@ -14,7 +14,7 @@ from . import drift, layer_state, metrics, user_logs
 
 def install(model: Any) -> None:
     """Hooks the methods in which a model computes results. Idempotent. Raises ValueError for a bad tnt_combine."""
-    hooks.hook(model, "_get_metrics_result_or_logs", functools.partial(_result_or_logs, model))
+    hooks.hook(model, private.RESULTS, functools.partial(_result_or_logs, model))
     hooks.hook(model, "reset_metrics", functools.partial(_reset, model))
     for metric in private.metrics_of(model):
         metrics.rules_of(metric)
@@ -60,7 +60,7 @@ def _results(model: Any, call: training.Call, original: Callable[[Any], Any], lo
 
 def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs of one process within an epoch. The metrics keep this rank's state. Collective."""
-    call, original = training.of(model).call, hooks.original(model, "_get_metrics_result_or_logs")
+    call, original = training.of(model).call, hooks.original(model, private.RESULTS)
     assert call is not None
     variables = model.metrics_variables
     local = [np.array(variable) for variable in variables]

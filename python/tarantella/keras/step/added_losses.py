@@ -14,7 +14,7 @@ from typing import Any
 from keras import ops, tree
 
 from ..._job import log
-from .. import hooks, training
+from .. import hooks, private, training
 from ..trials import reduction
 from .step import Step, current_step
 
@@ -24,9 +24,9 @@ _seen: contextvars.ContextVar[dict[Any, Any] | None] = contextvars.ContextVar("t
 
 def install(model: Any) -> None:
     """Hooks `add_loss` and the regularizers of a model's layers. Idempotent."""
-    for layer in model._flatten_layers():
+    for layer in private.every_layer(model):
         hooks.hook(layer, "add_loss", functools.partial(_add_loss, layer))
-        hooks.hook(layer, "_get_regularization_losses", _regularizers)
+        hooks.hook(layer, private.REGULARIZATION_LOSSES, _regularizers)
 
 
 def _regularizers(original: Callable[[], list[Any]]) -> Callable[[], list[Any]]:

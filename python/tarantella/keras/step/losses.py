@@ -33,10 +33,10 @@ _COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
 def install(model: Any) -> None:
     """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
     hooks.hook(model, "compute_loss", _compute_loss)
-    compiled = getattr(model, "_compile_loss", None)
+    compiled = private.compiled_losses(model)
     if compiled is not None:
-        _replace(compiled)
-    total = getattr(model, "_loss_tracker", None)
+        private.replace_losses(compiled, _term)
+    total = private.loss_tracker(model)
     for tracker in private.loss_trackers(model):
         hooks.hook(tracker, "update_state", functools.partial(_tracked_update, tracker is total))
 
@@ -49,13 +49,6 @@ def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
         return loss if step is None or len(np.shape(loss)) == 0 else step.weighed(loss, 1.0)
 
     return compute_loss
-
-
-def _replace(compiled: Any) -> None:
-    if hasattr(compiled, "flat_losses"):  # Keras 3.5
-        compiled.flat_losses = [_term(loss) for loss in compiled.flat_losses]
-    elif getattr(compiled, "_flat_losses", None):
-        compiled._flat_losses = [entry._replace(loss=_term(entry.loss)) for entry in compiled._flat_losses]
 
 
 def _term(loss: Any) -> Any:
@@ -85,7 +78,7 @@ class Term:
         if self._is_sum(y_true, y_pred, reduced):
             return 1.0
         weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
-        masked = any(getattr(leaf, "_keras_mask", None) is not None for leaf in tree.flatten([y_pred, values]))
+        masked = any(private.mask_of(leaf) is not None for leaf in tree.flatten([y_pred, values]))
         if reduced and (sample_weight is not None or masked):
             log.warn_once(
                 f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
@@ -167,8 +160,9 @@ class _Divisor(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         ones = ops.ones_like(self._values, dtype="float64")
-        if getattr(self._values, "_keras_mask", None) is not None:
-            ones._keras_mask = self._values._keras_mask
+        mask = private.mask_of(self._values)
+        if mask is not None:
+            private.set_mask(ones, mask)
         return ones
 
 

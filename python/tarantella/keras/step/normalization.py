@@ -22,7 +22,7 @@ def synchronized(model: Any) -> list[Any]:
 def install(model: Any) -> None:
     """Hooks the moments of these layers. Idempotent."""
     for layer in synchronized(model):
-        hooks.hook(layer, "_moments", functools.partial(_moments, layer))
+        hooks.hook(layer, private.MOMENTS, functools.partial(_moments, layer))
 
 
 def _moments(layer: Any, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -72,7 +72,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         if step is None and weight is None:
             return original(grads, trainable_variables)
         grads = list(grads)
-        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        variables = list(private.variables_of(optimizer) if trainable_variables is None else trainable_variables)
         rows = None if step is None else step.static_rows
         grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
         grads = [_scaled(g, lambda _: weight) for g in grads] if step is None else _weighed(step, optimizer, grads)

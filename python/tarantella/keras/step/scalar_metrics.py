@@ -56,19 +56,19 @@ def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., 
         step = current_step()
         if step is None or sample_weight is not None:
             return original(y_true, y_pred, sample_weight=sample_weight)
-        function, scalar = metric._fn, []
+        scalar = []
 
-        def noting(*args: Any, **kwargs: Any) -> Any:
-            values = function(*args, **kwargs)
-            scalar.append(_is_scalar(values))
-            return values
+        def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                values = function(*args, **kwargs)
+                scalar.append(_is_scalar(values))
+                return values
+
+            return call
 
         before = [variable + 0 for variable in metric.variables]  # the value, not the variable
-        metric._fn = noting
-        try:
+        with hooks.hooking(metric, private.FUNCTION, noting):
             result = original(y_true, y_pred)
-        finally:
-            metric._fn = function
         if scalar[-1]:
             for variable, old in zip(metric.variables, before, strict=True):
                 variable.assign(old + (variable - old) * step.share(variable.dtype))

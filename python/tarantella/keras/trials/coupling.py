@@ -19,7 +19,7 @@ from keras import ops, tree
 from ..._backend import backend
 from ..._job import log
 from ..._job.log import listed
-from .. import hooks, training
+from .. import hooks, private, training
 from . import sandbox
 
 # Two batch sizes that are rarely the length of another axis; a layer must couple rows with both to be reported.
@@ -69,7 +69,7 @@ def _coupled(model: Any, inputs: Any) -> list[str]:
         warnings.simplefilter("ignore")
         stack.enter_context(sandbox.without_trace(model))
         stack.enter_context(sandbox.limited(model))
-        for layer in model._flatten_layers():
+        for layer in private.every_layer(model):
             if switchable(layer) and (_draws(layer) or isinstance(layer, keras.layers.BatchNormalization)):
                 stack.enter_context(hooks.hooking(layer, "call", as_in_inference))
         names = _coupled_of(model, inputs, _ROWS[0])
@@ -110,7 +110,7 @@ def _made_up(spec: Any, rows: int) -> Any:
 
 
 def _tolerance(model: Any) -> float:
-    return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in model._flatten_layers())
+    return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in private.every_layer(model))
 
 
 def _draws(layer: Any) -> bool:
@@ -122,7 +122,7 @@ def recorded(model: Any, x: Any) -> list[Call]:
     calls: list[Call] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(backend.functions_eager())
-        for layer in model._flatten_layers():
+        for layer in private.every_layer(model):
             stack.enter_context(hooks.hooking(layer, "call", functools.partial(_record, layer, calls)))
         model(x, training=True)
     return calls
@@ -148,7 +148,7 @@ def suspects(calls: list[Call], rows: int, part: slice, tolerance: float) -> lis
     return [
         (layer, kind)
         for layer, kind in found.values()
-        if not any(id(inner) in found for inner in layer._flatten_layers(include_self=False))
+        if not any(id(inner) in found for inner in private.every_layer(layer, include_self=False))
     ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from keras import layers, tree
 
 from ..._backend import backend
-from .. import hooks
+from .. import hooks, private
 
 # In eager mode, a step of a recurrent layer takes milliseconds.
 _STEPS = 100
@@ -32,7 +32,7 @@ def is_rowwise(model: Any) -> bool:
 
     BatchNormalization counts as rowwise. False if it cannot be known without a call.
     """
-    parts = model._flatten_layers()
+    parts = private.every_layer(model)
     return all(_keeps_rows_apart(part) for each in parts for part in (each, *getattr(each, "operations", ())))
 
 
@@ -75,7 +75,7 @@ def limited(model: Any) -> Iterator[None]:
         return call
 
     with contextlib.ExitStack() as stack:
-        for layer in model._flatten_layers():
+        for layer in private.every_layer(model):
             make = short if isinstance(layer, layers.RNN) else checked
             stack.enter_context(hooks.hooking(layer, "call", make, "limited"))
         yield
@@ -86,7 +86,7 @@ def without_trace(model: Any) -> Iterator[None]:
     """Restores random generators and TensorFlow's variables in layers afterwards; keeps no graph."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
-        with backend.functions_eager(), backend.state_kept(model):
+        with backend.functions_eager(), backend.state_kept(private.every_layer(model)):
             yield
     finally:
         random.setstate(of_python)
