@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a wheel and trains with it under TensorFlow and Keras, from the oldest supported versions to the nightly.
-# Usage: tools/compatibility.sh [ROW...]     ROW: see below; default: all
+# Usage: tools/compatibility.sh [ROW...]     ROW: see below; default: all. A failure of the nightly is only a warning.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # trust this machine's certificates; the variable has a new and an old name
@@ -79,7 +79,15 @@ tools/wheel.sh || exit 1
 wheel=$PWD/$(ls -t dist/*.whl | head -n 1)
 failed=()
 [ $# -gt 0 ] || set -- oldest middle newest nightly jax torch
-for row; do run_row "$row" || failed+=("$row"); done
+for row; do
+  if run_row "$row"; then
+    :
+  elif [ "$row" = nightly ]; then
+    printf '[compatibility] WARNING: the nightly fails; its Keras may be refused, or need new names in keras/private.py\n' >&2
+  else
+    failed+=("$row")
+  fi
+done
 if [ ${#failed[@]} -gt 0 ]; then
   printf '[compatibility] FAILED: %s\n' "${failed[@]}" >&2
   exit 1

@@ -123,7 +123,7 @@ class Backend(Protocol):
         """Meanwhile the user's compiled functions run eagerly, in all threads."""
 
     def state_kept(self, layers: Sequence[Any]) -> AbstractContextManager[None]:
-        """Afterwards the framework's random state, and variables of the layers that Keras does not know, are as before."""
+        """Afterwards the framework's random state, and the layers' variables unknown to Keras, are as before."""
 
 
 @functools.lru_cache(maxsize=1)
