@@ -60,19 +60,3 @@ def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> p
         f"Keras does not accept data of type {type(x).__name__}; pass arrays, a batched tf.data.Dataset, a generator, "
         "a keras.utils.PyDataset or a torch DataLoader"
     )
-
-
-def _teach_keras() -> None:
-    """Lets early versions of Keras 3 accept an adapter as data, as later ones do."""
-    original = private.data_adapters.get_data_adapter
-
-    def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> private.DataAdapter:
-        return x if isinstance(x, MicroBatches) else original(x, *arguments, **options)
-
-    try:
-        original(MicroBatches(None, None, None))
-    except ValueError:
-        private.data_adapters.get_data_adapter = get_data_adapter
-
-
-_teach_keras()

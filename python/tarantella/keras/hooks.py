@@ -1,4 +1,4 @@
-"""How a method of an object is replaced by a hook: the only way to patch Keras."""
+"""How a method of an object is replaced by a hook: the only way to patch Keras, and the list of what is patched."""
 
 from __future__ import annotations
 
@@ -6,6 +6,48 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from . import private
+
+# What may be replaced -> on what. All are attributes of single objects, so other models stay plain Keras, except those
+# of modules, which `calls.process` replaces once a process.
+PATCHED: dict[str, str] = {
+    "fit": "model",
+    "evaluate": "model",
+    "train_step": "model",
+    "test_step": "model",
+    "predict_step": "model",
+    "make_train_function": "model",
+    "make_test_function": "model",
+    "compute_loss": "model",
+    "reset_metrics": "model",
+    private.RESULTS: "model",
+    "save": "model, while it is trained or evaluated",
+    "save_weights": "model, while it is trained or evaluated",
+    "export": "model, while it is trained or evaluated",
+    "add_loss": "layer",
+    private.REGULARIZATION_LOSSES: "layer",
+    private.MOMENTS: "BatchNormalization that is synchronized",
+    "call": "loss, while it is called; layer, while the model is tried out",
+    "build": "the losses, and the metrics, given to compile",
+    "update_state": "metric",
+    "reset_state": "metric",
+    "result": "metric",
+    private.FUNCTION: "MeanMetricWrapper, while it is updated",
+    "scale_loss": "optimizer",
+    "apply": "optimizer",
+    "assign_add": "optimizer",
+    "assign_sub": "optimizer",
+    "save_model": "keras.src.saving.saving_lib, on one rank too",
+    "save_weights_only": "keras.src.saving.saving_lib, on one rank too",
+    "save_model_to_hdf5": "keras.src.legacy.saving.legacy_h5_format, on one rank too",
+    "get_data_adapter": "keras.src.trainers.data_adapters",
+    # Of the backend and of `trials.reduction`, in two threads of `calls.proof` while it runs.
+    "allreduce": "the backend",
+    "sum_over_ranks": "the backend",
+    "differentiable_sum": "the backend",
+    "try_out": "trials.reduction",
+}
 
 
 def hooked(owner: Any, name: str, layer: str = "") -> bool:
@@ -23,7 +65,12 @@ def original(owner: Any, name: str) -> Callable[..., Any]:
 
 
 def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = "") -> bool:
-    """Puts `make(original)` in the place of a method of this object, once a layer. True if it was put now."""
+    """Puts `make(original)` in the place of a method of this object, once a layer. True if it was put now.
+
+    The name must be in `PATCHED`.
+    """
+    if name not in PATCHED:
+        raise KeyError(f"{name} is not in the list of what is patched")
     if hooked(owner, name, layer):
         return False
     original = getattr(owner, name)

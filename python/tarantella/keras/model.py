@@ -13,7 +13,7 @@ from .._job import runtime
 from .._job.environment import prints_output
 from ..data.feed import Input
 from . import files
-from .calls import fit, inputs, on_batch
+from .calls import fit, inputs, on_batch, process
 from .strategy import ParallelStrategy, check_strategy
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
@@ -30,7 +30,7 @@ class Model:
         """Joins the job (see `init`). Wrapping a wrapped model gives a second handle of the same one.
 
         Raises TypeError for anything but a Keras 3 model, NotImplementedError for a strategy or a backend
-        that is not available yet.
+        that is not available yet, and on several ranks for a Keras that trains otherwise than a known one.
         """
         strategy = check_strategy(parallel_strategy)
         model = plain(model)
@@ -38,7 +38,7 @@ class Model:
         runtime.init()
         if runtime.get_size() > 1:
             load_backend()
-        files.hook_writers()
+        process.install()
         object.__setattr__(self, "_tarantella_model", model)
         object.__setattr__(self, "_tarantella_strategy", strategy)
 

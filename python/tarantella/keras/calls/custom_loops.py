@@ -12,6 +12,7 @@ from ..._job import runtime
 from ..._names import described
 from .. import replicas
 from ..step import optimizer as optimizers
+from . import proof
 
 
 def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
@@ -29,13 +30,15 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
 
     All ranks must apply gradients of the same variables equally often; each application waits for all ranks. With
     one rank nothing changes.
-    Raises TypeError for anything but a Keras optimizer, ValueError for another `op`.
+    Raises TypeError for anything but a Keras optimizer, ValueError for another `op`, NotImplementedError on several
+    ranks for a Keras that trains otherwise than a known one.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")
     if op not in ("average", "sum"):
         raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
     if runtime.get_size() > 1:
+        proof.once()
         optimizers.install(optimizer)
         optimizers.reduce_in_loops(optimizer, 1 / runtime.get_size() if op == "average" else 1.0)
     return optimizer
