@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from ..._backend import tensorflow as backend
+from ..._backend import backend
 from ...data.rows import MicroBatch
 from .. import hooks, private
 from ..step.step import Step, running
