@@ -56,8 +56,14 @@ def refused(match: str) -> Any:
     return pytest.raises(NotImplementedError, match=sentence)
 
 
-def test_this_keras_is_as_known() -> None:
-    proof.prove()
+@pytest.mark.parametrize("floatx", ["float32", "float64", "float16", "bfloat16"])
+def test_this_keras_is_as_known(floatx: str) -> None:
+    before = keras.config.floatx()
+    keras.config.set_floatx(floatx)
+    try:
+        proof.prove()
+    finally:
+        keras.config.set_floatx(before)
     assert not any(hooks.hooked(proof.backend, name) for name in ("allreduce", "sum_over_ranks", "differentiable_sum"))
 
 

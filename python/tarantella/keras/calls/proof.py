@@ -27,8 +27,8 @@ from ..trials import reduction
 from . import install
 
 # Zeros are masked: 1 number is left of the first rank's row, 5 of the second rank's three rows.
-_X = np.array([[1, 0], [2, 3], [4, 0], [1, 2]], "float32")[..., None]
-_Y = np.ones((4, 2, 1), "float32")
+_X = np.array([[1, 0], [2, 3], [4, 0], [1, 2]])[..., None]
+_Y = np.ones((4, 2, 1))
 _ROWS = (slice(0, 1), slice(1, 4))
 # Where a hook does not act, numbers are off by a factor; floatx may be float16.
 _TOLERANCE = 1e-2
@@ -91,15 +91,15 @@ def _compare(what: str, ours: list[Any], plain: list[Any]) -> None:
 
 class _Model(keras.Model):
     def __init__(self) -> None:
-        super().__init__(name="proof", dtype="float32")
+        super().__init__(name="proof", dtype=keras.config.floatx())
         self.normalization = keras.layers.BatchNormalization(
-            momentum=0.5, synchronized=True, name="normalization", dtype="float32"
+            momentum=0.5, synchronized=True, name="normalization", dtype=keras.config.floatx()
         )
 
     def build(self, shape: Any) -> None:
         penalty = keras.regularizers.L2(2.0)
-        self.kernel = self.add_weight((1,), "ones", "float32", regularizer=penalty, name="kernel")
-        self.bias = self.add_weight((1,), "ones", "float32", name="bias")
+        self.kernel = self.add_weight((1,), "ones", self.dtype, regularizer=penalty, name="kernel")
+        self.bias = self.add_weight((1,), "ones", self.dtype, name="bias")
 
     def call(self, x: Any) -> Any:
         y = x * self.kernel + self.bias
@@ -129,12 +129,17 @@ def _model() -> Any:
 
 
 def _data(rows: slice) -> Any:
-    y = ops.convert_to_tensor(_Y[rows])
-    return ops.convert_to_tensor(_X[rows]), (y, y)
+    y = _tensor(_Y[rows])
+    return _tensor(_X[rows]), (y, y)
+
+
+def _tensor(array: Any) -> Any:
+    """In floatx, as all of the model: Keras adds up no losses of other types."""
+    return ops.convert_to_tensor(array, keras.config.floatx())
 
 
 def _arrays(values: Any) -> list[Any]:
-    return [ops.convert_to_numpy(value).astype("float64") for value in values]
+    return [ops.convert_to_numpy(ops.cast(value, "float32")) for value in values]
 
 
 def _normalized(model: Any, x: Any) -> list[Any]:
@@ -168,7 +173,7 @@ def _samples(model: Any) -> dict[str, Any]:
         "Optimizer": model.optimizer,
         "ModelCheckpoint": keras.callbacks.ModelCheckpoint("proof.keras", save_freq=2),
         "ArrayDataAdapter": private.ArrayDataAdapter(_X[:, 0], batch_size=2, shuffle=True),
-        "tensor": keras.layers.Masking(name="masking", dtype="float32")(ops.convert_to_tensor(_X)),
+        "tensor": keras.layers.Masking(name="masking", dtype=keras.config.floatx())(_tensor(_X)),
     }
 
 
