@@ -149,8 +149,15 @@ TEST_P(Processes, TakeRandomSchedules) {
   EXPECT_TRUE(run_processes(size, [steps](int, tnt_context* context) { random_schedule(context, steps); }));
 }
 
+// Sanitizers make a step some twenty times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kTwo = 800, kThree = 200;
+#else
+constexpr int kTwo = 4000, kThree = 1000;
+#endif
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Processes,
-                         testing::Values(std::tuple{2, 4000}, std::tuple{3, 1000}, std::tuple{5, 300},
+                         testing::Values(std::tuple{2, kTwo}, std::tuple{3, kThree}, std::tuple{5, 300},
                                          std::tuple{9, 100}, std::tuple{16, 30}, std::tuple{64, 4}));
 
 TEST(ProcessesThatFork, GoOnWhereAChildComesAndGoesInTheMiddleOfAStep) {
