@@ -54,8 +54,11 @@ def results(
             selected.append(Case(**params, bundle="" if os.environ.get("TARANTELLA_CASES_TOGETHER") else bundle))
     bundles = {case.file: case.bundle for case in selected}
 
-    def job(number: int, ranks: int, cases: list[str]) -> list[dict[str, Any]]:
-        out = str(folder / f"{number}.{ranks}")
+    numbers = itertools.count()
+
+    def job(ranks: int, cases: list[str]) -> list[dict[str, Any]]:
+        """The results of each rank, up to the first case that failed on a rank. All of them fail if the job dies."""
+        out = str(folder / str(next(numbers)))
         arguments = [str(HERE / "run_cases.py"), out, "ranks" if ranks else "plain", *cases]
         environment = {"PYTHONPATH": ""}  # with pandas
         if ranks:
@@ -63,20 +66,20 @@ def results(
         else:
             ended = shared.run([sys.executable, *arguments], timeout=1700, **environment)
         stored = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
-        assert all(each.exists() for each in stored), f"exit code {ended.code}\n{ended.err[-6000:]}"
+        if not all(each.exists() for each in stored):
+            died = f"its job ended with exit code {ended.code}:\n{ended.err[-6000:]}"
+            return [dict.fromkeys(cases, died) for _ in stored]
         return [pickle.loads(each.read_bytes()) for each in stored]
 
     @functools.cache
     def run(bundle: str, ranks: int) -> dict[str, list[Any]]:
         cases = [f"{c.file}-{c.name}" for c in selected if c.bundle == bundle and ranks in (0, c.ranks)]
         left, found = list(dict.fromkeys(cases)), {}
-        for number in itertools.count():  # a case that fails ends its job: those after it get one of their own
-            each_rank = job(number, ranks, left)
+        while left:  # a case that fails ends its job: those after it get one of their own
+            each_rank = job(ranks, left)
             ran = [case for case in left if all(case in rank for rank in each_rank)]
             found |= {case: [rank[case] for rank in each_rank] for case in ran}
             left = left[len(ran) :]
-            if not left:
-                return found
-        raise AssertionError
+        return found
 
     return lambda file, name, ranks: run(bundles[file], ranks)[f"{file}-{name}"]
