@@ -151,13 +151,13 @@ TEST_P(Processes, TakeRandomSchedules) {
 
 // Sanitizers make a step some twenty times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kTwo = 800, kThree = 200;
+constexpr int kTwo = 200, kThree = 100, kFive = 60;
 #else
-constexpr int kTwo = 4000, kThree = 1000;
+constexpr int kTwo = 4000, kThree = 1000, kFive = 300;
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Processes,
-                         testing::Values(std::tuple{2, kTwo}, std::tuple{3, kThree}, std::tuple{5, 300},
+                         testing::Values(std::tuple{2, kTwo}, std::tuple{3, kThree}, std::tuple{5, kFive},
                                          std::tuple{9, 100}, std::tuple{16, 30}, std::tuple{64, 4}));
 
 TEST(ProcessesThatFork, GoOnWhereAChildComesAndGoesInTheMiddleOfAStep) {
