@@ -49,7 +49,7 @@ def results(
     selected = []
     for item in request.session.items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        if "file" in params:
+        if params.keys() == {"file", "name", "ranks"}:
             (bundle,) = next(item.iter_markers("xdist_group")).args
             selected.append(Case(**params, bundle="" if os.environ.get("TARANTELLA_CASES_TOGETHER") else bundle))
     bundles = {case.file: case.bundle for case in selected}
