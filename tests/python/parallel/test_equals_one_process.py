@@ -50,7 +50,7 @@ def _parameters() -> Iterator[Any]:
 
 
 @pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
-@pytest.mark.parametrize(("file", "name", "ranks"), _parameters())
+@pytest.mark.parametrize(("file", "name", "ranks"), list(_parameters()))
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:
     reference = results(file, name, 0)[0]
     assert not isinstance(reference, str), reference
