@@ -125,8 +125,8 @@ MAKE_APPLY = """
 optimizer = tnt.distributed_optimizer(optimizer)
 tnt.broadcast_variables(model)
 @tf.function
-def apply(gradients, variables):
-    optimizer.apply(gradients, variables)
+def apply(gradients, variables):  # which arrive as tensors
+    optimizer.apply(gradients, model.trainable_variables)
 """
 
 
