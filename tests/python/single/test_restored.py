@@ -37,7 +37,7 @@ def test_jit_compile_stays_when_the_training_step_cannot_be_made():
         raise RuntimeError("of the user's own")
 
     model = SimpleNamespace(
-        jit_compile=True, train_function=None, _flatten_layers=lambda: [table], make_train_function=fails
+        jit_compile=True, train_function=None, _flatten_layers=lambda include_self: [table], make_train_function=fails
     )
     with pytest.raises(RuntimeError, match="of the user's own"):
         xla.off_for_training(model)
