@@ -25,14 +25,16 @@ class Model:
     """As much of a Keras model as the facts need."""
 
     name = "model"
+    compiled = False
     trainable_variables: tuple[Any, ...] = ()
     non_trainable_weights: tuple[Any, ...] = ()
     resets = 0
 
     def compile(self) -> None:
+        self.compiled = True
         self._loss_tracker = object()
 
-    def _flatten_layers(self) -> list[Any]:
+    def _flatten_layers(self, include_self: bool = True) -> list[Any]:
         return []
 
     def reset_metrics(self) -> None:
