@@ -85,6 +85,7 @@ def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
     assert private["minimum"]["met"] is None
 
 
+@pytest.mark.extended
 def test_the_costs_are_measured(tmp_path):
     options = ["--infer", "lenet5", "--train", "lenet5", "--steps", 20, "--epochs", 3, "--calls", 2]
     costs = results("cost.py", tmp_path / "cost.json", *options, "--rounds", 1)["costs"]
