@@ -212,9 +212,11 @@ def compiled_is_built(model: Any) -> bool:
 
 def replace_losses(compiled: Any, make: Callable[[Any], Any]) -> None:
     """Puts `make(loss)` in the place of each loss given to compile; nothing before they are built."""
+    if not compiled.built:
+        return
     if hasattr(compiled, "flat_losses"):
         compiled.flat_losses = [make(loss) for loss in compiled.flat_losses]
-    elif compiled._flat_losses:
+    else:
         compiled._flat_losses = [entry._replace(loss=make(entry.loss)) for entry in compiled._flat_losses]
 
 
