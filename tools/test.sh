@@ -47,7 +47,7 @@ step "lint" tools/lint.sh
 for preset in release asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 step "compatibility" tools/compatibility.sh "${rows[@]}"
 # A job of two ranks leaves a core idle now and then: two tests at a time.
-step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadgroup --durations=15
+step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15
 
 printf '\n=== where the time went (CONTRIBUTING has the budget)\n'
 printf '%s\n' "${times[@]}"

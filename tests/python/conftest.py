@@ -16,13 +16,6 @@ LEAN = str(Path(__file__).parent / "lean")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LEAN, os.environ.get("PYTHONPATH")]))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the tests of a file in one of several pytest processes (-n 2 --dist loadgroup) unless they are marked."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @dataclass(frozen=True)
 class Ended:
     """A finished job."""
