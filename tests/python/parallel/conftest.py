@@ -9,13 +9,13 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
+BUNDLES = 4  # groups of files whose cases share jobs
 
 
 def _shared(name: str) -> Any:
@@ -25,14 +25,6 @@ def _shared(name: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-@dataclass(frozen=True)
-class Case:
-    file: str
-    name: str
-    ranks: int
-    bundle: str
 
 
 @pytest.fixture(scope="session")
@@ -46,14 +38,11 @@ def results(
     """
     shared = _shared("tarantella_test_runner")
     folder = tmp_path_factory.mktemp("cases")
-    selected = []
-    for item in request.session.items:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
-        if params.keys() == {"file", "name", "ranks"}:
-            (bundle,) = next(item.iter_markers("xdist_group")).args
-            selected.append(Case(**params, bundle="" if os.environ.get("TARANTELLA_CASES_TOGETHER") else bundle))
-    bundles = {case.file: case.bundle for case in selected}
-
+    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    selected = [(p["file"], p["name"], p["ranks"]) for p in params if p.keys() == {"file", "name", "ranks"}]
+    files = dict.fromkeys(file for file, _, _ in selected)
+    together = os.environ.get("TARANTELLA_CASES_TOGETHER")
+    bundles = {file: 0 if together else place % BUNDLES for place, file in enumerate(files)}
     numbers = itertools.count()
 
     def job(ranks: int, cases: list[str]) -> list[dict[str, Any]]:
@@ -72,8 +61,8 @@ def results(
         return [pickle.loads(each.read_bytes()) for each in stored]
 
     @functools.cache
-    def run(bundle: str, ranks: int) -> dict[str, list[Any]]:
-        cases = [f"{c.file}-{c.name}" for c in selected if c.bundle == bundle and ranks in (0, c.ranks)]
+    def run(bundle: int, ranks: int) -> dict[str, list[Any]]:
+        cases = [f"{file}-{name}" for file, name, n in selected if bundles[file] == bundle and ranks in (0, n)]
         left, found = list(dict.fromkeys(cases)), {}
         while left:  # a case that fails ends its job: those after it get one of their own
             each_rank = job(ranks, left)

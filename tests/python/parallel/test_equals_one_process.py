@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,6 @@ import numpy as np
 import pytest
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
-BUNDLES = 4  # files whose cases run in one job, since starting TensorFlow costs more than a case
-CASES = [
-    (file.stem, name)
-    for file in FILES
-    for name in re.findall(r"^@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
-]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -42,16 +34,16 @@ def _ranks(file: str, place: int) -> tuple[int, ...]:
     return (2 + place % 2, *more)
 
 
-def _parameters() -> Iterator[Any]:
-    stems, places = [file.stem for file in FILES], Counter[str]()
-    for file, name in CASES:
-        bundle = pytest.mark.xdist_group(f"bundle {stems.index(file) % BUNDLES} of the cases")
-        yield from (pytest.param(file, name, ranks, marks=bundle) for ranks in _ranks(file, places[file]))
-        places[file] += 1
+CASES = [
+    (file.stem, name, ranks)
+    for file in FILES
+    for place, name in enumerate(re.findall(r"^@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE))
+    for ranks in _ranks(file.stem, place)
+]
 
 
 @pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
-@pytest.mark.parametrize(("file", "name", "ranks"), list(_parameters()))
+@pytest.mark.parametrize(("file", "name", "ranks"), CASES)
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:
     reference = results(file, name, 0)[0]
     assert not isinstance(reference, str), reference
