@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs lint, the C++ tests (release and each sanitizer), the wheel under old and new frameworks, and the Python tests.
 # Runs all of them, and fails if any of them fails.
+# Usage: tools/test.sh [--all]     (--all adds every equality case on one to four ranks, the tests marked "extended", and
+# the other rows of the compatibility job)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -46,7 +48,7 @@ fi
 step "lint" tools/lint.sh
 for preset in release asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 step "compatibility" tools/compatibility.sh "${rows[@]}"
-# A job of two ranks leaves a core idle now and then: two tests at a time.
+# Two tests run at a time, because a job of two ranks leaves a core idle now and then.
 step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15
 
 printf '\n=== where the time went (CONTRIBUTING has the budget)\n'
