@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -74,13 +75,9 @@ def prove() -> None:
         raise private.refusal(f"fails in a step on made-up data ({type(error).__name__}: {error})") from error
     for each in (one, other):
         _compare("the weights after a step", each.weights, plain.weights)
-    _compare("the states of losses and metrics", list(map(_sum, one.states, other.states)), plain.states)
-    _compare("the losses of regularizers", list(map(_sum, one.losses, other.losses)), plain.losses)
+    _compare("the states of losses and metrics", list(map(operator.add, one.states, other.states)), plain.states)
+    _compare("the losses of regularizers", list(map(operator.add, one.losses, other.losses)), plain.losses)
     _compare("BatchNormalization", [np.concatenate([one.normalized[0], other.normalized[0]])], plain.normalized)
-
-
-def _sum(one: Any, other: Any) -> Any:
-    return one + other
 
 
 def _compare(what: str, ours: list[Any], plain: list[Any]) -> None:
