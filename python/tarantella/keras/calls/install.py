@@ -44,7 +44,7 @@ def _whose_call(model: Any, trains: bool, original: Callable[..., Any]) -> Calla
 
 
 def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of the `build` of the losses or metrics given to compile, which may come amid the first step."""
+    """The hook of the `build` of the compiled losses or metrics. Keras may call it during the first step."""
 
     def build(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)

@@ -84,7 +84,7 @@ def inputs_of(data: Any) -> Any:
 
 
 def declared_reduction(owner: Any) -> str | None:
-    """The `tnt_reduction` that a user gave to a model or metric. Raises ValueError for one that there is not."""
+    """The `tnt_reduction` that a user gave to a model or metric. Raises ValueError for an unknown value."""
     reduction: str | None = getattr(owner, "tnt_reduction", None)
     if reduction not in (None, "mean", "sum"):
         raise ValueError(f"tnt_reduction of {owner.name!r} must be 'mean' or 'sum' (got {reduction!r})")
