@@ -103,7 +103,9 @@ def _made_up(spec: Any, rows: int) -> Any:
     if spec.dtype.name == "string":
         return ops.convert_to_tensor(random.integers(0, 2, shape).astype(str).astype(object))
     if spec.dtype.is_floating:
-        values: Any = random.uniform(0.05, 0.95, shape)
+        # The level rises from row to row, so that a mean over the first rows is far from that over all.
+        level = np.linspace(0.1, 1.0, rows).reshape(-1, *[1] * (rank - 1))
+        values: Any = level * random.uniform(0.05, 0.95, shape)
     else:  # small word indices, but the full range of brightness
         values = random.integers(0, 256 if spec.dtype.name == "uint8" else 2, shape)
     return ops.cast(values, spec.dtype.name)
