@@ -77,8 +77,11 @@ Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
     plan = std::move(created).value();
     return {};
   }));
-  const std::lock_guard lock(plans_mutex_);
-  plans_.push_back(plan);
+  {
+    const std::lock_guard lock(plans_mutex_);
+    plans_.push_back(plan);
+  }
+  group_->ring(group_->rank());  // a failure may have come before the progress thread knew of the plan
   return plan;
 }
 
