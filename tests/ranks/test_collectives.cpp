@@ -266,6 +266,7 @@ TEST_P(Collectives, MixInAnyOrderForManyRounds) {
 }
 
 TNT_ON_RANKS(Collectives, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+TNT_SPINNING(Collectives, 2);
 
 using Disagreements = OnRanks;
 

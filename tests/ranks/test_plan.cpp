@@ -344,6 +344,7 @@ TEST_P(Plans, OfGroupsRunAtTheSameTime) {
 }
 
 TNT_ON_RANKS(Plans, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+TNT_SPINNING(Plans, 2, 3);
 
 using PlansThatFail = OnRanks;
 
@@ -456,6 +457,7 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
 }
 
 TNT_ON_RANKS(PlansThatFail, 2, 3);
+TNT_SPINNING(PlansThatFail, 2);
 
 TEST_P(PlansThatFail, TellACreationFromACall) {
   world_.run([&](Communicator& communicator) {

@@ -20,6 +20,7 @@ namespace tarantella {
 
 class World {
  public:
+  /// `transport`: shm, fake, or spinning, which is fake with ranks that spin before they sleep.
   World(const std::string& transport, int size) : transport_(transport), size_(size) {
     options_.grace = 300ms;
     options_.timeout = 60s;
@@ -34,6 +35,7 @@ class World {
   void run_memories(const std::function<void(int, std::unique_ptr<transport::Memory>)>& body) {
     job_ = new_job_name();
     node_ = std::make_unique<transport::FakeNode>(size_);
+    node_->set_own_cores(transport_ == "spinning");
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size_; ++rank) {
       ranks.emplace_back([&, rank] { body(rank, memory(rank)); });
@@ -52,7 +54,7 @@ class World {
 
  private:
   std::unique_ptr<transport::Memory> memory(int rank) {
-    if (transport_ == "fake") return node_->memory(rank);
+    if (transport_ != "shm") return node_->memory(rank);
     auto made = transport::make_shm_memory(job_, rank, size_, Deadline::after(60s));
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(made).value();
@@ -81,3 +83,14 @@ inline std::string name_of_world(const testing::TestParamInfo<std::tuple<std::st
   INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                              \
                            testing::Combine(testing::Values("fake", "shm"), testing::Values(__VA_ARGS__)), \
                            ::tarantella::name_of_world)
+
+/// In addition to TNT_ON_RANKS, with ranks that spin before they sleep. For ThreadSanitizer, which sees races only on
+/// fake.
+#if defined(__SANITIZE_THREAD__)
+#define TNT_SPINNING(suite, ...)                                                                        \
+  INSTANTIATE_TEST_SUITE_P(Spinning, suite,                                                             \
+                           testing::Combine(testing::Values("spinning"), testing::Values(__VA_ARGS__)), \
+                           ::tarantella::name_of_world)
+#else
+#define TNT_SPINNING(suite, ...)
+#endif

@@ -57,7 +57,7 @@ class FakeMemory final : public Memory {
 
   bool has_ended(int rank) const override { return node_.has_ended(rank); }
 
-  bool own_cores() const override { return false; }
+  bool own_cores() const override { return node_.own_cores_; }
 
  private:
   FakeNode& node_;

@@ -1,6 +1,6 @@
 #pragma once
 // A node that is one process: ranks are threads, memory is the heap, sleeping is a condition variable. It lets a
-// test decide what has become of a rank and how much memory there is.
+// test decide what has become of a rank, how much memory there is and whether ranks spin.
 
 #include <condition_variable>
 #include <memory>
@@ -26,12 +26,17 @@ class FakeNode {
   /// The other ranks will find that the process of `rank` has ended.
   void end(int rank);
   void set_room(uint64_t bytes);
+  /// The answer of own_cores(), false at first. To be set before memory() and group().
+  void set_own_cores(bool own) { own_cores_ = own; }
 
  private:
   friend class FakeMemory;
 
   FakeNode(const FakeNode* parent, const std::vector<int>& members)
-      : parent_(parent), members_(members), ended_(members.size()) {}
+      : parent_(parent),
+        members_(members),
+        ended_(members.size()),
+        own_cores_(parent != nullptr && parent->own_cores_) {}
   bool has_ended(int rank) const;
   int job_rank(int rank) const;
 
@@ -43,6 +48,7 @@ class FakeNode {
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;
+  bool own_cores_;
 };
 
 }  // namespace tarantella::transport
