@@ -45,14 +45,16 @@ class FakeMemory final : public Memory {
     return Region{{memory.get(), bytes}, memory};
   }
 
+  // As with a futex, only a wake() of the same word ends a sleep: a test then notices a missing one.
   void sleep(Word& word, uint32_t seen, Duration at_most) override {
     std::unique_lock lock(node_.mutex_);
-    if (word.load(std::memory_order_acquire) == seen) node_.changed_.wait_for(lock, at_most);
+    if (word.load(std::memory_order_seq_cst) == seen) node_.slept_on_[&word].wait_for(lock, at_most);
   }
 
-  void wake(Word&) override {
+  void wake(Word& word) override {
     const std::lock_guard lock(node_.mutex_);
-    node_.changed_.notify_all();
+    const auto found = node_.slept_on_.find(&word);
+    if (found != node_.slept_on_.end()) found->second.notify_all();
   }
 
   bool has_ended(int rank) const override { return node_.has_ended(rank); }
@@ -89,7 +91,6 @@ int FakeNode::job_rank(int rank) const {
 void FakeNode::end(int rank) {
   const std::lock_guard lock(mutex_);
   ended_[static_cast<size_t>(rank)] = true;
-  changed_.notify_all();
 }
 
 void FakeNode::set_room(uint64_t bytes) {

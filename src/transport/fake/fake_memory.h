@@ -3,6 +3,7 @@
 // test decide what has become of a rank, how much memory there is and whether ranks spin.
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -43,7 +44,7 @@ class FakeNode {
   const FakeNode* const parent_;
   std::vector<int> members_;  ///< their ranks in the parent
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  std::map<const Word*, std::condition_variable> slept_on_;
   std::vector<bool> ended_;
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
