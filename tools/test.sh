@@ -47,6 +47,7 @@ fi
 
 step "lint" tools/lint.sh
 for preset in release asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+if [ "${1:-}" = --all ]; then step "known bugs of the core" tests/explorer/mutations.sh; fi
 step "compatibility" tools/compatibility.sh "${rows[@]}"
 # Two tests run at a time, because a job of two ranks leaves a core idle now and then.
 step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15

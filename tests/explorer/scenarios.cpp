@@ -1,0 +1,264 @@
+#include "explorer/scenarios.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "collective/operations.h"
+#include "collective/place.h"
+#include "engine/communicator.h"
+#include "explorer/fibers.h"
+#include "explorer/model.h"
+#include "transport/fake/fake_memory.h"
+
+namespace tarantella {
+namespace {
+
+using collective::Group;
+using collective::Stage;
+using engine::Communicator;
+using ::explorer::check;
+using ::explorer::random;
+
+bool chance(uint64_t one_in) { return random(one_in) == 0; }
+
+/// Runs body(rank, memory) on one fiber per rank.
+void on_ranks(int size, const std::function<void(int, std::unique_ptr<transport::Memory>)>& body) {
+  transport::FakeNode node(size);
+  node.set_own_cores(chance(4));
+  std::vector<int> fibers;
+  for (int rank = 0; rank < size; ++rank) {
+    fibers.push_back(::explorer::start(text("rank ", rank), [&, rank] { body(rank, node.memory(rank)); }));
+  }
+  for (const int fiber : fibers) ::explorer::join(fiber, ::explorer::Where::current());
+}
+
+int some_ranks() { return chance(4) ? 3 : 2; }
+
+/// Runs body(group) on one fiber per rank.
+void on_groups(const std::function<void(Group&)>& body) {
+  on_ranks(some_ranks(), [&](int, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), {});
+    must(group.status());
+    body(*group.value());
+  });
+}
+
+/// Runs body(communicator) on one fiber per rank.
+void on_communicators(const std::function<void(std::unique_ptr<Communicator>&)>& body,
+                      int size = some_ranks()) {
+  on_ranks(size, [&](int, std::unique_ptr<transport::Memory> memory) {
+    auto communicator = Communicator::create(std::move(memory), {});
+    must(communicator.status());
+    body(communicator.value());
+  });
+}
+
+/// Ranks gather and reduce numbers: signal() and await().
+void meet() {
+  on_groups([](Group& group) {
+    auto stage = Stage::create(group);
+    must(stage.status());
+    const auto rank = static_cast<uint64_t>(group.rank());
+    for (uint64_t round = 0; round < 4; ++round) {
+      const auto values = group.gather(10 * round + rank, "numbers");
+      must(values.status());
+      for (uint64_t other = 0; other < values.value().size(); ++other)
+        check(values.value()[other] == 10 * round + other, "gather: a number of another round");
+      int64_t sum = static_cast<int64_t>(round + rank);
+      must(collective::allreduce(*stage.value(), &sum, &sum, 1, DType::kInt64, Reduction::kSum, ""));
+      const auto size = static_cast<int64_t>(group.size());
+      check(sum == size * static_cast<int64_t>(round) + size * (size - 1) / 2, "allreduce: a wrong sum");
+    }
+  });
+}
+
+/// One rank posts values without waiting, the others await each of them.
+void post() {
+  on_groups([](Group& group) {
+    for (uint32_t round = 0; round < 3; ++round) {
+      if (group.rank() == 0) {
+        group.post("alone", 1);  // nobody awaits this one
+        for (uint32_t i = 0; i < 2; ++i) group.post("file", 10 * round + i);
+      } else {
+        for (uint32_t i = 0; i < 2; ++i) {
+          const auto posted = group.await_post(0, "file");
+          must(posted.status());
+          check(posted.value() == 10 * round + i, "await_post: a value of another round");
+        }
+      }
+      must(group.barrier("round"));
+    }
+  });
+}
+
+const std::vector<int64_t> kCounts = {48, 8, 8, 24};
+constexpr size_t kThreshold = 64;  // bytes per bucket: the first tensor fills three
+
+/// Training steps: gradients in any order, from one thread or two.
+void plan() {
+  const bool two = chance(2);
+  on_communicators([two](std::unique_ptr<Communicator>& communicator) {
+    Model model(*communicator, kCounts, kThreshold);
+    for (int step = 0; step < 3; ++step) {
+      model.begin_step();
+      const size_t first = random(kCounts.size());
+      const auto submit = [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) must(model.submit((first + i) % kCounts.size()));
+      };
+      std::optional<std::thread> other;
+      if (two) other.emplace([&] { submit(0, 2); });
+      submit(two ? 2 : 0, kCounts.size());
+      must(model.wait());
+      if (other) other->join();
+    }
+  });
+}
+
+/// A callback inside a submit lasts until another bucket is summed, which the progress thread must then do.
+void callback() {
+  on_communicators([](std::unique_ptr<Communicator>& communicator) {
+    constexpr size_t kLarge = 0, kSmall = 1, kLater = 2;
+    Model model(*communicator, {48, 16, 16}, kThreshold);
+    const auto caller = std::this_thread::get_id();
+    for (int step = 1; step <= 2; ++step) {
+      model.begin_step();
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool later = false;
+      const auto summed = [&] {  // also if its callback is the next one on this thread
+        int found = 0;
+        for (const auto& record : model.plan().trace().snapshot())
+          found += record.event == engine::Event::kDone && record.index == 0 ? 1 : 0;
+        return found == step;
+      };
+      must(model.submit(kLater, [&] {
+        const std::lock_guard lock(mutex);
+        later = true;
+        changed.notify_all();
+      }));
+      must(model.submit(kSmall, [&] {
+        if (std::this_thread::get_id() != caller || summed()) return;
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return later; });
+      }));
+      must(model.submit(kLarge));
+      must(model.wait());
+    }
+  });
+}
+
+/// One or two ranks fail in the middle of a step or a call. All ranks return the same cause within a slice.
+void fail() {
+  ::explorer::allow(Group::kSlice);
+  const int size = some_ranks();
+  const bool both = chance(2);
+  std::vector<std::string> causes;
+  on_communicators(
+      [&](std::unique_ptr<Communicator>& communicator) {
+        const int rank = communicator->group().rank();
+        Model model(*communicator, kCounts, kThreshold);
+        const bool calls = chance(3);
+        model.begin_step();
+        if (rank == 0 || (both && rank == 1)) {
+          size_t handed_in = 0;
+          for (const size_t few = random(kCounts.size()); handed_in < few; ++handed_in) {
+            if (!model.submit(handed_in).ok()) break;
+          }
+          model.plan().abort("gives up");
+          (void)model.wait(kCounts.size() - handed_in);
+        } else if (calls) {
+          check(!communicator->call([](Stage& stage) { return collective::barrier(stage, ""); }).ok(),
+                "a call succeeded without a failed rank");
+        } else {
+          size_t refused = 0;
+          for (size_t tensor = 0; tensor < kCounts.size(); ++tensor)
+            refused += model.submit(tensor).ok() ? 0 : 1;
+          const Status status = model.wait(refused);
+          check(!status.ok() || refused != 0, "a step succeeded without a failed rank");
+        }
+        causes.push_back(communicator->group().failure().message());
+        check(!causes.back().empty() && causes.back() == causes.front(), "two first causes");
+      },
+      size);
+}
+
+/// A rank closes its communicator while another of its threads waits in a call or for a step.
+void close() {
+  ::explorer::allow(Group::kSlice);
+  on_communicators(
+      [](std::unique_ptr<Communicator>& communicator) {
+        const int rank = communicator->group().rank();
+        Model model(*communicator, kCounts, kThreshold);
+        if (rank != 0) return;
+        const bool calls = chance(2);
+        std::thread waits([&] {
+          Status status;
+          if (calls) {
+            status = communicator->call([](Stage& stage) { return collective::barrier(stage, ""); });
+          } else {
+            model.begin_step();
+            size_t refused = 0;
+            for (size_t tensor = 0; tensor < kCounts.size(); ++tensor)
+              refused += model.submit(tensor).ok() ? 0 : 1;
+            if (refused != kCounts.size()) status = model.wait(refused);
+            if (refused != 0) return;
+          }
+          check(status.code() == Code::kPeerLost, "a wait did not end with its communicator");
+        });
+        communicator->close();
+        waits.join();
+      },
+      2);
+}
+
+/// Rank 0 is asked where its program is, and closes its group meanwhile.
+void question() {
+  on_groups([](Group& group) {
+    must(group.barrier("start"));
+    if (group.rank() != 0) {
+      collective::Question question(group.members(), 0);
+      (void)question.answered();
+      return;
+    }
+    std::thread answers([&] {
+      uint32_t seen = 0;
+      while (group.await_question(seen).ok()) group.tell_place("here");
+    });
+    group.close();
+    answers.join();
+  });
+}
+
+/// A step in a group, while the whole job makes a call.
+void groups() {
+  on_communicators([](std::unique_ptr<Communicator>& communicator) {
+    const int size = communicator->group().size();
+    std::vector<int> all;
+    for (int rank = size; rank-- > 0;) all.push_back(rank);
+    auto made = communicator->create_group(all);
+    must(made.status());
+    Model model(*made.value(), kCounts, kThreshold);
+    std::thread beside(
+        [&] { must(communicator->call([](Stage& stage) { return collective::barrier(stage, ""); })); });
+    model.begin_step();
+    for (size_t tensor = 0; tensor < kCounts.size(); ++tensor) must(model.submit(tensor));
+    must(model.wait());
+    beside.join();
+  });
+}
+
+}  // namespace
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> all = {{"meet", meet},         {"post", post},    {"plan", plan},
+                                            {"callback", callback}, {"fail", fail},    {"close", close},
+                                            {"question", question}, {"groups", groups}};
+  return all;
+}
+
+}  // namespace tarantella
