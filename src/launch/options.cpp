@@ -34,22 +34,22 @@ constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]"
 constexpr const char* kOfPython[] = {"-m", "-c", "-u", "-O", "-W", "-X"};
 
 const argp_option kOptions[] = {
-    {"n", kKeyRanks, "N", 0, "Start N ranks on this machine (default: one a GPU, or one)", 1},
-    {"no-gpu", kKeyNoGpu, nullptr, 0, "Run on the CPU's cores even if there are GPUs", 1},
+    {"n", kKeyRanks, "N", 0, "Number of ranks (default: one per GPU; 1 without GPUs)", 1},
+    {"no-gpu", kKeyNoGpu, nullptr, 0, "Use no GPU (default: one GPU per rank if there are enough)", 1},
     {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
     {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
-     "Reduce gradients together up to this size; 0 for each alone", 1},
+     "Largest bucket of gradients reduced together, in KB (default: 1024); 0: each gradient alone", 1},
     {"grace-seconds", kKeyGrace, "S", 0,
-     "Between a signal to the launcher, which ranks get, too, and SIGKILL (default: 30, after Ctrl-C 1.5)",
-     1},
-    {"log-level", kKeyLogLevel, "LEVEL", 0, "DEBUG, INFO, WARNING (default) or ERROR", 2},
+     "Seconds that ranks have to end after a signal, until SIGKILL (default: 30; 1.5 after Ctrl-C)", 1},
+    {"log-level", kKeyLogLevel, "LEVEL", 0,
+     "Show messages from this level up: DEBUG, INFO, WARNING (default) or ERROR", 2},
     {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
-     "Show stderr of every rank, each line marked with its rank", 2},
+     "Show stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
     {"output-on-all-devices", kKeyOutputOnAll, nullptr, 0,
-     "Show stdout and stderr of every rank, each line marked with its rank", 2},
-    {"dry-run", kKeyDryRun, nullptr, 0, "Show what would be started, and start nothing", 3},
-    {"version", kKeyVersion, nullptr, 0, "Show the version", 3},
-    {"help", kKeyHelp, nullptr, 0, "Show this text", 3},
+     "Show stdout and stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
+    {"dry-run", kKeyDryRun, nullptr, 0, "Print cores, environment and command of each rank, and exit", 3},
+    {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
+    {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};
 
 /// The state of parse_one; argp hands it through as a void pointer.
@@ -211,11 +211,13 @@ Result<Options> parse_options(int argc, char** argv) {
 
 void print_help() {
   std::string about =
-      "Trains a Keras model on several processes of this machine.\v"
-      "Example: tarantella -n 4 -- model.py --batch_size=64";
+      "Trains a Keras model on several processes (ranks) of this machine.\v"
+      "Example: tarantella -n 4 -- model.py --batch_size=64\n\nCommands (each has its own --help):";
   for (const Subcommand& each : kSubcommands) {
-    if (each.module != nullptr) about += text("\n'tarantella ", each.name, " --help': ", each.summary);
+    if (each.module != nullptr) about += text("\n  tarantella ", each.name, "  ", each.summary);
   }
+  // No note that "-n" takes what "--n" takes.
+  ::setenv("ARGP_HELP_FMT", "no-dup-args-note,opt-doc-col=31", 0);
   argp with_text = kArgp;
   with_text.doc = about.c_str();
   char name[] = "tarantella";

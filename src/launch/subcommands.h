@@ -14,7 +14,7 @@ struct Subcommand {
 
 /// A file of such a name runs behind "--", as any script does.
 constexpr Subcommand kSubcommands[] = {
-    {"verify", "tarantella.verify", "whether N ranks give what one process gives"},
+    {"verify", "tarantella.verify", "Compare training on N ranks with training on one process"},
     {"help", nullptr, "the options of tarantella"},
 };
 

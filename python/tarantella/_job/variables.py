@@ -33,7 +33,11 @@ VARIABLES = {
     "TNT_OUTPUT_ON_ALL_DEVICES": Variable(_FLAG, "0", "stdout and stderr of every rank are shown", flag),
     "TNT_TENSORBOARD_ON_ALL_DEVICES": Variable(_FLAG, "0", "TensorBoard callbacks run on every rank", flag),
     "TNT_FUSION_THRESHOLD": Variable(
-        "KB, 0 or more", "1024", "gradients up to this size are reduced together; 0: each alone", _least_0
+        "KB (1024 bytes), 0 or more",
+        "1024",
+        "size of the buckets in which gradients are reduced; a larger gradient is split; "
+        "0: one bucket for each gradient",
+        _least_0,
     ),
     "TNT_TIMEOUT": Variable(
         "seconds above 0, or inf",

@@ -14,7 +14,7 @@ from ..._job.environment import integer
 from ..._names import name_of
 from . import eager
 
-# KB of gradients that are reduced together; TNT_FUSION_THRESHOLD overrides it, 0 switches fusion off.
+# KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
 DEFAULT_FUSION_THRESHOLD = 1024
 
 LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "libtarantella_tensorflow.so")
