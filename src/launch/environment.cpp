@@ -30,13 +30,17 @@ std::optional<std::string> value_of(const Environment& environment, const std::s
   return found == environment.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool is_on(const Environment& environment, const std::string& name) {
+std::string stripped(const Environment& environment, const std::string& name) {
   constexpr char kBlanks[] = " \t\n\v\f\r";
   const std::string value = value_of(environment, name).value_or("");
   const size_t first = value.find_first_not_of(kBlanks);
-  if (first == std::string::npos) return false;
-  const std::string word = value.substr(first, value.find_last_not_of(kBlanks) + 1 - first);
-  constexpr const char* kOff[] = {"0", "false", "no", "off"};
+  if (first == std::string::npos) return "";
+  return value.substr(first, value.find_last_not_of(kBlanks) + 1 - first);
+}
+
+bool is_on(const Environment& environment, const std::string& name) {
+  const std::string word = stripped(environment, name);
+  constexpr const char* kOff[] = {"", "0", "false", "no", "off"};
   return std::none_of(std::begin(kOff), std::end(kOff),
                       [&](const char* off) { return ::strcasecmp(word.c_str(), off) == 0; });
 }

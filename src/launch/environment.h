@@ -26,6 +26,9 @@ Environment current_environment();
 /// The variable's value, if it is set.
 std::optional<std::string> value_of(const Environment& environment, const std::string& name);
 
+/// The variable's value without blanks around it; empty if it is not set.
+std::string stripped(const Environment& environment, const std::string& name);
+
 /// Whether a switch is on, as python/tarantella/_job/environment.py reads it: any value but 0, false, no, off and
 /// nothing, in any case and with any blanks around it. (Python then refuses one that is neither on nor off.)
 bool is_on(const Environment& environment, const std::string& name);

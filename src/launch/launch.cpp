@@ -38,6 +38,7 @@ int launch(Options options) {
   }
   Environment user = current_environment();
   forget_outer_job(user);
+  if (!options.log_level) options.log_level = log_level_named(stripped(user, "TNT_LOG_LEVEL"));
   options.output_on_all_devices |= is_on(user, "TNT_OUTPUT_ON_ALL_DEVICES");
   options.log_on_all_devices |= is_on(user, "TNT_LOG_ON_ALL_DEVICES");
 

@@ -79,13 +79,10 @@ error_t set_ranks(Parse& parse, const char* word) {
 }
 
 error_t set_log_level(Parse& parse, const char* word) {
-  std::string level(word);
-  std::transform(level.begin(), level.end(), level.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  if (level != "DEBUG" && level != "INFO" && level != "WARNING" && level != "ERROR") {
+  parse.options.log_level = log_level_named(word);
+  if (!parse.options.log_level) {
     return fail(parse, text("option '--log-level' needs DEBUG, INFO, WARNING or ERROR, not '", word, "'"));
   }
-  parse.options.log_level = level;
   return 0;
 }
 
@@ -193,6 +190,14 @@ constexpr char kSynopsis[] = "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...
 const argp kArgp = {kOptions, parse_one, kSynopsis, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
+
+std::optional<std::string> log_level_named(const std::string& word) {
+  std::string level(word);
+  std::transform(level.begin(), level.end(), level.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  const bool known = level == "DEBUG" || level == "INFO" || level == "WARNING" || level == "ERROR";
+  return known ? std::optional(level) : std::nullopt;
+}
 
 Result<Options> parse_options(int argc, char** argv) {
   Parse parse;

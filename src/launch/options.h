@@ -38,6 +38,9 @@ struct Options {
   bool shows_warnings() const { return log_level != "ERROR"; }
 };
 
+/// The log level that `word` names in any case, in capitals; none if it names none.
+std::optional<std::string> log_level_named(const std::string& word);
+
 /// Reads argv up to the script; everything behind that is the script's. On a mistake: kInvalidArgument and
 /// one line that names it. Prints nothing, checks no file. Not thread-safe (argp).
 Result<Options> parse_options(int argc, char** argv);

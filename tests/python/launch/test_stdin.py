@@ -54,11 +54,21 @@ def test_pipe_is_the_masters_and_the_launcher_says_so(launcher):
     assert read_by(launcher, 3) == ["words", "", ""]
 
 
-@pytest.mark.parametrize("options", [("-n", "1"), ("-n", "2", "--log-level=error"), ("-n", "2")])
-def test_pipe_without_a_word(launcher, options):
-    """It is empty, no other rank would read it, or warnings are off."""
+@pytest.mark.parametrize(
+    ("options", "words", "level"),
+    [
+        (["-n", "1"], b"words", None),
+        (["-n", "2"], b"", None),
+        (["-n", "2", "--log-level=error"], b"words", None),
+        (["-n", "2"], b"words", " Error "),
+        (["-n", "2", "--log-level=error"], b"words", "WARNING"),
+    ],
+)
+def test_pipe_without_a_word(launcher, options, words, level):
+    """No other rank would read it, it is empty, or warnings are off."""
     launcher.script(READ)
-    words = b"" if options[-1] == "2" else b"words"
+    if level:
+        launcher.env["TNT_LOG_LEVEL"] = level
     with launcher.start(*options, "script.py", stdin=subprocess.PIPE) as process:
         _, err = process.communicate(words, timeout=60)
     assert (process.returncode, err) == (0, b"")

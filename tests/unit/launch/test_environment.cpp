@@ -53,6 +53,12 @@ TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
   EXPECT_EQ(outside.size(), 2u);
 }
 
+TEST(Environment, ValuesHaveNoBlanksAroundThem) {
+  EXPECT_EQ(stripped({{"X", "\t a b\n"}}, "X"), "a b");
+  EXPECT_EQ(stripped({{"X", "  "}}, "X"), "");
+  EXPECT_EQ(stripped({}, "X"), "");
+}
+
 TEST(Environment, Switches) {
   for (const char* value : {"", " ", "0", " 0 ", "\t0\n", "False", "no", " OFF"}) {
     EXPECT_FALSE(is_on({{"X", value}}, "X")) << value;

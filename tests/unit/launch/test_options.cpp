@@ -27,6 +27,12 @@ TEST(Options, Defaults) {
   EXPECT_TRUE(options.value().arguments.empty());
 }
 
+TEST(Options, LogLevelsAreNamedInAnyCase) {
+  EXPECT_EQ(log_level_named("error"), "ERROR");
+  EXPECT_FALSE(log_level_named("").has_value());
+  EXPECT_FALSE(log_level_named("LOUD").has_value());
+}
+
 TEST(Options, EveryWayToSayN) {
   for (const auto& words : std::vector<std::vector<std::string>>{
            {"-n", "4"}, {"-n4"}, {"--n", "4"}, {"--n=4"}, {"-n", "9", "-n", "4"}, {"-n", "04"}}) {
