@@ -55,7 +55,7 @@ TEST(LivesOfRanks, SurviveAPauseOfAllThatIsLongerThanTheTimeout) {
   EXPECT_TRUE(all_end_well(ranks));
 }
 
-TEST(LivesOfRanks, AreLookedAtWhileAnotherIsAwaited) {
+TEST(LivesOfRanks, ADeathIsNoticedInAWaitForAnotherRank) {
   Notes& notes = new_notes();
   auto ranks = start_processes(3, [&](int rank, tnt_context* context) {
     require(tnt_barrier(context, "begin") == TNT_OK, "begin");
@@ -79,7 +79,7 @@ TEST(LivesOfRanks, AreLookedAtWhileAnotherIsAwaited) {
   EXPECT_TRUE(all_end_well({ranks[0], ranks[2]}));
 }
 
-TEST(LivesOfRanks, EndInLeavingOrInDying) {
+TEST(LivesOfRanks, ALeaveIsToldFromADeath) {
   const auto end_of_rank_1 = [](bool leaves, const char* reason) {
     return run_processes(2, [=](int rank, tnt_context* context) {
       require(tnt_barrier(context, "begin") == TNT_OK, "begin");
@@ -93,7 +93,7 @@ TEST(LivesOfRanks, EndInLeavingOrInDying) {
   EXPECT_TRUE(end_of_rank_1(false, "rank 1 has died"));
 }
 
-TEST(LivesOfRanks, AreLookedAtWhereNobodyWaits) {
+TEST(LivesOfRanks, ADeathIsNoticedIfNoRankWaits) {
   EXPECT_TRUE(all_end_well(start_processes(2, [&](int rank, tnt_context* context) {
     require(tnt_barrier(context, "begin") == TNT_OK, "begin");
     if (rank == 1) ::_exit(0);

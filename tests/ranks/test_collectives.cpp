@@ -41,12 +41,12 @@ void expect_sums(World& world, DType dtype) {
   }
 }
 
-TEST_P(Collectives, AllreduceFloat32) { expect_sums<float>(world_, DType::kFloat32); }
-TEST_P(Collectives, AllreduceFloat64) { expect_sums<double>(world_, DType::kFloat64); }
-TEST_P(Collectives, AllreduceInt32) { expect_sums<int32_t>(world_, DType::kInt32); }
-TEST_P(Collectives, AllreduceInt64) { expect_sums<int64_t>(world_, DType::kInt64); }
+TEST_P(Collectives, AllreduceSumsFloat32) { expect_sums<float>(world_, DType::kFloat32); }
+TEST_P(Collectives, AllreduceSumsFloat64) { expect_sums<double>(world_, DType::kFloat64); }
+TEST_P(Collectives, AllreduceSumsInt32) { expect_sums<int32_t>(world_, DType::kInt32); }
+TEST_P(Collectives, AllreduceSumsInt64) { expect_sums<int64_t>(world_, DType::kInt64); }
 
-TEST_P(Collectives, BroadcastFromEveryRoot) {
+TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
   const size_t count = Stage::kChunk / sizeof(double) + 3;
   world_.run([&](engine::Communicator& communicator) {
     for (int root = 0; root < world_.size(); ++root) {
@@ -60,7 +60,7 @@ TEST_P(Collectives, BroadcastFromEveryRoot) {
   });
 }
 
-TEST_P(Collectives, AllgatherInRankOrder) {
+TEST_P(Collectives, AllgatherJoinsInRankOrder) {
   const size_t count = 2 * Stage::kChunk / sizeof(int64_t) + 1;
   world_.run([&](engine::Communicator& communicator) {
     const auto own = values<int64_t>(communicator.group().rank(), count);
@@ -86,7 +86,7 @@ std::vector<uint64_t> uneven_counts(int size) {
   return counts;
 }
 
-TEST_P(Collectives, AllgatherDifferentCounts) {
+TEST_P(Collectives, AllgatherTakesDifferentCounts) {
   world_.run([&](engine::Communicator& communicator) {
     const auto counts = uneven_counts(world_.size());
     std::vector<int64_t> right;
@@ -283,7 +283,7 @@ void expect_mismatch(World& world, const std::string& part,
   });
 }
 
-TEST_P(Disagreements, InCount) {
+TEST_P(Disagreements, InTheCountAreNamed) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"w\" of 4 x float32 (sum) while rank 0 called allreduce \"w\" of "
                   "3 x float32 (sum)",
@@ -294,7 +294,7 @@ TEST_P(Disagreements, InCount) {
                   });
 }
 
-TEST_P(Disagreements, InDType) {
+TEST_P(Disagreements, InTheDTypeAreNamed) {
   expect_mismatch(
       world_,
       "rank 1 called allreduce \"w\" of 3 x int32 (sum) while rank 0 called allreduce \"w\" of 3 x "
@@ -306,7 +306,7 @@ TEST_P(Disagreements, InDType) {
       });
 }
 
-TEST_P(Disagreements, InReduction) {
+TEST_P(Disagreements, InTheReductionAreNamed) {
   expect_mismatch(world_,
                   "of 3 x float32 (max) while rank 0 called reduce_scatter \"w\" of 3 x float32 (min)",
                   [](Stage& stage, int rank) {
@@ -317,7 +317,7 @@ TEST_P(Disagreements, InReduction) {
                   });
 }
 
-TEST_P(Disagreements, InRoot) {
+TEST_P(Disagreements, InTheRootAreNamed) {
   expect_mismatch(world_,
                   "of 3 x float32 from rank 1 while rank 0 called broadcast \"w\" of 3 x float32 from rank 0",
                   [](Stage& stage, int rank) {
@@ -326,7 +326,7 @@ TEST_P(Disagreements, InRoot) {
                   });
 }
 
-TEST_P(Disagreements, InOrder) {
+TEST_P(Disagreements, InTheOrderOfCallsAreNamed) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"b\" of 3 x float32 (sum) while rank 0 called allreduce \"a\"",
                   [](Stage& stage, int rank) {
@@ -339,7 +339,7 @@ TEST_P(Disagreements, InOrder) {
                   });
 }
 
-TEST_P(Disagreements, InOperation) {
+TEST_P(Disagreements, InTheOperationAreNamed) {
   expect_mismatch(world_, "rank 1 called barrier while rank 0 called broadcast of 1 x int64 from rank 0",
                   [](Stage& stage, int rank) -> Status {
                     int64_t data = 0;
@@ -348,7 +348,7 @@ TEST_P(Disagreements, InOperation) {
                   });
 }
 
-TEST_P(Disagreements, InTheRanksOfAGroup) {
+TEST_P(Disagreements, InTheRanksOfAGroupAreNamed) {
   world_.run([&](engine::Communicator& communicator) {
     const auto made =
         communicator.create_group(communicator.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
@@ -399,7 +399,7 @@ TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
   EXPECT_GE(named.load(), 1);
 }
 
-TEST_P(Disagreements, InName) {
+TEST_P(Disagreements, InTheTensorNameAreNamed) {
   expect_mismatch(world_, "\"loss\"", [](Stage& stage, int rank) {
     float data = 0;
     return allreduce(stage, &data, &data, 1, DType::kFloat32, Reduction::kSum,
@@ -438,7 +438,7 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   });
 }
 
-TEST_P(Disagreements, InTheCountsOfAnAllgather) {
+TEST_P(Disagreements, InTheCountsOfAnAllgatherAreNamed) {
   expect_mismatch(world_, "with other sizes or ranks", [this](Stage& stage, int rank) {
     std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), 2);
     counts[0] = rank == 1 ? 1 : 2;
@@ -448,7 +448,7 @@ TEST_P(Disagreements, InTheCountsOfAnAllgather) {
   });
 }
 
-TEST_P(Disagreements, InWhatIsSentAndExpected) {
+TEST_P(Disagreements, InTheCountsOfAnAlltoallAreNamed) {
   expect_mismatch(world_, "expects 7 elements from rank 1, which sends 2", [this](Stage& stage, int rank) {
     const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
     std::vector<uint64_t> receive = send;

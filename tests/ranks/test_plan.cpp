@@ -211,7 +211,7 @@ TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
   });
 }
 
-TEST_P(Plans, TakeAnyOrderAndAnyLateness) {
+TEST_P(Plans, TakeGradientsInAnyOrderHoweverLate) {
   const auto specs = some_tensors();
   world_.run([&](Communicator& communicator) {
     const int rank = communicator.group().rank();

@@ -23,7 +23,7 @@ TEST(Deadline, RoundsMillisecondsUpSoThatPollDoesNotSpin) {
 
 TEST(Seconds, ConvertBothWays) { EXPECT_DOUBLE_EQ(in_seconds(from_seconds(2.5)), 2.5); }
 
-TEST(Seconds, WithoutEndAreMoreThanAnybodyWaits) {
+TEST(Seconds, OfAnySizeMakeADeadline) {
   for (const double seconds : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
     EXPECT_GT(from_seconds(seconds), std::chrono::hours(24 * 365));
     const Deadline never = Deadline::after(from_seconds(seconds));

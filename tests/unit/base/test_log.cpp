@@ -43,7 +43,7 @@ class FullStderr {
   Fd reader_;
 };
 
-TEST(Log, DropsALineForWhichNobodyHasRoom) {
+TEST(Log, DropsALineWhileStderrIsFull) {
   std::string said;
   bool blocked = false;
   {

@@ -181,12 +181,12 @@ TEST(KernelsOfIntegers, CombineBits) {
   EXPECT_EQ((reduced<uint64_t>(DType::kUInt64, Reduction::kOr, {1ULL << 63, 1})), (1ULL << 63) + 1);
 }
 
-TEST(KernelsOfFloats, Average) {
+TEST(KernelsOfFloats, AverageTheRanks) {
   EXPECT_EQ((reduced<float>(DType::kFloat32, Reduction::kAverage, {1, 2, 5})), 8.0F / 3);
   EXPECT_EQ((reduced<double>(DType::kFloat64, Reduction::kAverage, {1, 2})), 1.5);
 }
 
-TEST(KernelsOfFloats, TakeNotANumberFromAnyRank) {
+TEST(KernelsOfFloats, GiveNanIfAnyRankHasOne) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Reduction reduction : {Reduction::kMin, Reduction::kMax}) {
     EXPECT_TRUE(std::isnan(reduced<float>(DType::kFloat32, reduction, {1, nan, 2})));
@@ -262,7 +262,7 @@ TYPED_TEST(KernelsOfShortFloats, SumInFloat32AndRoundOnce) {
   }
 }
 
-TEST(KernelsOfHalves, KeepThatABFloat16IsNotANumber) {
+TEST(KernelsOfHalves, KeepTheNanOfABFloat16) {
   EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {0x7f81, 0x3f80}), 0x7fc1);
 }
 

@@ -50,7 +50,7 @@ TEST(Layout, NeverLinksTwoBucketsThroughASharedTensor) {
   }
 }
 
-TEST(Layout, TakesAThresholdWithoutBound) {
+TEST(Layout, FusesAllTensorsBelowAnUnlimitedThreshold) {
   EXPECT_EQ(make_layout({spec(1), spec(2)}, SIZE_MAX).buckets.size(), 1u);
 }
 

@@ -41,7 +41,7 @@ TEST_F(CommandTest, PythonBesideTheExecutableComesFirst) {
   EXPECT_EQ(command.value().words, (std::vector<std::string>{beside, script, "x y"}));
 }
 
-TEST_F(CommandTest, ThenThatOfPath) {
+TEST_F(CommandTest, PythonInPathComesNext) {
   const std::string script = file("a.py", "");
   file("first/python3", "");  // not executable
   const std::string python = file("second/python3", "", true);
@@ -59,7 +59,7 @@ TEST_F(CommandTest, ExecutableWithHashBangIsItsOwnProgram) {
   EXPECT_FALSE(command_for(file("empty", "", true), {}, "", "").ok());
 }
 
-TEST_F(CommandTest, ScriptsThatNobodyCanRun) {
+TEST_F(CommandTest, RefusesScriptsThatNobodyCanRun) {
   EXPECT_TRUE(check_script(file("a.py", "")).ok());
   EXPECT_EQ(check_script(folder_).code(), Code::kInvalidArgument);
   EXPECT_EQ(check_script("/dev/null").code(), Code::kInvalidArgument);

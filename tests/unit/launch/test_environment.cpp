@@ -59,7 +59,7 @@ TEST(Environment, ValuesHaveNoBlanksAroundThem) {
   EXPECT_EQ(stripped({}, "X"), "");
 }
 
-TEST(Environment, Switches) {
+TEST(Environment, ReadsSwitchesAsPythonDoes) {
   for (const char* value : {"", " ", "0", " 0 ", "\t0\n", "False", "no", " OFF"}) {
     EXPECT_FALSE(is_on({{"X", value}}, "X")) << value;
   }
@@ -69,7 +69,7 @@ TEST(Environment, Switches) {
   EXPECT_FALSE(is_on({}, "X"));
 }
 
-TEST(Environment, AdditionsWin) {
+TEST(Environment, AdditionsReplaceWhatTheUserHasSet) {
   const auto words = joined({{"A", "old"}, {"B", "b=c"}}, {{"A", "new"}});
   EXPECT_EQ(words, (std::vector<std::string>{"A=new", "B=b=c"}));
 }

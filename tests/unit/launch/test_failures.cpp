@@ -7,7 +7,7 @@ namespace {
 
 using Kind = Report::Kind;
 
-TEST(Failures, SameErrors) {
+TEST(Failures, AreTheSameExceptForRanksAndAddresses) {
   Failures failures;
   failures.add({Kind::kFailed, 0, 1, "ValueError: rank 0 at 0x7f3a", ""});
   failures.add({Kind::kFailed, 1, 1, "ValueError: rank 1 at 0x55d0", ""});
@@ -24,7 +24,7 @@ TEST(Failures, SameErrors) {
   EXPECT_EQ(failures.find(4, Kind::kFailed), nullptr);
 }
 
-TEST(Failures, SameErrorsOfAnyLength) {
+TEST(Failures, AreComparedAtAnyLength) {
   std::string spaces;
   for (int pair = 0; pair < 16 * 1024; ++pair) spaces += "_ ";
   const std::string digits(32 * 1024, 'a');
@@ -40,7 +40,7 @@ TEST(Failures, SameErrorsOfAnyLength) {
   EXPECT_FALSE(same("rank" + spaces + "x", "rank" + spaces + "y"));
 }
 
-TEST(Failures, OnlyNumbersOfRanksAreLeftOut) {
+TEST(Failures, DifferByAnyNumberExceptThoseOfRanksAndProcesses) {
   const auto same = [](const std::string& one, const std::string& other) {
     Failures failures;
     failures.add({Kind::kFailed, 0, 1, one, ""});

@@ -12,7 +12,7 @@ FirstCause::Ending killed(int rank, int number) { return {rank, 100 + rank, {tru
 
 const Clock::time_point kStart{};
 
-TEST(FirstCause, NobodyFailed) {
+TEST(FirstCause, IsNoneIfAllRanksEndWell) {
   FirstCause cause;
   cause.ended(ended(0, 0), kStart);
   cause.ended(ended(1, 0), kStart);
@@ -33,14 +33,14 @@ TEST(FirstCause, WaitsForTheMaster) {
   EXPECT_EQ(cause.deadline(), kStart + 5ms + FirstCause::kGrace);
 }
 
-TEST(FirstCause, TheMasterItself) {
+TEST(FirstCause, IsSettledAtOnceIfTheMasterFails) {
   FirstCause cause;
   cause.ended(ended(0, 1), kStart);
   EXPECT_TRUE(cause.settled());
   EXPECT_EQ(cause.cause().rank, 0);
 }
 
-TEST(FirstCause, AMasterThatIsDoneIsNotWaitedFor) {
+TEST(FirstCause, DoesNotWaitForAMasterThatHasEnded) {
   FirstCause cause;
   cause.ended(ended(0, 0), kStart);
   cause.ended(ended(1, 1), kStart + 1s);
@@ -48,7 +48,7 @@ TEST(FirstCause, AMasterThatIsDoneIsNotWaitedFor) {
   EXPECT_FALSE(cause.master_spoke());
 }
 
-TEST(FirstCause, WhoBlamesAnotherIsNotTheCause) {
+TEST(FirstCause, IsNoRankThatBlamesAnother) {
   FirstCause cause;
   cause.ended(ended(0, kPeerFailed), kStart);
   EXPECT_FALSE(cause.settled());
@@ -60,7 +60,7 @@ TEST(FirstCause, WhoBlamesAnotherIsNotTheCause) {
   EXPECT_EQ(cause.cause().exit.code(), 139);
 }
 
-TEST(FirstCause, WhoIsBlamedIsWaitedForLonger) {
+TEST(FirstCause, WaitsLongerForTheRankThatOthersBlame) {
   FirstCause cause;
   cause.ended(ended(0, kPeerFailed), kStart);
   EXPECT_EQ(cause.deadline(), kStart + FirstCause::kGraceOfTheBlamed);
@@ -70,14 +70,14 @@ TEST(FirstCause, WhoIsBlamedIsWaitedForLonger) {
   EXPECT_LT(cause.deadline(), kStart + 2s);
 }
 
-TEST(FirstCause, SignalNumberIsNoExitCode) {
+TEST(FirstCause, DoesNotTakeASignalNumberForAnExitCode) {
   FirstCause cause;
   cause.ended(killed(1, kPeerFailed), kStart);  // a signal of that number blames nobody
   cause.ended(ended(2, 5), kStart);
   EXPECT_EQ(cause.cause().rank, 1);
 }
 
-TEST(FirstCause, WhoSaysFirstThatItFailsIsTheCause) {
+TEST(FirstCause, IsTheRankThatFirstReportsAFailure) {
   FirstCause cause;
   cause.reported(ended(1, 3), kStart);
   EXPECT_TRUE(cause.failed());
@@ -91,7 +91,7 @@ TEST(FirstCause, WhoSaysFirstThatItFailsIsTheCause) {
   EXPECT_TRUE(cause.settled());
 }
 
-TEST(FirstCause, WhoSaysThatItFailsHasFailedHoweverItEnds) {
+TEST(FirstCause, IsAReportedFailureHoweverTheRankEnds) {
   FirstCause cause;
   cause.reported(ended(1, 3), kStart);
   cause.ended(ended(1, 0), kStart + 1s);
@@ -99,7 +99,7 @@ TEST(FirstCause, WhoSaysThatItFailsHasFailedHoweverItEnds) {
   EXPECT_TRUE(cause.cause().ended);
 }
 
-TEST(FirstCause, Descriptions) {
+TEST(FirstCause, IsDescribedInOneLine) {
   EXPECT_EQ(describe(ended(2, 3), {.host = "node07", .stopped_others = true}),
             "rank 2 (pid 102 on node07) ended with exit code 3; the other ranks were stopped");
   EXPECT_EQ(describe(ended(0, 3), {.host = "node07"}), "rank 0 (pid 100 on node07) ended with exit code 3");

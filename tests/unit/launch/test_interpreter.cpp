@@ -7,7 +7,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST(Interpreter, ScriptBehindOptions) {
+TEST(Interpreter, FindsTheScriptBehindOptions) {
   for (const auto& [words, index] :
        std::vector<std::pair<Words, size_t>>{{{"-u", "a.py", "-m"}, 1},
                                              {{"-uOO", "-W", "error", "-Xdev", "-X", "utf8", "a.py"}, 6},
@@ -16,14 +16,14 @@ TEST(Interpreter, ScriptBehindOptions) {
   }
 }
 
-TEST(Interpreter, NoScript) {
+TEST(Interpreter, FindsNoScriptInAModuleAStringOrStdin) {
   for (const Words& words :
        std::vector<Words>{{"-m", "x"}, {"-mx"}, {"-um", "x", "-y"}, {"-c", "-"}, {"-"}, {"-u", "-"}}) {
     EXPECT_EQ(script_behind_options(words).value(), std::nullopt) << words[0];
   }
 }
 
-TEST(Interpreter, Mistakes) {
+TEST(Interpreter, RefusesInvalidOptionsOfPython) {
   const auto mistake = [](const Words& words) { return script_behind_options(words).status().message(); };
   EXPECT_EQ(mistake({"-u", "-m"}), "option '-m' needs a value");
   EXPECT_EQ(mistake({"-X"}), "option '-X' needs a value");

@@ -5,7 +5,7 @@
 namespace tarantella::launch {
 namespace {
 
-TEST(Nearest, Word) {
+TEST(Nearest, FindsAPrefixOrTheWordWithTheFewestEdits) {
   const std::vector<std::string> known{"--no-gpu", "--log-level", "--log-on-all-devices"};
   EXPECT_EQ(nearest("--no-cpu", known), "--no-gpu");
   EXPECT_EQ(nearest("--log", known), "--log-level");

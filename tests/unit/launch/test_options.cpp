@@ -15,7 +15,7 @@ Result<Options> parse(std::vector<std::string> words) {
 
 std::string mistake(std::vector<std::string> words) { return parse(std::move(words)).status().message(); }
 
-TEST(Options, Defaults) {
+TEST(Options, AreUnsetByDefault) {
   const auto options = parse({"model.py"});
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options.value().action, Action::kRun);
@@ -33,7 +33,7 @@ TEST(Options, LogLevelsAreNamedInAnyCase) {
   EXPECT_FALSE(log_level_named("LOUD").has_value());
 }
 
-TEST(Options, EveryWayToSayN) {
+TEST(Options, TakeNInEveryForm) {
   for (const auto& words : std::vector<std::vector<std::string>>{
            {"-n", "4"}, {"-n4"}, {"--n", "4"}, {"--n=4"}, {"-n", "9", "-n", "4"}, {"-n", "04"}}) {
     auto all = words;
@@ -90,7 +90,7 @@ TEST(Options, TheRefusedWordIsNamedWhateverStandsBefore) {
   }
 }
 
-TEST(Options, GraceSeconds) {
+TEST(Options, TakeGraceSecondsFromZeroUp) {
   EXPECT_FALSE(parse({"a.py"}).value().grace_seconds);
   EXPECT_EQ(parse({"--grace-seconds=0", "a.py"}).value().grace_seconds, 0);
   EXPECT_EQ(parse({"--grace-seconds", "2.5", "a.py"}).value().grace_seconds, 2.5);

@@ -8,7 +8,7 @@
 namespace tarantella::launch {
 namespace {
 
-TEST(Tail, WhatFrameworksWriteAtTheirStartIsLeftOut) {
+TEST(Tail, LeavesOutWhatFrameworksWriteAtTheirStart) {
   Tail tail;
   tail.append(
       "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
@@ -20,14 +20,14 @@ TEST(Tail, WhatFrameworksWriteAtTheirStartIsLeftOut) {
   EXPECT_EQ(tail.last_words(), "2025-11-22 03:40:10.123456: E mine: to be seen\nno data in /scratch\n");
 }
 
-TEST(Tail, EmptyAndShort) {
+TEST(Tail, GivesAllOfAShortOutput) {
   Tail tail;
   EXPECT_EQ(tail.last_words(), "");
   tail.append("one\ntwo");
   EXPECT_EQ(tail.last_words(), "one\ntwo\n");
 }
 
-TEST(Tail, LastTwentyLines) {
+TEST(Tail, GivesTheLastTwentyLines) {
   Tail tail;
   std::string expected;
   for (int line = 0; line < 30; ++line) {
@@ -37,7 +37,7 @@ TEST(Tail, LastTwentyLines) {
   EXPECT_EQ(tail.last_words(), expected);
 }
 
-TEST(Tail, LastTracebackAtTheStartOfALine) {
+TEST(Tail, GivesTheLastTracebackThatStartsALine) {
   Tail tail;
   tail.append("noise\nTraceback (most recent call last):\n  first\nA: 1\n");
   tail.append(
@@ -46,7 +46,7 @@ TEST(Tail, LastTracebackAtTheStartOfALine) {
             "Traceback (most recent call last):\n  second\nB: 2, not a Traceback (most recent call last):\n");
 }
 
-TEST(Tail, TracebackOfAnExceptionGroupIsWhole) {
+TEST(Tail, GivesTheWholeTracebackOfAnExceptionGroup) {
   Tail tail;
   const std::string group =
       "  + Exception Group Traceback (most recent call last):\n  | G: 2 errors\n  +-+---- 1 ----\n"
@@ -55,7 +55,7 @@ TEST(Tail, TracebackOfAnExceptionGroupIsWhole) {
   EXPECT_EQ(tail.last_words(), group);
 }
 
-TEST(Tail, ReportOfACrashIsWhole) {
+TEST(Tail, GivesTheWholeReportOfACrash) {
   const std::string crash = "Fatal Python error: Segmentation fault\n\n" + [] {
     std::string frames;
     for (int frame = 0; frame < 40; ++frame) frames += "  File \"x.py\", line 1 in f\n";
@@ -80,7 +80,7 @@ TEST(Tail, KeepsNoMoreThanItsSizeAndWholeLines) {
                        (std::string(20000, 'x') + "\n"));
 }
 
-TEST(Tail, OneEndlessLineBeginsAtACharacter) {
+TEST(Tail, CutsALongLineAtACharacter) {
   Tail tail;
   for (int count = 0; count < 100000; ++count) tail.append("漢");
   const std::string words = tail.last_words();
@@ -88,7 +88,7 @@ TEST(Tail, OneEndlessLineBeginsAtACharacter) {
   EXPECT_EQ(words.substr(0, 3), "漢");
 }
 
-TEST(LineMarker, WholeLinesOnly) {
+TEST(LineMarker, PassesOnWholeLinesOnly) {
   LineMarker marker(12);
   EXPECT_EQ(marker.add("a"), "");
   EXPECT_EQ(marker.add("b\n\nc\r\nd"), "[12] ab\n[12] \n[12] c\r\n");
@@ -96,14 +96,14 @@ TEST(LineMarker, WholeLinesOnly) {
   EXPECT_EQ(marker.finish(), "");
 }
 
-TEST(LineMarker, CharactersArriveInPieces) {
+TEST(LineMarker, JoinsCharactersThatArriveInPieces) {
   LineMarker marker(0);
   std::string out;
   for (const char byte : std::string("é漢🦂\n")) out += marker.add(std::string(1, byte));
   EXPECT_EQ(out, "[0] é漢🦂\n");
 }
 
-TEST(LineMarker, LongestLineIsCutBetweenCharacters) {
+TEST(LineMarker, CutsALongLineBetweenCharacters) {
   LineMarker marker(0);
   std::string line = "x";
   while (line.size() <= LineMarker::kLongestLine) line += "🦂";
@@ -115,7 +115,7 @@ TEST(LineMarker, LongestLineIsCutBetweenCharacters) {
   EXPECT_EQ(marker.add("next\n"), "[0] next\n");
 }
 
-TEST(LineMarker, BytesThatAreNoTextAreStillCut) {
+TEST(LineMarker, CutsALongLineOfInvalidBytes) {
   LineMarker marker(0);
   const std::string out = marker.add(std::string(3 * LineMarker::kLongestLine, '\x80'));
   EXPECT_GE(out.size(), 2 * LineMarker::kLongestLine);
@@ -139,7 +139,7 @@ TEST(Sink, WritesAllInPieces) {
   ::close(ends[1]);
 }
 
-TEST(Sink, ForgetsWhatNobodyReads) {
+TEST(Sink, DropsEverythingOnceItsReaderIsGone) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ::close(ends[0]);

@@ -18,14 +18,14 @@ const Gpus kNoDriver{};
 const Gpus kDriverOnly{.driver = true, .ids = {}};
 const Gpus kTwo{.driver = true, .ids = {"0", "1"}};
 
-TEST(Placement, OneRankAGpu) {
+TEST(Placement, StartsOneRankPerGpu) {
   const Placement placement = place_on_gpus(with({}), kTwo);
   EXPECT_EQ(placement.ranks, 2);
   EXPECT_EQ(placement.gpus, (std::vector<std::string>{"0", "1"}));
   EXPECT_TRUE(placement.warnings.empty());
 }
 
-TEST(Placement, FewerRanksThanGpus) {
+TEST(Placement, FewerRanksThanGpusTakeTheFirstGpus) {
   const Placement placement = place_on_gpus(with(1), kTwo);
   EXPECT_EQ(placement.gpus, std::vector<std::string>{"0"});
   EXPECT_TRUE(placement.warnings.empty());
@@ -39,7 +39,7 @@ TEST(Placement, MoreRanksThanGpusRunOnTheCpu) {
   EXPECT_NE(placement.warnings[0].find("2 GPUs for 3 ranks"), std::string::npos);
 }
 
-TEST(Placement, NoWarningWhereTheCpuIsWhatTheUserWants) {
+TEST(Placement, WarnsOnlyIfTheUserMayExpectGpus) {
   EXPECT_TRUE(place_on_gpus(with(3, true), kTwo).warnings.empty());
   EXPECT_TRUE(place_on_gpus(with({}, true), kDriverOnly).warnings.empty());
   EXPECT_TRUE(place_on_gpus(with({}), kNoDriver).warnings.empty());

@@ -15,7 +15,7 @@ std::string record(int rank, Kind kind, int code, const std::string& text) {
   return std::string(reinterpret_cast<const char*>(head), sizeof head) + text;
 }
 
-TEST(Reports, InPieces) {
+TEST(Reports, ArePutTogetherFromPieces) {
   ReportReader reader(4);
   const std::string all = record(2, Kind::kMore, 0, "Trace") + record(1, Kind::kNote, 0, "note") +
                           record(2, Kind::kFailed, 3, std::string("back\n\0thread 'a'", 16));
@@ -33,7 +33,7 @@ TEST(Reports, InPieces) {
   EXPECT_EQ(reports[1].held_by, "thread 'a'");
 }
 
-TEST(Reports, NothingAfterWhatIsNoRecord) {
+TEST(Reports, EndAtTheFirstMalformedRecord) {
   for (const std::string& wrong : {record(4, Kind::kNote, 0, ""), record(-1, Kind::kNote, 0, ""),
                                    record(1, static_cast<Kind>(9), 0, ""), std::string(100, 'x')}) {
     ReportReader reader(4);
@@ -42,7 +42,7 @@ TEST(Reports, NothingAfterWhatIsNoRecord) {
   }
 }
 
-TEST(Reports, ThroughThePipe) {
+TEST(Reports, AreReadFromThePipeWithoutWaiting) {
   Result<ReportPipe> pipe = ReportPipe::open();
   ASSERT_TRUE(pipe.ok());
   EXPECT_EQ(pipe.value().read_some(), "");

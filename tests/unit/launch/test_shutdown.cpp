@@ -48,7 +48,7 @@ TEST(Shutdown, EndsAfterTheStopAreNoFailures) {
   EXPECT_FALSE(shutdown.first_cause().failed());
 }
 
-TEST(Shutdown, GraceAfterASignal) {
+TEST(Shutdown, TheGraceDependsOnTheSignalUnlessItIsGiven) {
   const auto grace_ms = [](std::optional<double> seconds, int number) {
     Shutdown shutdown(seconds);
     const Shutdown::Order order = shutdown.signalled({number, false}, 2, kStart);
@@ -73,7 +73,7 @@ TEST(Shutdown, ASecondCtrlCKillsButNotTheSameOneTwice) {
   EXPECT_EQ(shutdown.signalled({SIGINT, true}, 2, kStart + 1s).kind, Kind::kKill);
 }
 
-TEST(Shutdown, ASignalWhileItStopsForAFailure) {
+TEST(Shutdown, ASignalWhileStoppingExtendsTheGraceAndCtrlCKills) {
   const auto stopping = [] {
     Shutdown shutdown({});
     shutdown.ended(ended(0, 3), kStart);

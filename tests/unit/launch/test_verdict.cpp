@@ -32,14 +32,14 @@ struct VerdictTest : testing::Test {
   }
 };
 
-TEST_F(VerdictTest, AllWell) {
+TEST_F(VerdictTest, SaysNothingIfAllRanksEndWell) {
   ended(0, 0);
   EXPECT_EQ(verdict().code, 0);
   EXPECT_EQ(verdict().signal, 0);
   EXPECT_EQ(verdict().words, "");
 }
 
-TEST_F(VerdictTest, WhatKeptTheJobFromStarting) {
+TEST_F(VerdictTest, SaysWhyTheJobCouldNotStart) {
   exec_failure = ExecFailure{1, ENOENT};
   EXPECT_EQ(verdict().code, kCannotRun);
   EXPECT_EQ(verdict().words,
@@ -50,7 +50,7 @@ TEST_F(VerdictTest, WhatKeptTheJobFromStarting) {
   EXPECT_EQ(verdict().words, "tarantella: cannot start rank 3\n");
 }
 
-TEST_F(VerdictTest, ASignalToTheLauncher) {
+TEST_F(VerdictTest, NamesTheSignalThatStoppedTheJob) {
   shutdown.signalled({SIGINT, true}, 2, {});
   EXPECT_EQ(verdict().signal, SIGINT);
   EXPECT_EQ(verdict().code, 130);
@@ -59,14 +59,14 @@ TEST_F(VerdictTest, ASignalToTheLauncher) {
   EXPECT_EQ(verdict().signal, 0);
 }
 
-TEST_F(VerdictTest, AFailureBeforeTheSignal) {
+TEST_F(VerdictTest, NamesAFailureThatCameBeforeTheSignal) {
   ended(1, 3);
   shutdown.signalled({SIGTERM, false}, 1, {});
   EXPECT_EQ(verdict().signal, 0);
   EXPECT_EQ(verdict().code, 3);
 }
 
-TEST_F(VerdictTest, TheErrorOfARankIsShownOnce) {
+TEST_F(VerdictTest, ShowsTheErrorOfARankOnce) {
   kept = "Traceback\n";
   const std::string line = "tarantella: rank 1 (pid 101 on node07) ended with exit code 3\n";
   ended(1, 3);
@@ -79,14 +79,14 @@ TEST_F(VerdictTest, TheErrorOfARankIsShownOnce) {
             "error\n");
 }
 
-TEST_F(VerdictTest, NoErrorThatTheUserHasSeen) {
+TEST_F(VerdictTest, LeavesOutAnErrorThatTheUserHasSeen) {
   kept = "Traceback\n";
   shows_all_errors = true;
   ended(1, 3);
   EXPECT_EQ(verdict().words, "tarantella: rank 1 (pid 101 on node07) ended with exit code 3\n");
 }
 
-TEST_F(VerdictTest, AQuestionOnAnotherRankThanTheMaster) {
+TEST_F(VerdictTest, SaysThatOnlyTheMasterReadsATerminal) {
   kept = "EOFError: EOF when reading a line\n";
   ended(1, 1);
   EXPECT_NE(verdict().words.find("tarantella: only rank 0 reads stdin"), std::string::npos);

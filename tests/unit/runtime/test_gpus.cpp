@@ -32,12 +32,12 @@ class GpusTest : public testing::Test {
   fs::path proc_;
 };
 
-TEST_F(GpusTest, NoDriver) {
+TEST_F(GpusTest, FindsNoDriver) {
   EXPECT_FALSE(find_gpus(proc_, {}).driver);
   EXPECT_FALSE(find_gpus("/no/such/proc", "0").driver);
 }
 
-TEST_F(GpusTest, DriverWithoutGpus) {
+TEST_F(GpusTest, FindsADriverWithoutGpus) {
   install(0);
   const Gpus gpus = find_gpus(proc_, {});
   EXPECT_TRUE(gpus.driver);
@@ -46,7 +46,7 @@ TEST_F(GpusTest, DriverWithoutGpus) {
   EXPECT_TRUE(visible("0").empty());
 }
 
-TEST_F(GpusTest, AllOrWhatTheUserNames) {
+TEST_F(GpusTest, TakesAllGpusOrThoseThatTheUserNames) {
   install(3);
   EXPECT_EQ(find_gpus(proc_, {}).ids, (Ids{"0", "1", "2"}));
   EXPECT_EQ(visible("2,0"), (Ids{"2", "0"}));

@@ -10,7 +10,7 @@ namespace tarantella::runtime {
 namespace {
 
 /// A folder that replaces "/".
-class Root : public testing::Test {
+class AvailableMemory : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "tnt-root-XXXXXX").string();
@@ -28,15 +28,15 @@ class Root : public testing::Test {
   std::string path_;
 };
 
-TEST_F(Root, TakesMemAvailable) {
+TEST_F(AvailableMemory, TakesMemAvailable) {
   put("/proc/meminfo",
       "MemTotal:       1000 kB\nMemFree:        10 kB\nMemAvailable:   500 kB\nBuffers: 1 kB\n");
   EXPECT_EQ(available_memory(path_), 500u * 1024);
 }
 
-TEST_F(Root, KnowsNoLimitWhereNothingCanBeRead) { EXPECT_EQ(available_memory(path_), UINT64_MAX); }
+TEST_F(AvailableMemory, KnowsNoLimitWhereNothingCanBeRead) { EXPECT_EQ(available_memory(path_), UINT64_MAX); }
 
-TEST_F(Root, TakesTheTightestUnifiedCgroup) {
+TEST_F(AvailableMemory, TakesTheTightestLimitOfCgroupVersion2) {
   put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
   put("/proc/self/cgroup", "0::/job/step\n");
   put("/sys/fs/cgroup/job/step/memory.max", "max\n");
@@ -46,7 +46,7 @@ TEST_F(Root, TakesTheTightestUnifiedCgroup) {
   EXPECT_EQ(available_memory(path_), 3000u);
 }
 
-TEST_F(Root, DoesNotTakeCachedFilesForUsedMemory) {
+TEST_F(AvailableMemory, DoesNotTakeCachedFilesForUsedMemory) {
   put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
   put("/proc/self/cgroup", "0::/job\n");
   put("/sys/fs/cgroup/job/memory.max", "8000\n");
@@ -55,7 +55,7 @@ TEST_F(Root, DoesNotTakeCachedFilesForUsedMemory) {
   EXPECT_EQ(available_memory(path_), 7010u);
 }
 
-TEST_F(Root, TakesTheOldMemoryCgroup) {
+TEST_F(AvailableMemory, TakesTheLimitOfCgroupVersion1) {
   put("/proc/meminfo", "MemAvailable: 1000000 kB\n");
   put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n");
   put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "700\n");
@@ -63,7 +63,7 @@ TEST_F(Root, TakesTheOldMemoryCgroup) {
   EXPECT_EQ(available_memory(path_), 0u);
 }
 
-TEST(Memory, OfThisMachineIsSomething) { EXPECT_GT(available_memory(), 1024u * 1024); }
+TEST(Memory, OfThisMachineIsMoreThanOneMegabyte) { EXPECT_GT(available_memory(), 1024u * 1024); }
 
 }  // namespace
 }  // namespace tarantella::runtime

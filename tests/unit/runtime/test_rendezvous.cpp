@@ -69,13 +69,13 @@ TEST(Rendezvous, NamesTheRanksThatDidNotCome) {
   EXPECT_EQ(other->code(), Code::kTimeout);
 }
 
-TEST(Rendezvous, EndsWithoutRankZero) {
+TEST(Rendezvous, SaysThatRankZeroDidNotCome) {
   const Status status = rendezvous(new_job_name(), 1, 2, Deadline::after(50ms)).status();
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("no rank 0"), std::string::npos) << status.message();
 }
 
-TEST(Rendezvous, RefusesAnotherSize) {
+TEST(Rendezvous, RefusesRanksThatDifferInTheSize) {
   const std::string job = new_job_name();
   std::optional<Status> other;
   std::thread rank1([&] { other = rendezvous(job, 1, 3, Deadline::after(10s)).status(); });
@@ -85,7 +85,7 @@ TEST(Rendezvous, RefusesAnotherSize) {
   EXPECT_EQ(other->message(), status.message());
 }
 
-TEST(Rendezvous, RefusesTwoOfOneRank) {
+TEST(Rendezvous, RefusesTwoProcessesWithOneRank) {
   const std::string job = new_job_name();
   std::thread first([&] { (void)rendezvous(job, 1, 3, Deadline::after(10s)); });
   std::thread second([&] { (void)rendezvous(job, 1, 3, Deadline::after(10s)); });
@@ -150,7 +150,7 @@ TEST(Rendezvous, SaysForWhomItWaits) {
   EXPECT_NE(said.find("rank 0 has waited 0 s for rank 1 to join the job"), std::string::npos) << said;
 }
 
-TEST(Rendezvous, EndsAtOnceWhereARankHasEndedWell) {
+TEST(Rendezvous, EndsAtOnceIfARankHasEndedBeforeItCame) {
   std::vector<Ended> launchers;  // a new one each time: ranks may look at any moment
   for (const int ended : {0, 1}) {
     const Ended& launcher = launchers.emplace_back(Ended::make(3));
@@ -187,7 +187,7 @@ TEST(Rendezvous, EndsAtOnceWhereARankHasEndedWell) {
   EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
 }
 
-TEST(Rendezvous, EndsAtOnceWhereARankThatHadComeHasEndedWell) {
+TEST(Rendezvous, EndsAtOnceIfARankThatHadComeHasEnded) {
   const Ended launcher = Ended::make(3);
   ASSERT_GE(launcher.fd(), 0);
   ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
@@ -208,7 +208,7 @@ TEST(Rendezvous, EndsAtOnceWhereARankThatHadComeHasEndedWell) {
   }
 }
 
-TEST(Rendezvous, EndsSoonWhereARankThatHadComeIsGoneUntold) {
+TEST(Rendezvous, EndsSoonIfARankThatHadComeDies) {
   for (const bool all_come : {false, true}) {
     const std::string job = new_job_name();
     const pid_t child = ::fork();
@@ -233,7 +233,7 @@ TEST(Rendezvous, EndsSoonWhereARankThatHadComeIsGoneUntold) {
   }
 }
 
-TEST(CpuMask, KnowsMoreThanAThousand) {
+TEST(CpuMask, HoldsMoreThanAThousandCpus) {
   auto one = std::make_unique<CpuMask>();
   auto other = std::make_unique<CpuMask>();
   one->add(3000);

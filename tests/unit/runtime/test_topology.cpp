@@ -46,7 +46,7 @@ TEST(Topology, SharesTheCoresOfThisMachine) {
   }
 }
 
-TEST(Topology, MaskOfTheProcessIsRespected) {
+TEST(Topology, StaysInsideTheMaskOfTheProcess) {
   std::thread([] {
     const int cpu = allowed_cpus().value().front();
     ASSERT_TRUE(bind_to({cpu}).ok());
@@ -76,7 +76,7 @@ class Synthetic : public testing::Test {
   void TearDown() override { ::unsetenv("HWLOC_SYNTHETIC"); }
 };
 
-TEST_F(Synthetic, DisjointAndCoveringForEveryNumberOfRanks) {
+TEST_F(Synthetic, SharesAreDisjointAndCoverAllCores) {
   for (const char* description :
        {"package:2 numa:1 core:4 pu:1", "numa:4 core:3 pu:1", "package:1 core:7 pu:1"}) {
     machine(description);

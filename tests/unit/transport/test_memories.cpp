@@ -143,7 +143,7 @@ TEST(ShmMemory, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(ShmMemory, KnowsTheEndOfARankThatMetTheOthersAndTookNoSeat) {
+TEST(ShmMemory, SeesTheEndOfARankThatMetTheOthersAndNeverJoined) {
   const runtime::Ended launcher = runtime::Ended::make(2);
   ASSERT_GE(launcher.fd(), 0);
   ::setenv(runtime::Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
@@ -205,7 +205,7 @@ TEST(ShmMemory, GivesMemoryBackWhenNoRankHoldsARegion) {
   EXPECT_LT(resident_bytes_of_memory_files(), kBytes / 4);
 }
 
-TEST(FakeMemory, PlaysDeathAndWantOfMemory) {
+TEST(FakeMemory, SimulatesDeathAndLackOfMemory) {
   FakeNode node(2);
   const auto memory = node.memory(0);
   EXPECT_FALSE(memory->has_ended(1));
