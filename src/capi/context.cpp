@@ -17,7 +17,7 @@ namespace {
 Status check_options(const tnt_options* options) {
   if (options == nullptr || options->job == nullptr) return invalid("options and job must not be NULL");
   if (!(options->meet_timeout > 0) || !(options->stuck_timeout >= 2) || !(options->grace >= 0)) {
-    return invalid("timeouts must be positive; that for a stuck rank (TNT_TIMEOUT) at least 2 seconds");
+    return invalid("timeouts must be positive, and that of a stuck rank (TNT_TIMEOUT) at least 2 seconds");
   }
   return {};
 }

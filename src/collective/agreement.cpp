@@ -62,7 +62,7 @@ Status fail_for_difference(Group& group, const std::string& first, int rank, con
   return group.fail({Code::kMismatch, text("rank ", group.job_rank(rank), " called ", second, " while rank ",
                                            group.job_rank(0), " called ", first,
                                            first == second ? ", with other sizes or ranks" : "",
-                                           "; call the same on every rank, in one order")});
+                                           "; make the same calls in the same order on every rank")});
 }
 
 }  // namespace tarantella::collective

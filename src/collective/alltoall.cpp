@@ -16,9 +16,9 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
     return {Code::kInvalidArgument, text("alltoall needs counts for ", size, " ranks, not for ",
                                          send_counts.size(), " and ", receive_counts.size())};
   if (input == output && input != nullptr)
-    return {Code::kInvalidArgument, "alltoall needs an output beside its input"};
+    return {Code::kInvalidArgument, "alltoall needs an output other than its input"};
   if (size * sizeof(uint64_t) > Stage::kChunk)
-    return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: they are too many")};
+    return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: too many")};
   const Call call{Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}};
   const auto rank = static_cast<size_t>(stage.rank());
 

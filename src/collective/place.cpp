@@ -42,9 +42,9 @@ bool Question::answered() const { return place_.listens.load() == 0 || place_.to
 
 std::string Question::describe() const {
   const std::string where = told(place_);
-  if (place_.listens.load() == 0) return text("rank ", job_rank_, " lives and is busy elsewhere");
+  if (place_.listens.load() == 0) return text("rank ", job_rank_, " is alive and busy elsewhere");
   if (answered() && !where.empty()) return text("rank ", job_rank_, " is in ", where);
-  return text("rank ", job_rank_, " lives, but its Python is in a call that holds the interpreter lock",
+  return text("rank ", job_rank_, " is alive, but a call of its Python holds the interpreter lock",
               where.empty() ? "" : "; it was last seen in ", where);
 }
 

@@ -32,7 +32,7 @@ void RollCall::look() {
     if (heartbeat != seen.heartbeat) seen = {heartbeat, now};
     if (now - seen.last_sign <= group_.limit() + kEvery) continue;
     (void)group_.fail({Code::kTimeout,
-                       text("rank ", group_.job_rank(rank), " is stopped or stuck, no sign of life for ",
+                       text("rank ", group_.job_rank(rank), " is stopped or stuck: no sign of life for ",
                             static_cast<int>(in_seconds(now - seen.last_sign)), " s (limit: TNT_TIMEOUT)")});
     return;
   }

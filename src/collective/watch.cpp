@@ -62,14 +62,15 @@ Status Watch::check(int rank) {
     case Presence::kGone:
       return suspect(text("rank ", number, " has died"));
     case Presence::kLeft:
-      return suspect(text("rank ", number, " has ended; were there calls or batches that it did not have?"));
+      return suspect(text("rank ", number,
+                          " has ended; make the same calls with the same number of batches on every rank"));
     case Presence::kHere:
       break;
   }
   if (now - last_sign_ > group_.limit()) {
     const std::string where = told(group_.members().place(number));
     return group_.fail(
-        {Code::kTimeout, text(place(), "rank ", number, " is stopped or stuck, no sign of life for ",
+        {Code::kTimeout, text(place(), "rank ", number, " is stopped or stuck: no sign of life for ",
                               static_cast<int>(in_seconds(now - last_sign_)), " s (limit: TNT_TIMEOUT)",
                               where.empty() ? "" : "; it was last seen in ", where)});
   }
@@ -169,7 +170,7 @@ Status Watch::entangled(const Circle& circle, const char* limit) const {
                               " s; apply the same optimizers in the same order on every rank", limit)});
   return group_.fail({Code::kMismatch, text(place(), "rank ", next,
                                             " waits for it in another call: the ranks wait for one another; "
-                                            "make the calls of all groups in one order on every rank",
+                                            "make the calls of all groups in the same order on every rank",
                                             limit)});
 }
 

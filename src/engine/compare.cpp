@@ -25,10 +25,9 @@ std::string first_difference(const std::string& name, const collective::Group& g
   const auto ours = lines_of(first);
   size_t index = 0;
   while (index < theirs.size() && index < ours.size() && theirs[index] == ours[index]) ++index;
-  return text(name, " differs between ranks: rank ", group.job_rank(rank), " has ",
-              line_or_nothing(theirs, index), " as tensor ", index + 1, " of ", theirs.size(), ", rank ",
-              group.job_rank(0), " has ", line_or_nothing(ours, index), " (of ", ours.size(),
-              "); build the same model on every rank");
+  return text(name, ": rank ", group.job_rank(rank), " has ", line_or_nothing(theirs, index), " as tensor ",
+              index + 1, " of ", theirs.size(), ", rank ", group.job_rank(0), " has ",
+              line_or_nothing(ours, index), " (of ", ours.size(), "); build the same model on every rank");
 }
 
 }  // namespace

@@ -37,10 +37,10 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Stage& stage, const std::
   if (!thresholds.ok()) return thresholds.status();
   for (int rank = 1; rank < group.size(); ++rank) {
     if (thresholds.value()[static_cast<size_t>(rank)] == thresholds.value()[0]) continue;
-    return group.fail({Code::kMismatch,
-                       text("rank ", group.job_rank(rank), " has a fusion threshold of ",
-                            thresholds.value()[static_cast<size_t>(rank)], " bytes, rank ", group.job_rank(0),
-                            " of ", thresholds.value()[0], "; set it alike everywhere")});
+    return group.fail({Code::kMismatch, text("rank ", group.job_rank(rank), " has a fusion threshold of ",
+                                             thresholds.value()[static_cast<size_t>(rank)], " bytes, rank ",
+                                             group.job_rank(0), " of ", thresholds.value()[0],
+                                             "; set the same TNT_FUSION_THRESHOLD on every rank")});
   }
   // before the layout, which takes memory of its own for each bucket
   TNT_RETURN_IF_ERROR(collective::NodeReduction::check_room(group, bytes_of(tensors), name));
@@ -77,14 +77,14 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   const Place& place = layout_.places[index];
   if (dtype != tensor.dtype || count * size_of(dtype) != place.bytes) {
     return {Code::kInvalidArgument,
-            text("the gradient of ", tensor.describe(), " came as ", count, " x ", tarantella::name_of(dtype),
-                 "; compile the model again after changing it")};
+            text("the gradient of ", tensor.describe(), " was submitted as ", count, " x ",
+                 tarantella::name_of(dtype), "; compile the model again after changing it")};
   }
   TensorState& state = states_[index];
   TNT_RETURN_IF_ERROR(failure());  // which leaves tensors busy
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
-                                         " was handed in twice in one step; is an optimizer applied twice?")};
+                                         " was submitted twice in one step; is an optimizer applied twice?")};
   }
   trace_.add(Event::kSubmit, index);
   const auto* bytes = static_cast<const std::byte*>(data);
@@ -128,7 +128,7 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
   for (size_t i = 0; bytes != nullptr && i < tensors_.size(); ++i) {
     if (bytes[i] == layout_.places[i].bytes) continue;
     const Status wrong(Code::kInvalidArgument,
-                       text("the gradient of ", tensors_[i].describe(), " came as ", bytes[i],
+                       text("the gradient of ", tensors_[i].describe(), " was submitted as ", bytes[i],
                             " bytes; compile the model again after changing it"));
     abort(wrong.message());  // the other ranks wait for it
     return wrong;

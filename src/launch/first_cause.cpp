@@ -56,7 +56,7 @@ bool FirstCause::master_spoke() const {
 std::string describe(const FirstCause::Ending& ending, const Circumstances& circumstances) {
   std::string line = text("rank ", ending.rank, " (pid ", ending.pid, " on ", circumstances.host, ") ");
   if (!ending.ended && !circumstances.held_by.empty()) {
-    line += text("failed (exit code ", ending.exit.value, ") and was stopped: it still ran ",
+    line += text("failed (exit code ", ending.exit.value, ") and was stopped: it was still running ",
                  circumstances.held_by);
   } else if (ending.exit.by_signal) {
     line += "was killed by signal " + signal_name(ending.exit.value);

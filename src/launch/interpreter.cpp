@@ -26,7 +26,7 @@ Result<std::optional<size_t>> script_behind_options(const std::vector<std::strin
           (kWithValue.find(option) != kWithValue.npos) || (kRuns.find(option) != kRuns.npos);
       if (!takes_value && kFlags.find(option) == kFlags.npos) {
         return mistake(text("cannot read script '", word,
-                            "': it is no file, and no option of Python such as -m, -c or -u"));
+                            "': it is neither a file nor an option of Python such as -m, -c or -u"));
       }
       if (!takes_value) continue;
       const bool joined = letter + 1 < word.size();
@@ -36,7 +36,7 @@ Result<std::optional<size_t>> script_behind_options(const std::vector<std::strin
       break;
     }
   }
-  return mistake("no script given behind the options of Python");
+  return mistake("no script given after the options of Python");
 }
 
 }  // namespace tarantella::launch

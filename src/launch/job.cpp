@@ -60,8 +60,9 @@ void Job::wait() {
     poller.add(input_.watched(), POLLIN, [this] {
       if (input_.has_come())
         streams_.say(
-            "WARNING: stdin is a pipe with data: only rank 0 can read it; every rank would read a file (< "
-            "file)");
+            "WARNING: stdin is a pipe with data, which only rank 0 can read; redirect a file (< file) for "
+            "all "
+            "ranks to read it");
     });
   }
   streams_.watch(ranks_.processes(), poller);
@@ -171,9 +172,8 @@ void Job::clean_up() {
 Verdict Job::conclude() {
   for (const Process& rank : ranks_.processes()) {
     if (!rank.alive()) continue;
-    streams_.say(
-        text("rank ", rank.rank(), " (pid ", rank.pid(),
-             ") does not end although it was killed: it is stuck inside the kernel (storage, driver?)"));
+    streams_.say(text("rank ", rank.rank(), " (pid ", rank.pid(),
+                      ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?)"));
   }
   if (!cleaned_up_) clean_up();
   return verdict_on({.start_error = start_error_,

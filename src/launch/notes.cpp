@@ -9,7 +9,7 @@ std::vector<std::string> Notes::lines_for(const Report& note, bool seen) {
   std::vector<std::string> lines;
   if (!seen) lines.push_back(text("rank ", note.rank, ": ", printable(note.text)));
   if (known_.size() == kMost) {
-    lines.push_back(text("no more such lines of other ranks than these ", kMost, " are shown"));
+    lines.push_back(text("further lines like these are not shown (limit: ", kMost, ")"));
   }
   return lines;
 }

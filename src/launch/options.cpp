@@ -131,8 +131,8 @@ std::string refusal(const std::string& word) {
   if (!guess.empty()) return text("unknown option '", name, "'; did you mean '", guess, "'? ", kUsage);
   for (const std::string_view python : kOfPython) {
     if (!name.starts_with("--") && name.starts_with(python)) {
-      return text("unknown option '", name, "'; options of Python stand behind '--': tarantella -n 2 -- ",
-                  name, " …");
+      return text("unknown option '", name, "'; put options of Python after '--': tarantella -n 2 -- ", name,
+                  " …");
     }
   }
   return text("unknown option '", name, "'; 'tarantella --help' lists them; ", kUsage);

@@ -19,12 +19,12 @@ Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
   } else if (may_warn && !options.ranks) {
     placement.warnings.push_back(
-        "no GPU found: one rank runs on the CPU; -n starts more, --no-gpu ends this warning");
+        "no GPU found: one rank runs on the CPU; -n starts more, --no-gpu hides this warning");
   } else if (may_warn) {
     placement.warnings.push_back(
         text("there ", found == 1 ? "is " : "are ", count_of_gpus(found), " for ", wanted,
              wanted == 1 ? " rank" : " ranks",
-             ": all run on the CPU; a smaller -n uses the GPUs, --no-gpu ends this warning"));
+             ": all run on the CPU; a smaller -n uses the GPUs, --no-gpu hides this warning"));
   }
   return placement;
 }

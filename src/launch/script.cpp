@@ -16,7 +16,7 @@
 namespace tarantella::launch {
 namespace {
 
-/// For a word that is no file and looks like a command.
+/// The cure for `word`, which is not a file and may be a mistyped script or command.
 std::string hint_for(const std::string& word) {
   std::error_code error;
   if (std::filesystem::is_regular_file(word + ".py", error)) return text("did you mean '", word, ".py'?");
@@ -28,7 +28,7 @@ std::string hint_for(const std::string& word) {
   }
   const std::string command = nearest(word, names);
   if (!command.empty()) return text("did you mean 'tarantella ", command, "'?");
-  return text("nor is it a command of tarantella, which has ", list, "; see tarantella --help");
+  return text("the commands of tarantella are ", list, "; see tarantella --help");
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ Verdict blame(const FirstCause::Ending& cause, const Evidence& evidence) {
   std::string words = error_of(cause, evidence);
   if (cause.rank != 0 && evidence.last_words(cause.rank).ends_with("EOFError: EOF when reading a line\n")) {
     words += as_said(
-        "only rank 0 reads stdin that is a terminal or a pipe; every rank would read a file (< file)");
+        "only rank 0 reads stdin if it is a terminal or a pipe; redirect a file (< file) for all ranks to "
+        "read it");
   }
   const Report* report = evidence.failures.find(cause.rank, Report::Kind::kFailed);
   words += as_said(describe(cause, {.host = evidence.host,

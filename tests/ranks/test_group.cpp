@@ -69,7 +69,7 @@ TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
       while (ready.load() != 1) std::this_thread::yield();
       const auto posted = group.value()->await_post(0, "file");
       EXPECT_EQ(posted.status().code(), Code::kMismatch);
-      EXPECT_NE(posted.status().message().find("too much alone"), std::string::npos)
+      EXPECT_NE(posted.status().message().find("so much alone"), std::string::npos)
           << posted.status().message();
     }
     EXPECT_TRUE(group.value()->barrier("end").ok());
@@ -227,9 +227,9 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   };
   has("rank 0 has waited 0 s for rank 1 in a step; rank 1 is in stuck.py:5");
   has("rank 1 is in stuck.py:6");
-  has("rank 1 lives, but its Python is in a call that holds the interpreter lock; it was last seen in "
+  has("rank 1 is alive, but a call of its Python holds the interpreter lock; it was last seen in "
       "stuck.py:6");
-  if (world_.size() > 2) has("for rank 2 in a step; rank 2 lives and is busy elsewhere");
+  if (world_.size() > 2) has("for rank 2 in a step; rank 2 is alive and busy elsewhere");
 }
 
 /// What becomes of rank 0, whose thread makes a group of all ranks of its job, where the others have agreed to do so and

@@ -206,7 +206,7 @@ TEST_P(Plans, RunAsAWholeRefuseATensorUnderWay) {
                     .ok());
     Whole whole(specs, rank, 0);
     const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data());
-    EXPECT_NE(status.message().find("handed in twice"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("submitted twice"), std::string::npos) << status.message();
     EXPECT_FALSE(late.wait().ok());
   });
 }
@@ -486,7 +486,7 @@ TEST_P(PlansThatFail, RefuseToRunWithOtherSizes) {
     const size_t bytes[] = {communicator.group().rank() == 1 ? 8u : 40u};
     const Status status = plan.value()->run(inputs, bytes, outputs);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_NE(status.message().find("\"w\" float32 [10] came as 8 bytes"), std::string::npos)
+    EXPECT_NE(status.message().find("\"w\" float32 [10] was submitted as 8 bytes"), std::string::npos)
         << status.message();
   });
 }

@@ -38,7 +38,7 @@ def test_options_of_python_reach_the_interpreter(launcher, words, seen):
         (["--", "-u"], "no script given"),
         (["--", "-u", "missing.py"], "cannot read script 'missing.py'"),
         (["--", "-y", "script.py"], "cannot read script '-y'"),
-        (["-m", "package.module"], "options of Python stand behind '--'"),
+        (["-m", "package.module"], "put options of Python after '--'"),
         (["help.py"], "cannot read script 'help.py'"),
         (["doctor"], "no script 'doctor'"),
         (["verfy"], "did you mean 'tarantella verify'?"),

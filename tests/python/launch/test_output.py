@@ -170,7 +170,7 @@ def test_reader_who_has_stopped_keeps_no_rank_from_its_end(launcher):
         lines = read_all(reader).splitlines()
         assert process.wait(timeout=30) == 3
     assert [line for line in lines if " note " in line] == [f"tarantella: rank 1: note {n}" for n in range(100)]
-    assert lines[100] == "tarantella: no more such lines of other ranks than these 100 are shown"
+    assert lines[100] == "tarantella: further lines like these are not shown (limit: 100)"
     assert "ended with exit code 3" in lines[-1]
 
 

@@ -15,7 +15,8 @@ READ = """
 """
 
 PIPE = (
-    "tarantella: WARNING: stdin is a pipe with data: only rank 0 can read it; every rank would read a file (< file)\n"
+    "tarantella: WARNING: stdin is a pipe with data, which only rank 0 can read; "
+    "redirect a file (< file) for all ranks to read it\n"
 )
 
 

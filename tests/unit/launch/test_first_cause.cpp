@@ -113,8 +113,9 @@ TEST(FirstCause, IsDescribedInOneLine) {
             "rank 1 (pid 101 on a) ended with exit code 1, as 3 more ranks did with the same error");
   FirstCause::Ending running = ended(1, 3);
   running.ended = false;
-  EXPECT_EQ(describe(running, {.host = "a", .held_by = "thread 'loader'"}),
-            "rank 1 (pid 101 on a) failed (exit code 3) and was stopped: it still ran thread 'loader'");
+  EXPECT_EQ(
+      describe(running, {.host = "a", .held_by = "thread 'loader'"}),
+      "rank 1 (pid 101 on a) failed (exit code 3) and was stopped: it was still running thread 'loader'");
   EXPECT_EQ(describe(running, {.host = "a"}), "rank 1 (pid 101 on a) ended with exit code 3");
   EXPECT_EQ(describe(killed(1, 40), {.host = "a"}), "rank 1 (pid 101 on a) was killed by signal 40");
 }

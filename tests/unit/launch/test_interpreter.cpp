@@ -27,9 +27,9 @@ TEST(Interpreter, RefusesInvalidOptionsOfPython) {
   const auto mistake = [](const Words& words) { return script_behind_options(words).status().message(); };
   EXPECT_EQ(mistake({"-u", "-m"}), "option '-m' needs a value");
   EXPECT_EQ(mistake({"-X"}), "option '-X' needs a value");
-  EXPECT_EQ(mistake({"-u"}), "no script given behind the options of Python");
+  EXPECT_EQ(mistake({"-u"}), "no script given after the options of Python");
   EXPECT_EQ(mistake({"-uy", "a.py"}),
-            "cannot read script '-uy': it is no file, and no option of Python such as -m, -c or -u");
+            "cannot read script '-uy': it is neither a file nor an option of Python such as -m, -c or -u");
   EXPECT_NE(mistake({"--version"}).find("cannot read script '--version'"), std::string::npos);
 }
 

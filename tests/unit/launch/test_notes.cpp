@@ -23,7 +23,7 @@ TEST(Notes, AreLimited) {
   for (size_t number = 0; number < Notes::kMost; ++number) {
     last = notes.lines_for(note(1, std::to_string(number)), false);
   }
-  EXPECT_EQ(last, (Lines{"rank 1: 99", "no more such lines of other ranks than these 100 are shown"}));
+  EXPECT_EQ(last, (Lines{"rank 1: 99", "further lines like these are not shown (limit: 100)"}));
   EXPECT_EQ(notes.lines_for(note(1, "more"), false), Lines{});
 }
 
