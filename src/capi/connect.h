@@ -1,5 +1,5 @@
 #pragma once
-// Which transport joins the ranks of a job: the one place that names any.
+// Chooses the transport between the ranks of a job. No other room names a transport.
 
 #include <memory>
 
@@ -8,7 +8,8 @@
 
 namespace tarantella::capi {
 
-/// Meets the other ranks of options.job, within options.meet_timeout; this rank's part of what they share.
+/// Meets the other ranks of options.job and returns this rank's view of their shared memory. Blocks, for at most
+/// options.meet_timeout. Errors: those of the transport.
 Result<std::unique_ptr<transport::Memory>> connect(const tnt_options& options);
 
 }  // namespace tarantella::capi

@@ -1,4 +1,4 @@
-// Contexts, and what concerns all ranks of one: its end, groups, where its programs are, one-sided posts.
+// Contexts: creation, failure and destruction, groups, questions where a rank's program is, one-sided posts.
 
 #include "capi/context.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a tnt_context is.
+// The object behind a tnt_context, and how functions of the C interface use it.
 
 #include <atomic>
 #include <memory>
@@ -14,14 +14,14 @@ struct tnt_context {
       : communicator(std::move(made)) {}
 
   const std::shared_ptr<tarantella::engine::Communicator>
-      communicator;  ///< a release of a plan may outlast the context
+      communicator;  ///< shared, since a release of a plan may outlive the context
   const int forks = tarantella::forks();
-  std::atomic<int> calls{0};  ///< that are inside, on any thread
+  std::atomic<int> calls{0};  ///< running now, on any thread
 };
 
 namespace tarantella::capi {
 
-/// A call on a context, which lives as long as one is inside.
+/// Counts a running call. The context is not destroyed while there is one.
 class Inside {
  public:
   explicit Inside(tnt_context& context) : context_(context) {
@@ -35,7 +35,8 @@ class Inside {
   tnt_context& context_;
 };
 
-/// As guarded(), for calls on a context.
+/// As guarded(), for a call on a context: `body` takes its communicator. kInvalidArgument for NULL and in a forked
+/// child.
 template <typename Body>
 tnt_code on_context(tnt_context* context, Body body) noexcept {
   return guarded([&]() -> Status {

@@ -1,5 +1,5 @@
 #pragma once
-// What every function of the C interface does: no exception leaves it, and its error can be asked for.
+// What every function of the C interface does: it lets no exception out, and keeps its error for tnt_last_error().
 
 #include <exception>
 #include <new>
@@ -12,10 +12,10 @@
 
 namespace tarantella::capi {
 
-/// Keeps the message for tnt_last_error().
+/// Keeps the message of `status` for tnt_last_error() on this thread, and returns its code.
 tnt_code report(const Status& status);
 
-/// Runs `body`, which returns a Status, and turns whatever comes of it into a code.
+/// Runs `body`, which returns a Status, and reports that status, or the exception that `body` throws.
 template <typename Body>
 tnt_code guarded(Body body) noexcept {
   try {
@@ -29,13 +29,13 @@ tnt_code guarded(Body body) noexcept {
 
 inline Status invalid(const std::string& message) { return {Code::kInvalidArgument, message}; }
 
-/// kInvalidArgument unless `own`: whether this process is the one that made what is used.
+/// kInvalidArgument unless `own` is true: whether this process, not its parent, made the object that is used.
 inline Status check_process(bool own) {
   if (own) return {};
   return invalid("a forked child of a rank takes no part in the job; exchange data in the rank itself");
 }
 
-/// NULL is an empty name.
+/// A string of the C interface, where NULL stands for an empty one.
 inline std::string name_of(const char* name) { return name == nullptr ? "" : name; }
 inline std::string_view text_of(const char* name) { return name == nullptr ? "" : name; }
 

@@ -9,14 +9,14 @@
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
 
-/// What a tnt_memory keeps alive.
+/// Keeps a plan's memory mapped.
 struct tnt_memory {
   std::shared_ptr<void> owner;
 };
 
 namespace {
 
-/// As guarded(), for calls on a plan.
+/// As guarded(), for a call on a plan. kInvalidArgument for an unknown number and in a forked child.
 template <typename Body>
 tnt_code on_plan(tnt_plan number, Body body) noexcept {
   return guarded([&]() -> Status {

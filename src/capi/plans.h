@@ -1,5 +1,5 @@
 #pragma once
-// Plan numbers of this process. A framework's graph can carry a number, but not a pointer that stays valid.
+// The plans of this process by number. A framework's graph can hold a number, but no pointer that stays valid.
 
 #include <memory>
 #include <shared_mutex>
@@ -20,7 +20,7 @@ class Plans {
     std::shared_ptr<engine::Plan> plan;
   };
 
-  /// False in a forked child, where locks may be held by threads that do not exist.
+  /// False in a forked child, where threads that do not exist may hold the locks.
   bool usable() const { return forks_ == forks(); }
 
   tnt_plan add(std::shared_ptr<engine::Communicator> communicator, std::shared_ptr<engine::Plan> plan) {
@@ -29,21 +29,21 @@ class Plans {
     return last_;
   }
 
-  /// nullptr if there is none.
+  /// The plan with that number; nullptr if there is none.
   std::shared_ptr<engine::Plan> find(tnt_plan number) const {
     const std::shared_lock lock(mutex_);
     const auto found = entries_.find(number);
     return found == entries_.end() ? nullptr : found->second.plan;
   }
 
-  /// Removes it; an empty entry if there is none.
+  /// Removes the entry with that number and returns it; an empty entry if there is none.
   Entry take(tnt_plan number) {
     const std::unique_lock lock(mutex_);
     auto node = entries_.extract(number);
     return node.empty() ? Entry{} : std::move(node.mapped());
   }
 
-  /// Releases those that `communicator` made.
+  /// Removes all plans that `communicator` made, and ends their tensors.
   void release_all(const engine::Communicator& communicator) {
     std::vector<Entry> released;
     {
@@ -64,7 +64,7 @@ class Plans {
   tnt_plan last_ = 0;
 };
 
-/// Never destroyed: a framework's threads may still ask when the process ends.
+/// The only table. Never destroyed, since threads of a framework may still use it while the process ends.
 inline Plans& plans() {
   static auto* all = new Plans;
   return *all;

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank calls, as the others see it: all ranks must call the same, and a difference is found before any data is
+// A collective call as other ranks see it. All ranks must make the same call; a difference is found before any data is
 // used.
 
 #include <array>
@@ -34,19 +34,19 @@ struct Call {
   std::string_view name{};
   DType dtype = DType::kUInt8;
   Reduction reduction = Reduction::kSum;
-  int root = 0;  ///< the job's number
+  int root = 0;  ///< its number in the job
   uint64_t count = 0;
-  std::span<const uint64_t> counts{};  ///< more numbers that must be alike
+  std::span<const uint64_t> counts{};  ///< more numbers that must be equal on all ranks
 };
 
-/// A Call as it stands in shared memory, without its name.
+/// A Call in shared memory, without its name.
 struct Header {
   Operation operation;
   DType dtype;
   Reduction reduction;
   int32_t root;
   uint64_t count;
-  uint64_t hash;  ///< of the name and of the call's further numbers
+  uint64_t hash;  ///< of the call's name and counts
 
   static Header of(const Call& call) {
     uint64_t hash = hash_of(call.name);
@@ -56,22 +56,22 @@ struct Header {
   bool operator==(const Header&) const = default;
 };
 
-/// A call's name in shared memory, zeroed at first; cut where it is too long.
+/// A call's name in shared memory, zeroed at first; truncated if it is too long.
 struct Name {
   std::array<char, 176> text;
-  uint64_t hash;  ///< the header's when it was written
+  uint64_t hash;  ///< that of the header with which the name was written
 
-  /// Writes it, unless it is the one before.
+  /// Writes the name of `call`, unless it is here already.
   void set(const Call& call, const Header& header) {
     if (hash != header.hash) write(call, header);
   }
   void write(const Call& call, const Header& header);
 };
 
-/// For people: allreduce "x" of 3 x float32 (sum).
+/// The call in an error message: allreduce "x" of 3 x float32 (sum).
 std::string describe(const Header& header, const Name& name);
 
-/// Fails the group: its `rank` has called `second`, where rank 0 has called `first`.
+/// Fails the group with kMismatch: its `rank` called `second` while rank 0 called `first`.
 Status fail_for_difference(Group& group, const std::string& first, int rank, const std::string& second);
 
 }  // namespace tarantella::collective

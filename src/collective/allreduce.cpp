@@ -7,10 +7,10 @@ namespace tarantella::collective {
 
 namespace {
 
-// Bytes from which more than two ranks reduce a slice each instead of all everything.
+// From this many bytes on, more than two ranks reduce one slice each; below it, each rank reduces everything.
 constexpr size_t kSliced = 64 * 1024;
 
-/// One chunk of a large allreduce between many: each rank reduces its slice, then all take all slices.
+/// One chunk of a large allreduce of many ranks: each rank reduces its slice, then all copy all slices.
 Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std::byte* output,
                      size_t bytes) {
   const auto rank = static_cast<size_t>(stage.rank());

@@ -25,8 +25,8 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
   const auto announced = std::as_bytes(send_counts);
   stage.put(announced.data(), announced.size());
   TNT_RETURN_IF_ERROR(stage.agree(call));
-  std::vector<Range> wholes;   // by rank: all of its input
-  std::vector<Range> sources;  // by rank: the part of its input that is for this rank
+  std::vector<Range> wholes;   // per rank: all of its input
+  std::vector<Range> sources;  // per rank: the part of its input that is for this rank
   for (size_t other = 0; other < size; ++other) {
     std::vector<uint64_t> counts(size);
     std::memcpy(counts.data(), stage.of(other, announced.size()), announced.size());

@@ -1,5 +1,5 @@
 #pragma once
-// What the collectives check before anything is sent.
+// Checks of arguments that the collectives make before anything is sent.
 
 #include "base/dtype.h"
 #include "base/reduction.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Where a rank writes what it has done, for others to wait for without its help.
+// The board on which a rank posts what it has done. Others can wait for a post without the rank's help.
 
 #include <array>
 #include <atomic>
@@ -13,10 +13,10 @@ namespace tarantella::collective {
 /// Lies in shared memory, zeroed at first. One writer; any number of readers at any time.
 class Board {
  public:
-  /// Entries that are kept.
+  /// How many entries are kept: the newest.
   static constexpr uint32_t kEntries = 1024;
 
-  /// Writes that `key` was done with `value`, after the writer's `step`-th meeting with the others.
+  /// Posts that `key` was done with result `value`, after the writer's `step`-th collective call.
   void post(uint64_t key, uint32_t value, uint32_t step) {
     Entry& entry = entries_[count_.load(std::memory_order_relaxed) % kEntries];
     entry.key.store(key, std::memory_order_release);
@@ -27,15 +27,14 @@ class Board {
 
   struct Found {
     std::optional<uint32_t> value;
-    bool lost =
-        false;  ///< there were so many entries since `step` that it may have been among those not kept
+    bool lost = false;  ///< the entry may have been dropped: there were too many since `step`
   };
 
   /// The value of the `nth` entry (from 1) for `key` at `step` or later, if there is one.
   Found find(uint64_t key, uint32_t step, uint32_t nth) const {
     const uint32_t end = count_.load(std::memory_order_seq_cst);
     bool lost = end >= kEntries;
-    // the slot of the oldest entry may be written again just now
+    // the slot of the oldest entry may be overwritten at this moment
     for (uint32_t i = end >= kEntries ? end - kEntries + 1 : 0; i != end; ++i) {
       const Entry& entry = entries_[i % kEntries];
       const uint64_t found = entry.key.load(std::memory_order_acquire);

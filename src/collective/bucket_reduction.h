@@ -1,6 +1,6 @@
 #pragma once
-// The sum over ranks of the same buckets of values, step after step. The place for every way to reduce gradients:
-// in a node's memory (node_reduction.h), and later between nodes or on devices.
+// Sums the same buckets of values over the ranks in every step. The interface of every way to reduce gradients: in a
+// node's memory (node_reduction.h), and later between nodes or on devices.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace tarantella::collective {
 
-/// A range of an area that is summed as one. An area holds all values of one rank, or all sums.
+/// A range of an area that is summed as a unit. An area holds all values of one rank, or all sums.
 struct Bucket {
   static constexpr size_t kAlignment = 64;
 
   DType dtype;
   size_t offset;  ///< bytes from the start of an area, a multiple of kAlignment
-  size_t bytes;   ///< a multiple of kAlignment: padding at the end of what is in it is summed, too
+  size_t bytes;   ///< a multiple of kAlignment, with the padding at its end, which is summed too
 
   Range range() const { return {offset, offset + bytes}; }
 };
 
-/// Each bucket goes through its steps on its own: put() of all its values, start(), advance() until it is kDone. All
-/// ranks take the same steps of each bucket, the buckets in any order. Thread-safe, except for advance(); never blocks.
+/// A step of a bucket is: put() of all its values, start(), then advance() until it returns kDone. Buckets do not wait
+/// for one another; all ranks take the same number of steps of each. Thread-safe, except for advance(); never blocks.
 class BucketReduction {
  public:
   enum class Advanced {
     kNothing,
-    kSummed,  ///< this rank has done its part; there may be more to do
+    kSummed,  ///< this rank has summed its part; the next advance() may do more
     kDone,    ///< the bucket's sums are in result(); its next step may begin
   };
   struct Awaited {
@@ -39,21 +39,23 @@ class BucketReduction {
 
   virtual ~BucketReduction() = default;
 
-  /// Takes this rank's values of `part` of the bucket, bytes of an area, which must stay as they are until it is done.
+  /// Takes this rank's values for `part` of the bucket: `part` is a range of an area, in bytes. `values` must not
+  /// change until advance() has returned kDone.
   virtual void put(size_t bucket, Range part, const std::byte* values) = 0;
-  /// All of this rank's values are there: the others may use them.
+  /// Announces that all of this rank's values of the bucket were put: other ranks may read them.
   virtual void start(size_t bucket) = 0;
-  /// Does the next thing that is due in a bucket, if there is one. One thread at a time for all buckets.
+  /// Does what is due next in a bucket, if anything is. One thread at a time, for all buckets together.
   virtual Advanced advance(size_t bucket) = 0;
-  /// The rank without which a bucket that was started does not go on, if there is one.
+  /// The rank for which a started bucket waits, if it waits for one.
   virtual std::optional<Awaited> awaited(size_t bucket) const = 0;
 
-  /// The area of all sums. A bucket's may be read until every rank has started the bucket's next step.
+  /// The area of all sums. A bucket's sums may be read from kDone until every rank has started its next step.
   virtual const std::byte* result() const = 0;
-  /// Keeps result() mapped while a copy lives.
+  /// Keeps result() mapped while a copy exists.
   virtual std::shared_ptr<void> memory() const = 0;
 
-  /// Between the two, calls of advance() follow one another, so that no rank need wake this one's progress thread.
+  /// Between the two calls this thread calls advance() again and again, so no rank needs to wake this rank's progress
+  /// thread.
   virtual void begin_looking() = 0;
   virtual void end_looking() = 0;
 };

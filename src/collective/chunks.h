@@ -1,5 +1,5 @@
 #pragma once
-// What the collectives share: the caller's memory in chunks that fit on a stage.
+// The caller's memory in chunks that fit on a stage, for all collectives.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace tarantella::collective {
 
-/// Calls step(offset, bytes) for each chunk; once, with 0 bytes, where there is no data: ranks meet all the same.
+/// Calls step(offset, bytes) for each chunk, until one fails. Without data it calls step(0, 0) once, since ranks meet
+/// even then.
 template <typename Step>
 Status for_each_chunk(size_t bytes, Step step) {
   size_t offset = 0;
@@ -26,7 +27,7 @@ Status for_each_chunk(size_t bytes, Step step) {
   return {};
 }
 
-/// NULL stays NULL: a rank without data may pass it.
+/// `data` + `offset` bytes; nullptr if `data` is nullptr, which a rank without data may pass.
 inline const std::byte* at(const void* data, size_t offset) {
   return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + offset;
 }
@@ -38,7 +39,7 @@ inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-/// The bytes of each of the parts that follow one another.
+/// The byte ranges of consecutive parts with `counts` elements.
 inline std::vector<Range> ranges_of(std::span<const uint64_t> counts, DType dtype) {
   std::vector<Range> ranges;
   size_t end = 0;

@@ -10,7 +10,7 @@
 namespace tarantella::collective {
 namespace {
 
-constexpr int kEagerSpins = 300;  // without a pause, which takes as long as a small message
+constexpr int kEagerSpins = 300;  // without a pause: one takes as long as a small message
 constexpr int kSpins = 2000;
 constexpr int kYields = 50;
 
@@ -99,7 +99,7 @@ Status Group::sleep_until(int other, Word& word, uint32_t target, const std::str
 }
 
 Result<std::vector<uint64_t>> Group::gather(uint64_t value, const std::string& what) {
-  // two places taken in turn: a rank writes one again only after all have passed the barrier in between
+  // two places in turn: a rank overwrites one only after all ranks have passed the barrier in between
   const size_t place = (step_ + 1) % 2;
   seat(rank()).value[place].store(value, std::memory_order_relaxed);
   TNT_RETURN_IF_ERROR(barrier(what));
@@ -145,7 +145,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   Watch watch(*this, WaitFor::kCall, is_caller(), name);
   while (true) {
     const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
-    // looked at first: what it posts comes before its next call, and before it leaves
+    // read before the board: a rank posts before its next call, and before it leaves
     const bool went_on = reached(other.meetings, meetings_ + 1) || has_left(from);
     const Board::Found found = other.board.find(key, meetings_, nth);
     if (found.value && !found.lost) return *found.value;
@@ -153,8 +153,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
       return Status(Code::kMismatch,
                     text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
                          " has done so much alone since the last collective call that it is unknown whether "
-                         "it did this; "
-                         "call a barrier now and then"));
+                         "it did this; call a barrier now and then"));
     }
     if (went_on) {
       return Status(
@@ -173,7 +172,7 @@ Status Group::fail(const Status& status) {
     const std::lock_guard lock(failing_);
     uint32_t none = failed_by_.load(std::memory_order_acquire);
     if (none == 0) {
-      // all is there before it counts: a rank that dies in between has said nothing
+      // the message is complete before failed_by names it, even if this rank dies in between
       Seat& own = seat(rank());
       own.code = static_cast<int32_t>(status.code());
       const size_t length = std::min(status.message().size(), own.message.size() - 1);
@@ -201,7 +200,7 @@ Presence Group::presence(int rank) const {
   if (has_left(rank)) return Presence::kLeft;
   if (memory_->has_ended(rank)) return has_left(rank) ? Presence::kLeft : Presence::kGone;
   if (parent_ == nullptr) return Presence::kHere;
-  // one that left the parent before it had a seat in this group
+  // a rank may leave the parent before it has a seat in this group
   int of_parent = 0;
   while (parent_->job_rank(of_parent) != job_rank(rank)) ++of_parent;
   return parent_->presence(of_parent);

@@ -1,6 +1,6 @@
 #pragma once
-// The ranks of a job as the collectives see them: who is there, how to wait for one another without ever waiting
-// for the dead, and the one first cause when something fails.
+// A group of ranks as the collectives see it: which ranks are present, waits that end when the awaited rank has died,
+// and one first cause for all ranks when something fails.
 
 #include <array>
 #include <map>
@@ -21,39 +21,41 @@ namespace tarantella::collective {
 using transport::Word;
 
 struct GroupOptions {
-  /// A rank that lives but has shown no sign of life (see Members) for so long is stopped or stuck: the job fails.
+  /// A rank whose process runs but has shown no sign of life (see Members) for this long is stopped or stuck: the job
+  /// fails.
   Duration timeout = 300s;
-  /// A rank that is dead, has left or waits for one that waits for it is given so long before the job fails:
-  /// its launcher may be about to end us all with a better word.
+  /// How long the job goes on if an awaited rank has died or left, or if ranks wait for one another. The launcher may
+  /// meanwhile end all ranks with a better message.
   Duration grace = 3s;
-  /// How often a long wait for a living rank is said.
+  /// How often a warning is logged in a long wait for a rank that is alive.
   Duration warn_every = 60s;
 };
 
-/// Owned by a shared_ptr: plans keep it.
+/// Thread-safe, except for the collective calls: one thread at a time makes them. Owned by shared_ptr, since plans keep
+/// it.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  /// How long a wait sleeps before the awaited rank is looked at.
+  /// How long a wait sleeps before it checks the awaited rank.
   static constexpr Duration kSlice = 50ms;
 
-  /// Collective. Takes the memory. Blocks until every rank has created its group (those that never come are
-  /// found by the end of their processes or by options.timeout). Where it is the memory of some ranks of `parent`, a
-  /// close or a failure of the parent, or a rank that leaves it, ends the waits of this one until stand_alone(), since
-  /// no other thread can close it yet.
+  /// Collective. Takes ownership of the memory. Blocks until every rank has created its group; a rank that never does
+  /// is noticed by the end of its process or by options.timeout. `parent` is the group whose memory made this one, if
+  /// any. Until stand_alone(), waits of this group also end if the parent is closed or fails, or if a rank leaves it,
+  /// since no other thread can close this group yet.
   static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Memory> memory,
                                                GroupOptions options,
                                                std::thread::id caller = std::this_thread::get_id(),
                                                Group* parent = nullptr);
-  /// Leaves the group, of which the other ranks are told.
+  /// Leaves the group; the other ranks can see that.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  /// From here on it lives and fails without its parent. To be called before other threads know of it.
+  /// Makes the group independent of its parent. Call it before other threads use the group.
   void stand_alone() { parent_ = nullptr; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// The number of `rank` in the whole job, by which messages call it.
+  /// The number of `rank` in the whole job, which messages use.
   int job_rank(int rank) const { return memory_->job_rank(rank); }
   transport::Memory& memory() { return *memory_; }
   Members& members() { return *members_; }
@@ -62,65 +64,67 @@ class Group : public std::enable_shared_from_this<Group> {
   /// How long a wait may last without a sign of life.
   Duration limit() const { return options_.timeout; }
 
-  /// The thread that makes this rank's calls, as far as is known: where it waits, nothing else is to be expected of
-  /// the rank. Other threads may make calls, too.
+  /// The thread that usually makes this rank's calls. While it waits, the rank is assumed to do nothing else. Other
+  /// threads may make calls, too.
   std::thread::id caller() const { return caller_; }
   bool is_caller() const { return std::this_thread::get_id() == caller_; }
 
-  /// Collective, one thread at a time. Posts that this rank is here and waits until all ranks are. What a rank
-  /// wrote to shared memory before is visible to all after. `what` names the caller's operation in errors.
+  /// Collective, one thread at a time. Blocks until all ranks have called it. What any rank wrote to shared memory
+  /// before its call is visible to all ranks after theirs. `what` names the caller's operation in errors.
   Status barrier(const std::string& what);
 
-  /// Collective, one thread at a time: barrier() that carries one number a rank.
+  /// Collective, one thread at a time. A barrier() that also returns the `value` of every rank, in rank order.
   Result<std::vector<uint64_t>> gather(uint64_t value, const std::string& what);
 
-  /// Collective, one thread at a time: kOutOfMemory on all ranks if one has too little for `bytes`.
+  /// Collective, one thread at a time. kOutOfMemory on all ranks if one has too little memory for `bytes`.
   Status check_room(size_t bytes, const std::string& what);
 
-  /// Collective, one thread at a time: zeroed memory that all ranks see, or kOutOfMemory on all of them.
+  /// Collective, one thread at a time. Memory that all ranks see, zeroed at first, or kOutOfMemory on all ranks.
   Result<transport::Region> map(size_t bytes, const std::string& what);
 
-  /// Counts one more collective call, for await_post(); part of every one.
+  /// Counts a collective call, for await_post(). Every collective does this once.
   void count_call() { seat(rank()).meetings.store(++meetings_, std::memory_order_release); }
 
-  /// Sets `word`, in memory that all ranks see, which only this rank sets: ever further, by wrapping around. What it
-  /// wrote before is visible to whoever await()s it. Thread-safe, does not block.
+  /// Sets `word`, which lies in memory that all ranks see and which only this rank sets, to a later value (values wrap
+  /// around), and wakes the ranks that await() it. What this rank wrote before is visible to them. Thread-safe, does
+  /// not block.
   void signal(Word& word, uint32_t value) {
     word.store(value, std::memory_order_seq_cst);
     Word& sleepers = seat(rank()).sleepers;
     if (sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(word);
   }
 
-  /// Waits until `word`, signalled by `rank`, is at `target` or further. `describe()` names the caller's operation
-  /// in errors; it is called only if the wait is not a short one.
+  /// Blocks until `word`, signalled by `rank`, has reached `target`. `describe()` names the caller's operation in
+  /// errors; it is called only if the wait is long.
   template <typename Describe>
   Status await(int rank, Word& word, uint32_t target, Describe describe) {
     if (spin(word, target)) return {};
     return sleep_until(rank, word, target, describe());
   }
-  /// Not collective, does not block. Says that this rank has done what `name` names, and how it ended.
+  /// Not collective, does not block. Announces that this rank has done `name`, with the result `value`.
   void post(const std::string& name, uint32_t value);
 
-  /// One-sided: blocks until `from` has posted `name` since this rank's last collective call, as often as this
-  /// rank has waited for it since then; what it posted earlier does not count. Returns what it posted.
-  /// kMismatch, which fails nobody else, where `from` leaves or goes on to a later collective call instead. One
-  /// thread at a time with the collective calls.
+  /// One-sided: blocks until `from` has posted `name` since this rank's last collective call, as often as this rank has
+  /// waited for `name` since then. Earlier posts do not count. Returns the posted value. kMismatch, on this rank only,
+  /// if `from` leaves or makes a later collective call without posting. Not while another thread makes a collective
+  /// call.
   Result<uint32_t> await_post(int from, const std::string& name);
 
-  /// Ends the job's communication with `status` unless it has failed before; returns the first cause.
-  /// Thread-safe, does not block; every wait of every rank returns that status within its next slice.
+  /// Ends the communication of all ranks with `status`, unless it has failed before. Returns the first cause, which
+  /// every wait of every rank returns within kSlice. Thread-safe, does not block.
   Status fail(const Status& status);
-  /// The first cause, or ok; of this rank alone once it is closed. Thread-safe, cheap.
+  /// The first cause, or ok. After close(), the failure of this rank alone. Thread-safe, cheap.
   Status failure() const;
-  /// What has become of `rank` in this group, found without its help. Thread-safe.
+  /// Whether `rank` is present, has left or has died; needs no help of that rank. Thread-safe.
   Presence presence(int rank) const;
-  /// Ends the communication of this rank and of no other: its waits return kPeerLost within their next slice.
-  /// Thread-safe, does not block.
+  /// Ends the communication of this rank only: its waits return kPeerLost within kSlice. Thread-safe, does not block.
   void close();
 
-  /// Blocks until another rank asks where this one's program is: until there are other questions than `seen`, which
-  /// gets their number. One thread of a job's rank, which then tells it. Errors: kPeerLost once this is closed.
+  /// Blocks until another rank asks where this rank's program is, that is until the number of questions differs from
+  /// `seen`, which is set to that number. For one thread of a rank, which then calls tell_place(). Errors: kPeerLost
+  /// after close().
   Status await_question(uint32_t& seen);
+  /// Answers the questions: `place` is a position in the program, such as "train.py:12".
   void tell_place(const std::string& place);
 
   /// See Members.
@@ -128,22 +132,22 @@ class Group : public std::enable_shared_from_this<Group> {
   void ring(int rank) { members_->ring(job_rank(rank)); }
   void ring_all();
 
-  /// True when spinning takes no time from another rank (settled at creation).
+  /// True if spinning takes no time from another rank. Does not change after creation.
   bool own_cores() const { return own_cores_; }
 
  private:
   struct alignas(64) Seat {
     Word meetings;
     Word step;
-    Word sleepers;  ///< on any word that this rank signals
+    Word sleepers;  ///< how many ranks sleep on words that this rank signals
     Word left;      ///< 1: this rank has left the group
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Board board;
-    int32_t code;  ///< with the message: what this rank found, read only where failed_by names it
+    int32_t code;  ///< with `message`: the failure that this rank found; valid if failed_by names this rank
     std::array<char, 1020> message;
   };
   struct alignas(64) Head {
-    Word failed_by;  ///< the rank whose seat holds the first cause, and 1; 0: none
+    Word failed_by;  ///< 1 + the rank whose seat holds the first cause; 0: none
   };
 
   Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members, GroupOptions options,
@@ -159,11 +163,11 @@ class Group : public std::enable_shared_from_this<Group> {
   const int size_;
   const GroupOptions options_;
   const std::thread::id caller_;
-  Group* parent_;  ///< nullptr once it stands alone
+  Group* parent_;  ///< nullptr after stand_alone()
   const transport::Region control_;
   Word& failed_by_;
   Seat* const seats_;
-  std::mutex failing_;  ///< of the threads of this rank that fail()
+  std::mutex failing_;  ///< held by fail()
   std::atomic<bool> closed_{false};
   std::atomic<bool> listens_{false};  ///< a thread is in await_question()
   uint32_t step_ = 0;

@@ -5,8 +5,8 @@
 namespace tarantella::collective {
 namespace {
 
-/// Sums are taken by any thread, and frameworks let theirs flush subnormal numbers to zero: within its scope, every
-/// thread has the mode that a process starts with.
+/// Gives the thread the floating-point mode with which a process starts, within its scope. Any thread may reduce, and
+/// frameworks let theirs flush subnormal numbers to zero.
 class DefaultFloatMode {
  public:
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
-// Nothing from the standard library is called here: its inline functions, compiled for a newer machine, could be
-// the copy that the linker keeps for all.
+// This file calls nothing of the standard library: the linker keeps one copy of an inline function, which could be the
+// one compiled here for a newer machine.
 
 #include "collective/kernels_isa.h"
 
@@ -8,7 +8,7 @@
 namespace tarantella::collective::TARANTELLA_ISA {
 namespace {
 
-// How an element lies in memory and what it is reduced as.
+// How an element is stored, and the type in which it is reduced.
 
 template <typename T>
 struct Plain {
@@ -90,8 +90,8 @@ struct Or {
   }
 };
 
-/// The result of `size` elements from `begin` on; every input is read before the output, which may be one of them,
-/// is written.
+/// The reduction of `size` elements from `begin` on. All inputs are read before the output is written, which may be one
+/// of them.
 template <typename Format, typename Operation, bool kAverage>
 [[gnu::always_inline]] inline void reduce_block(const std::byte* const* inputs, size_t n, std::byte* output,
                                                 size_t begin, size_t size) {

@@ -1,6 +1,6 @@
 #pragma once
-// kernels_isa.cpp is compiled once for each instruction set, into the namespace of its name; reduce() is that of
-// kernels.h.
+// kernels_isa.cpp is compiled once per instruction set, into a namespace of that name. Each reduce() has the contract
+// of kernels.h.
 
 #include <cstddef>
 

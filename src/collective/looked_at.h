@@ -1,6 +1,6 @@
 #pragma once
-// Time as a rank sees it that looks at others again and again. A process that was stopped by a signal has not looked,
-// and those whom it looks at may have been stopped with it.
+// Time as counted by a rank that checks other ranks again and again. While a signal stops its process it does not
+// check, and the others may be stopped too.
 
 #include <algorithm>
 
@@ -8,20 +8,20 @@
 
 namespace tarantella::collective {
 
-/// One thread.
+/// For one thread.
 class LookedAt {
  public:
-  /// Time that goes by between two looks counts for at most `at_most`.
+  /// The time between two looks counts as at most `at_most`.
   explicit LookedAt(Duration at_most) : at_most_(at_most) {}
 
-  /// To be called with each look.
+  /// Call it at each look. Returns the time counted so far.
   Duration look() {
     const auto now = Clock::now();
     so_far_ += std::min(now - last_, at_most_);
     last_ = now;
     return so_far_;
   }
-  /// That of the last look().
+  /// What the last look() returned.
   Duration so_far() const { return so_far_; }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of a job: what each of them says about itself, in one table that all see, whatever groups they form.
+// The ranks of a job: what each says about itself, in one table that all ranks see, whatever groups they form.
 
 #include <memory>
 
@@ -11,15 +11,15 @@
 namespace tarantella::collective {
 
 enum class Presence {
-  kHere,  ///< runs, or has not come yet
-  kLeft,  ///< has left: its program went on or ended without the others
-  kGone,  ///< its process has ended without a word
+  kHere,  ///< runs, or has not joined yet
+  kLeft,  ///< has left the group; its program may go on
+  kGone,  ///< its process has ended without leaving the group
 };
 
-/// One rank's view of the table. Thread-safe. Ranks are the job's.
+/// One rank's view of the table. Thread-safe. Ranks are those of the job.
 class Members {
  public:
-  /// Collective over the job, as its first use of `memory`; waits for nobody. Errors: kSystem.
+  /// Collective over the job: its first use of `memory`. Does not wait for other ranks. Errors: kSystem.
   static Result<std::shared_ptr<Members>> create(std::shared_ptr<transport::Memory> memory);
 
   int rank() const { return memory_->rank(); }
@@ -28,19 +28,19 @@ class Members {
   Waits& waits(int rank) const { return row(rank).waits; }
   Place& place(int rank) const { return row(rank).place; }
 
-  /// Says that this rank runs; called now and then by its progress thread.
+  /// Shows that this rank runs. Its progress thread calls it at least once a second.
   void beat() { row(rank()).heartbeat.fetch_add(1, std::memory_order_relaxed); }
-  /// Changes while `rank` runs.
+  /// A number that changes as long as `rank` runs.
   uint32_t heartbeat(int rank) const { return row(rank).heartbeat.load(std::memory_order_relaxed); }
 
-  /// Rings the bell of a rank: something changed that its progress thread should see.
+  /// Rings the bell of `rank`: wakes its progress thread, which looks for what has changed. Does not block.
   void ring(int rank);
-  /// How often this rank's own was rung.
+  /// How often this rank's bell was rung.
   uint32_t bell() const { return row(rank()).bell.load(std::memory_order_seq_cst); }
   /// Sleeps until the bell differs from `seen` or `at_most` has passed.
   void sleep_until_rung(uint32_t seen, Duration at_most);
 
-  /// For words of the table.
+  /// As in transport::Memory, for words of the table.
   void sleep(transport::Word& word, uint32_t seen, Duration at_most) { memory_->sleep(word, seen, at_most); }
   void wake(transport::Word& word) { memory_->wake(word); }
 

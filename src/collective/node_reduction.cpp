@@ -10,16 +10,16 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kMost = size_t{1} << 60;  // bytes of all areas; far above any machine, far below an overflow
-constexpr size_t kRows = 3;                // of words, a rank: one for each signal, and one for looking()
+constexpr size_t kRows = 3;                // rows of words per rank: one for each Signal, one for looking()
 
-/// Words of one row, in whole cache lines: only one rank writes there.
+/// The number of words in a row: whole cache lines, since only one rank writes to them.
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(Word)); }
 
 size_t area_bytes(const std::vector<Bucket>& buckets) {
   return buckets.empty() ? 0 : round_up(buckets.back().range().end, kPage);
 }
 
-/// One for the values of each rank, and one for the sums.
+/// The number of areas: one per rank, and one for the sums.
 size_t areas(const Group& group) { return static_cast<size_t>(group.size()) + 1; }
 
 }  // namespace
@@ -69,7 +69,7 @@ void NodeReduction::put(size_t b, Range part, const std::byte* values) {
   };
   const Range padded{part.begin, round_up(part.end, Bucket::kAlignment)};
   if (padded != bucket.range()) return copy(part);
-  // then a rank sums its slice out of the caller's memory, and never copies it
+  // this rank reads its own slice from the caller's memory, so only the rest is copied
   states_[b].whole = part;
   states_[b].values = values;
   const Range own = slice(bucket);

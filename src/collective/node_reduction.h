@@ -1,9 +1,9 @@
 #pragma once
-// Buckets summed in the memory of one node.
+// Sums buckets in the memory of one node.
 //
-// A rank copies what others read of its values into its own input area. When a bucket was started on every rank, each
-// rank sums its slice of all inputs, in rank order, straight into the one result area. When every slice is there, the
-// bucket is done. Nobody's input is read any more then, and the results stand until every rank has started the bucket
+// Each rank copies its values into its input area, except those that only it reads. When all ranks have started a
+// bucket, each sums its slice of all inputs, in rank order, into the one result area. When all slices are summed, the
+// bucket is done: no rank reads the inputs any more, and the results stay until every rank has started the bucket
 // again.
 
 #include <atomic>
@@ -18,11 +18,11 @@ namespace tarantella::collective {
 
 class NodeReduction final : public BucketReduction {
  public:
-  /// Collective: kOutOfMemory on all ranks if areas of `bytes` have no room on one; kInvalidArgument if they have on no
-  /// machine. `name` is what they are for.
+  /// Collective. kOutOfMemory on all ranks if one has too little memory for areas of `bytes`; kInvalidArgument if no
+  /// machine has enough. `name` says in errors what they are for.
   static Status check_room(Group& group, size_t bytes, const std::string& name);
 
-  /// Collective. The buckets follow one another. Errors: kOutOfMemory, on all ranks.
+  /// Collective. `buckets` are consecutive ranges of an area. Errors: kOutOfMemory, on all ranks.
   static Result<std::unique_ptr<BucketReduction>> create(Group& group, std::vector<Bucket> buckets,
                                                          const std::string& name);
 
@@ -40,27 +40,27 @@ class NodeReduction final : public BucketReduction {
   struct State {
     std::atomic<uint32_t> step{1};
     std::atomic<Phase> phase{Phase::kFilling};
-    Range whole{};                      ///< put as the whole bucket, except for padding
-    const std::byte* values = nullptr;  ///< the caller's, of `whole`
+    Range whole{};  ///< the bucket without padding, if one put() had all of it; else empty
+    const std::byte* values = nullptr;  ///< the caller's values of `whole`
   };
-  /// What a rank signals of a bucket, with the number of its step.
+  /// What a rank signals about a bucket, together with the step's number.
   enum class Signal : size_t { kArrived = 0, kReduced = 1 };
 
   NodeReduction(Group& group, std::vector<Bucket> buckets, transport::Region region);
 
-  /// The input area of `rank`; the result area comes after that of the last one.
+  /// The input area of `rank`; area(size) is the result area.
   std::byte* area(int rank) const;
-  /// One of the rows of words, a word a bucket, that `rank` writes and all read.
+  /// One of the rows that `rank` writes and all ranks read, with one word per bucket.
   Word* row(int rank, size_t number) const;
   Word& signalled(Signal signal, int rank, size_t bucket) const {
     return row(rank, static_cast<size_t>(signal))[bucket];
   }
-  /// How many threads of `rank` are between begin_looking() and end_looking().
+  /// The number of threads of `rank` between begin_looking() and end_looking().
   Word& looking(int rank) const { return *row(rank, 2); }
-  /// What this rank sums of a bucket.
+  /// The part of a bucket that this rank sums.
   Range slice(const Bucket& bucket) const;
   void signal(Signal signal, size_t bucket, uint32_t step);
-  /// The first rank that has not signalled for `step`, or -1.
+  /// The first rank that has not sent `signal` for `step`; -1 if all have.
   int first_behind(Signal signal, size_t bucket, uint32_t step) const;
   void reduce(size_t bucket);
 

@@ -1,5 +1,5 @@
 #pragma once
-// How ranks ask one another where their programs are: for a line about a long wait, at no cost otherwise.
+// How a rank asks another where its program is, for the warning in a long wait. Without a question it costs nothing.
 
 #include <array>
 #include <atomic>
@@ -13,29 +13,29 @@ namespace tarantella::collective {
 
 class Members;
 
-/// Where a rank's program is, told by a thread of its own when another rank asks. Lies in shared memory, zeroed at
+/// Where a rank's program is: a thread of that rank writes it when another rank asks. In shared memory, zeroed at
 /// first.
 struct Place {
-  transport::Word listens;  ///< 1 where there is such a thread
+  transport::Word listens;  ///< 1 if there is such a thread
   transport::Word asked;    ///< counts questions
-  transport::Word told;     ///< counts answers, by two: odd while one is written
+  transport::Word told;     ///< twice the number of answers; odd while one is written
   std::array<std::atomic<uint64_t>, 24> text;
 };
 
-/// For the one thread that answers: what it found, cut where it is too long.
+/// Answers with `text`, truncated if it is too long. For the one thread that answers.
 void tell(Place& place, std::string_view text);
 
-/// What was told last; empty where nothing was. Any thread of any rank.
+/// The last answer; empty if there is none. Any thread of any rank.
 std::string told(const Place& place);
 
-/// A question to one rank. One thread.
+/// A question to one rank. For one thread.
 class Question {
  public:
   Question(Members& members, int job_rank);
 
-  /// Whether the answer has come, or none is to be expected.
+  /// Whether the answer has come, or none will come.
   bool answered() const;
-  /// What is known of rank `job_rank`: "rank 1 is in train.py:12".
+  /// What is known about the rank: "rank 1 is in train.py:12".
   std::string describe() const;
 
  private:

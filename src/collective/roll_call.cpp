@@ -23,7 +23,7 @@ void RollCall::look() {
     if (presence == Presence::kLeft) continue;
     if (presence == Presence::kGone) {
       seen.gone_since = std::min(seen.gone_since, now);
-      // whoever waits for it finds out as well, and can say more: in which call
+      // a rank that waits for it notices too, and its error names the call
       if (now - seen.gone_since < group_.options().grace + kEvery) continue;
       (void)group_.fail({Code::kPeerLost, text("rank ", group_.job_rank(rank), " has died")});
       return;

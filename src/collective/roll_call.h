@@ -1,5 +1,5 @@
 #pragma once
-// Looks at every rank now and then, whoever is awaited: while one is busy for an hour, another may have died.
+// Checks every rank from time to time, whether it is awaited or not: while one is busy for an hour, another may die.
 
 #include <vector>
 
@@ -9,13 +9,14 @@
 
 namespace tarantella::collective {
 
-/// One thread. The group must outlive it.
+/// For one thread. The group must outlive it.
 class RollCall {
  public:
   explicit RollCall(Group& group);
 
-  /// To be called once a second or more often; looks once a second. A rank that has died, or shown no sign of life for
-  /// the group's limit, fails the group. One that has left does not: it may have had nothing more to do.
+  /// Call it at least once a second; it checks once a second and does not block. Fails the group if a rank has died, or
+  /// has shown no sign of life for the group's limit. A rank that has left does not fail the group: it may have
+  /// finished.
   void look();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of every rank that all ranks see: what lies there is reduced in place, without a copy to a stage.
+// Memory of each rank that all ranks see. Its elements are reduced in place, without a copy to a stage.
 
 #include <cstddef>
 #include <memory>
@@ -15,14 +15,14 @@ namespace tarantella::collective {
 
 class SharedBuffer {
  public:
-  /// Collective: `bytes` of zeros for each rank. Errors: kOutOfMemory, on all ranks; kMismatch.
+  /// Collective, blocks. Gives each rank `bytes` bytes, zeroed. Errors: kOutOfMemory, on all ranks; kMismatch.
   static Result<std::unique_ptr<SharedBuffer>> create(Stage& stage, size_t bytes);
 
-  /// This rank's bytes, 64-byte aligned. Other ranks read and write them only within allreduce().
+  /// This rank's bytes, aligned to 64. Other ranks read and write them only during allreduce().
   std::span<std::byte> own() const { return of(static_cast<size_t>(rank_)); }
 
-  /// Collective, as the one in operations.h: the first `count` elements of own() become their reduction over ranks.
-  /// Errors as there; kInvalidArgument for more than there is room for.
+  /// Collective, blocks. Replaces the first `count` elements of own() by their reduction over the ranks. Errors as in
+  /// operations.h; kInvalidArgument if own() has fewer elements.
   Status allreduce(Stage& stage, size_t count, DType dtype, Reduction reduction, std::string_view name);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Who reduces which part.
+// Byte ranges, and which rank reduces which part.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,14 +13,15 @@ struct Range {
 
   bool operator==(const Range&) const = default;
   size_t bytes() const { return end - begin; }
-  /// The part that both have; empty if there is none.
+  /// The part in both ranges; empty if they do not overlap.
   Range intersect(Range other) const {
     const size_t from = std::max(begin, other.begin);
     return {from, std::max(from, std::min(end, other.end))};
   }
 };
 
-/// The part of `bytes` that `rank` of `size` reduces; cut at cache lines, so that no two ranks write to one.
+/// The part of `bytes` bytes that `rank` of `size` ranks reduces. It ends at cache lines, so that no two ranks write to
+/// the same line.
 inline Range slice_of(size_t bytes, size_t rank, size_t size) {
   constexpr size_t kLine = 64;
   const size_t lines = (bytes + kLine - 1) / kLine;

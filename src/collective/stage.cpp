@@ -4,7 +4,7 @@
 
 namespace tarantella::collective {
 
-/// What a rank shows in one round; the first cache line is all of it where there is little data.
+/// What a rank shows in one round. If it has few bytes, they are in the first cache line.
 struct alignas(64) Stage::Slot {
   static constexpr size_t kInline = 16;
 

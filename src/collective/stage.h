@@ -1,8 +1,8 @@
 #pragma once
-// One round of a blocking collective: every rank puts at most one chunk on its stage, waits for the others, and
-// reads theirs. Two stages a rank are taken in turn, so one wait a round is enough: a rank writes a stage again
-// only after every rank has passed the next round, and so has read it. What little data there is travels in the
-// cache line that says that the rank has come.
+// The rounds of a blocking collective. In a round every rank writes at most one chunk to its stage, waits for the other
+// ranks, and reads their chunks. Each rank has two stages and uses them in turn, so one wait per round is enough: when
+// a rank writes to a stage again, all ranks have been through a later round and have read it. A few bytes travel in the
+// same cache line as the signal that the rank has come.
 
 #include <cstddef>
 #include <memory>
@@ -13,28 +13,31 @@
 
 namespace tarantella::collective {
 
-/// One thread at a time. The group must outlive it.
+/// For one thread at a time. The group must outlive it.
 class Stage {
  public:
-  /// Bytes, a multiple of every element size and cache line; both stages fit into the nearest caches.
+  /// The most bytes of a round: a multiple of all element sizes and of a cache line. Two stages fit into the nearest
+  /// cache.
   static constexpr size_t kChunk = 128 * 1024;
 
-  /// Collective.
+  /// Collective, blocks. Errors: those of Group::map().
   static Result<std::unique_ptr<Stage>> create(Group& group);
 
   Group& group() { return group_; }
   int rank() const { return group_.rank(); }
   size_t size() const { return inputs_.size(); }
 
-  /// This rank's stage for `bytes` (at most kChunk) in the coming round.
+  /// This rank's stage in the next round, for `bytes` bytes (at most kChunk).
   std::byte* own(size_t bytes) const { return data(rank(), round_ + 1, bytes); }
-  /// Copies `bytes` to own(bytes).
+  /// Copies `bytes` bytes to own(bytes).
   void put(const std::byte* from, size_t bytes);
-  /// Collective. Shows own() to all and waits for theirs. kMismatch, on all ranks, if the calls differ.
+  /// Collective. Ends the round: shows own() to all ranks and blocks until theirs are here. kMismatch on all ranks if
+  /// the calls differ.
   Status agree(const Call& call);
-  /// What `rank` had on its stage, `bytes` of it, in the round that just ended; valid until the next agree().
+  /// The `bytes` bytes of `rank` in the round that has just ended. Valid until the next agree().
   const std::byte* of(size_t rank, size_t bytes) const { return data(static_cast<int>(rank), round_, bytes); }
-  /// As of(), by rank, from `offset` on, but this rank's own data come from `own`. Valid until the next call.
+  /// Pointers to all ranks' bytes from `offset` on, in rank order, where this rank's are those at `own`. Valid until
+  /// the next call.
   const std::byte* const* inputs(const std::byte* own, size_t bytes, size_t offset = 0);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// For whom a rank waits, where all ranks of the job see it; see watch.h.
+// For which rank a rank waits, in memory that all ranks of the job see; see watch.h.
 
 #include <atomic>
 #include <cstdint>
@@ -8,17 +8,17 @@ namespace tarantella::collective {
 
 /// A wait for another rank.
 struct alignas(8) Wait {
-  uint16_t rank = 0;       ///< the job's number of that rank, and 1; 0: no wait
-  bool gradients = false;  ///< else it waits in a blocking call
-  uint8_t looks = 0;       ///< changes each time that it is found in vain
-  uint32_t began = 0;      ///< tells one wait from another
+  uint16_t rank = 0;       ///< 1 + the job's number of the awaited rank; 0: no wait
+  bool gradients = false;  ///< false: a wait in a blocking call
+  uint8_t looks = 0;       ///< changes at each check that finds the rank still awaited
+  uint32_t began = 0;      ///< differs from wait to wait
 };
 
-/// Those of one rank. Lies in shared memory, zeroed at first.
+/// The waits of one rank. In shared memory, zeroed at first.
 struct Waits {
-  std::atomic<Wait> newest;             ///< of any thread
-  std::atomic<Wait> callers_call;       ///< of the thread that makes the rank's calls: in one of them
-  std::atomic<Wait> callers_gradients;  ///< and for gradients that it hands in
+  std::atomic<Wait> newest;             ///< the newest of any thread
+  std::atomic<Wait> callers_call;       ///< that of the rank's caller (see Group) in a blocking call
+  std::atomic<Wait> callers_gradients;  ///< that for gradients which the rank's caller submits
 };
 static_assert(std::atomic<Wait>::is_always_lock_free, "a Wait must work between processes");
 

@@ -7,9 +7,9 @@
 namespace tarantella::collective {
 namespace {
 
-// Ranks in a circle: others change while it is looked at, and that must end.
+// The most ranks in a circle: waits change while they are followed, and that must end.
 constexpr size_t kLongest = 4096;
-constexpr Duration kAnswer = 2s;  // that a rank has to say where it is
+constexpr Duration kAnswer = 2s;  // how long a rank may take to say where it is
 
 bool same(const Wait& a, const Wait& b) {
   return a.rank == b.rank && a.gradients == b.gradients && a.began == b.began;
@@ -37,7 +37,7 @@ Watch::Watch(Group& group, WaitFor kind, bool callers, std::string what)
       next_warning_(group.options().warn_every) {}
 
 Watch::~Watch() {
-  // another thread may have shown its own meanwhile
+  // another thread may have written its own wait since
   Wait mine = wait_;
   shown_.newest.compare_exchange_strong(mine, {});
   mine = wait_;
@@ -120,7 +120,7 @@ Watch::Circle Watch::callers_circle() const {
   const auto wait_of = [this](int rank, bool awaits_gradients) {
     const Waits& shown = group_.members().waits(rank);
     const Wait call = shown.callers_call.load();
-    // in a step it makes no call, but it may still hand in other gradients
+    // a caller in a step makes no call, but may still submit other gradients
     return call.rank != 0 || awaits_gradients ? call : shown.callers_gradients.load();
   };
   const Circle found = follow(wait_of(own_, false),
@@ -141,7 +141,7 @@ Status Watch::check_circles() {
     circle_ = found;
     circle_since_ = now;
   }
-  // a wait may be over although its thread, stopped by a signal, has not seen it: each must be looked at again
+  // a wait may be over without its thread, stopped by a signal, having seen it: each rank must have checked again
   if (!found.empty() && now - circle_since_ >= group_.options().grace &&
       std::equal(circle_.begin(), circle_.end(), found.begin(), looked_again))
     return entangled(found, "");

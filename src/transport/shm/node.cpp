@@ -16,7 +16,7 @@ namespace tarantella::transport {
 /// One rank's entry, after the Head.
 struct alignas(64) Node::Seat {
   std::atomic<uint32_t> present;
-  std::atomic<uint64_t> process;  ///< process_number()
+  std::atomic<uint64_t> process;  ///< process_number() of the rank
   runtime::CpuMask cores;
 };
 
@@ -29,7 +29,7 @@ struct alignas(64) Node::Head {
 
 namespace {
 
-/// Tells this process from every other: process ids are alike in different PID namespaces.
+/// A number that no other process has. Process ids do not do: they are equal in different PID namespaces.
 Result<uint64_t> process_number() {
   static std::mutex drawing;
   const std::lock_guard lock(drawing);
@@ -43,9 +43,9 @@ Result<uint64_t> process_number() {
   return number;
 }
 
-/// A rank's record lock on its own byte of the file says that its process lives: the kernel drops it when the process
-/// ends, in whatever way, and a forked child does not inherit it. It also drops it when the process closes any
-/// descriptor of the file.
+/// A rank's record lock on its own byte of the file shows that its process is alive: the kernel drops the lock when the
+/// process ends, however it ends, and a forked child does not inherit it. The kernel also drops it when the process
+/// closes any descriptor of the file.
 struct flock lock_of(int rank) {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -89,7 +89,7 @@ Status Node::take_seat(int rank) const {
 
 bool Node::has_ended(int rank) const {
   const Seat& other = seat(rank);
-  const bool ended = ended_.exit_code(rank).has_value();  // before its seat is looked at
+  const bool ended = ended_.exit_code(rank).has_value();  // read before the seat
   if (other.present.load(std::memory_order_acquire) == 0) return ended;
   // no process holds a lock against itself: ranks that are threads of this process live as long as it does
   if (other.process.load(std::memory_order_relaxed) == process_) return false;

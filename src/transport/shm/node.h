@@ -1,5 +1,5 @@
 #pragma once
-// The memory file of a job: who has a seat in it, whose process lives, and which part comes next.
+// The memory file of a job: which ranks have joined, whose process is alive, and which part of the file is free.
 
 #include <memory>
 
@@ -10,24 +10,24 @@
 
 namespace tarantella::transport {
 
-/// As one process sees it. Thread-safe. Ranks are the job's.
+/// One process's view of the file. Thread-safe. Ranks are those of the job.
 class Node {
  public:
   /// Errors: kSystem; kInvalidArgument for more ranks than there is room for.
   static Result<std::shared_ptr<const Node>> create(Fd memory, size_t ranks, runtime::Ended ended);
 
   const std::shared_ptr<Fd>& memory() const { return memory_; }
-  /// That of the whole job.
+  /// The table of the regions that all ranks of the job map.
   Table& table() const;
 
-  /// Says that `rank` is this process. Errors: kSystem.
+  /// Announces that this process is `rank`. Errors: kSystem.
   Status take_seat(int rank) const;
   /// As Memory::has_ended().
   bool has_ended(int rank) const;
-  /// Whether two ranks may run on one core.
+  /// Whether ranks `a` and `b` may run on one core.
   bool share_cores(int a, int b) const;
 
-  /// A part of the file that nobody has had before, in units of kRegionAlignment.
+  /// Reserves `bytes` of the file that were never reserved. Returns their offset in units of kRegionAlignment.
   uint64_t claim(size_t bytes) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace tarantella::transport {
 namespace {
 
-/// A region's mapping. Its last page counts the ranks that have let go of it: the last one gives the memory back.
+/// A region's mapping. Its last page counts the ranks that have released it: the last one gives the memory back.
 class SharedRegion {
  public:
   SharedRegion(std::shared_ptr<Fd> memory, Mapping mapping, size_t offset, int size)
@@ -21,7 +21,7 @@ class SharedRegion {
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
   ~SharedRegion() {
-    if (owner_ != ::getpid()) return;  // a forked child lets go of its copy only
+    if (owner_ != ::getpid()) return;  // a forked child releases only its copy
     auto* released = reinterpret_cast<Word*>(mapping_.bytes().data() + mapping_.bytes().size() - kPage);
     if (released->fetch_add(1, std::memory_order_acq_rel) + 1 != size_) return;
     ::fallocate(memory_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset_),
@@ -41,7 +41,7 @@ class SharedRegion {
 }  // namespace
 
 Result<Mapping> map_file(int fd, size_t offset, size_t bytes) {
-  // fallocate grows the file and never shrinks it, so ranks need not agree on who goes first
+  // fallocate grows the file and never shrinks it, so any rank may go first
   const auto last = static_cast<off_t>(offset + bytes - 1);
   while (::fallocate(fd, 0, last, 1) != 0) {
     if (errno != EINTR) return Status::system(text("fallocate of ", bytes, " bytes of shared memory"), errno);

@@ -1,5 +1,5 @@
 #pragma once
-// Parts of the memory file of a node: where each lies, mapped, and given back to the machine.
+// Regions of a node's memory file: where each lies, how it is mapped, and when its memory is given back to the machine.
 
 #include <array>
 #include <atomic>
@@ -16,11 +16,12 @@ namespace tarantella::transport {
 constexpr size_t kPage = 4096;
 constexpr size_t kRegionAlignment = 2 * 1024 * 1024;  // a huge page, where the kernel has them for memfds
 
-/// What the ranks of one ShmMemory share to map the same regions. Lies in shared memory, zeroed at first.
+/// Where the regions of one ShmMemory lie, so that all its ranks map the same. In shared memory, zeroed at first.
+/// Thread-safe, also between processes.
 class alignas(64) Table {
  public:
-  /// Where the k-th region (from 1) lies in the file: the first rank to ask decides, and takes what claim() returns, in
-  /// units of kRegionAlignment. Ranks are at most one region apart.
+  /// The offset of the k-th region (from 1) in the file, in bytes. The first rank to ask decides: it takes what claim()
+  /// returns, in units of kRegionAlignment. Ranks are at most one region apart.
   template <typename Claim>
   size_t offset(uint64_t k, Claim claim) {
     constexpr uint64_t kMask = (uint64_t{1} << kOffsetBits) - 1;
@@ -38,16 +39,18 @@ class alignas(64) Table {
   static constexpr size_t kEntries = 64;
   static constexpr uint64_t kOffsetBits = 40;
 
-  /// Of the k-th region, at k % kEntries: k above kOffsetBits bits of its offset in units of kRegionAlignment.
+  /// Entry k % kEntries is for the k-th region: the low kOffsetBits bits are its offset in units of kRegionAlignment,
+  /// the bits above are k.
   std::array<std::atomic<uint64_t>, kEntries> regions_;
 };
 
-/// Maps a part of the file, which grows where it must. Errors: kSystem.
+/// Maps `bytes` of the file from `offset` on; the file grows if it is shorter. Errors: kSystem.
 Result<Mapping> map_file(int fd, size_t offset, size_t bytes);
 
-/// Bytes of the file that a region of `bytes` takes.
+/// How many bytes of the file a region of `bytes` occupies.
 size_t region_bytes(size_t bytes);
-/// Maps a region that `ranks` ranks map; the last one to let go gives its memory back. Errors: kSystem.
+/// Maps a region that `ranks` ranks map. The last rank to release it gives its memory back to the machine.
+/// Errors: kSystem.
 Result<Region> map_region(std::shared_ptr<Fd> memory, size_t offset, size_t bytes, int ranks);
 
 }  // namespace tarantella::transport

@@ -17,7 +17,7 @@ namespace {
 
 class ShmMemory final : public Memory {
  public:
-  /// `members` are the job's ranks of this memory; `table` is theirs, kept by `owner`.
+  /// `members` are this memory's ranks, numbered as in the job; `table` is their table of regions, kept by `owner`.
   ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, Table& table,
             std::shared_ptr<void> owner)
       : node_(std::move(node)),

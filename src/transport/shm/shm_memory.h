@@ -10,9 +10,10 @@
 
 namespace tarantella::transport {
 
-/// Meets the other ranks of `job` (blocks until `deadline`, see runtime/rendezvous.h) and shares memory with them.
-/// Not for use in a forked child. The others see that this process lives by a lock that Linux drops as soon as the
-/// process closes any descriptor of the memory file: several ranks of a job share a process only if all of them do.
+/// Meets the other ranks of `job` and shares memory with them. Blocks until all have come or `deadline` has passed.
+/// Errors: those of runtime/rendezvous.h; kSystem. Not for use in a forked child. Other ranks see that this process is
+/// alive by a lock, which Linux drops as soon as the process closes any descriptor of the memory file: if two ranks of
+/// a job are threads of one process, all its ranks must be.
 Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank, int size, Deadline deadline,
                                                 runtime::MeetingOptions options = {});
 
