@@ -13,8 +13,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kMost = 1'000'000'000'000;  // bytes a rank; far above any machine, far below an overflow
-constexpr size_t kBlock =
-    16 * 1024;  // bytes: reduced, they are still in the nearest cache when they are copied
+constexpr size_t kBlock = 16 * 1024;         // bytes: from reduction to copy they stay in the nearest cache
 
 size_t stride(size_t bytes) { return round_up(bytes, kPage); }
 

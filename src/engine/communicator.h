@@ -17,11 +17,11 @@
 
 namespace tarantella::engine {
 
-/// Several may live in one process; those made of one another share its engine. Thread-safe. Destruction closes it and
-/// leaves the group, once its plans are gone, too.
+/// A process may have several; a communicator shares the engine of the one that made it. Thread-safe. The destructor
+/// closes it; the group is left when its plans are gone, too.
 class Communicator final : private Driven {
  public:
-  /// Collective, blocks: that of all ranks of a job. Takes this rank's memory, and starts an engine.
+  /// Collective, blocks. Makes the communicator of all ranks of a job: takes this rank's memory and starts an engine.
   static Result<std::unique_ptr<Communicator>> create(std::unique_ptr<transport::Memory> memory,
                                                       collective::GroupOptions options);
   ~Communicator() override;
@@ -30,17 +30,18 @@ class Communicator final : private Driven {
 
   collective::Group& group() { return *group_; }
 
-  /// Ends what is under way on this rank, in whatever thread, and all that comes later, with kPeerLost: blocking calls
-  /// within a slice. Waits for no other rank. Not from within a Done. Idempotent.
+  /// Ends all running and later calls and submitted tensors of this rank, on any thread, with kPeerLost; blocking calls
+  /// end within Group::kSlice. Does not wait for other ranks. Not inside a Done. Idempotent.
   void close();
 
-  /// Collective, blocks: that of some ranks, in the order given; nullptr for a rank that is not among them. It
-  /// communicates on its own: its calls may run while others of this one do. A close or a failure of this one
-  /// ends the wait. Errors: kInvalidArgument for a rank that does not exist or comes twice, kMismatch for lists that
+  /// Collective, blocks. Makes a communicator of some ranks, numbered in the order of `ranks`; nullptr on a rank that
+  /// is not in it. The two are independent: calls of both may run at the same time. The wait ends if this one is closed
+  /// or fails. Errors: kInvalidArgument for a rank that does not exist or is there twice, kMismatch if the lists
   /// differ.
   Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
 
-  /// Runs `operation(stage)` as the only blocking collective of this rank; see collective/operations.h.
+  /// Runs `operation(stage)`, which makes blocking collectives (see collective/operations.h), on the calling thread.
+  /// Blocks while another thread is inside. Returns the group's failure, and runs nothing, if there is one.
   template <typename F>
   Status call(F operation) {
     const std::lock_guard lock(call_mutex_);
@@ -48,18 +49,18 @@ class Communicator final : private Driven {
     return operation(*stage_);
   }
 
-  /// Collective, blocks; see Plan::create(). The plan runs until it is removed and its last owner lets go.
+  /// Collective, blocks; see Plan::create(). The progress thread drives the plan until remove_plan().
   Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
                                          size_t threshold);
-  /// Ends what is under way in `plan` on this rank. Not collective.
+  /// Not collective. Ends the submitted tensors of `plan` on this rank, and all later submits, with kInvalidArgument.
   void remove_plan(const std::shared_ptr<Plan>& plan);
 
  private:
-  /// The wait of a plan that is being watched. Of the progress thread.
+  /// The wait of a plan that is being watched. For the progress thread only.
   struct Watched {
     std::weak_ptr<Plan> plan;
     Plan::Awaited awaited;
-    Clock::time_point looked;  ///< when it was last found in vain
+    Clock::time_point looked;  ///< the last look that found the rank still awaited
     std::optional<collective::Watch> watch;
   };
 

@@ -37,7 +37,7 @@ Status compare_tensors(collective::Stage& stage, const std::string& name,
   std::string own;
   for (const TensorSpec& tensor : tensors) own += tensor.describe() + "\n";
   collective::Group& group = stage.group();
-  // meets other calls where they are compared: a gather would wait for ever for a rank in one of them
+  // first a comparison of calls: a gather would wait for ever for a rank that makes another call
   TNT_RETURN_IF_ERROR(stage.agree({.operation = collective::Operation::kPlan, .name = name}));
   auto lengths = group.gather(own.size(), text("the comparison of ", name));
   if (!lengths.ok()) return lengths.status();

@@ -1,5 +1,5 @@
 #pragma once
-// The one comparison of what ranks are about to train, before the first step.
+// The comparison of the tensors of all ranks when a plan is made.
 
 #include <string>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace tarantella::engine {
 
-/// Collective. Ok when every rank passes the same list. Else kMismatch on all ranks, with the first rank that
-/// differs from rank 0 and the first tensor in which it does. `name` says whose tensors they are.
+/// Collective, blocks. Ok if all ranks pass equal lists; else kMismatch on all ranks, which names the first rank that
+/// differs from rank 0 and the first tensor that differs. `name` says in errors what the tensors are.
 Status compare_tensors(collective::Stage& stage, const std::string& name,
                        const std::vector<TensorSpec>& tensors);
 

@@ -8,8 +8,8 @@
 namespace tarantella::engine {
 namespace {
 
-constexpr Duration kIdle = 1s;  // also how often a resting rank shows that it lives
-// Longer than ranks usually wait for one another: to be woken takes as long as to reduce a small network's gradients.
+constexpr Duration kIdle = 1s;  // also how often an idle rank shows that it runs
+// Longer than ranks usually wait for one another: waking up takes as long as reducing a small network's gradients.
 constexpr Duration kSpin = 2ms;
 
 void spin_until_rung(const collective::Members& members, uint32_t seen) {

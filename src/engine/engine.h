@@ -1,5 +1,5 @@
 #pragma once
-// The one progress thread of a rank: it drives every group that the rank is in, and shows the others that it runs.
+// The one progress thread of a rank. It drives all groups of the rank, and shows the other ranks that this one runs.
 
 #include <atomic>
 #include <memory>
@@ -15,13 +15,14 @@ namespace tarantella::engine {
 class Driven {
  public:
   enum class Need {
-    kNothing,  ///< until the rank's bell rings
-    kLooks,    ///< waits for other ranks: to be looked at often
-    kSpins,    ///< as kLooks, and nothing else runs on this rank's core
+    kNothing,  ///< nothing until the rank's bell rings
+    kLooks,    ///< frequent calls of advance(): it waits for other ranks
+    kSpins,    ///< as kLooks, and the thread may spin: nothing else runs on this rank's core
   };
 
   virtual ~Driven() = default;
-  /// Does what is due. On the progress thread, once a second or more often; does not wait for other ranks.
+  /// Does what is due and returns what it needs next. The progress thread calls it at least once a second. Must not
+  /// wait for other ranks.
   virtual Need advance() = 0;
 };
 
@@ -30,13 +31,14 @@ class Engine {
  public:
   /// Starts the thread.
   explicit Engine(std::shared_ptr<collective::Members> members);
-  /// Ends it. Not on the thread itself.
+  /// Ends the thread and joins it. Must not run on the thread itself.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Blocks while an advance() runs, and so does remove(), after which `driven` is not used any more.
+  /// Lets the thread drive `driven`, which must exist until remove(). Blocks while an advance() runs.
   void add(Driven& driven);
+  /// Ends that: afterwards `driven` is not used. Blocks while an advance() runs.
   void remove(Driven& driven);
 
  private:

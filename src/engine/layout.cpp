@@ -30,7 +30,7 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
     buckets.back().tensors.push_back(tensor);
     layout.bytes += bytes;
   };
-  bool open = false;  // the last bucket takes more tensors
+  bool open = false;  // the last bucket may take more tensors
   for (size_t i = tensors.size(); i-- > 0;) {
     const DType dtype = tensors[i].dtype;
     const size_t bytes = tensors[i].count() * size_of(dtype);

@@ -16,7 +16,7 @@ collective::Range range_of(const Place& place) { return {place.offset, place.off
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
 
-/// Without padding; no more than is too much for any machine, whatever the tensors.
+/// The bytes of all tensors without padding. Stops adding above what any machine has, so it does not overflow.
 size_t bytes_of(const std::vector<TensorSpec>& tensors) {
   size_t bytes = 0;
   for (const TensorSpec& tensor : tensors) {
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Plan>> Plan::create(collective::Stage& stage, const std::
                                              group.job_rank(0), " of ", thresholds.value()[0],
                                              "; set the same TNT_FUSION_THRESHOLD on every rank")});
   }
-  // before the layout, which takes memory of its own for each bucket
+  // before the layout, which allocates memory for each bucket
   TNT_RETURN_IF_ERROR(collective::NodeReduction::check_room(group, bytes_of(tensors), name));
   Layout layout = make_layout(tensors, threshold);
   auto reduction =
@@ -81,14 +81,14 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
                  tarantella::name_of(dtype), "; compile the model again after changing it")};
   }
   TensorState& state = states_[index];
-  TNT_RETURN_IF_ERROR(failure());  // which leaves tensors busy
+  TNT_RETURN_IF_ERROR(failure());  // checked first: a failure leaves tensors busy
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
                                          " was submitted twice in one step; is an optimizer applied twice?")};
   }
   trace_.add(Event::kSubmit, index);
   const auto* bytes = static_cast<const std::byte*>(data);
-  // From its end, which whoever computed it has just written and the caches still have.
+  // Starts at the tensor's end, which was computed last and is still in the caches.
   const bool looks = place.first_bucket != place.last_bucket;  // and after each of them
   if (looks) reduction_->begin_looking();
   std::vector<Finished> finished;
@@ -106,20 +106,20 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   put(place, place.first_bucket, bytes);
   Status failed;
   {
-    // from here on this call reads nothing of the caller's data, so a failure may call back at any time
+    // this call reads no data of the caller from here on, so a failure may call back at any time
     const std::lock_guard lock(mutex_);
     failed = failure_;
     if (failed.ok()) state.done = std::move(done);
   }
   if (!failed.ok()) {
-    // a thread that came before the failure may still sum the first buckets
+    // a thread that entered before the failure may still sum the first buckets
     while (requests_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
     return failed;
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   if (!count_in(place.first_bucket)) return {};
   advance();
-  // This rank has nothing to do but to wait: its progress thread wakes up before the others come, not after.
+  // This rank can only wait now: its progress thread should wake up before the other ranks come, not after.
   if (group_.own_cores() && all_submitted() && awaited()) group_.ring(group_.rank());
   return {};
 }
@@ -130,7 +130,7 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
     const Status wrong(Code::kInvalidArgument,
                        text("the gradient of ", tensors_[i].describe(), " was submitted as ", bytes[i],
                             " bytes; compile the model again after changing it"));
-    abort(wrong.message());  // the other ranks wait for it
+    abort(wrong.message());  // the other ranks wait for this step
     return wrong;
   }
   std::mutex mutex;
@@ -145,7 +145,7 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
   for (size_t i = tensors_.size(); i-- > 0;) {  // in the order of the buckets
     const Status refused = submit(i, inputs[i], tensors_[i].count(), tensors_[i].dtype, done);
     if (refused.ok()) continue;
-    abort(refused.message());  // the others of its bucket would wait for ever
+    abort(refused.message());  // the other tensors of the bucket would wait for ever
     const std::lock_guard lock(mutex);
     if (first.ok()) first = refused;
     under_way -= i + 1;
@@ -211,7 +211,7 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
   BucketState& bucket = buckets_[index];
   const std::vector<size_t>& members = layout_.buckets[index].tensors;
   trace_.add(Event::kDone, index);
-  // all is ready for the next step before a callback can set it off
+  // the bucket is ready for the next step before a callback can start it
   bucket.step.fetch_add(1, std::memory_order_relaxed);
   bucket.missing.store(members.size(), std::memory_order_relaxed);
   for (const size_t tensor : members) {
@@ -242,7 +242,7 @@ void Plan::fail(const Status& status) {
     if (!failure_.ok()) return;
     failure_ = status;
   }
-  advance();  // its thread is the one that may read what callers handed in
+  advance();  // only the thread inside may touch submitted data
 }
 
 Status Plan::failure() {

@@ -1,9 +1,9 @@
 #pragma once
-// A fixed set of gradients that is summed over ranks every step, in buckets: which tensors, which bucket is full, whose
-// callback. How a bucket is summed is a collective::BucketReduction's business.
+// A fixed set of gradients that is summed over the ranks in every step, in buckets. A plan knows which tensors a bucket
+// holds, when the bucket is full, and which callbacks wait for it. A collective::BucketReduction sums the bucket.
 //
-// Whoever has something new, a thread that submits or the progress thread that a peer's bell woke, takes the steps
-// that are due. One thread does so at a time; one that comes meanwhile leaves word and goes on.
+// advance() takes the steps that are due. A thread that submits calls it, and so does the progress thread when another
+// rank has rung. One thread at a time is inside; a second one leaves a request, which the first serves, and returns.
 
 #include <atomic>
 #include <functional>
@@ -21,67 +21,67 @@
 
 namespace tarantella::engine {
 
-/// Called once a submitted tensor, on the progress thread or inside a submit of any thread: with ok and the tensor's
-/// sums, or with the job's failure and nullptr. `result` may be read until this rank submits the tensor again, while
-/// the plan's memory() is held. Must not block.
+/// Called once per submitted tensor, on the progress thread or inside a submit of any thread: with ok and the tensor's
+/// sums, or with the job's failure and nullptr. `result` may be read until this rank submits the tensor again, as long
+/// as a copy of the plan's memory() exists. Must not block.
 using Done = std::function<void(const Status& status, const void* result)>;
 
 class Plan {
  public:
-  /// Collective. Compares the tensors over ranks and maps the shared memory. `threshold` as in make_layout().
-  /// Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
+  /// Collective, blocks. Compares the tensors of the ranks and maps the shared memory. `threshold` in bytes, as in
+  /// make_layout(). Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
   static Result<std::unique_ptr<Plan>> create(collective::Stage& stage, const std::string& name,
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
-  /// Hands in this step's value of tensor `index`: `count` elements of `dtype`, which must stay as they are until
-  /// `done` is called. Any thread, any order; does not wait for other ranks. On an error `done` is not called. Errors:
-  /// the job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or a tensor still under
-  /// way.
+  /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is
+  /// called. On any thread, in any order; does not wait for other ranks. On an error `done` is not called. Errors: the
+  /// job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or for a tensor whose last
+  /// value is not summed yet.
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
 
-  /// Hands in all tensors and waits for their sums: input and output `i` hold those of tensor `i`, and may be the same.
-  /// `bytes` are their sizes, or nullptr where they are known to be the plan's.
-  /// Blocks until the step ends; the progress thread ends it too when the job fails. Errors as in submit().
+  /// Submits all tensors and copies their sums to `outputs`. outputs[i] may be inputs[i], and bytes[i] is the size of
+  /// both; `bytes` may be nullptr if the sizes are known to be the plan's. Blocks until the step is complete or the job
+  /// has failed. Errors as in submit().
   Status run(const void* const* inputs, const size_t* bytes, void* const* outputs);
 
   const Layout& layout() const { return layout_; }
-  /// Ends the job's communication: this rank cannot hand in what others wait for. Any thread.
+  /// Fails the job with `reason`: this rank cannot submit what others wait for. Any thread; does not block.
   void abort(const std::string& reason) {
     (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.job_rank(group_.rank()), ": ", reason)});
   }
   const Trace& trace() const { return trace_; }
-  /// Keeps the result area mapped while a copy lives.
+  /// Keeps the result area mapped while a copy exists.
   std::shared_ptr<void> memory() const { return reduction_->memory(); }
 
-  /// Takes every step that is due, unless another thread is at it, which then looks again. Any thread.
+  /// Takes all steps that are due, unless another thread does, which then looks again. Any thread.
   void advance();
-  /// What a bucket under way waits for.
+  /// What a started bucket waits for.
   struct Awaited {
     int rank;
     size_t bucket;
-    uint32_t wait;  ///< tells one of the bucket from the next
+    uint32_t wait;  ///< differs between consecutive waits of the bucket
     bool operator==(const Awaited&) const = default;
   };
-  /// That of the first bucket that waits, if one does. Any thread.
+  /// What the first waiting bucket waits for, if one waits. Any thread.
   std::optional<Awaited> awaited() const;
-  /// True when every tensor is handed in, so that this rank has nothing else to do than to wait. Any thread.
+  /// True if every tensor is submitted, so that this rank can only wait. Any thread.
   bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
-  /// Ends every tensor under way with `status`, and every later submit. Any thread.
+  /// Ends every submitted tensor, and every later submit, with `status`. Any thread.
   void fail(const Status& status);
-  /// Whether Group::caller() made the plan, and so is taken to hand in its gradients.
+  /// Whether Group::caller() made the plan, and so is assumed to submit its gradients.
   bool of_caller() const { return of_caller_; }
-  /// A wait, for errors. Any thread.
+  /// The wait in error messages. Any thread.
   std::string describe(const Awaited& awaited) const;
 
  private:
   struct BucketState {
-    std::atomic<size_t> missing;  ///< tensors not yet handed in this step
+    std::atomic<size_t> missing;  ///< tensors not yet submitted in this step
     std::atomic<uint32_t> step{1};
   };
   struct TensorState {
     std::atomic<bool> busy{false};
-    size_t open_buckets;  ///< not yet summed this step; of the thread in advance()
-    Done done;            ///< set while under way; guarded by mutex_
+    size_t open_buckets;  ///< buckets not yet summed in this step; used by the thread in advance()
+    Done done;            ///< set from the submit to the sum; guarded by mutex_
   };
   struct Finished {
     Done done;
@@ -92,21 +92,21 @@ class Plan {
   Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
        std::unique_ptr<collective::BucketReduction> reduction);
 
-  /// Puts the part of a tensor that lies in `bucket`.
+  /// Puts the part of the tensor at `place` that lies in `bucket`; `data` is the whole tensor.
   void put(const Place& place, size_t bucket, const std::byte* data);
-  /// One tensor less is missing in `bucket`: true for the last one, after which there may be steps to take.
+  /// Counts one more tensor as put into `bucket`. Starts the bucket and returns true if it was the last one.
   bool count_in(size_t bucket);
   void advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void complete(size_t bucket, std::vector<Finished>& finished);
-  /// As advance(), but adds what is to be called back to `finished`.
+  /// As advance(), but adds the callbacks that are due to `finished` in place of calling them.
   void take_steps(std::vector<Finished>& finished);
-  /// Empties `finished`. Not within take_steps(): what a callback sets free may submit and advance again.
+  /// Calls and removes all callbacks in `finished`. Not inside take_steps(): a callback may submit and advance again.
   static void call_back(std::vector<Finished>& finished);
-  /// Takes the callbacks of all tensors under way.
+  /// Moves the callbacks of all submitted tensors to `finished`, with `failed`.
   void break_off(const Status& failed, std::vector<Finished>& finished);
   Status failure();
 
-  const std::shared_ptr<collective::Group> group_owner_;  ///< a submit may outlast the engine
+  const std::shared_ptr<collective::Group> group_owner_;  ///< since a submit may outlive the engine
   collective::Group& group_;
   const std::string name_;
   const std::vector<TensorSpec> tensors_;
@@ -116,7 +116,7 @@ class Plan {
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;
   std::atomic<size_t> unsubmitted_;
-  std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside has to serve
+  std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside must serve
   std::mutex mutex_;
   Status failure_;  ///< guarded by mutex_
   Trace trace_;

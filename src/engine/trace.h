@@ -1,5 +1,5 @@
 #pragma once
-// The last things that happened to a plan's gradients, for tests, time lines and post-mortems.
+// The last events of a plan's gradients, for tests and timelines.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace tarantella::engine {
 
 enum class Event : uint32_t {
-  kSubmit = 1,   ///< a gradient was handed in; index = tensor
-  kReduced = 2,  ///< this rank summed its slice of a bucket; index = bucket
-  kDone = 3,     ///< all ranks have; the results are there; index = bucket
+  kSubmit = 1,   ///< a gradient was submitted; index = tensor
+  kReduced = 2,  ///< this rank has summed its slice of a bucket; index = bucket
+  kDone = 3,     ///< all ranks have, so the sums are complete; index = bucket
 };
 
 struct Record {
-  int64_t nanoseconds;  ///< of the monotonic clock
+  int64_t nanoseconds;  ///< on the monotonic clock
   Event event;
   uint32_t index;
 };
@@ -40,7 +40,7 @@ class Trace {
     next_ = (next_ + 1) % kCapacity;
   }
 
-  /// Oldest first.
+  /// The records, oldest first.
   std::vector<Record> snapshot() const {
     const std::lock_guard lock(mutex_);
     std::vector<Record> ordered(records_);
