@@ -1,5 +1,5 @@
 #pragma once
-// From a script to the program that a rank executes.
+// The program that a rank executes for a script.
 
 #include <string>
 #include <vector>
@@ -9,20 +9,20 @@
 namespace tarantella::launch {
 
 struct Command {
-  std::string program;             ///< path for execve, never searched in PATH
+  std::string program;             ///< a path for execve, not searched in PATH
   std::vector<std::string> words;  ///< its argv
 };
 
 /// The folder of the running executable; empty if it cannot be read.
 std::string own_folder();
 
-/// A script that is executable and begins with "#!" runs itself; any other, and what begins with options of
-/// Python, is run by python3 (or python) in `folder`, else by that of `path` (a value of PATH). kSystem where
-/// no Python is found.
+/// The command that runs `script` with `arguments`. A script that is executable and begins with "#!" is its own
+/// program. Any other script, and a command line that begins with options of Python, is run by python3 (or python) in
+/// `folder`, else by the first python3 in `path`, a value of PATH. kSystem if there is no Python.
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
                             const std::string& folder, const std::string& path);
 
-/// Python (as for a script that does not run itself) with a module of ours: the launcher's sub-commands.
+/// The command that runs `module`, a sub-command of the launcher, with the Python that command_for() would find.
 Result<Command> command_for_module(const std::string& module, const std::vector<std::string>& arguments,
                                    const std::string& folder, const std::string& path);
 

@@ -5,7 +5,7 @@
 namespace tarantella::launch {
 namespace {
 
-// What no shell takes for anything else.
+// Characters that have no special meaning in any shell.
 constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
 
 }  // namespace

@@ -10,11 +10,11 @@
 
 namespace tarantella::launch {
 
-/// A few lines a rank: its cores, what is added to its environment, its command.
+/// A few lines per rank: its cores, the additions to its environment, and its command.
 std::string describe_placement(const Placement& placement, const Command& command,
                                const std::vector<Additions>& additions);
 
-/// `words` as one line that a shell reads back as they are.
+/// `words` quoted as one line, which a shell splits into the same words.
 std::string shell_quoted(const std::vector<std::string>& words);
 
 }  // namespace tarantella::launch

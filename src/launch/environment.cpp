@@ -86,8 +86,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   if (!placement.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
     set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }
-  // What the user has set, if to nothing, stays. A crash shows where Python was; TensorFlow's start-up notes, not
-  // its warnings, are left out.
+  // Values of the user stay, even empty ones. A crash shows Python's stack; TensorFlow logs warnings, but no notes.
   for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "TF_CPP_MIN_LOG_LEVEL"}) {
     if (!user.contains(name)) set(name, "1");
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank finds in its environment: everything of the user's, and where it stands in the job.
+// The environment of a rank: that of the user, and the rank's place in the job.
 
 #include <map>
 #include <optional>
@@ -14,10 +14,10 @@ namespace tarantella::launch {
 
 using Environment = std::map<std::string, std::string>;
 
-/// PATH where none is set.
+/// The PATH if none is set.
 constexpr char kUsualPath[] = "/usr/local/bin:/usr/bin:/bin";
 
-/// Changes to an environment: a name's new value.
+/// Changes to an environment: new values by name.
 using Additions = std::map<std::string, std::string>;
 
 /// The environment of this process, as a map; entries without '=' are left out.
@@ -29,23 +29,23 @@ std::optional<std::string> value_of(const Environment& environment, const std::s
 /// The variable's value without blanks around it; empty if it is not set.
 std::string stripped(const Environment& environment, const std::string& name);
 
-/// Whether a switch is on, as python/tarantella/_job/environment.py reads it: any value but 0, false, no, off and
-/// nothing, in any case and with any blanks around it. (Python then refuses one that is neither on nor off.)
+/// Whether a switch is on, as python/tarantella/_job/environment.py reads it: any value except 0, false, no, off and an
+/// empty one, in any case and with blanks around it. (Python later refuses a value that is neither on nor off.)
 bool is_on(const Environment& environment, const std::string& name);
 
 /// 32 random hexadecimal digits.
 Result<std::string> new_job_id();
 
-/// Removes what an outer launcher, whose rank this process is, has told it, so that no answer of an outer job
-/// is taken for the user's wish.
+/// If this process is a rank of an outer job, removes the variables which that job's launcher has set, so that they are
+/// not taken for settings of the user.
 void forget_outer_job(Environment& environment);
 
-/// What rank `rank` gets on top of `user` (the environment without an outer job's). `folder` goes in front of
-/// PATH.
+/// What rank `rank` gets in addition to `user`, an environment after forget_outer_job(). `folder` becomes the first
+/// entry of PATH.
 Additions additions_for(int rank, const Placement& placement, const Options& options,
                         const std::string& job_id, const std::string& folder, const Environment& user);
 
-/// "NAME=value" words for execve.
+/// `user` with the additions, as "NAME=value" words for execve.
 std::vector<std::string> joined(Environment user, const Additions& additions);
 
 }  // namespace tarantella::launch

@@ -7,8 +7,8 @@
 namespace tarantella::launch {
 namespace {
 
-/// `text` without what differs from rank to rank where all raise the same: "rank 3" becomes "rank", "0x7f3a" nothing.
-/// Not a std::regex, which calls itself once a character: a long message would overflow the stack.
+/// `text` without what differs between ranks that raise the same error: "rank 3" becomes "rank", "0x7f3a" is removed.
+/// Not a std::regex, which recurses once per character: a long message would overflow the stack.
 std::string without_numbers(std::string_view text) {
   constexpr std::string_view kDigits = "0123456789";
   constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";

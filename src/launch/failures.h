@@ -1,5 +1,5 @@
 #pragma once
-// The errors that ranks have reported, and which of them are one and the same.
+// The errors that ranks have reported, and which of them are the same.
 
 #include <map>
 
@@ -7,13 +7,13 @@
 
 namespace tarantella::launch {
 
-/// The first report of each kind and rank. Pure.
+/// Keeps the first report of each kind from each rank. Pure.
 class Failures {
  public:
   void add(const Report& report);
-  /// The rank's report of the kind, or nullptr.
+  /// The report of that kind from `rank`; nullptr if there is none.
   const Report* find(int rank, Report::Kind kind) const;
-  /// Whether two ranks reported the same error, but for their numbers and addresses.
+  /// Whether two ranks reported the same error, apart from numbers of ranks and processes, and addresses.
   bool same(int one, int other) const;
   /// How many other ranks reported the error of `rank`.
   int more(int rank) const;

@@ -1,5 +1,5 @@
 #pragma once
-// Which rank ended the job. Pure: told what happened and when, starts and stops nothing.
+// Decides which rank's failure ended the job. Pure: it is told what happened and when, and starts and stops nothing.
 
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace tarantella::launch {
 
-/// A rank that ends with this code says: only because another rank failed.
+/// The exit code of a rank that ends only because another rank failed.
 constexpr int kPeerFailed = 86;
 
 class FirstCause {
@@ -19,28 +19,29 @@ class FirstCause {
     int rank = 0;
     pid_t pid = -1;
     Exit exit;
-    bool ended = true;  ///< else it has only said that it will end so
+    bool ended = true;  ///< false: the rank has only reported that it will end so
   };
 
-  /// Rank says that it fails with exit code `exit.value`; its process may go on for a while.
+  /// The rank reports that it fails with exit code `exit.value`. Its process may run on for a while.
   void reported(const Ending& ending, Clock::time_point when);
 
-  /// Rank ended at `when`, of itself: ranks that the launcher stopped are not reported.
+  /// The rank ended at `when` by itself. Do not call it for ranks that the launcher has stopped.
   void ended(const Ending& ending, Clock::time_point when);
 
-  /// How long after the first failure ranks may end of themselves: the master, to have its say; and the failing rank,
-  /// which may still be closing its files: one that has reported its failure, or that all others blame.
+  /// How long after the first failure the master may run on, to print its own error.
   static constexpr Duration kGrace = 1s;
+  /// The same for a rank that has reported a failure, or that others blame: it may still close its files.
   static constexpr Duration kGraceOfTheBlamed = 5s;
 
   bool failed() const { return !failures_.empty(); }
-  /// When to stop waiting. Only if failed().
+  /// When to stop waiting for ranks that end by themselves. Requires failed().
   Clock::time_point deadline() const;
-  /// Waiting longer would change nothing: the cause is known, and the master has had its say.
+  /// True if waiting longer would change nothing: the cause is known, and the master has ended.
   bool settled() const;
-  /// The first rank that failed, or said so, and does not blame another; else the first. Only if failed().
+  /// The first rank that failed, or reported a failure, and does not blame another; if all blame another, the first.
+  /// Requires failed().
   const Ending& cause() const;
-  /// The master failed by itself and not of another's death: its own message is on the terminal already.
+  /// True if the master failed by an error of its own: its message is on the terminal already.
   bool master_spoke() const;
 
  private:
@@ -51,12 +52,12 @@ class FirstCause {
 
 struct Circumstances {
   std::string host;
-  int same_error = 0;           ///< other ranks that raised the same
-  bool stopped_others = false;  ///< ranks that ran on
-  std::string held_by = {};     ///< what may have kept a rank that had not ended from it
+  int same_error = 0;           ///< how many other ranks raised the same error
+  bool stopped_others = false;  ///< whether ranks that ran on were stopped
+  std::string held_by = {};     ///< what may have kept the rank from ending
 };
 
-/// "rank 2 (pid 123 on node07) ended with exit code 3; the other ranks were stopped".
+/// The launcher's last line: "rank 2 (pid 123 on node07) ended with exit code 3; the other ranks were stopped".
 std::string describe(const FirstCause::Ending& ending, const Circumstances& circumstances);
 
 }  // namespace tarantella::launch

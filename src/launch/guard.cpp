@@ -23,8 +23,8 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr char kName[] = "tnt-guard";  // not what `killall tarantella` looks for; at most 15 letters
-// What even SIGKILL does not end is stuck inside the kernel; nobody can do more.
+constexpr char kName[] = "tnt-guard";  // `killall tarantella` must not find it; at most 15 letters
+// A process that SIGKILL does not end is stuck in the kernel.
 constexpr Duration kGiveUpAfter = 10s;
 
 std::string content(const std::string& path) {
@@ -42,11 +42,10 @@ bool has_entry(const std::string& environment, const std::string& entry) {
   return false;
 }
 
-/// Kills the process if it is this user's and carries the mark, and with it its group if that is one of `groups`.
-/// Guards of jobs within this one are spared: they have their own to clean up, and end by themselves. Whether one was
-/// killed.
+/// Kills the process if it belongs to this user and has the mark, and its group if that is one of `groups`. Spares the
+/// guards of jobs inside this one: they clean up their own job and end by themselves. Returns whether it was killed.
 bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string& entry) {
-  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // holds the number while we look
+  const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // keeps the number from reuse
   const std::string folder = text("/proc/", pid);
   struct stat owner{};
   if (!process.valid() || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return false;
@@ -71,7 +70,7 @@ int kill_marked(std::span<const pid_t> groups, const std::string& entry) {
   return killed;
 }
 
-/// All but standard input: those that are open, for in a container there may be 2^30 numbers to try.
+/// Closes all descriptors except standard input. Lists the open ones, since a container may allow 2^30 of them.
 void close_others() {
   std::vector<int> open;
   DIR* descriptors = ::opendir("/proc/self/fd");
@@ -97,7 +96,7 @@ void close_others() {
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
-  // Until a pass finds none: what has just been forked is not in the list that is being read.
+  // Repeated until none is found: a process that was just forked is not in the list that is being read.
   const Deadline deadline = Deadline::after(kGiveUpAfter);
   while (kill_marked(groups, entry) > 0 && !deadline.passed()) ::usleep(5000);
   ::_exit(0);

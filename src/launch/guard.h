@@ -1,5 +1,5 @@
 #pragma once
-// Cleans up after a launcher that is killed (SIGKILL), when nobody else can.
+// Cleans up after a launcher that is killed by SIGKILL.
 
 #include <sys/types.h>
 
@@ -10,27 +10,25 @@
 
 namespace tarantella::launch {
 
-/// The variable by which every process of a job is found: ranks have it in their environment, and what they
-/// start inherits it. Apart from TNT_JOB_ID, which a rank may take away from its children.
+/// The variable that marks every process of a job: ranks have it in their environment, and processes that they start
+/// inherit it. It is not TNT_JOB_ID, which a rank may remove for its children.
 constexpr char kMark[] = "TARANTELLA_JOB";
 
-/// A process that waits at a pipe for the end of the launcher, however it ends, and then kills every process of
-/// the launcher's (effective) user that carries the job's mark, also in sessions of its own, and the process groups
-/// of the ranks in which it finds one. Missed are a process of another user, and one without the mark (it has emptied
-/// its environment) that is in no such group. It has a
-/// session of its own, and all signals are blocked in it, so that Ctrl-C, a closed terminal or a batch
-/// system's signal to every process leave it alone. It holds no stream and no file of the user's.
+/// Owns a process that waits at a pipe until the launcher ends, however it ends. That process then kills every process
+/// of the launcher's effective user that has the job's mark, in any session, and the process groups of ranks in which
+/// it finds one. It misses processes of another user, and processes outside these groups that have emptied their
+/// environment. It has a session of its own and blocks all signals, so that Ctrl-C, a closed terminal or a batch
+/// system's signal to all processes do not end it. It keeps no stream or file of the user open.
 class Guard {
  public:
-  /// Starts the process; call before any rank is there, and before Orphans counts children. `job_id` is the
-  /// mark's value.
+  /// Starts the process. Call it before any rank is started and before Orphans is made. `job_id` is the value of the
+  /// mark. Errors: kSystem.
   static Result<Guard> start(const std::string& job_id, int ranks);
 
-  /// Rank `rank` leads process group `group`; 0: it no longer does (say so before the leader is collected, after
-  /// which the number may be a stranger's).
+  /// Announces that rank `rank` leads process group `group`; 0: that it no longer does. Announce the latter before the
+  /// leader is collected, since another process may get its number afterwards.
   void set_group(int rank, pid_t group);
-  /// Ends the process and collects it: nothing is left to be guarded. A guard that is dropped without
-  /// does its work.
+  /// Ends the process and collects it: the job has ended. A guard that is destroyed without this call kills the job.
   void dismiss();
 
  private:
@@ -39,7 +37,7 @@ class Guard {
   Fd alive_;    ///< write end of the pipe
   Fd process_;  ///< pidfd
   pid_t pid_ = -1;
-  Mapping groups_;  ///< one pid_t a rank, shared with the process
+  Mapping groups_;  ///< one pid_t per rank, shared with the process
 };
 
 }  // namespace tarantella::launch

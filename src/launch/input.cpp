@@ -18,7 +18,7 @@ Input::Input() {
 
 Fd Input::copy() const {
   if (!is_file_) return {};
-  // The file itself, not its name, which may have gone.
+  // The file itself, since its name may be deleted.
   Fd file(::open("/proc/self/fd/0", O_RDONLY | O_CLOEXEC));
   if (!file.valid() || ::lseek(file.get(), offset_, SEEK_SET) < 0) return {};
   return file;

@@ -1,8 +1,7 @@
 #pragma once
-// The launcher's standard input, and who reads it: the master inherits it, whatever it is; the other ranks
-// read a file, too, each from where it stood, and find the end of the file where it is anything else. A pipe
-// is not copied to them: what the launcher reads from it, nobody who comes next could read, though no rank
-// may want it.
+// The launcher's standard input, and which ranks read it. The master inherits it. If it is a file, every other rank
+// reads the file, too, from the same position; if not, the other ranks find the end of the file. The launcher does not
+// copy a pipe to the ranks: what it reads is lost for programs that read the pipe later, even if no rank wants it.
 
 #include <sys/types.h>
 
@@ -12,16 +11,17 @@ namespace tarantella::launch {
 
 class Input {
  public:
-  /// Looks at standard input; make it before any rank is there to read.
+  /// Looks at standard input. Make it before any rank is started.
   Input();
 
-  /// Standard input opened anew, at the place where it stood; invalid if it is no file that can be read.
+  /// A new descriptor of standard input at its first position; invalid if it is not a readable file.
   Fd copy() const;
 
-  /// Standard input to watch (poll(2), POLLIN) for the first bytes that only the master will read; -1: there
-  /// is nothing to watch (any more).
+  /// The descriptor to watch (poll(2), POLLIN) for the first bytes, which only the master will read; -1: nothing to
+  /// watch, or no longer.
   int watched() const { return watched_; }
-  /// Call it when there was something. Whether bytes have come; then, and where none can, it is the last time.
+  /// Call it when poll(2) has reported an event. Returns whether bytes have come. Ends the watch if so, or if none can
+  /// come.
   bool has_come();
 
  private:

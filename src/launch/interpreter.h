@@ -1,5 +1,5 @@
 #pragma once
-// Options of Python in a script's place: `-m package.module`, `-c code`, `-u script.py`.
+// Options of Python in place of a script: `-m package.module`, `-c code`, `-u script.py`.
 
 #include <optional>
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tarantella::launch {
 
-/// Where among `words`, of which the first begins with '-', the script stands that Python would run; nothing
-/// if it runs a module, a string or its standard input. kInvalidArgument and one line where a word is no
-/// option of Python with which something runs, lacks its value, or nothing follows.
+/// The index in `words`, of which the first begins with '-', of the script that Python would run; nullopt if it would
+/// run a module, a string or its standard input. kInvalidArgument, with one line, for a word that is not an option of
+/// Python for running something, for an option without its value, and if no script follows. Pure.
 Result<std::optional<size_t>> script_behind_options(const std::vector<std::string>& words);
 
 }  // namespace tarantella::launch

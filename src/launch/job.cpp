@@ -72,8 +72,7 @@ void Job::wait() {
   }
   if (!poller.wait(shutdown_.timeout_ms(Clock::now()))) return;
 
-  // Before the ranks: a rank that could not exec says so before it ends, and one that a signal ended did not
-  // fail.
+  // Read before the ends of ranks: a rank that cannot exec reports it before it ends, and a signal explains an end.
   read_exec_failure();
   while (const auto event = signals_.next()) handle_signal(*event);
   poller.handle();
@@ -116,7 +115,7 @@ void Job::obey(const Shutdown::Order& order) {
 void Job::handle_signal(const Signals::Event& event) {
   switch (event.number) {
     case SIGCHLD:
-      return;  // it was to wake us
+      return;  // it only wakes the loop
     case SIGTSTP:
       return ranks_.suspend(event.from_terminal);
     case SIGUSR1:
@@ -151,7 +150,7 @@ void Job::read_reports() {
 }
 
 void Job::collect(Process& rank) {
-  read_reports();  // what it has said comes first
+  read_reports();  // what the rank has reported comes before its end
   const std::optional<Exit> exit = rank.ended();
   if (!exit) return;
   shutdown_.ended({rank.rank(), rank.pid(), *exit}, Clock::now());

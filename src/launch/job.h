@@ -1,5 +1,5 @@
 #pragma once
-// A running job: starts the ranks, looks after them, and leaves nothing behind.
+// A running job: starts the ranks, supervises them, and leaves no process behind.
 
 #include <optional>
 
@@ -24,8 +24,8 @@ class Job {
   Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Guard& guard,
       const runtime::Ended& ended);
 
-  /// Starts all ranks and waits until they have ended, of themselves, by a failure or by a signal to the
-  /// launcher; the wait has no limit as long as nothing fails. Prints the verdict, and returns it.
+  /// Starts all ranks and blocks until they have ended: by themselves, after a failure, or after a signal to the
+  /// launcher. Without a failure or signal there is no limit. Prints the verdict and returns it. Call it once.
   Verdict run();
 
  private:

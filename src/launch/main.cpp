@@ -1,4 +1,4 @@
-// The `tarantella` executable: a sub-command, a word of help, or a job.
+// The `tarantella` executable: runs a sub-command, prints the help, or runs a job.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace tarantella::launch {
 namespace {
 
-/// Descriptors 0 to 2 must exist, or a pipe of ours would become a rank's stdout.
+/// Opens descriptors 0 to 2 if they are closed. Else a pipe of the launcher could become the stdout of a rank.
 void open_standard_streams() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);

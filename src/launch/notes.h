@@ -1,5 +1,5 @@
 #pragma once
-// The lines that ranks have for the user, each shown once.
+// The lines that ranks report for the user, each of which is shown once.
 
 #include <set>
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace tarantella::launch {
 
-/// Pure.
+/// Remembers which lines were shown. Pure.
 class Notes {
  public:
   static constexpr size_t kMost = 100;
 
-  /// What is to be printed when the note comes: nothing if it has come before, from any rank, or if kMost have. `seen`:
-  /// the user sees what its rank prints.
+  /// The lines to print when `note` arrives: none if the same text has arrived before, from any rank, or if kMost texts
+  /// have. `seen`: the user sees the rank's own output, so the note is only remembered.
   std::vector<std::string> lines_for(const Report& note, bool seen);
 
  private:

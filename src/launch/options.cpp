@@ -30,7 +30,7 @@ enum Key {
 };
 
 constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]";
-// Of Python, with which something runs.
+// Options of Python, for a hint.
 constexpr const char* kOfPython[] = {"-m", "-c", "-u", "-O", "-W", "-X"};
 
 const argp_option kOptions[] = {
@@ -52,11 +52,11 @@ const argp_option kOptions[] = {
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};
 
-/// The state of parse_one; argp hands it through as a void pointer.
+/// The state of parse_one(), which argp passes as a void pointer.
 struct Parse {
   Options options;
   std::string mistake;
-  int next = 1;  ///< the first word that no option has taken, which is what getopt refuses
+  int next = 1;  ///< the first word after those parsed so far: the one that getopt refuses
 };
 
 bool to_number(std::string_view word, int& number) {
@@ -117,7 +117,7 @@ const argp_option* option_named(const std::string& name) {
   return nullptr;
 }
 
-/// Says what is wrong with an option that getopt refused.
+/// The error message for an option that getopt refuses.
 std::string refusal(const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (const argp_option* option = option_named(name)) {

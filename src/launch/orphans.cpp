@@ -12,8 +12,7 @@ namespace tarantella::launch {
 namespace {
 
 std::set<pid_t> children() {
-  // Needs CONFIG_PROC_CHILDREN, which every distribution sets; without it nothing is found and nothing
-  // killed.
+  // Needs CONFIG_PROC_CHILDREN, which every distribution sets. Without it no child is found or killed.
   const std::string self = std::to_string(::getpid());
   std::ifstream in("/proc/self/task/" + self + "/children");
   std::set<pid_t> pids;

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks leave behind: a process whose parent has died becomes a child of the launcher, which ends it.
+// Processes that ranks leave behind. One whose parent has died becomes a child of the launcher, which ends it.
 
 #include <sys/types.h>
 
@@ -7,22 +7,22 @@
 
 namespace tarantella::launch {
 
-/// One a process. Processes that were children of this one before (a shell that exec'ed the launcher may have
-/// had some) are left alone.
+/// Make one per process. It spares children that this process already has when it is made: a shell that has exec'ed the
+/// launcher may have had some.
 class Orphans {
  public:
-  /// From now on orphans of descendants come to this process.
+  /// From here on, orphans among the descendants become children of this process.
   Orphans();
 
-  /// Kills orphans, those in process group `group` only if that is not 0. `ranks` are spared. Returns how
-  /// many were alive. Collects dead ones.
+  /// Kills all orphans, or those in process group `group` if that is not 0, except `ranks`. Returns how many were
+  /// alive. Collects dead ones.
   int sweep(const std::set<pid_t>& ranks, pid_t group = 0) const;
 
-  /// The living orphans in process group `group` (0: in any), but for `ranks`. Collects dead ones.
+  /// The living orphans in process group `group` (0: in any), except `ranks`. Collects dead ones.
   std::set<pid_t> in_group(pid_t group, const std::set<pid_t>& ranks) const;
 
-  /// Collects children that have ended, up to the first of `ranks` among them: its status is left to others,
-  /// who must take it before the next call finds more.
+  /// Collects ended children up to the first of `ranks` among them, which is left to the caller: until it is collected,
+  /// further calls find no more.
   static void collect(const std::set<pid_t>& ranks);
 
  private:

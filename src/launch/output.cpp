@@ -24,7 +24,7 @@ size_t whole_characters(std::string_view text, size_t length) {
   return end > 0 && !(end < text.size() && continues_character(text[end])) ? end : length;
 }
 
-/// Where the line begins that begins the last traceback; npos if there is none.
+/// The start of the line with which the last traceback begins; npos if there is none.
 size_t last_traceback(std::string_view text) {
   size_t found = text.rfind(kTraceback);
   while (found != std::string_view::npos) {
@@ -44,7 +44,7 @@ bool begins_with(std::string_view line, std::string_view pattern) {
   return line.size() >= pattern.size() && std::equal(pattern.begin(), pattern.end(), line.begin(), matches);
 }
 
-/// What TensorFlow and absl write whenever they start.
+/// Whether TensorFlow or absl writes this line at every start.
 bool is_chatter(std::string_view line) {
   constexpr std::string_view kKnown[] = {"WARNING: All log messages before absl::",
                                          "I0000 ##:##:",
@@ -56,7 +56,7 @@ bool is_chatter(std::string_view line) {
                      [&](std::string_view pattern) { return begins_with(line, pattern); });
 }
 
-/// The last kLastLines lines, each ended by a newline, but for chatter.
+/// The last kLastLines lines that are not chatter, each ended by a newline.
 std::string last_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty() && lines.size() < kLastLines) {

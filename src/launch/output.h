@@ -1,5 +1,5 @@
 #pragma once
-// What ranks write: kept for the case that they fail, or passed on line by line.
+// The output of ranks: kept in case they fail, or passed on line by line.
 
 #include <string>
 #include <string_view>
@@ -14,9 +14,9 @@ class Tail {
   static constexpr size_t kBytes = 64 * 1024;
 
   void append(std::string_view data);
-  /// The last Python traceback, or the report of a crash, to the end, else the last 20 lines without those that
-  /// frameworks write at each start. Whole lines (a line longer than the tail
-  /// begins at a whole character), each ended by a newline. Empty if nothing was written.
+  /// The last Python traceback or crash report and all that follows it; without one, the last 20 lines except those
+  /// that frameworks always write at their start. Whole lines, each ended by a newline; a line that is longer than the
+  /// tail begins at a whole character. Empty if nothing was written.
   std::string last_words() const;
 
  private:
@@ -27,15 +27,15 @@ class Tail {
 /// Cuts a stream into whole lines and marks each with its rank.
 class LineMarker {
  public:
-  /// A line longer than this is passed on in pieces, each a line of its own, cut between characters; the second
-  /// and later ones are marked "[0+]" instead of "[0]". Ranks whose lines come meanwhile are not kept waiting.
+  /// A longer line is passed on in pieces, so that it does not delay other ranks. Each piece is a line of its own, cut
+  /// between characters; from the second on they are marked "[0+]" instead of "[0]".
   static constexpr size_t kLongestLine = 1024 * 1024;
 
   explicit LineMarker(int rank) : rank_(rank) {}
 
   /// The lines that `data` completes.
   std::string add(std::string_view data);
-  /// The last line, if it had no end.
+  /// The last line, if it has no newline yet, marked and ended by one.
   std::string finish();
 
  private:
@@ -43,11 +43,11 @@ class LineMarker {
 
   int rank_;
   std::string partial_;
-  bool continues_ = false;  ///< a line of which pieces were passed on
+  bool continues_ = false;  ///< pieces of this line were passed on
 };
 
-/// A descriptor of the user's (his terminal, file or pipe) that is written only when it has room, so that a
-/// reader who is slow, or has stopped, never keeps the launcher from its ranks.
+/// A descriptor of the user (a terminal, file or pipe) that is written only if it has room, so that a reader that is
+/// slow or has stopped never blocks the launcher.
 class Sink {
  public:
   explicit Sink(int fd) : fd_(fd) {}
@@ -55,9 +55,9 @@ class Sink {
   int fd() const { return fd_; }
   void put(std::string_view data) { pending_ += data; }
   bool idle() const { return written_ == pending_.size(); }
-  /// Too much is waiting: read no more from the ranks until some is written.
+  /// True if too much is pending: read no more from the ranks until some is written.
   bool full() const { return pending_.size() - written_ > 256 * 1024; }
-  /// Writes a piece; call it when poll(2) reports POLLOUT. A reader that has gone away is told nothing more.
+  /// Writes a piece without blocking; call it when poll(2) reports POLLOUT. Drops everything if the reader is gone.
   void write_some();
 
  private:

@@ -21,7 +21,7 @@ struct Pipe {
 Result<Pipe> open_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system("pipe2", errno);
-  // Only the launcher's end: the rank must find an ordinary, blocking stream.
+  // The launcher's end only: the rank must get an ordinary, blocking stream.
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
@@ -49,7 +49,7 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   if (request.own_group) ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(kCannotRun);
-  // A core that has gone since the placement was made is no reason not to run.
+  // A rank runs even if a core has gone since the placement was made.
   if (request.cpus != nullptr) [[maybe_unused]]
     const Status unbound = runtime::bind_to(*request.cpus);
   if (request.in == Stream::kGiven) ::dup2(request.in_fd, STDIN_FILENO);
@@ -83,8 +83,7 @@ Result<Process> Process::spawn(const SpawnRequest& request) {
   process.rank_ = request.rank;
   process.pid_ = pid;
   process.own_group_ = request.own_group;
-  // Both sides set the group, so that it is there before either goes on; here it fails once the rank has
-  // exec'ed.
+  // Both processes set the group, so that it exists before either goes on. Here it fails once the rank has exec'ed.
   if (request.own_group) ::setpgid(pid, pid);
   process.pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.pidfd_.valid()) {
@@ -118,7 +117,7 @@ std::optional<Exit> Process::ended() const {
 void Process::collect() {
   siginfo_t info{};
   const auto id = static_cast<id_t>(pid_);
-  // Not collected yet, the dead process still holds its number, so the group cannot be a stranger's.
+  // Until it is collected the dead process keeps its number, so no other process can lead a group of that number.
   if (::waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && own_group_) ::kill(-pid_, SIGKILL);
   ::waitid(P_PID, id, &info, WEXITED | WNOHANG);
   pidfd_ = Fd();

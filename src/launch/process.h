@@ -16,24 +16,24 @@ namespace tarantella::launch {
 
 enum class Stream { kInherit, kDrop, kPipe, kGiven };
 
-/// How a rank is to be started. Nothing is owned: all must live until spawn returns.
+/// How to start a rank. Owns nothing: everything must exist until spawn() returns.
 struct SpawnRequest {
   int rank = 0;
   const Command* command = nullptr;
   const std::vector<std::string>* environment = nullptr;
   const std::vector<int>* cpus = nullptr;  ///< null: not bound
   const Inherited* inherited = nullptr;
-  bool own_group = true;  ///< else it stays in the launcher's process group
+  bool own_group = true;  ///< false: it stays in the launcher's process group
   Stream in = Stream::kDrop;
   Stream out = Stream::kDrop;
   Stream err = Stream::kPipe;
-  int in_fd = -1;       ///< where `in` is kGiven
-  int null_fd = -1;     ///< /dev/null, open for both ways
-  int report_fd = -1;   ///< of a ReportPipe: stays open in the program
+  int in_fd = -1;       ///< used if `in` is kGiven
+  int null_fd = -1;     ///< /dev/null, open for reading and writing
+  int report_fd = -1;   ///< the write end of a ReportPipe, which stays open in the program
   int failure_fd = -1;  ///< close-on-exec pipe that gets an ExecFailure if the program cannot be started
 };
 
-/// What a child that could not exec writes.
+/// What a child writes if it cannot exec.
 struct ExecFailure {
   int rank = 0;
   int error = 0;
@@ -45,16 +45,16 @@ struct Exit {
   int value = 0;  ///< exit code, or signal number
 
   bool ok() const { return !by_signal && value == 0; }
-  /// As a shell would say it: 128 + signal.
+  /// The exit code in a shell: 128 + signal number after a signal.
   int code() const { return by_signal ? 128 + value : value; }
 };
 
-/// Owns the descriptors, not the process: one that is dropped runs on until this process ends (and it then
-/// gets SIGKILL from the kernel).
+/// Owns the descriptors, not the process: after the destructor it runs on until this process ends, when the kernel
+/// kills it by SIGKILL.
 class Process {
  public:
-  /// Forks and execs; must be called on the main thread (the child dies with the thread that made it). That
-  /// the program could not be started shows up in failure_fd, not here.
+  /// Forks and execs. Call it on the main thread, since the child dies with the thread that made it. If the program
+  /// cannot be started, failure_fd tells it, not this call. Errors: kSystem.
   static Result<Process> spawn(const SpawnRequest& request);
 
   int rank() const { return rank_; }
@@ -62,7 +62,7 @@ class Process {
   bool own_group() const { return own_group_; }
   bool alive() const { return pidfd_.valid(); }
   int pidfd() const { return pidfd_.get(); }
-  /// Read ends, not blocking; -1 for streams that are not pipes, or that have been closed.
+  /// Non-blocking read ends; -1 for streams that are not pipes or are closed.
   int out() const { return out_.get(); }
   int err() const { return err_.get(); }
   void close_out() { out_ = Fd(); }
@@ -70,14 +70,14 @@ class Process {
 
   /// Sends `number` to the process group (to the process alone, if it has no group of its own).
   void signal(int number) const;
-  /// Spares the process's children: a rank that is to save its work may need its data workers for that.
+  /// Sends `number` to the process, not to its children: to save its work, a rank may need its data workers.
   void signal_alone(int number) const;
-  /// The process group that it is in.
+  /// The process group of the process.
   pid_t group() const;
-  /// How it ended, if it has. Does not wait, nor collect: its number, and its group's, stay its own. One that
-  /// somebody else has collected (nobody should) counts as failed.
+  /// How the process ended, if it has. Does not block and does not collect it, so no other process can get its number
+  /// or its group's. If it was collected elsewhere, which nothing should do, it counts as failed.
   std::optional<Exit> ended() const;
-  /// Of one that has ended: kills what is left of a group of its own, and collects it.
+  /// Call it after ended(): kills the rest of the process's own group, if it has one, and collects the process.
   void collect();
 
  private:

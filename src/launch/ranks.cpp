@@ -21,8 +21,8 @@ Ranks::Ranks(const JobDescription& job, const Inherited& inherited, const Orphan
       orphans_(orphans),
       guard_(guard),
       ended_(ended),
-      // On a terminal the master stays in the launcher's group, which the shell puts in the foreground and in
-      // the background: so it may read the terminal, and is stopped and resumed as a job of the shell.
+      // On a terminal the master stays in the launcher's group, which the shell moves to the foreground and the
+      // background: so it can read the terminal, and the shell stops and resumes it.
       master_in_own_group_(!on_terminal()) {}
 
 Status Ranks::start(const Input& input, const ReportPipe& reports) {

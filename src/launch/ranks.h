@@ -21,12 +21,12 @@
 
 namespace tarantella::launch {
 
-/// What a job runs. Nothing is owned.
+/// What a job runs. Owns nothing.
 struct JobDescription {
   const Placement& placement;
   const Options& options;
   const Command& command;
-  const std::vector<std::vector<std::string>>& environments;  ///< one a rank, "NAME=value" words
+  const std::vector<std::vector<std::string>>& environments;  ///< one per rank, of "NAME=value" words
 };
 
 class Ranks {
@@ -35,37 +35,40 @@ class Ranks {
   Ranks(const JobDescription& job, const Inherited& inherited, const Orphans& orphans, Guard& guard,
         const runtime::Ended& ended);
 
-  /// Starts all. On an error those that have been started run on.
+  /// Starts all ranks. On an error those already started run on. Errors: kSystem.
   Status start(const Input& input, const ReportPipe& reports);
   /// A descriptor to watch (poll(2), POLLIN) for exec_failure(); -1: every rank has become its program.
   int exec_failure_fd() const { return failure_read_.get(); }
-  /// Of the next rank that could not become its program, if there is one; does not wait.
+  /// The failure of the next rank that could not become its program, if there is one. Does not block.
   std::optional<ExecFailure> exec_failure();
 
-  /// In rank order, those that have ended among them.
+  /// All processes in rank order, also those that have ended.
   std::vector<Process>& processes() { return processes_; }
+  /// The process ids of the ranks that were not collected yet.
   std::set<pid_t> living() const;
 
+  /// Kills all ranks, each with its process group if it has one of its own.
   void kill();
-  /// `to_process_alone` spares the ranks' children. `spare_master`: one in the launcher's group has the signal already.
-  /// Wakes ranks that are stopped, which would not hear of it.
+  /// Sends signal `number` to all ranks, and resumes ranks that are stopped, which could not handle it. With
+  /// `to_process_alone` their children do not get it. With `spare_master` a master in the launcher's process group does
+  /// not either: it has the signal already.
   void stop(int number, bool spare_master, bool to_process_alone);
-  /// To the processes alone.
+  /// Sends signal `number` to the ranks, not to their children.
   void forward(int number) const;
-  /// Stops the ranks and then this process, as Ctrl-Z does; returns when this process is resumed and has resumed the
-  /// ranks. `from_terminal`: a master in the launcher's group is stopped and resumed by the shell.
+  /// Stops the ranks and then this process, as Ctrl-Z does. Returns when this process was resumed and has resumed the
+  /// ranks. With `from_terminal` the shell stops and resumes a master in the launcher's process group.
   void suspend(bool from_terminal) const;
 
-  /// Whether a signal that leaves time has ended the rank, but not all that it had started: a shell around the Python
-  /// that is to save its work. Those then get signal `number` (0: none), once, but not their own children, which they
-  /// may need for that.
+  /// Whether a signal that leaves time to save (see leaves_time()) has ended the rank while processes that it started
+  /// run on, such as the Python inside a shell script, which may save its work. Sends these processes signal `number`
+  /// (0: none) once. Their children do not get it, since they may be needed for the save.
   bool leaves_group(const Process& rank, const Exit& exit, int number);
-  /// Those for whom leaves_group() was so at last.
+  /// The ranks for which the last leaves_group() returned true.
   std::vector<Process*> leaving();
   bool is_leaving(const Process& rank) const { return leaving_.contains(rank.rank()); }
-  /// Takes it that all that such ranks have left got the signal from somebody else.
+  /// Notes that all processes which such ranks have left got the signal from elsewhere.
   void count_as_told();
-  /// Collects a rank that has ended, and ends what is left of its group.
+  /// Collects a rank that has ended, and kills the rest of its process group.
   void collect(Process& rank, const Exit& exit);
 
  private:
@@ -79,7 +82,7 @@ class Ranks {
   const bool master_in_own_group_;
   Fd null_, failure_read_, failure_write_;
   std::vector<Process> processes_;
-  std::map<int, std::set<pid_t>> leaving_;  ///< by rank, and who of its group got the signal
+  std::map<int, std::set<pid_t>> leaving_;  ///< by rank: the processes of its group that got the signal
 };
 
 }  // namespace tarantella::launch

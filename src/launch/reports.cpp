@@ -51,7 +51,7 @@ Result<ReportPipe> ReportPipe::open() {
 std::string ReportPipe::read_some() {
   std::string all;
   char buffer[16 * 1024];
-  // A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
+  // A pipe holds at most 1 MiB; a process that goes on writing must not keep the launcher in this loop.
   for (int reads = 0; reads < 64; ++reads) {
     const ssize_t bytes = ::read(read_.get(), buffer, sizeof buffer);
     if (bytes == 0) read_ = Fd();

@@ -1,6 +1,5 @@
 #pragma once
-// What ranks tell the launcher of themselves, through a pipe: that they fail, with which error, while they may still
-// run.
+// What ranks report to the launcher through a pipe: that they fail, and with which error, while they may still run.
 
 #include <map>
 #include <string>
@@ -12,13 +11,14 @@
 
 namespace tarantella::launch {
 
-/// Written by python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and `size`
-/// bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other ranks.
+/// Written by python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and
+/// `size` bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other
+/// ranks.
 struct Report {
   enum class Kind : int {
     kMore = 0,    ///< text that the rank's next record continues
-    kFailed = 1,  ///< the rank will end with exit code `code`, by an error of its own
-    kLost = 2,    ///< the rank ends only because another one failed
+    kFailed = 1,  ///< the rank will end with exit code `code` because of its own error
+    kLost = 2,    ///< the rank ends only because another rank failed
     kNote = 3,    ///< one line for the user
   };
   Kind kind = Kind::kNote;
@@ -28,7 +28,7 @@ struct Report {
   std::string held_by;  ///< threads and processes of the rank that may keep it from ending; may be empty
 };
 
-/// Puts records together. Pure. From the first malformed record on it ignores all.
+/// Assembles reports from bytes of the pipe. Ignores everything from the first malformed record on. Pure.
 class ReportReader {
  public:
   explicit ReportReader(int ranks) : ranks_(ranks) {}
@@ -45,16 +45,17 @@ class ReportReader {
   std::map<int, std::string> text_;
 };
 
-/// The pipe, of which every rank inherits the writing end and learns by `variable()`.
+/// The pipe. Every rank inherits the write end and finds it through variable().
 class ReportPipe {
  public:
+  /// Errors: kSystem.
   static Result<ReportPipe> open();
   int read_fd() const { return read_.get(); }
   int write_fd() const { return write_.get(); }
   void close_write() { write_ = Fd(); }
-  /// "TNT_REPORT=descriptor:inode": the inode tells a process that does not have the descriptor from one that does.
+  /// "TNT_REPORT=descriptor:inode". The inode shows a process whether its descriptor of that number is this pipe.
   const std::string& variable() const { return variable_; }
-  /// What can be read without waiting. Closes the reading end when nobody can write any more.
+  /// What can be read without blocking. Closes the read end if no process can write any more.
   std::string read_some();
 
  private:

@@ -1,28 +1,28 @@
 #pragma once
-// The launcher's own lines on stderr; one write a line.
+// The launcher's own lines on stderr, and its exit codes.
 
 #include <string>
 #include <vector>
 
 namespace tarantella::launch {
 
-/// Exit code of every mistake on the command line.
+/// Exit code for an invalid command line.
 constexpr int kUsageError = 2;
-/// Exit code when the machine, not the script, is why the job could not run.
+/// Exit code if the machine, not the script, kept the job from running.
 constexpr int kLaunchError = 1;
-/// Exit code of a rank whose program cannot be started, as in a shell.
+/// Exit code if a program cannot be started, as in a shell.
 constexpr int kCannotRun = 127;
 
-/// "tarantella: <line>\n".
+/// `line` as the launcher prints it: "tarantella: <line>\n".
 std::string as_said(const std::string& line);
 
-/// Prints it. Waits where stderr has no room.
+/// Prints `line` on stderr in one write(2). Blocks while stderr is full.
 void say(const std::string& line);
 
-/// Returns `text` with whatever would break or garble a one-line message (control characters) as '?'.
+/// `text` with control characters, which would break a one-line message, replaced by '?'.
 std::string printable(const std::string& text);
 
-/// "0-3,8,10-11" for numbers in ascending order.
+/// A list as ranges, "0-3,8,10-11". The numbers must be in ascending order.
 std::string ranges(const std::vector<int>& numbers);
 
 }  // namespace tarantella::launch

@@ -1,5 +1,5 @@
 #pragma once
-// Whether there is something to run: what the user named as the script.
+// Checks that the script of the command line can be run.
 
 #include <string>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace tarantella::launch {
 
-/// kInvalidArgument and one line when `script` cannot be run by anybody: missing, a folder, unreadable.
+/// kInvalidArgument, with one line, if `script` is missing, is not a file or cannot be read.
 Status check_script(const std::string& script);
 
-/// The same for a command line, which may begin with options of Python.
+/// The same for `script` with its arguments, where `script` may be an option of Python.
 Status check_command(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace tarantella::launch

@@ -8,13 +8,13 @@
 namespace tarantella::launch {
 namespace {
 
-// After a key (Ctrl-C, Ctrl-\), when SIGKILL follows; after other signals, time for a checkpoint; after a failure, when
-// it follows the last moment for SIGTERM: ranks of which one is missing have nothing to save.
+// The time until SIGKILL: after a key (Ctrl-C, Ctrl-\); after other signals, which leave time for a checkpoint; and
+// after the SIGTERM that follows a failure, when ranks have nothing to save since one is missing.
 constexpr Duration kKillAfterKey = 1500ms;
 constexpr Duration kKillAfter = 30s;
 constexpr Duration kKillAfterDeadline = 500ms;
 constexpr Duration kGiveUpAfter = 5s;
-// Some senders signal a process twice at once (timeout(1): it and its group); a second Ctrl-C comes later.
+// Some senders signal a process twice at once (timeout(1) signals it and its group). A second Ctrl-C comes later.
 constexpr Duration kSameKeystroke = 100ms;
 
 }  // namespace
@@ -30,7 +30,7 @@ void Shutdown::ended(const FirstCause::Ending& ending, Clock::time_point now) {
 }
 
 Shutdown::Order Shutdown::signalled(const Signals::Event& event, size_t living, Clock::time_point now) {
-  // Batch systems and service managers signal every process, in any order: ranks may have ended of it already.
+  // Batch systems and service managers signal all processes, in any order: the signal may have ended ranks already.
   const bool others_may_save = interrupted_by_ == 0 && leaves_time(event.number) && phase_ != Phase::kKilling;
   if (phase_ == Phase::kRunning || others_may_save) {
     interrupted_by_ = event.number;

@@ -1,5 +1,5 @@
 #pragma once
-// How a job ends: by which event, and when its ranks are stopped and killed.
+// How a job ends: because of which event, and when its ranks are stopped and killed.
 
 #include <optional>
 #include <string>
@@ -10,57 +10,59 @@
 
 namespace tarantella::launch {
 
-/// Pure: told what happened and when, answers what is to be done to the ranks that still run. From a failure on it
-/// gives the others the time of FirstCause to end by themselves, then SIGTERM, then SIGKILL; after a signal to the
-/// launcher, that signal, and SIGKILL when the grace is over.
+/// Pure: it is told what happened and when, and answers what to do with the ranks that still run. After a failure the
+/// other ranks have the time of FirstCause to end by themselves; then they get SIGTERM, then SIGKILL. After a signal to
+/// the launcher they get that signal, and SIGKILL when the grace is over.
 class Shutdown {
  public:
-  /// What is to be done now to all ranks that still run.
+  /// What to do now with all ranks that still run.
   struct Order {
     enum class Kind {
       kNone,
       kStop,         ///< send them signal_sent()
-      kCountAsTold,  ///< somebody else has sent it to all processes
+      kCountAsTold,  ///< note that all processes have got signal_sent() from elsewhere
       kKill
     };
     Kind kind = Kind::kNone;
-    bool spare_master = false;  ///< kStop was typed on the terminal: a master in its foreground group has it
+    bool spare_master =
+        false;  ///< of kStop, typed on the terminal: a master in the foreground group has got it
     bool to_process_alone =
-        false;             ///< kStop leaves them time to save, for which they may need their children
-    std::string why = {};  ///< of kKill, for the user; empty: it needs no line
+        false;             ///< of kStop: spare the ranks' children, which they may need to save their work
+    std::string why = {};  ///< of kKill: the reason for the user; empty: print none
   };
 
-  /// `grace_seconds` between a signal to the launcher and SIGKILL; without it, short after a key (Ctrl-C, Ctrl-\),
-  /// and time for a checkpoint after other signals.
+  /// `grace_seconds` is the time between a signal to the launcher and SIGKILL. By default it is short after a key
+  /// (Ctrl-C, Ctrl-\) and leaves time for a checkpoint after other signals.
   explicit Shutdown(std::optional<double> grace_seconds) : grace_seconds_(grace_seconds) {}
 
-  /// Not all ranks could be started, or not with the program.
+  /// A rank, or its program, could not be started.
   Order cannot_start(Clock::time_point now);
-  /// The rank says that it fails.
+  /// The rank reports that it fails.
   void reported(const FirstCause::Ending& ending, Clock::time_point now);
-  /// The rank's process has ended. May be told twice.
+  /// The rank's process has ended. A second call for one rank has no effect.
   void ended(const FirstCause::Ending& ending, Clock::time_point now);
-  /// One of the signals that ask for an end came to the launcher; `living` ranks run.
+  /// The launcher got a signal that asks for an end; `living` ranks run.
   Order signalled(const Signals::Event& event, size_t living, Clock::time_point now);
-  /// What is due; call it after every event and whenever timeout_ms() has passed.
+  /// What is due. Call it after every event and whenever timeout_ms() has passed.
   Order advance(size_t living, Clock::time_point now);
 
-  /// How long nothing is due; -1: for ever.
+  /// How long nothing is due, in milliseconds; -1: until the next event.
   int timeout_ms(Clock::time_point now) const;
-  /// Waiting longer is no use: what even SIGKILL does not end is stuck inside the kernel.
+  /// True if the wait for killed ranks has lasted long enough: a process that SIGKILL does not end is stuck in the
+  /// kernel.
   bool given_up(Clock::time_point now) const;
-  /// No rank has been stopped: what one does, it does of itself.
+  /// True until ranks are stopped or killed: so far each rank ends by itself.
   bool undecided() const { return phase_ == Phase::kRunning || phase_ == Phase::kFailing; }
   bool killing() const { return phase_ == Phase::kKilling; }
 
-  /// What the ranks were sent; 0: nothing yet.
+  /// The signal that the ranks were sent; 0: none yet.
   int signal_sent() const { return signal_sent_; }
-  /// The signal to the launcher that came first; 0: none.
+  /// The signal to the launcher that ends the job; 0: none.
   int interrupted_by() const { return interrupted_by_; }
   const FirstCause& first_cause() const { return first_cause_; }
-  /// A rank failed, and not of the signal that then stopped the job.
+  /// Whether a rank failed, and not by the signal that ends the job.
   bool blames_a_rank() const;
-  /// Ranks that ran on after the failure were stopped.
+  /// Whether ranks that ran on after the failure were stopped.
   bool stopped_others() const { return stopped_others_; }
 
  private:

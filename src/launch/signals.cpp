@@ -29,7 +29,7 @@ Result<Signals> Signals::open() {
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &inherited.on_broken_pipe);
 
-  // Were it ignored, as some who start us leave it, no child could be waited for.
+  // If it were ignored, as some parents leave it, no child could be waited for.
   struct sigaction standard{};
   standard.sa_handler = SIG_DFL;
   standard.sa_flags = SA_NOCLDSTOP;

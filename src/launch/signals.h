@@ -1,6 +1,5 @@
 #pragma once
-// The launcher's own signals, read from a descriptor, and what its ranks must find as if there were no
-// launcher.
+// The launcher's signals, read from a descriptor, and the signal settings and limits that its ranks get back.
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -13,30 +12,30 @@
 
 namespace tarantella::launch {
 
-/// What this process was started with and changes for itself; every rank gets it back before exec.
+/// Settings with which this process was started and which it changes for itself. Every rank gets them back before exec.
 struct Inherited {
   sigset_t mask{};
   struct sigaction on_broken_pipe{}, on_child{};
   rlimit files{};
 };
 
-/// From now on SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP (each unless it was ignored, as
-/// under nohup) and SIGCHLD (even so) arrive at the descriptor only, a broken pipe is an errno, and as many
-/// files may be open as the hard limit allows: by this process, for ranks find the limit that a single process
-/// would find, since programs exist that go through all descriptors, or that select(2) breaks beyond 1,024.
-/// One a process, on its only thread.
+/// After open(), SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP arrive at the descriptor only, each
+/// unless it was ignored, as under nohup; so does SIGCHLD in any case. A broken pipe is an errno. This process may open
+/// as many files as the hard limit allows. Ranks get the limit of before: some programs go through all descriptors, and
+/// select(2) fails above 1,024. For one object per process, on its only thread.
 class Signals {
  public:
   struct Event {
     int number = 0;
-    bool from_terminal = false;  ///< typed: the whole foreground process group got it, not only this process
+    bool from_terminal = false;  ///< a key: the whole foreground process group got it, not only this process
   };
 
+  /// Errors: kSystem.
   static Result<Signals> open();
 
   int fd() const { return fd_.get(); }
   const Inherited& inherited() const { return inherited_; }
-  /// The next signal that has arrived; does not wait.
+  /// The next signal that has arrived, if there is one. Does not block.
   std::optional<Event> next();
 
  private:
@@ -44,18 +43,17 @@ class Signals {
   Inherited inherited_;
 };
 
-/// Gives back what was inherited. Async-signal-safe: for a child between fork and exec.
+/// Restores the inherited settings. Async-signal-safe: for a child between fork and exec.
 void restore(const Inherited& inherited);
 
-/// Ends this process as that signal's default action does, but without a core file, so that whoever started
-/// it sees what has happened: a shell, for one, ends its loop after Ctrl-C. Where the kernel refuses (process
-/// 1 of a container) it exits with 128 + number.
+/// Ends this process by signal `number`, without a core file, so that its parent sees the signal: a shell, for example,
+/// ends its loop after Ctrl-C. If the kernel refuses (process 1 of a container), exits with 128 + `number`.
 [[noreturn]] void die_of(int number);
 
-/// Whether the signal asks for an end, but leaves time to save work.
+/// Whether the signal asks for an end but leaves time to save work: SIGTERM and SIGHUP.
 bool leaves_time(int number);
 
-/// "9 (SIGKILL)".
+/// The signal in messages: "9 (SIGKILL)".
 std::string signal_name(int number);
 
 }  // namespace tarantella::launch

@@ -9,7 +9,8 @@
 namespace tarantella::launch {
 namespace {
 
-// Of a rank that has ended. A pipe holds at most 1 MiB; whoever goes on writing into it does not keep us here.
+// For a rank that has ended. A pipe holds at most 1 MiB; a process that goes on writing must not keep the launcher
+// here.
 constexpr int kMostReads = 256;
 constexpr int kPatienceMs = 10 * 60 * 1000;
 constexpr int kHurriedMs = 2000;

@@ -1,5 +1,5 @@
 #pragma once
-// The way of stdout and stderr from the ranks to the user.
+// How stdout and stderr of the ranks reach the user.
 
 #include <string>
 #include <string_view>
@@ -13,29 +13,29 @@
 
 namespace tarantella::launch {
 
-/// Passes on, marked by rank, what is to be shown of the ranks' pipes, and keeps the end of what is not. Never waits
-/// for the user's reader, except in write_rest().
+/// Passes on what the user should see of the ranks' pipes, each line marked with its rank, and keeps the end of the
+/// rest. Never blocks on the user's terminal, file or pipe, except in write_rest().
 class Streams {
  public:
-  /// `show_errors`: stderr of every rank is passed on.
+  /// `show_errors`: whether stderr of the ranks is passed on.
   Streams(int ranks, bool show_errors);
 
-  /// Waits for room at the user's side and, unless too much is pending there, for bytes of the ranks. Both must live
-  /// until the poller has handled what came.
+  /// Adds to `poller` what to wait for: room for pending output, and bytes of the ranks unless too much is pending.
+  /// Both arguments must exist until the poller has called its handlers.
   void watch(std::vector<Process>& ranks, Poller& poller);
-  /// What is left in the pipes of a rank that has ended; closes them.
+  /// Reads the rest in the pipes of a rank that has ended, and closes them. Does not block.
   void drain(Process& rank);
 
-  /// A line of the launcher's own.
+  /// Adds a line of the launcher itself.
   void say(const std::string& line) { put_error(as_said(line)); }
   void put_error(std::string_view data) { stderr_.put(data); }
-  /// The end of what the rank wrote on stderr, where that is not passed on: see Tail.
+  /// The end of the rank's stderr if that is not passed on; see Tail::last_words().
   std::string last_words(int rank) const;
 
-  /// The user's side has taken everything.
+  /// True if nothing is pending.
   bool idle() const { return stdout_.idle() && stderr_.idle(); }
-  /// Writes what is left for stderr. Waits for a reader who reads nothing: for minutes, `hurried` for seconds, and at
-  /// most until a signal comes.
+  /// Writes what is pending for stderr. Blocks if nothing reads it: for minutes, with `hurried` for seconds, and at
+  /// most until a signal arrives.
   void write_rest(Signals& signals, bool hurried);
 
  private:

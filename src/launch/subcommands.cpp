@@ -26,7 +26,7 @@ int run_subcommand(const Subcommand& subcommand, const std::vector<std::string>&
     print_help();
     return 0;
   }
-  // The module comes back to this executable for each job that it runs.
+  // The module runs this executable for each of its jobs.
   const std::string folder = own_folder();
   std::vector<std::string> arguments{folder + "/tarantella"};
   arguments.insert(arguments.end(), words.begin(), words.end());

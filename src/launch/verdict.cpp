@@ -8,7 +8,7 @@
 namespace tarantella::launch {
 namespace {
 
-/// The error of the rank that is to blame, unless the user has seen it.
+/// The error of the rank that failed first; empty if the user has seen it.
 std::string error_of(const FirstCause::Ending& cause, const Evidence& evidence) {
   const Failures& failures = evidence.failures;
   if (const Report* lost = failures.find(cause.rank, Report::Kind::kLost); lost != nullptr) return lost->text;

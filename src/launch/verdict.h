@@ -1,5 +1,5 @@
 #pragma once
-// What the launcher says at the end of a job, and its exit code.
+// The launcher's last lines and exit code.
 
 #include <functional>
 #include <optional>
@@ -12,26 +12,26 @@
 
 namespace tarantella::launch {
 
-/// All that is known of a job that has ended. Nothing is owned.
+/// All that is known about a job that has ended. Owns nothing, except copies.
 struct Evidence {
-  const Status& start_error;  ///< why not all ranks were started
+  const Status& start_error;  ///< why a rank could not be started; ok if all were
   const std::optional<ExecFailure>& exec_failure;
   const std::string& program;
   const Shutdown& shutdown;
   const Failures& failures;
-  std::function<std::string(int rank)> last_words;  ///< what Streams has kept of a rank's stderr
-  bool shows_all_errors = false;                    ///< stderr of every rank was shown as it came
+  std::function<std::string(int rank)> last_words;  ///< what Streams has kept of the rank's stderr
+  bool shows_all_errors = false;                    ///< whether stderr of every rank was shown
   std::string host;
 };
 
 struct Verdict {
   int code = 0;            ///< the launcher's exit code
-  int signal = 0;          ///< of which it should rather die; 0: none
-  std::string words = {};  ///< for stderr: whole lines; empty if all went well
+  int signal = 0;          ///< the signal by which the launcher should end instead; 0: none
+  std::string words = {};  ///< whole lines for stderr; empty if all ranks ended well
 };
 
-/// Names one cause: what kept the job from starting, else the signal to the launcher, else the rank that failed first.
-/// Pure.
+/// The verdict names one cause: the error that kept the job from starting, else the signal to the launcher, else the
+/// rank that failed first. Pure.
 Verdict verdict_on(const Evidence& evidence);
 
 }  // namespace tarantella::launch
