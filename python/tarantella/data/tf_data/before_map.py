@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from ..rows import share
 from . import structure
-from .slicer import Slicer, fingerprint, mapped, rows_of
+from .mapping import mapped, unbatched
+from .slicer import Slicer, fingerprint, rows_of
 
 _PASSING = ("Prefetch", "Options")  # operations that pass every element on unchanged
 # Stateful for TensorFlow, but with the same result for the same element.
@@ -90,25 +91,27 @@ def _is_fixed(spec: Any) -> bool:
 
 def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
     """The elements that `slicer` would cut from the batches, which are of type `element_spec`."""
-
-    def cut(index: tf.Tensor, batch: Any) -> Any:
-        leaves = tf.nest.flatten(batch)
-        total = rows_of(leaves[0])
-        start, taken, _ = slicer.bounds(total)
-        whole = tf.stack([index, total, fingerprint(leaves, total)])
-        return tf.repeat(whole[None], taken, axis=0), tuple(leaf[start : start + taken] for leaf in leaves)
-
-    def apply(whole: tf.Tensor, row: Any) -> Any:
-        for function in plan.functions:
-            row = tuple(tf.nest.flatten(function(*row)))
-        return whole, row
-
-    def pack(whole: tf.Tensor, rows: Any) -> Any:
-        index, total, mark = tf.unstack(whole[0], 3)
-        return slicer.pack(tf.nest.pack_sequence_as(element_spec, list(rows)), index, total, mark)
-
     _, rows = share(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
-    mine = mapped(mapped(whole, cut).unbatch(), apply, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    mine = mapped(unbatched(mapped(whole, _cut, slicer)), _apply, plan.functions, parallel=True)
     # Only the last batch can be short, and a rank never has more rows of it than of a full batch.
-    return mapped(mine.batch(max(rows, 1)), pack)
+    return mapped(mine.batch(max(rows, 1)), _pack, slicer, element_spec)
+
+
+def _cut(slicer: Slicer, index: tf.Tensor, batch: Any) -> Any:
+    leaves = tf.nest.flatten(batch)
+    total = rows_of(leaves[0])
+    start, taken, _ = slicer.bounds(total)
+    whole = tf.stack([index, total, fingerprint(leaves, total)])
+    return tf.repeat(whole[None], taken, axis=0), tuple(leaf[start : start + taken] for leaf in leaves)
+
+
+def _apply(functions: list[Any], whole: tf.Tensor, row: Any) -> Any:
+    for function in functions:
+        row = tuple(tf.nest.flatten(function(*row)))
+    return whole, row
+
+
+def _pack(slicer: Slicer, element_spec: Any, whole: tf.Tensor, rows: Any) -> Any:
+    index, total, mark = tf.unstack(whole[0], 3)
+    return slicer.pack(tf.nest.pack_sequence_as(element_spec, list(rows)), index, total, mark)

@@ -12,7 +12,7 @@ from ..._job import log, runtime
 from ...keras.private import TFDatasetAdapter
 from ..rows import share
 from . import before_map, of_batches, structure
-from .slicer import mapped
+from .mapping import mapped
 
 _FILES = 1  # of AutoShardDataset: by file, an error without files
 

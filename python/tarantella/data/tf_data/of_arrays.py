@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,10 +17,14 @@ from ...keras.private import ArrayDataAdapter
 from .. import arrays
 from ..adapter import MicroBatches
 from ..rows import PredictBatch, share
-from .slicer import Slicer, fingerprint, mapped, micro_batch
+from . import seeds
+from .mapping import mapped
+from .slicer import Slicer, fingerprint, micro_batch
 
 # Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
 _BLOCK, _BLOCKS = 2**20, 2**10
+# Samples of which the order is kept for the next call. For more, tracing takes a small part of the call.
+_KEPT = 2**20
 
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
@@ -67,29 +72,36 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     samples, batch_size = private.rows_of(adapter), adapter.batch_size
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
-    order = ArrayDataAdapter(
-        np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=private.is_shuffled(adapter)
-    )
-    inputs = sliceable(private.arrays_of(adapter))
-
-    def take(index: tf.Tensor, indices: tf.Tensor, data: Any) -> Any:
-        total = tf.shape(indices, out_type=tf.int64)[0]
-        start, taken, _ = slicer.bounds(total)
-        mine = indices[start : start + taken]
-        return slicer.pack(take_rows(data, mine), index, total, fingerprint([indices], total))
-
+    order = _kept_order if samples <= _KEPT else _order
+    indices = order(samples, batch_size, private.is_shuffled(adapter), seeds.global_seed())
     # The arrays are one repeated element, because captured constants would be copied into the graph.
-    whole = tf.data.Dataset.from_tensors(inputs).repeat()
-    indices = tf.autograph.experimental.do_not_convert(order.get_tf_dataset)()  # Keras maps its own functions
-    numbered = tf.data.Dataset.zip((indices.enumerate(), whole))
-    dataset = mapped(numbered, lambda numbered, data: take(numbered[0], numbered[1], data))
+    whole = tf.data.Dataset.from_tensors(sliceable(private.arrays_of(adapter))).repeat()
+    dataset = mapped(tf.data.Dataset.zip((indices.enumerate(), whole)), _rows_of_batch, slicer)
     options = tf.data.Options()
     options.deterministic = True
     # Cheap gathers gain nothing from autotuning, and its thread delays the end of every epoch.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return MicroBatches(order, dataset.with_options(options).prefetch(2), order.num_batches)
+    return MicroBatches(adapter, dataset.with_options(options).prefetch(2), adapter.num_batches)
+
+
+def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
+    """The indices of the samples, batch by batch, as Keras orders them while `seed` is TensorFlow's global seed."""
+    if not shuffle:
+        return tf.data.Dataset.range(samples).batch(batch_size)
+    adapter = ArrayDataAdapter(np.arange(samples, dtype=np.int64), batch_size=batch_size, shuffle=shuffle)
+    return tf.autograph.experimental.do_not_convert(adapter.get_tf_dataset)()  # Keras maps its own functions
+
+
+_kept_order = functools.lru_cache(maxsize=8)(_order)
+
+
+def _rows_of_batch(slicer: Slicer, numbered: tuple[tf.Tensor, tf.Tensor], data: Any) -> Any:
+    index, indices = numbered
+    total = tf.shape(indices, out_type=tf.int64)[0]
+    start, taken, _ = slicer.bounds(total)
+    return slicer.pack(take_rows(data, indices[start : start + taken]), index, total, fingerprint([indices], total))
 
 
 def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = False) -> Any:

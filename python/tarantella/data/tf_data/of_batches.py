@@ -12,7 +12,8 @@ from ...keras.private import DataAdapter, TFDatasetAdapter
 from ..adapter import MicroBatches
 from ..rows import SHARED, has_rows
 from . import before_map, rewrite, structure
-from .slicer import Slicer, mapped, rows_of
+from .mapping import mapped
+from .slicer import Slicer, rows_of
 
 
 def describe(adapter: DataAdapter) -> list[str]:
@@ -99,13 +100,13 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     dataset = adapter.get_tf_dataset()
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     padded = (_rows_of_every_batch(dataset) or 0) < size
-    slicer = Slicer(rank, size, padded, positions, several_sizes=structure.ends_in_batches(dataset))
+    slicer = Slicer(rank, size, padded, positions, not positions and structure.ends_in_batches(dataset))
     plan = before_map.plan(dataset)
     if isinstance(plan, before_map.Plan):
         plan = plan._replace(source=rewrite.made_safe(plan.source, rank))
         sliced = before_map.split(plan, dataset.element_spec, slicer)
     else:
-        sliced = mapped(rewrite.made_safe(dataset, rank).enumerate(), slicer.cut)
+        sliced = mapped(rewrite.made_safe(dataset, rank).enumerate(), Slicer.cut, slicer)
     options = tf.data.Options()
     options.deterministic = True
     if dataset.options().autotune.enabled is None:

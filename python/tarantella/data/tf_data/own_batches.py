@@ -16,8 +16,8 @@ from ..._job import runtime
 from ...keras.private import DataAdapter
 from ..adapter import MicroBatches
 from ..rows import has_rows
+from .mapping import mapped
 from .of_batches import length
-from .slicer import mapped
 
 
 class LocalBatch(NamedTuple):
@@ -38,12 +38,16 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
     dataset = adapter.get_tf_dataset()
     options = tf.data.Options()
     options.deterministic = True
-    counted = mapped(dataset.enumerate(), lambda _, batch: LocalBatch(batch, tf.cast(length(batch), tf.int32)))
+    counted = mapped(dataset.enumerate(), _counted)
     filler = tree.map_structure(_one_row, dataset.element_spec)
     fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int32))).repeat()
     whole = counted.concatenate(fillers).with_options(options)
     known = runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
     return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
+
+
+def _counted(_: tf.Tensor, batch: Any) -> LocalBatch:
+    return LocalBatch(batch, tf.cast(length(batch), tf.int32))
 
 
 def _one_row(spec: Any) -> Any:

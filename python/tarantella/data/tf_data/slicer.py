@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -19,26 +19,21 @@ def micro_batch(
     return PaddedMicroBatch(data, numbers, tf.equal(rows, 0)) if padded else MicroBatch(data, numbers)
 
 
-def mapped(dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any) -> tf.data.Dataset:
-    """`dataset.map` with a function that AutoGraph must not convert: that takes time and leaves files."""
-    return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
-
-
 def _share(total: tf.Tensor, rank: int, size: int) -> tuple[tf.Tensor, tf.Tensor]:
     base, extra = total // size, total % size
     start = rank * base + tf.minimum(tf.cast(rank, tf.int64), extra)
     return start, base + tf.cast(rank < extra, tf.int64)
 
 
+@dataclass(frozen=True)
 class Slicer:
     """Cuts a rank's rows out of global batches, inside a tf.data pipeline."""
 
-    def __init__(self, rank: int, size: int, padded: bool, positions: bool, several_sizes: bool = False) -> None:
-        """`several_sizes`: components of a batch may differ in length, and the first dimension of each counts rows."""
-        self.rank, self.size = rank, size
-        self.positions = positions
-        self.padded = padded
-        self.several_sizes = several_sizes and not positions
+    rank: int
+    size: int
+    padded: bool
+    positions: bool
+    several_sizes: bool = False  # the components of a batch may differ in length; each first dimension counts rows
 
     def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """First row to take, number of rows to take (at least 1), number of rows that count."""

@@ -1,0 +1,85 @@
+"""Maps over datasets that trace a function once for each type of elements, not once for each dataset.
+
+Every call of fit makes datasets anew; without this, tracing would take longer than a short call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from . import structure
+
+
+class _Traced(NamedTuple):
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    element_spec: Any
+    graph: Any  # a ConcreteFunction
+    result_spec: Any
+
+
+# The latest, because a function may hold large constants of the user's.
+_known: deque[_Traced] = deque(maxlen=32)
+
+
+def mapped(
+    dataset: tf.data.Dataset, function: Callable[..., Any], *arguments: Any, parallel: bool = False
+) -> tf.data.Dataset:
+    """`dataset.map` with `function(*arguments, *element)`, whose trace must depend on `arguments` and types alone.
+
+    `arguments` are compared as structures whose leaves have an `==`. With `parallel`, several elements are mapped at a
+    time, in order. AutoGraph does not convert the function: that takes time and leaves files.
+    """
+    spec = dataset.element_spec
+    for each in reversed(tuple(_known)):
+        if each.function is function and _same(each.arguments, arguments) and _same(each.element_spec, spec):
+            return _with_traced(dataset, each, parallel)
+    options = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True} if parallel else {}
+    made = dataset.map(tf.autograph.experimental.do_not_convert(functools.partial(function, *arguments)), **options)
+    graph = structure.function(made)
+    if graph is not None:
+        _known.append(_Traced(function, arguments, spec, graph, made.element_spec))
+    return made
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        tf.nest.assert_same_structure(one, other)
+    except (TypeError, ValueError):
+        return False
+    return bool(tf.nest.flatten(one) == tf.nest.flatten(other))
+
+
+def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> tf.data.Dataset:
+    arguments = {"other_arguments": traced.graph.captured_inputs, "f": traced.graph, "preserve_cardinality": True}
+    if parallel:
+        arguments |= {"num_parallel_calls": tf.constant(tf.data.AUTOTUNE, tf.int64), "deterministic": "true"}
+    operation = tf.raw_ops.ParallelMapDatasetV2 if parallel else tf.raw_ops.MapDataset
+    made = _operated(dataset, operation, traced.graph.outputs, traced.result_spec, **arguments)
+    made._made_from = (dataset, traced)  # keeps their Python functions alive
+    return made
+
+
+def unbatched(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """`dataset.unbatch()` for dense tensors, for which TensorFlow would trace a function that changes nothing."""
+    spec = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), dataset.element_spec)
+    made = _operated(dataset, tf.raw_ops.UnbatchDataset, tf.nest.flatten(spec), spec)
+    made._made_from = dataset
+    return made
+
+
+def _operated(
+    dataset: tf.data.Dataset, operation: Callable[..., Any], components: list[Any], spec: Any, **arguments: Any
+) -> tf.data.Dataset:
+    variant = operation(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        output_types=[each.dtype for each in components],
+        output_shapes=[each.shape for each in components],
+        **arguments,
+    )
+    return tf.data.experimental.from_variant(variant, spec)

@@ -1,0 +1,115 @@
+"""Maps traced once: the same elements as dataset.map gives, for whatever comes next."""
+
+from __future__ import annotations
+
+import gc
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tarantella.data import arrays
+from tarantella.data.tf_data import mapping, of_arrays
+from tarantella.data.tf_data.mapping import mapped, unbatched
+
+Point = namedtuple("Point", "x y")
+traces: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known():
+    mapping._known.clear()
+    traces.clear()
+
+
+def scaled(factor, *element):
+    traces.append("scaled")
+    return tf.nest.map_structure(lambda part: part * factor, element[0] if len(element) == 1 else element)
+
+
+def elements(dataset):
+    return [tf.nest.map_structure(lambda part: part.numpy().tolist(), element) for element in dataset]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tf.data.Dataset.range(3),
+        lambda: tf.data.Dataset.range(3).map(lambda i: (i, 2 * i)),
+        lambda: tf.data.Dataset.range(3).map(lambda i: {"b": i, "a": (i, 2 * i)}),
+        lambda: tf.data.Dataset.range(3).map(lambda i: Point(i, 2 * i)),
+        lambda: tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [], [2, 3]])),
+        lambda: tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense([[0, 1], [2, 0]])),
+    ],
+)
+def test_a_second_dataset_of_the_type_is_mapped_without_a_trace(make, parallel):
+    first, second = (mapped(make(), scaled, 3, parallel=parallel) for _ in range(2))
+    assert len(traces) == 1
+    assert second.element_spec == first.element_spec
+    assert type(second.element_spec) is type(first.element_spec)
+    assert int(second.cardinality()) == int(first.cardinality())
+    for one, other in zip(first, second, strict=True):
+        tf.nest.assert_same_structure(one, other)
+        for a, b in zip(*(tf.nest.flatten(each, expand_composites=True) for each in (one, other)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_another_type_structure_or_argument_is_traced():
+    both = tf.data.Dataset.zip((tf.data.Dataset.range(2), tf.data.Dataset.range(2)))
+    assert elements(mapped(both, scaled, 2)) == [(0, 0), (2, 2)]
+    assert elements(mapped(both, scaled, 3)) == [(0, 0), (3, 3)]
+    points = mapped(both.map(Point), scaled, 2)
+    assert isinstance(points.element_spec, Point)
+    assert elements(mapped(tf.data.Dataset.range(2).map(lambda i: tf.cast(i, tf.float32)), scaled, 2.0)) == [0.0, 2.0]
+    assert elements(mapped(tf.data.Dataset.range(4).batch(2), scaled, 2)) == [[0, 2], [4, 6]]
+    assert elements(mapped(tf.data.Dataset.range(4).batch(2, drop_remainder=True), scaled, 2)) == [[0, 2], [4, 6]]
+    assert len(traces) == 6
+
+
+def test_what_is_no_longer_known_lives_on_in_its_datasets():
+    mapped(tf.data.Dataset.range(3), scaled, 5)
+    kept = mapped(tf.data.Dataset.range(3), scaled, 5).prefetch(1)
+    mapping._known.clear()
+    gc.collect()
+    assert elements(kept) == [0, 5, 10]
+
+
+def test_variables_that_a_function_reads_are_read_anew():
+    variable = tf.Variable(2, dtype=tf.int64)
+
+    def added(value):
+        return value + variable
+
+    first, second = (mapped(tf.data.Dataset.range(2), added) for _ in range(2))
+    assert elements(second) == [2, 3]
+    variable.assign(10)
+    assert elements(first) == elements(second) == [10, 11]
+
+
+def test_unbatched_elements_are_the_rows():
+    dataset = tf.data.Dataset.range(3).map(lambda i: (tf.stack([i, i]), (tf.stack([[i], [-i]]),)))
+    assert unbatched(dataset).element_spec == dataset.unbatch().element_spec
+    assert elements(unbatched(dataset)) == elements(dataset.unbatch())
+
+
+def micro_batches(x, **options):
+    return [batch.data.numpy().tolist() for batch in of_arrays.distribute(arrays.adapt(x, **options), 0, 2)._dataset]
+
+
+def test_arrays_that_were_changed_in_place_are_read_anew():
+    x = np.zeros(4, "float32")
+    assert micro_batches(x, batch_size=4) == [[0.0, 0.0]]
+    x += 1
+    assert micro_batches(x, batch_size=4) == [[1.0, 1.0]]
+
+
+def test_the_order_that_is_kept_is_that_of_the_seed():
+    x, orders = np.arange(64.0), []
+    for seed in (1, 2, 1):
+        tf.random.set_seed(seed)
+        orders.append(micro_batches(x, batch_size=8, shuffle=True))
+        fresh = of_arrays._order(64, 8, True, seed)
+        assert orders[-1] == [x[rows[:4]].tolist() for rows in fresh.as_numpy_iterator()]
+    assert orders[0] == orders[2] != orders[1]
