@@ -116,6 +116,9 @@ class Backend(Protocol):
     def apart(self, function: Callable[[], Any]) -> Any:
         """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""
 
+    def quick_kernels(self) -> AbstractContextManager[None]:
+        """Meanwhile the first run of an eager operation, in any thread, costs little more than the next ones."""
+
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of the result of `loss`, None where it does not depend on a variable."""
 

@@ -43,6 +43,7 @@ __all__ = [
     "DataAdapter",
     "GeneratorDataAdapter",
     "TFDatasetAdapter",
+    "UnknownKerasError",
     "array_slicing",
     "arrays_of",
     "can_convert_arrays",
@@ -132,9 +133,13 @@ FUNCTIONS = (
 )
 
 
-def refusal(reason: str) -> NotImplementedError:
-    """The error for a Keras that is not as it must be."""
-    return NotImplementedError(
+class UnknownKerasError(NotImplementedError):
+    """Keras is not as it must be."""
+
+
+def refusal(reason: str) -> UnknownKerasError:
+    """The error that says so."""
+    return UnknownKerasError(
         f"Keras {keras.__version__} {reason}, so several ranks would train otherwise than one process; "
         f"install a Keras known to work: {KNOWN}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 import sys
@@ -65,6 +66,38 @@ def test_this_keras_is_as_known(floatx: str) -> None:
     finally:
         keras.config.set_floatx(before)
     assert not any(hooks.hooked(proof.backend, name) for name in ("allreduce", "sum_over_ranks", "differentiable_sum"))
+
+
+def test_the_known_numbers_are_those_of_plain_keras_and_of_two_ranks() -> None:
+    def steps() -> list[Any]:
+        model, data = proof.model(), proof.data(slice(4))
+        model.train_step(data)
+        one = proof.Rank(proof.ROWS, proof.OTHERS)
+        found = one.step()
+        other = proof.Rank(slice(0, 1), one.brought)
+        return [proof.numbers(model, data[0]), found, other.step(), other.brought]
+
+    with proof.backend.quick_kernels():
+        plain, one, other, brought = proof.backend.apart(steps)
+    equal = functools.partial(np.testing.assert_allclose, rtol=1e-4)
+    assert brought.keys() == proof.OTHERS.keys()
+    for name, part in proof.OTHERS.items():
+        equal(brought[name], part)
+    for rank in (one, other):
+        equal(rank.weights, plain.weights)
+    assert plain.states.keys() == proof.KNOWN.states.keys()
+    for name, state in plain.states.items():
+        equal(one.states[name], proof.KNOWN.states[name])
+        equal(np.add(one.states[name], other.states[name]), state)
+    equal(one.losses, proof.KNOWN.losses)
+    equal(np.add(one.losses, other.losses), plain.losses)
+    equal(one.normalized, proof.KNOWN.normalized)
+    equal(np.concatenate([other.normalized, one.normalized]), plain.normalized)
+
+
+def test_a_tensorflow_without_the_switch_of_quick_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules["tensorflow.python.pywrap_tfe"], "TFE_ContextSetRunEagerOpAsFunction")
+    proof.prove()
 
 
 def test_nothing_of_it_shows_in_the_users_names_and_random_numbers() -> None:
@@ -214,7 +247,7 @@ def rows_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         (losses_are_kept_elsewhere, "weights after a step"),
         (metrics_hold_means, "states of losses and metrics"),
         (steps_take_a_state, "fails in a step"),
-        (steps_update_by_themselves, "an optimizer's variables"),
+        (steps_update_by_themselves, "fails in a step"),
         (moments_swapped, "BatchNormalization"),
         (regularizers_elsewhere, "losses of regularizers"),
         (results_from_fit, f"{private.RESULTS}|_initial_epoch"),

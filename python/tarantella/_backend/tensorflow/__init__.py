@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from . import plans
 from .dispatch import step_function
-from .eager import apart, counter, gradients
+from .eager import apart, counter, gradients, quick_kernels
 from .reduce import allreduce, differentiable_sum, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
 from .slices import changed
@@ -33,6 +33,7 @@ __all__ = [
     "has_value",
     "look_once",
     "prepared",
+    "quick_kernels",
     "run_step",
     "state_kept",
     "static_rows",

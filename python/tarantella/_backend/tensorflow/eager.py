@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
 
 
 def apart(function: Callable[[], Any]) -> Any:
     """Runs `function` eagerly, where neither a graph is traced nor a Keras layer is called: in a fresh thread."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
+
+
+@contextlib.contextmanager
+def quick_kernels() -> Iterator[None]:
+    """Meanwhile TensorFlow wraps no function around an eager operation that runs for the first time.
+
+    With oneDNN that costs milliseconds an operation: a pass over the function searches all registered kernels.
+    """
+    context = eager_context.context()
+    switch = getattr(eager_context.pywrap_tfe, "TFE_ContextSetRunEagerOpAsFunction", lambda handle, on: None)
+    context.ensure_initialized()
+    switch(context._handle, False)
+    try:
+        yield
+    finally:
+        switch(context._handle, True)
 
 
 def counter() -> tf.Variable:
