@@ -33,7 +33,7 @@ def main(out: str, mode: str, cases: list[str]) -> None:
 
     for file in dict.fromkeys(case.split("-")[0] for case in cases):
         importlib.import_module(file)
-    gc.freeze()  # Keras collects garbage before each case, which takes 0.6 s if it goes through all that was imported
+    gc.freeze()  # a collection takes 0.6 s if it goes through all that was imported
     results = {}
     for case in cases:
         try:

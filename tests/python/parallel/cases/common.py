@@ -28,7 +28,7 @@ def case(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
 
 def run(name: str, wrap: Wrap) -> Any:
     """Runs the case FILE-NAME as if it were the first in its process."""
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)  # Python collects the garbage of many cases at once
     keras.config.set_floatx("float32" if name.endswith("_float32") else "float64")
     keras.utils.set_random_seed(7)
     return CASES[name](wrap)
