@@ -68,7 +68,7 @@ def test_a_script_that_ends_sooner(launcher):
             "differ: before step 1, the learning rate, rank 0: 0.01 on one process, 0.02",
             "likely cause: the script",
         ),
-        ("second", "differ: step 1 of fit call 2, the loss: ", "likely cause: Dropout 'dropout': random"),
+        extended("second", "differ: step 1 of fit call 2, the loss: ", "likely cause: Dropout 'dropout': random"),
     ],
 )
 def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):

@@ -35,9 +35,11 @@ def _ranks(file: str, place: int) -> tuple[int, ...]:
 
 
 CASES = [
-    (file.stem, name, ranks)
+    pytest.param(file.stem, name, ranks, marks=[pytest.mark.extended] if extended else [])
     for file in FILES
-    for place, name in enumerate(re.findall(r"^@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE))
+    for place, (extended, name) in enumerate(
+        re.findall(r"^(@extended\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
+    )
     for ranks in _ranks(file.stem, place)
 ]
 

@@ -26,6 +26,11 @@ def case(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
     return function
 
 
+def extended(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
+    """Above @case: only in `make test-all` and tools/compatibility.sh, since other cases cover its parts."""
+    return function
+
+
 def run(name: str, wrap: Wrap) -> Any:
     """Runs the case FILE-NAME as if it were the first in its process."""
     keras.backend.clear_session(free_memory=False)  # Python collects the garbage of many cases at once

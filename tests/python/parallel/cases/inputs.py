@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, is_master, mlp, on_ranks, pipeline, trained
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, extended, is_master, mlp, on_ranks, pipeline, trained
 
 
 def batches(samples: int = 37, batch: int = 8, weights: bool = False) -> Any:
@@ -94,6 +94,7 @@ def generator_of_structures(wrap: Wrap) -> Any:
     return trained(model, model.fit(train, verbose=0))
 
 
+@extended
 @case
 def py_dataset(wrap: Wrap) -> Any:
     source, check = Batches(), Batches(11, 4)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, results, trained
+from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, results, trained
 from keras import ops
 
 LENGTH, WORDS = 6, 11
@@ -56,6 +56,7 @@ def regression(wrap: Wrap, loss: Any, layers: Any = (), weight: Any = None, **op
     return results(model, history, x, x[:, :2], sample_weight=weight)
 
 
+@extended
 @case
 def masked(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy())
@@ -83,6 +84,7 @@ def masked_and_weighted_mean(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(reduction="mean_with_sample_weight"), weight=weight)
 
 
+@extended
 @case
 def ignored_class(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(ignore_class=1), tagger(masked=False))
@@ -103,6 +105,7 @@ def ignored_class_eagerly(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(ignore_class=1), run_eagerly=True)
 
 
+@extended
 @case
 def weighted_mean(wrap: Wrap) -> Any:
     loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
@@ -212,6 +215,7 @@ class Summed(keras.losses.Loss):
         return ops.sum(ops.abs(true - predicted))
 
 
+@extended
 @case
 def class_that_sums(wrap: Wrap) -> Any:
     return regression(wrap, Summed())

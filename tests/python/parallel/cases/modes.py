@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import Wrap, case, compiled, data, mlp, pipeline, results
+from common import Wrap, case, compiled, data, extended, mlp, pipeline, results
 
 
 def clipped() -> Any:
@@ -27,6 +27,7 @@ def compiled_by_xla(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
 
 
+@extended
 @case
 def compiled_by_xla_float32(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
@@ -57,6 +58,7 @@ def compiled_by_xla_one_gradient(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=8, verbose=0), x, y)
 
 
+@extended
 @case
 def compiled_by_xla_loss_scaled(wrap: Wrap) -> Any:
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01))

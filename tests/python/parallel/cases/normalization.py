@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, results, trained
+from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, results, trained
 from keras import ops
 
 
@@ -57,6 +57,7 @@ def synchronized_renormalized(wrap: Wrap) -> Any:
     return fitted(wrap, net(renorm=True) if "renorm" in dir(keras.layers.BatchNormalization()) else net())
 
 
+@extended
 @case
 def synchronized_float32(wrap: Wrap) -> Any:
     x, y = data()

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import Wrap, case, trained
+from common import Wrap, case, extended, trained
 
 ROWS, FEATURES = 16, 4
 
@@ -39,6 +39,7 @@ def half_precision_float32(wrap: Wrap) -> Any:
     return fitted(wrap, "mixed_float16", *numbers())
 
 
+@extended
 @case
 def half_precision_eagerly_float32(wrap: Wrap) -> Any:
     return fitted(wrap, "mixed_float16", *numbers(), run_eagerly=True)

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import FEATURES, Wrap, case, compiled, data, is_master, mlp, trained
+from common import FEATURES, Wrap, case, compiled, data, extended, is_master, mlp, trained
 
 NOISE = 2
 
@@ -79,6 +79,7 @@ def adversaries_trained_in_turn_compiled_by_xla(wrap: Wrap) -> Any:
     return adversarial(wrap, jit_compile=True)
 
 
+@extended
 @case
 def adversaries_trained_in_turn_eagerly(wrap: Wrap) -> Any:
     return adversarial(wrap, run_eagerly=True)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, Wrap, case, compiled, results, trained
+from common import CLASSES, Wrap, case, compiled, extended, results, trained
 from keras import ops
 
 WORDS, LENGTH = 11, 4
@@ -45,11 +45,13 @@ def embedding_adam_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adam(0.01, clipnorm=0.01))
 
 
+@extended
 @case
 def embedding_momentum(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True), batch_size=7)
 
 
+@extended
 @case
 def embedding_adagrad_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adagrad(0.1, clipnorm=0.05))
@@ -60,6 +62,7 @@ def embedding_adadelta_globally_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adadelta(0.5, global_clipnorm=0.05))
 
 
+@extended
 @case
 def embedding_rmsprop_clipped_by_value(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.RMSprop(0.01, clipvalue=0.003))

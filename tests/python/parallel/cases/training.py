@@ -16,6 +16,7 @@ from common import (
     compiled,
     data,
     dataset,
+    extended,
     mlp,
     pipeline,
     results,
@@ -38,6 +39,7 @@ def sgd_uneven_batch(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=7)
 
 
+@extended
 @case
 def adam(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
@@ -48,6 +50,7 @@ def adam_float32(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
 
 
+@extended
 @case
 def sgd_float32(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=10)
@@ -69,6 +72,7 @@ def batch_larger_than_data(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=100)
 
 
+@extended
 @case
 def default_batch_size(wrap: Wrap) -> Any:
     x, y = data()
@@ -97,6 +101,7 @@ def class_weight(wrap: Wrap) -> Any:
     return arrays(wrap, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
 
 
+@extended
 @case
 def sample_weight(wrap: Wrap) -> Any:
     x, y = data()
@@ -116,6 +121,7 @@ def dataset_uneven(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(7), validation_data=pipeline(4, 10))
 
 
+@extended
 @case
 def dataset_one_row_left(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(9))
@@ -126,6 +132,7 @@ def dataset_drop_remainder(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(8, drop=True))
 
 
+@extended
 @case
 def dataset_shuffled(wrap: Wrap) -> Any:
     source = tf.data.Dataset.from_tensor_slices(data()).shuffle(37, seed=5).batch(8)
@@ -141,11 +148,13 @@ def dataset_unseeded_shuffle_repeated(wrap: Wrap) -> Any:
     return trained(model, model.fit(source, epochs=2, steps_per_epoch=6, verbose=0))
 
 
+@extended
 @case
 def dataset_class_weight(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(8), class_weight={0: 0.5, 1: 2.0, 2: 1.0})
 
 
+@extended
 @case
 def regularized(wrap: Wrap) -> Any:
     x, y = data()
@@ -180,16 +189,19 @@ def gradients_that_are_kept(wrap: Wrap) -> Any:
     return arrays(wrap, Keeper(0.1), epochs=3)
 
 
+@extended
 @case
 def schedule(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(0.1, 20)))
 
 
+@extended
 @case
 def loss_scaled(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
 
 
+@extended
 @case
 def summed_loss(wrap: Wrap) -> Any:
     x, y = data()
@@ -198,6 +210,7 @@ def summed_loss(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0), x, y)
 
 
+@extended
 @case
 def unreduced_loss(wrap: Wrap) -> Any:
     x, y = data()
@@ -206,6 +219,7 @@ def unreduced_loss(wrap: Wrap) -> Any:
     return trained(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0))
 
 
+@extended
 @case
 def structures(wrap: Wrap) -> Any:
     """Two inputs in a dict, two outputs, a loss each."""
@@ -223,6 +237,7 @@ def structures(wrap: Wrap) -> Any:
     return results(model, history, inputs, targets)
 
 
+@extended
 @case
 def metrics_of_many_kinds(wrap: Wrap) -> Any:
     x, y = data()
@@ -276,6 +291,7 @@ def own_train_step(wrap: Wrap) -> Any:
     return {"weights": model.get_weights(), "predict": model.predict(x, verbose=0)}
 
 
+@extended
 @case
 def eager(wrap: Wrap) -> Any:
     x, y = data(13)
@@ -283,6 +299,7 @@ def eager(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=4, epochs=1, verbose=0), x, y)
 
 
+@extended
 @case
 def several_steps_per_execution(wrap: Wrap) -> Any:
     x, y = data()
