@@ -27,7 +27,6 @@ def compiled_by_xla(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
 
 
-@extended
 @case
 def compiled_by_xla_float32(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
