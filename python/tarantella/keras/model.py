@@ -209,16 +209,21 @@ class Model:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
 
         Call it on all ranks with the same batch; blocks until all have. The first call since the model was compiled
-        starts from the master's weights. The result is global on every rank. Errors as in `fit`.
+        starts from the master's weights. Later, set weights on all ranks. The result is global on every rank. Errors
+        as in `fit`.
         """
         return on_batch.train(self._tarantella_model, x, y, sample_weight, class_weight, return_dict)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
-        """Evaluates one global batch as `keras.Model.test_on_batch` does; otherwise as `train_on_batch`."""
+        """Evaluates one global batch as `keras.Model.test_on_batch` does, from the master's weights.
+
+        Call it on all ranks with the same batch; blocks until all have. The result is global on every rank. Errors as
+        in `fit`.
+        """
         return on_batch.test(self._tarantella_model, x, y, sample_weight, return_dict)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `train_on_batch`."""
+        """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `test_on_batch`."""
         return on_batch.predict(self._tarantella_model, x)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
@@ -241,7 +246,10 @@ class Model:
         return files.write(self._tarantella_model, "export", filepath, args, kwargs, tnt_save_all_devices)
 
     def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        """Loads weights as Keras does, on this rank. fit, evaluate and predict start from the master's."""
+        """Loads weights as Keras does, on this rank. The next call starts from the master's, except `train_on_batch`.
+
+        Where ranks differ in moving statistics alone after `train_on_batch`, it starts from their mean.
+        """
         return self._tarantella_model.load_weights(files.existing(filepath, "save_weights"), *args, **kwargs)
 
     def summary(self, *args: Any, **kwargs: Any) -> None:

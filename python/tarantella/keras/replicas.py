@@ -60,10 +60,11 @@ def broadcast(every: Iterable[Any]) -> None:
     """
     every = list(every)
     seeds = [v for v in every if private.is_seed(v)]
-    _send([*differing([v for v in every if not private.is_seed(v)]), *seeds])
+    send([*differing([v for v in every if not private.is_seed(v)]), *seeds])
 
 
-def _send(every: list[Any]) -> None:
+def send(every: Iterable[Any]) -> None:
+    """As `broadcast`, for variables that are known to differ. Collective."""
     rank = runtime.get_rank()
     for group in _groups(every):
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]

@@ -46,14 +46,14 @@ class Training:
         self.nan_labels = backend.counter()  # in this rank's rows
         self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
 
-        # The next average of what layers keep.
+        # The next average of what layers keep, or the next values of the master.
         self.apart = False  # whether steps have run since
 
         # The next trace of the training or evaluation step, which recompiling causes too.
         self.logs: dict[bool, Logs] = {}  # by whether the steps train
 
-        # The next `compile`. A `set_weights` ends nothing: on all ranks it leaves them equal, and `weight_checks` find
-        # one on some ranks only.
+        # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
+        # predict_on_batch start from the master's weights, and in train_on_batch `weight_checks` find those trained.
         self._equal_for: tuple[Any] | None = None
 
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.

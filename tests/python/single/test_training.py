@@ -15,7 +15,7 @@ import keras
 
 from tarantella._job import runtime
 from tarantella.keras import training
-from tarantella.keras.calls import on_batch
+from tarantella.keras.calls import on_batch, start
 from tarantella.keras.epoch import drift, layer_state
 from tarantella.keras.step import added_losses, log_sources
 from tarantella.keras.trials import coupling, reduction, sandbox
@@ -113,13 +113,14 @@ def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any
 
 def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     averages: list[Any] = []
-    monkeypatch.setattr("tarantella.keras.replicas.differing", lambda every: averages.append(every) or [])
+    monkeypatch.setattr(layer_state, "average_of", lambda model, differ: averages.append(differ) or [])
+    monkeypatch.setattr("tarantella.keras.replicas.differing", list)
     drift.start(model)
-    layer_state.average_if_apart(model)
+    start.from_master(model, [])
     drift.before_step(model)
     drift.start(model)  # another call does not bring them together
     for _ in range(2):
-        layer_state.average_if_apart(model)
+        start.from_master(model, [])
     assert len(averages) == 1
 
 
@@ -128,13 +129,13 @@ def test_ranks_are_equal_for_single_batches_until_the_next_compile(model: Any, m
     monkeypatch.setattr("tarantella.keras.calls.start.batches_alike", lambda *arguments: started.append(arguments))
     batch = types.SimpleNamespace(data=(), _replace=lambda data: batch)
     for _ in range(2):
-        on_batch._start(model, batch)
+        on_batch._start(model, batch, False)
     drift.start(model)
-    on_batch._start(model, batch)  # fit and evaluate leave them equal
+    on_batch._start(model, batch, False)  # fit and evaluate leave them equal
     assert len(started) == 1
     model.compile()
     for _ in range(2):
-        on_batch._start(model, batch)
+        on_batch._start(model, batch, False)
     assert len(started) == 2
 
 

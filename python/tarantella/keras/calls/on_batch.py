@@ -15,7 +15,7 @@ from ..._backend import backend
 from ..._job import runtime
 from ...data import tf_data
 from .. import private, training
-from ..epoch import drift, layer_state, user_logs
+from ..epoch import drift, user_logs
 from . import row_order, start
 
 
@@ -40,8 +40,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
         return model.test_on_batch(x, y, sample_weight, return_dict)
     with start.core_errors():
         start.check_compiled(model, "test_on_batch")
-        batch = _micro_batch(model, (x, y, sample_weight))
-        layer_state.average_if_apart(model)
+        batch = _micro_batch(model, (x, y, sample_weight), from_master=True)
         return _run(model, "test", batch, return_dict)
 
 
@@ -50,8 +49,7 @@ def predict(model: Any, x: Any) -> Any:
     if runtime.get_size() == 1:
         return model.predict_on_batch(x)
     with start.core_errors():
-        batch = _micro_batch(model, (x,), positions=True)
-        layer_state.average_if_apart(model)
+        batch = _micro_batch(model, (x,), positions=True, from_master=True)
         outputs, positions = backend.run_step(model, "predict", batch)
         return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
@@ -66,16 +64,18 @@ def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
     return logs if return_dict else private.in_order(model, logs)
 
 
-def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False) -> Any:
-    """This rank's rows of a global batch. Collective the first time since the model was compiled."""
+def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False, from_master: bool = False) -> Any:
+    """This rank's rows of a global batch. Collective the first time since the model was compiled, or `from_master`."""
     micro = tf_data.of_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
-    _start(model, micro)
+    _start(model, micro, from_master)
     return micro
 
 
-def _start(model: Any, micro: Any) -> None:
+def _start(model: Any, micro: Any, from_master: bool) -> None:
     known = training.of(model)
     if known.is_equal_for_single_batches(model):
+        if from_master:
+            start.from_master(model, model.weights)
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)

@@ -7,7 +7,7 @@ import functools
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -21,7 +21,7 @@ from ..._job.errors import Error
 from ...data.feed import Feed
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from ...data.tf_data import seeds
-from .. import differences, hooks, private, replicas
+from .. import differences, hooks, private, replicas, training
 from ..epoch import drift, layer_state
 from ..step.step import inputs_of
 from ..trials import coupling
@@ -99,10 +99,29 @@ def batches_alike(model: Any, lines: list[str], spec: Any) -> None:
 def _equalize(model: Any, spec: Any, kind: str) -> None:
     build(model, spec, kind)
     replicas.check_alike(model, optimizers=kind == "train")
-    layer_state.average_if_apart(model)
-    replicas.broadcast(replicas.variables(model, optimizers=kind == "train"))
+    from_master(model, replicas.variables(model, optimizers=kind == "train"))
     install.install(model)
     drift.start(model)
+
+
+def from_master(model: Any, variables: list[Any]) -> None:
+    """Sets variables of the model to the master's values, layer state to the mean if ranks have stepped. Collective.
+
+    Where a trainable variable differs, weights were set or loaded after the steps: then all come from the master. The
+    variables must include all of the model except generators, which get a different stream on each rank.
+    """
+    differ = replicas.differing([v for v in variables if not private.is_seed(v)])
+    known = training.of(model)
+    if known.apart and not _among(differ, model.trainable_variables):
+        averaged = layer_state.average_of(model, _among(differ, model.non_trainable_weights))
+        differ = [v for v in differ if not _among(averaged, [v])]
+    known.apart = False
+    replicas.send([*differ, *(v for v in variables if private.is_seed(v))])
+
+
+def _among(some: list[Any], every: Iterable[Any]) -> list[Any]:
+    theirs = {id(v) for v in every}
+    return [v for v in some if id(v) in theirs]
 
 
 def build(model: Any, spec: Any, kind: str) -> None:

@@ -22,26 +22,24 @@ def average(model: Any) -> None:
 
     Weights of other dtypes are not changed. States of random generators differ on purpose.
     """
+    average_of(model, replicas.differing(model.non_trainable_weights))
+
+
+def average_of(model: Any, apart: list[Any]) -> list[Any]:
+    """As `average`, of the variables `apart`, which are known to differ. Returns those now equal. Collective."""
     progress = training.known(model)
     if progress is not None:
         progress.apart = False
-    apart = replicas.differing(model.non_trainable_weights)
     floats = [v for v in apart if keras.backend.is_float_dtype(v.dtype)]
     _say(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:
-        return
+        return []
     everyone = runtime.context().allgather(_exchange.join(floats, np.float64), "moving statistics")
     # A number that is the same on all ranks stays the same to the last bit.
     mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
     for variable, value in zip(floats, _exchange.cut(mean, floats), strict=True):
         variable.assign(value.astype(np.asarray(variable).dtype))
-
-
-def average_if_apart(model: Any) -> None:
-    """Like `average`, if the model was trained since the last call. Collective."""
-    progress = training.known(model)
-    if progress is not None and progress.apart:
-        average(model)
+    return floats
 
 
 def _say(model: Any, floats: list[Any], others: list[Any]) -> None:
