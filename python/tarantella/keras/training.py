@@ -54,7 +54,7 @@ class Training:
 
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
         # predict_on_batch start from the master's weights, and in train_on_batch `weight_checks` find those trained.
-        self._equal_for: tuple[Any] | None = None
+        self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
 
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
@@ -69,13 +69,13 @@ class Training:
         self.nan_labels.assign(0)
         self.completed = -1
 
-    def set_equal_for_single_batches(self, model: Any) -> None:
-        """Notes that ranks were made equal for single batches of the model as it is compiled now."""
-        self._equal_for = (private.loss_tracker(model),)
+    def set_equal_for_single_batches(self, model: Any, kind: str) -> None:
+        """Notes that ranks were made equal for such steps on single batches, of the model as it is compiled now."""
+        self._equal_for[kind] = private.loss_tracker(model)
 
-    def is_equal_for_single_batches(self, model: Any) -> bool:
-        """Whether ranks were made equal for single batches since the model's last `compile`."""
-        return self._equal_for is not None and self._equal_for[0] is private.loss_tracker(model)
+    def is_equal_for_single_batches(self, model: Any, kind: str) -> bool:
+        """Whether ranks were made equal for such steps on single batches since the model's last `compile`."""
+        return kind in self._equal_for and self._equal_for[kind] is private.loss_tracker(model)
 
 
 _known: weakref.WeakKeyDictionary[Any, Training] = weakref.WeakKeyDictionary()

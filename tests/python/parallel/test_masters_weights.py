@@ -35,6 +35,14 @@ def is_as_in_keras(call):
     np.testing.assert_allclose(calls[call](model), calls[call](plain), 1e-5, 1e-5, err_msg=call)
     assert (of_all(inner.weights) == np.concatenate([value.ravel() for value in wanted])).all(), call
 
+# The first train_on_batch starts from the master's weights, whichever call came before it.
+model.predict_on_batch(x)
+if tnt.is_master_rank():
+    model.set_weights(wanted)
+model.train_on_batch(x, y)
+trained = of_all(inner.trainable_weights)
+assert (trained[0] == trained[1]).all()
+
 # Not their mean with the moving statistics of the other ranks, which have stepped.
 for call in calls:
     for change in (lambda: model.set_weights(wanted), lambda: model.load_weights(f"{out}/0.weights.h5")):

@@ -124,26 +124,30 @@ def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeyp
     assert len(averages) == 1
 
 
-def test_ranks_are_equal_for_single_batches_until_the_next_compile(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Any] = []
     monkeypatch.setattr("tarantella.keras.calls.start.batches_alike", lambda *arguments: started.append(arguments))
     batch = types.SimpleNamespace(data=(), _replace=lambda data: batch)
-    for _ in range(2):
-        on_batch._start(model, batch, False)
+    monkeypatch.setattr("tarantella.keras.calls.start.from_master", lambda *arguments: None)
+    model.weights = []
+    for kind in ("predict", "train", "test", "train", "predict"):
+        on_batch._start(model, kind, batch)
     drift.start(model)
-    on_batch._start(model, batch, False)  # fit and evaluate leave them equal
-    assert len(started) == 1
+    on_batch._start(model, "train", batch)  # fit and evaluate leave them equal
+    assert [kind for _, kind, *_ in started] == ["predict", "train", "test"]
     model.compile()
     for _ in range(2):
-        on_batch._start(model, batch, False)
-    assert len(started) == 2
+        on_batch._start(model, "train", batch)
+    assert len(started) == 4
 
 
 def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()
-    assert not training.of(model).is_equal_for_single_batches(model)
-    training.of(model).set_equal_for_single_batches(model)
-    assert training.of(model).is_equal_for_single_batches(model)
+    assert not training.of(model).is_equal_for_single_batches(model, "predict")
+    training.of(model).set_equal_for_single_batches(model, "predict")
+    assert training.of(model).is_equal_for_single_batches(model, "predict")
 
 
 def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, ret
             if sample_weight is not None:
                 raise ValueError("class_weight and sample_weight cannot be given at the same time")
             sample_weight = private.class_weight_to_sample_weights(y, class_weight)
-        batch = _micro_batch(model, (x, y, sample_weight))
+        batch = _micro_batch(model, "train", (x, y, sample_weight))
         drift.before_step(model)
         return _run(model, "train", batch, return_dict)
 
@@ -40,7 +40,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
         return model.test_on_batch(x, y, sample_weight, return_dict)
     with start.core_errors():
         start.check_compiled(model, "test_on_batch")
-        batch = _micro_batch(model, (x, y, sample_weight), from_master=True)
+        batch = _micro_batch(model, "test", (x, y, sample_weight))
         return _run(model, "test", batch, return_dict)
 
 
@@ -49,7 +49,7 @@ def predict(model: Any, x: Any) -> Any:
     if runtime.get_size() == 1:
         return model.predict_on_batch(x)
     with start.core_errors():
-        batch = _micro_batch(model, (x,), positions=True, from_master=True)
+        batch = _micro_batch(model, "predict", (x,))
         outputs, positions = backend.run_step(model, "predict", batch)
         return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 
@@ -64,21 +64,25 @@ def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
     return logs if return_dict else private.in_order(model, logs)
 
 
-def _micro_batch(model: Any, batch: Sequence[Any], positions: bool = False, from_master: bool = False) -> Any:
-    """This rank's rows of a global batch. Collective the first time since the model was compiled, or `from_master`."""
+def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
+    """This rank's rows of a global batch for a step of that kind, with equal ranks. Collective.
+
+    To "train", ranks are made equal the first time since the model was compiled only.
+    """
+    positions = kind == "predict"
     micro = tf_data.of_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
-    _start(model, micro, from_master)
+    _start(model, kind, micro)
     return micro
 
 
-def _start(model: Any, micro: Any, from_master: bool) -> None:
+def _start(model: Any, kind: str, micro: Any) -> None:
     known = training.of(model)
-    if known.is_equal_for_single_batches(model):
-        if from_master:
+    if known.is_equal_for_single_batches(model, kind):
+        if kind != "train":
             start.from_master(model, model.weights)
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
-    start.batches_alike(model, lines, micro._replace(data=specs))
-    known.set_equal_for_single_batches(model)
+    start.batches_alike(model, kind, lines, micro._replace(data=specs))
+    known.set_equal_for_single_batches(model, kind)

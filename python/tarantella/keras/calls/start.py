@@ -86,13 +86,13 @@ def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, A
     return batches
 
 
-def batches_alike(model: Any, lines: list[str], spec: Any) -> None:
+def batches_alike(model: Any, kind: str, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
     _agree("a batch", lines)
-    _equalize(model, spec, "predict" if isinstance(spec, PredictBatch) else "train")
+    _equalize(model, spec, kind)
     xla.off_for_training(model)
     differences.say(model)
-    if not isinstance(spec, PredictBatch):
+    if kind != "predict":
         coupling.say(model, inputs_of(spec.data))
 
 
