@@ -222,7 +222,10 @@ def regularizers_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def results_from_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras.Model, "fit", lambda self, *args, **kwargs: None)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> None: ...
+
+    fit.__module__ = keras.Model.fit.__module__  # as another Keras has it
+    monkeypatch.setattr(keras.Model, "fit", fit)
 
 
 def results_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +263,21 @@ def test_another_meaning(change: Callable[[Any], None], said: str, monkeypatch: 
     change(monkeypatch)
     with refused(said):
         proof.prove()
+
+
+@pytest.mark.parametrize("owner", [keras.Model, vars(sys.modules["keras.src.models.model"])["Trainer"]])
+def test_what_a_tool_wraps_is_no_other_keras(owner: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without functools.wraps."""
+
+    def wrapped(method: Any) -> Any:
+        return lambda *args, **kwargs: method(*args, **kwargs)
+
+    resets = private.resets_metrics()
+    for name in ("fit", "evaluate", "train_on_batch"):
+        monkeypatch.setattr(owner, name, wrapped(getattr(keras.Model, name)))
+    proof.prove()
+    private.resets_metrics.cache_clear()
+    assert private.resets_metrics() == resets
 
 
 def test_only_what_is_listed_is_patched() -> None:
