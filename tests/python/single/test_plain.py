@@ -148,6 +148,24 @@ def test_invalid_arguments_of_fit_raise(
         model.fit([[1.0]], **options)
 
 
+def test_validation_data_without_labels_are_those_of_keras(keras: Any) -> None:
+    import numpy as np
+
+    class Own(keras.Model):
+        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+            return keras.ops.mean(y_pred) + (0.0 if y is None else 100.0)
+
+    a, b = keras.Input((1,)), keras.Input((1,))
+    inner = Own([a, b], keras.layers.Dense(1, kernel_initializer="ones")(keras.layers.Concatenate()([a, b])))
+    inner.compile(keras.optimizers.SGD(0.0))
+    rows = [np.full((4, 1), 1.0), np.full((4, 1), 2.0)]
+    for data in ((rows,), (tuple(rows),), (rows, None), (rows, None, np.ones(4))):
+        plain, wrapped = (
+            each.fit(rows, batch_size=4, verbose=0, validation_data=data).history for each in (inner, tnt.Model(inner))
+        )
+        assert plain == wrapped == {"loss": [3.0], "val_loss": [3.0]}
+
+
 def test_unsupported_strategies_are_refused(keras: Any, model: Any) -> None:
     for strategy in (tnt.ParallelStrategy.PIPELINING, tnt.ParallelStrategy.ALL):
         with pytest.raises(NotImplementedError, match="pipelining"):

@@ -38,7 +38,7 @@ def _fit_alone(model: Any, training: Input, validation: Input, **options: Any) -
     data = None
     if validation.x is not None:
         validation = sized(validation, model)
-        data = validation.x if validation.y is None else (validation.x, validation.y, validation.sample_weight)
+        data = (validation.x, validation.y, validation.sample_weight)
     return model.fit(
         training.x,
         training.y,
