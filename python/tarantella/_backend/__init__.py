@@ -33,7 +33,9 @@ class Backend(Protocol):
     def allreduce(self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
         """The sum of each `prepared` gradient over the ranks; None stays None. Collective.
 
-        With `borrow` the sums lie in memory that the next step overwrites.
+        With `borrow` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
+        A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
+        repeated rows: those of rows from all ranks; those that do not come from rows (positions) summed.
         """
 
     def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
@@ -49,7 +51,10 @@ class Backend(Protocol):
         """A sparse value with each row once, repeated rows added in a fixed order; any other value as it is."""
 
     def sum_over_ranks(self, owner: Any, what: str, values: Any) -> Any:
-        """The sum over the ranks of a small float32 or float64 tensor of known shape, named `what`. Collective."""
+        """The sum over the ranks of a small float32 or float64 tensor of known shape. Collective.
+
+        `what` tells an owner's sums apart.
+        """
 
     def differentiable_sum(self, owner: Any, what: str, values: Any) -> Any:
         """`sum_over_ranks` whose gradient is the sum of all ranks' gradients. Collective."""
@@ -62,20 +67,24 @@ class Backend(Protocol):
     def together(self, owner: Any, data: Any, rows: Any) -> AbstractContextManager[tuple[Any, Any, Any, Any]]:
         """For a step on a rank's own data: the data, their rows, the rows of all ranks, and 0; int64. Collective.
 
-        Ends the epoch where no rank has rows.
+        The 0 is for the fingerprint of a batch, which nobody compares. Ends the epoch where no rank has rows. `owner`
+        is the model.
         """
 
     def undo_where(self, condition: Any, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
-        """Runs `step` and returns its result; where the condition holds, `variables` keep their earlier values."""
+        """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values."""
 
     def step_function(self, model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The function that runs the steps of a kind, "train" or "test": `function`, made by Keras, or a faster one."""
+        """The function that runs the steps of a kind, "train" or "test": a faster one, or `function`, made by Keras."""
 
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
         """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
 
     def trace(self, step: Callable[[Any], Any], spec: Any) -> None:
-        """Creates the variables that `step` creates for a batch of the type `spec`. Raises what the step raises."""
+        """Creates the variables that `step` creates for its first batch, of the type `spec`, and runs nothing of it.
+
+        Raises what the step raises.
+        """
 
     def has_value(self, variable: Any) -> bool:
         """False for a variable that was made in a trace that failed."""
@@ -91,17 +100,21 @@ class Backend(Protocol):
 
     # Numbers that are looked at between steps.
 
-    def checksum(self, variables: Sequence[Any]) -> int:
-        """One number of 64 bits for the values of these variables, at the speed of memory."""
+    def checksum(self, values: Sequence[Any]) -> int:
+        """One number for the bits of these variables or host arrays, in their order: signed, of 64 bits.
+
+        It fits into NumPy's int64. Reads at the speed of memory.
+        """
 
     def checksum_of_rows(self, leaves: Sequence[Any]) -> Any:
-        """A scalar of int64 for the rows of the parts of a batch, at least one; sums over ranks tell the global batch.
+        """A scalar of int64 for the rows of a batch, whatever their order. `leaves` are its parts, at least one.
 
-        Their order does not matter.
+        Numbers of the parts of a batch add up to that of the whole. A leaf of another length than the first counts by
+        itself.
         """
 
     def counter(self) -> Any:
-        """An int64 variable that steps may add to, and that is part of no model: 0."""
+        """A new int64 variable with the value 0, part of no model, that steps may add to. May be made in a trace."""
 
     def count_nan(self, values: Sequence[Any]) -> Any:
         """How many NaN the dense float tensors among the values hold, int64; None where none is a float tensor."""
@@ -120,10 +133,10 @@ class Backend(Protocol):
         """Meanwhile the first run of an eager operation, in any thread, costs little more than the next ones."""
 
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients of the result of `loss`, None where it does not depend on a variable."""
+        """The gradients of the result of `loss`, None where it does not depend on a variable. Eager."""
 
     def functions_eager(self) -> AbstractContextManager[None]:
-        """Meanwhile the user's compiled functions run eagerly, in all threads."""
+        """Meanwhile the user's compiled functions run eagerly, in all threads: none is traced, so none keeps hooks."""
 
     def state_kept(self, layers: Sequence[Any]) -> AbstractContextManager[None]:
         """Afterwards the framework's random state, and the layers' variables unknown to Keras, are as before."""

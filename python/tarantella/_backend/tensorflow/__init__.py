@@ -15,7 +15,7 @@ from .row_checksum import checksum_of_rows
 from .slices import changed
 from .steps import count_nan, has_value, look_once, run_step, together, trace, type_of, undo_where, with_rows
 from .traceless import functions_eager, state_kept
-from .xla import can_compile, compiled
+from .xla import can_compile
 
 __all__ = [
     "allreduce",
@@ -24,7 +24,6 @@ __all__ = [
     "changed",
     "checksum",
     "checksum_of_rows",
-    "compiled",
     "count_nan",
     "counter",
     "differentiable_sum",
@@ -51,6 +50,5 @@ __all__ = [
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)
 
 
-def checksum(variables: Sequence[Any]) -> int:
-    """One signed number of 64 bits for the values of these variables or arrays, at the speed of memory."""
-    return int(plans.operations().tarantella_checksum([tf.convert_to_tensor(v) for v in variables]))
+def checksum(values: Sequence[Any]) -> int:
+    return int(plans.operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]))

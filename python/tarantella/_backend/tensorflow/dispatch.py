@@ -66,10 +66,7 @@ def _none_if_optional(leaf: Any) -> Any:
 
 
 def step_function(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A faster one for the `train_function` or `test_function` that Keras made, by `kind`.
-
-    It is the same where Keras does more than run the step, or where the model's class makes its own.
-    """
+    """It is Keras's where Keras does more than run the step, or where the model's class makes its own."""
     make = f"make_{kind}_function"
     own = getattr(type(model), make) is not getattr(keras.Model, make)
     several = model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1

@@ -12,8 +12,7 @@ from tensorflow.python.eager import context as eager_context
 
 
 def apart(function: Callable[[], Any]) -> Any:
-    """Runs `function` eagerly, where neither a graph is traced nor a Keras layer is called: in a fresh thread."""
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # graphs and calls of layers are known for each thread
         return thread.submit(function).result()
 
 
@@ -34,12 +33,10 @@ def quick_kernels() -> Iterator[None]:
 
 
 def counter() -> tf.Variable:
-    """A number that steps may add to; it is no part of any model. Made also while a step is traced again."""
     return apart(lambda: tf.Variable(0, dtype=tf.int64, trainable=False))
 
 
 def gradients(loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
-    """The gradients of what `loss` returns, None where it does not depend on a variable. Eager."""
     with tf.GradientTape() as tape:
         value = loss()
     found = tape.gradient(value, [v.value for v in variables])

@@ -13,14 +13,7 @@ from . import origin, plans, slices, xla
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
-    """Sums each gradient over the ranks; `gradients` are `prepared` and may hold None, which stays None.
-
-    In a graph this adds one operation a bucket of gradients, under XLA one call for all; the first trace for
-    `owner` (an optimizer) and a set of variables is collective. With `borrow` the sums lie in memory that the next
-    step overwrites: for consumers that keep nothing. Eagerly it blocks.
-    A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
-    repeated rows: those of rows from all ranks, those that do not come from rows (positions) summed.
-    """
+    """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
     gradients = list(gradients)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
@@ -58,17 +51,12 @@ def _sums(plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf
 
 
 def static_rows(batch: Any) -> tuple[int, ...]:
-    """The numbers of rows of a batch's parts that TensorFlow knows while it traces."""
     shapes = [tf.TensorShape(leaf.shape) for leaf in tree.flatten(batch) if hasattr(leaf, "shape")]
     return tuple(sorted({shape[0] for shape in shapes if shape.rank and shape[0] is not None}))
 
 
 def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
-    """The gradient as `slices.changed` and `allreduce` take it: a sparse one in pieces.
-
-    `rows` are the `static_rows` of the batch, by default those of what the function that is traced takes.
-    Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
-    """
+    """Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     if not xla.compiled():
@@ -92,15 +80,10 @@ def _rows_of_function() -> tuple[int, ...]:
 
 
 def without_repeats(value: Any) -> Any:
-    """Slices of which each row has one, the sum of those it had, in a fixed order; any other value as it is."""
     return slices.without_repeats(value) if isinstance(value, tf.IndexedSlices) else value
 
 
 def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
-    """The sum over the ranks of a small float32 or float64 tensor of a known shape, within a step.
-
-    `what` tells an owner's sums apart. Collective at the first trace, as `allreduce`; eagerly it blocks.
-    """
     reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values)
     return _sum_of(reduction, what, values, xla.latest_call())
 
@@ -123,8 +106,6 @@ def _sum_of(reduction: plans.Plan | None, what: str, values: tf.Tensor, after: S
 
 
 def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
-    """`sum_over_ranks` whose gradient is the sum of all ranks' gradients."""
-
     names = (what, f"{what}, gradient")
     # TensorFlow keeps the function for ever: it must not hold the owner.
     reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values) for name in names]

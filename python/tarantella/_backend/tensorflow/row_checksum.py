@@ -12,7 +12,6 @@ _OTHER_ODD = -4658895280553007687
 
 
 def checksum_of_rows(leaves: Sequence[Any]) -> tf.Tensor:
-    """Of all rows, each with its part in every leaf. Leaves of another length than the first count by themselves."""
     sums = [_sums(place, leaf) for place, leaf in enumerate(leaves)]
     rows = tf.shape(sums[0])[0]
     whole, others = sums[0], tf.constant(0, tf.int64)

@@ -73,7 +73,6 @@ def _judgement(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
 
 
 def changed(gradient: list[Piece], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Piece]:
-    """The pieces with what `change` makes of their values and indices."""
     return [Piece(like(each, *change(each.values, each.indices)), judgement) for each, judgement in gradient]
 
 

@@ -16,7 +16,6 @@ from .dispatch import TAKES_BATCHES_IN_GRAPH
 
 
 def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
-    """Runs `step`; where the condition holds, `variables` get back the values that they had before."""
     values = [getattr(v, "value", v) for v in variables]
 
     # Both branches must agree in type only: where nothing is undone, nothing is copied.
@@ -41,36 +40,28 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
 
 
 def trace(step: Callable[[Any], Any], spec: Any) -> None:
-    """Creates what `step` creates when it first takes a batch of the type `spec`, and runs nothing of it.
-
-    Raises what the step raises.
-    """
     spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
     tf.function(step, autograph=False).get_concrete_function(spec)
 
 
 def run_step(model: Any, kind: str, batch: Any) -> Any:
-    """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
     getattr(model, f"make_{kind}_function")()
     function = getattr(model, f"{kind}_function")
     return function([batch] if kind == "predict" else iter([batch]))
 
 
 def type_of(part: Any) -> tf.TypeSpec:
-    """The type of a tensor, dense or sparse, with any number of rows."""
     kind = tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec
     return kind([None, *part.shape[1:]], part.dtype)
 
 
 def with_rows(spec: Any, rows: int) -> Any:
-    """The type with this number of rows; as it is where it has no rows, no known rank, or is not dense."""
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
         return spec
     return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)
 
 
 def has_value(variable: Any) -> bool:
-    """False for a variable that was made in a trace that failed."""
     value = getattr(variable, "value", variable)
     return not isinstance(value, tf.Variable) or bool(value.is_initialized())
 
@@ -80,10 +71,7 @@ _looked: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary
 
 
 def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]) -> None:
-    """Calls `look` with the arrays of the largest of `values`, and of its sum, the first time that this runs.
-
-    In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits.
-    """
+    """In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits."""
     dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor) and v.dtype in (tf.float32, tf.float64)]
     if not dense or xla.compiled():
         return
@@ -102,18 +90,13 @@ def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Call
 
 
 def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
-    """How many numbers are NaN in those that are dense tensors of floats; None where none is."""
     floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
     return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None
 
 
 @contextlib.contextmanager
 def together(owner: Any, data: Any, rows: tf.Tensor) -> Iterator[tuple[Any, tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """For a step on data of this rank's own: they, their rows, the rows of all ranks, and 0 for the fingerprint that
-    nobody compares; scalars of int64. Collective.
-
-    `owner` is the model. Raises tf.errors.OutOfRangeError, which ends the epoch, when no rank has rows.
-    """
+    """An epoch ends with tf.errors.OutOfRangeError."""
     total = reduce.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(rows, [1]), tf.float64))
     total = tf.cast(total[0], tf.int64)
     # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.

@@ -17,7 +17,6 @@ _SEED = 0x7A2A27E11A
 
 @contextlib.contextmanager
 def functions_eager() -> Iterator[None]:
-    """Meanwhile every tf.function runs eagerly, in all threads: none is traced, so none keeps hooks."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -28,10 +27,7 @@ def functions_eager() -> Iterator[None]:
 
 @contextlib.contextmanager
 def state_kept(layers: Sequence[Any]) -> Iterator[None]:
-    """Afterwards TensorFlow's generators and the layers' variables that are none of Keras's are as before.
-
-    These are the variables and generators that layers hold as attributes, in lists or in modules. Eager only.
-    """
+    """The variables are those, and those of generators, that layers hold as attributes, in lists or in modules."""
     context = eager_context.context()
     seeds = {name: vars(context)[name] for name in ("_seed", "_rng") if name in vars(context)}
     shared = stateful_random_ops.global_generator

@@ -23,7 +23,6 @@ def compiled() -> bool:
 
 @functools.lru_cache(maxsize=1)
 def can_compile() -> bool:
-    """Whether graphs compiled by XLA can reduce gradients with this TensorFlow."""
     plans.operations()
     try:
         _xla_custom_call()
