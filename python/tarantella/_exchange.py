@@ -55,7 +55,7 @@ def gather_bytes(payload: bytes) -> list[bytes]:
 
 
 def agree(what: str, lines: Sequence[str], cure: str) -> None:
-    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does."""
+    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does. Collective."""
     text = "\n".join(lines).encode()
     digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
     digests = runtime.context().allgather(digest, f"compare {what}")
@@ -68,10 +68,10 @@ def agree(what: str, lines: Sequence[str], cure: str) -> None:
     place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
     first = [d[place] if place < len(d) else "no more" for d in (master, mine)]
     ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
+    lengths = "" if len(master) == len(mine) else f" (the lists have {len(master)} and {len(mine)} entries)"
     verb = "differs" if len(others) == 1 else "differ"
     raise MismatchError(
-        f"{ranks} {verb} from rank 0 in {what}: rank 0 has {first[0]}, rank {others[0]} has {first[1]} "
-        f"({len(master)} and {len(mine)} in all); {cure}"
+        f"{ranks} {verb} from rank 0 in {what}: rank 0 has {first[0]}, rank {others[0]} has {first[1]}{lengths}; {cure}"
     )
 
 

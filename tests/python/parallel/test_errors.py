@@ -151,6 +151,9 @@ class Stacked(keras.utils.PyDataset):
 class Fails(Own):
     def oops(self, loss):
         tf.reshape(loss, (2, 3))  # after the optimizer has made its variables
+class AppliesNothing(Own):
+    def train_step(self, batch):
+        return {"loss": tf.reduce_mean(self(batch[0] if isinstance(batch, tuple) else batch))}
 constant = lambda model, x: model(x) * tf.ones((16, 8))
 stacked = lambda model, x: model(x[0]) * model(x[1])
 rows = "of the {} rows of a batch, and not for all of them: each rank takes its rows, along axis 0"
@@ -160,6 +163,7 @@ TRIALS = [
     (lambda: built(stacked).fit(Stacked()), ValueError, "rank's 1 " + rows.format(2)),
     (lambda: built(lambda model, x: model(x), Fails).fit(((z,) for _ in range(3))), ValueError, "(2, 3)"),
     (lambda: built(lambda model, x: model(x), Fails).fit(z, batch_size=5), ValueError, "(2, 3)"),
+    (lambda: built(None, AppliesNothing).fit(z), NotImplementedError, "; apply them with self.optimizer.apply("),
 ]
 for call, kind, wanted in TRIALS:
     try:
@@ -208,7 +212,7 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
         (
             "compiled(tnt.Model(net(1 + rank))).fit(x, y, verbose=0)",
             "rank 1 differs from rank 0 in the model's variables: rank 0 has no more, rank 1 has "
-            "'sequential/dense/kernel' float32 (1, 1) (2 and 4 in all); build the same model on every rank",
+            "'sequential/dense/kernel' float32 (1, 1) (the lists have 2 and 4 entries); build the same model on ",
         ),
         ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data: 15 rows"),
         (

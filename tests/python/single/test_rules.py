@@ -12,7 +12,7 @@ pytest.importorskip("tensorflow")
 import keras
 import numpy as np
 
-from tarantella import _exchange
+from tarantella import MismatchError, _exchange
 from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.epoch import metrics
@@ -164,6 +164,24 @@ def test_callbacks_that_steer_must_be_everywhere() -> None:
     placement._check_steering([["LearningRateScheduler"], ["LearningRateScheduler"]])
     with pytest.raises(ValueError, match="LearningRateScheduler is passed on rank 0, 2 but not on rank 1"):
         placement._check_steering([["LearningRateScheduler"], [], ["LearningRateScheduler"]])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said"),
+    [
+        (["a", "c"], "rank 1 differs from rank 0 in the list: rank 0 has b, rank 1 has c; cure"),
+        (["a"], "… in the list: rank 0 has b, rank 1 has no more (the lists have 2 and 1 entries); cure"),
+    ],
+)
+def test_a_mismatch_says_how_long_lists_of_different_lengths_are(
+    theirs: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = types.SimpleNamespace(allgather=lambda mine, name: np.stack([mine, mine + 1]))
+    monkeypatch.setattr(_exchange.runtime, "context", lambda: digests)
+    monkeypatch.setattr(_exchange, "gather_bytes", lambda mine: [mine, "\n".join(theirs).encode()])
+    with pytest.raises(MismatchError) as error:
+        _exchange.agree("the list", ["a", "b"], "cure")
+    assert str(error.value).endswith(said.removeprefix("…"))
 
 
 def test_arrays_are_joined_and_cut() -> None:

@@ -46,7 +46,7 @@ def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Calla
 
 
 def _state(model: Any) -> list[Any]:
-    """What a rank without rows must not change by itself."""
+    """The variables that a step must not change on a rank without rows."""
     alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
     return [v for v in [*model.non_trainable_variables, *model.metrics_variables] if id(v) not in alike]
 
@@ -85,8 +85,9 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
         log_sources.note(step, trains, logs)
         if trains and model.trainable_variables and not step.applied:
             raise NotImplementedError(
-                "the model's own train_step never calls apply or apply_gradients of one of the model's "
-                "optimizers, so its gradients cannot be reduced over the ranks"
+                "the model's own train_step never calls apply or apply_gradients of one of the model's optimizers, so "
+                "its gradients cannot be reduced over the ranks; apply them with "
+                "self.optimizer.apply(gradients, variables)"
             )
         return logs
 
