@@ -20,17 +20,17 @@ _OWN = ("_tarantella_model", "_tarantella_strategy")
 
 
 class Model:
-    """Wraps a Keras model; everything that is not here is the Keras model's, attributes written included.
+    """Wraps a Keras model. Attributes that are not defined here are read from the Keras model and written to it.
 
     The user gives global batches: each rank trains on its share of every one, and weights, losses, metrics
     and predictions are those of one process. With one rank all calls go straight to Keras.
     """
 
     def __init__(self, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> None:
-        """Joins the job (see `init`). Wrapping a wrapped model gives a second handle of the same one.
+        """Joins the job (see `init`). A `tarantella.Model` may be wrapped again: both wrap the same Keras model.
 
         Raises TypeError for anything but a Keras 3 model, NotImplementedError for a strategy or a backend
-        that is not available yet, and on several ranks for a Keras that trains otherwise than a known one.
+        that is not available yet, and on several ranks for a Keras whose internals are not as known.
         """
         strategy = check_strategy(parallel_strategy)
         model = plain(model)
@@ -104,13 +104,15 @@ class Model:
     ) -> Any:
         """Trains as `keras.Model.fit` does; `batch_size` and the batches of datasets are global.
 
-        `tnt_micro_batch_size` says the rows a rank instead: it batches arrays and datasets without batches, and
-        must otherwise fit the global batch. With `tnt_distribute_dataset=False` x is this rank's own, in micro
-        batches, and an epoch lasts as long as the longest data of a rank.
-        Call it on all ranks with the same arguments: it blocks until all of them train. Starts from the
-        master's weights. Returns Keras's History, whose epochs hold global numbers on every rank; what
-        callbacks see after a single batch is this rank's (see tarantella.keras.callbacks, also for who writes).
-        Raises ValueError and TypeError for unfit arguments, tarantella.Error if ranks disagree or are lost.
+        `tnt_micro_batch_size` is the number of rows per rank. Arrays, and datasets without batches, are batched by it
+        times the number of ranks. If there is a global batch size too, it must be equal to that product.
+        With `tnt_distribute_dataset=False`, x is the data of this rank alone, in micro batches. An epoch then ends when
+        no rank has data left.
+        Call it on all ranks with the same arguments: it blocks until all of them train. It starts from the master's
+        weights. Returns Keras's History, whose epochs hold global numbers on every rank. After a single batch,
+        callbacks see the numbers of their own rank. `tarantella.keras.callbacks.Callback` changes this, and says which
+        ranks write.
+        Raises ValueError and TypeError for invalid arguments, tarantella.Error if ranks disagree or are lost.
         """
         given = Input(
             "training data",
@@ -157,7 +159,8 @@ class Model:
     ) -> Any:
         """Evaluates as `keras.Model.evaluate` does, each rank its share; the result is global on every rank.
 
-        Blocks until all ranks have called it. Errors and further arguments as in `fit`.
+        Blocks until all ranks have called it. Starts from the master's weights. Errors and further arguments as in
+        `fit`.
         """
         distributed = tnt_distribute_dataset
         given = Input("evaluation data", x, y, sample_weight, batch_size, tnt_micro_batch_size, distributed, steps)
@@ -182,10 +185,11 @@ class Model:
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
-        Returns arrays of shape (rows of x, …) in the order of the data, on every rank, or on the master only (and
-        None on the others, which keep no more than their share) with `tnt_predict_all_devices=False`; blocks until
-        all ranks have called it.
-        With `tnt_distribute_dataset=False` this rank alone predicts its own x. Errors as in `fit`.
+        Returns arrays of shape (rows of x, …) in the order of the data, on every rank. With
+        `tnt_predict_all_devices=False` only the master gets them; the others get None, and keep no more than their
+        share. Blocks until all ranks have called it. Starts from the master's weights.
+        With `tnt_distribute_dataset=False` this rank alone predicts its own x, with its own weights. Errors as in
+        `fit`.
         """
         given = Input(
             "data to predict",
@@ -229,11 +233,11 @@ class Model:
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
         """Saves the Keras model, on the master only unless `tnt_save_all_devices`.
 
-        The file is replaced as a whole. Called on all ranks it returns when every rank can load it: the others
-        wait for the master, which waits for nobody, so the master may also save alone. Where it has saved the same
-        path alone, let all ranks meet (`Barrier().execute()`, or any call of all but gradients) before they save
-        it together: else the others may return with the older file. Raises Keras's errors on the rank that writes,
-        tarantella.Error on the others.
+        The file is replaced as a whole. If all ranks call this, they return when every rank can load the file. The
+        others wait for the master. The master waits for nobody, so it may also save alone. After it has saved a path
+        alone, let all ranks meet before they save the same path together: otherwise the others may return while the
+        older file is there. They meet in `Barrier().execute()`, `fit`, `evaluate` and `predict`. Raises Keras's errors
+        on the rank that writes, tarantella.Error on the others.
         """
         return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)
 

@@ -28,9 +28,9 @@ class Callback(keras.callbacks.Callback):
         results of all metrics after every batch. Otherwise it sees the rank's own logs, as without the wrapper.
 
         `run_on_all_ranks`: True for every rank, False for the master only. The default, None, means False for Keras's
-        callbacks that write or send and True for others, of which only the master's saves the model. With True each
-        rank saves, so put the rank into the file name. TensorBoard on all ranks writes to the folders rank_0, rank_1, …
-        in its log_dir.
+        callbacks that write or send. It means True for all others, but where these save the model, only the master
+        writes. If you pass True, each rank saves, so put the rank into the file name. TensorBoard on all ranks writes
+        to the folders rank_0, rank_1, … in its log_dir.
 
         Raises TypeError for anything except a Keras callback, ValueError for a wrapped callback and for
         BackupAndRestore on all ranks, which would overwrite each other's backup.

@@ -19,19 +19,19 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     """Makes `apply` and `apply_gradients` of a Keras optimizer reduce the gradients over all ranks first.
 
     For loops with a GradientTape, in a tf.function or eager; `tarantella.Model` needs no such call. Returns the
-    same object, which saves as ever. Unscaling, accumulation, clipping and moving averages see the reduced
+    same object, which is saved as before. Unscaling, accumulation, clipping and moving averages see the reduced
     gradients.
 
     Each rank takes its own rows: `tarantella.data.distribute(dataset)` gives them, and their share of the rows of the
     batch. With `op="sum"` multiply the loss by that share: right for means over rows, and for regularizers.
     With `op="average"` every rank counts alike: right where each rank's loss is the mean over its rows, and all
-    ranks have equally many. Terms that are sums over rows stay as they are under "sum". A WARNING says so where the
-    first gradients of all ranks are equal: then all of them train on the same rows.
+    ranks have equally many. With `op="sum"`, do not multiply terms that are sums over rows. A WARNING says if the first
+    gradients of all ranks are equal: then all of them train on the same rows.
 
     All ranks must apply gradients of the same variables equally often; each application waits for all ranks. With
     one rank nothing changes.
     Raises TypeError for anything but a Keras optimizer, ValueError for another `op`, NotImplementedError on several
-    ranks for a Keras that trains otherwise than a known one.
+    ranks for a Keras whose internals are not as known.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")

@@ -1,6 +1,6 @@
 """One call of fit, evaluate or predict: with several ranks checks and equal starts, then Keras's own loop.
 
-With one rank it is plain Keras, which takes the arguments of Tarantella's own as sizes of batches.
+With one rank it is plain Keras, and micro batch sizes become batch sizes.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _predict_together(model: Any, data: Input, verbose: Any, callbacks: Any, eve
     feed = feed_of(data, model)
     if not feed.distributed:
         raise ValueError(
-            "data of each rank's own (shard='file') cannot be put together in order; pass tnt_distribute_dataset=False "
-            "and this rank alone predicts its own"
+            "predict cannot return the rows of a dataset with shard='file' in order: every rank reads its own files; "
+            "to predict them on this rank alone, pass tnt_distribute_dataset=False"
         )
     arguments = {"steps": data.steps, "tnt_predict_all_devices": everywhere}
     (batches,) = start.feeds_alike(model, "predict", [feed], arguments)

@@ -1,7 +1,7 @@
 """How the losses that layers add combine: those of add_loss and of activity regularizers.
 
-The weight by rows, which every loss gets, is right for means over rows, and for what does not depend on
-them: regularizers of weights. An added sum gets a factor on top.
+Every loss is weighted by rows. This is right for means over rows, and for regularizers of weights, which do not depend
+on rows. An added sum gets a further factor.
 """
 
 from __future__ import annotations

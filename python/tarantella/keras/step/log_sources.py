@@ -17,10 +17,10 @@ from .step import Step, current_step
 
 
 class _Source:
-    """Of one log."""
+    """Where one log comes from."""
 
     def __init__(self, metric: Any = None, part: int = 0) -> None:
-        """`part` of the results of `metric`, or a number of the last batch where that is None."""
+        """The leaf `part` of the result of `metric`; a number of the last batch if `metric` is None."""
         self._metric, self._part = None if metric is None else weakref.ref(metric), part
 
     @property

@@ -1,11 +1,11 @@
 """How the losses given to compile combine: each is scaled by its own share of the global batch.
 
-The weight by rows, which every loss gets, is right for a mean over rows. A sum, or a mean over what masks
-and sample weights leave, gets a factor on top; that of a mask or a weight takes one small reduction a step.
+Every loss is weighted by rows, which is right for a mean over rows. A sum gets a further factor. So does a mean over
+what masks and sample weights leave, which takes one small reduction per step.
 
 What a user's own `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
 `tnt_reduction = "sum"` of the model says that it is a sum; terms from compile, `add_loss` and regularizers stay
-what they are. A `keras.metrics.Mean` that is given such a sum says so in the same way.
+what they are. A `keras.metrics.Mean` that gets such a sum declares it in the same way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def install(model: Any) -> None:
 
 
 def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a loss of many numbers, with `reduction="none"` or of one's own: its gradient is that of their sum."""
+    """For a loss that is no scalar (`reduction="none"`, or user-defined): its gradient is that of the sum over it."""
 
     def compute_loss(*args: Any, **kwargs: Any) -> Any:
         loss, step = original(*args, **kwargs), current_step()
@@ -69,7 +69,7 @@ class Term:
         with _values(self.loss) as values:
             result = self.loss(y_true, y_pred, sample_weight)
         share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
-        # The sum that an unreduced loss ends in is weighed as a whole, with all outputs in it.
+        # An unreduced loss is weighed in compute_loss, all outputs together.
         return step.weighed(result, share) if len(result.shape) == 0 else result
 
     def _share(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
@@ -169,7 +169,7 @@ class _Divisor(keras.losses.Loss):
 def _tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
     """The hook of a loss tracker's update: states of all ranks then add up to one process's state.
 
-    `whole` is the loss of all outputs together.
+    `whole`: whether it is the tracker of the loss of all outputs together.
     """
 
     def update_state(value: Any, sample_weight: Any = None) -> Any:

@@ -15,7 +15,7 @@ from .step import current_step
 
 
 def synchronized(model: Any) -> list[Any]:
-    """Those that normalize by the global batch."""
+    """The BatchNormalization layers that normalize by the global batch."""
     return [layer for layer in private.normalizations(model) if layer.synchronized]
 
 
@@ -30,7 +30,7 @@ def _moments(layer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         step = current_step()
         if step is None:
             return original(inputs, mask)
-        # Of masked inputs Keras divides by the count and a little more: given back here, it comes out the same.
+        # For masked inputs, Keras divides by the count plus epsilon. Multiplying by the same gives back its sums.
         little = 0.0 if mask is None else keras.config.epsilon()
         local = original(inputs, mask)
         mean, variance = (ops.reshape(ops.cast(moment, "float64"), (-1,)) for moment in local)

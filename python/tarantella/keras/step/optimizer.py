@@ -41,7 +41,7 @@ def install(optimizer: Any) -> None:
 
 
 def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Else threads would add them to the variable in any order, and the ranks' sums would differ by rounding."""
+    """Otherwise threads would add repeated rows in any order, and variables would differ between ranks by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
         distributed = current_step() is not None or training.weight_in_loops(optimizer) is not None
@@ -51,7 +51,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
 
 
 def reduce_in_loops(optimizer: Any, weight: float) -> None:
-    """Has a hooked optimizer reduce gradients outside of distributed steps too, each rank's with this weight."""
+    """Makes a hooked optimizer reduce gradients outside of distributed steps too, each rank's times `weight`."""
     training.set_weight_in_loops(optimizer, weight)
 
 
@@ -86,7 +86,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _look_at_the_first(optimizer: Any, grads: list[Any], reduced: list[Any]) -> None:
-    """Says so once where every rank has the same gradient of the largest variable, so trains on the same rows."""
+    """Warns once if all ranks have the same gradient of the largest variable: they train on the same rows."""
     size = runtime.get_size()
 
     def look(own: Any, total: Any) -> None:
@@ -119,7 +119,7 @@ def _scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
 
 
 def _none_where(condition: Any, gradient: Any) -> Any:
-    """The prepared gradient; where the condition holds zeros, or no slices at all."""
+    """The prepared gradient, or zeros where the condition holds; of a sparse one, no slices."""
     if gradient is None:
         return None
     if not isinstance(gradient, list):

@@ -1,6 +1,6 @@
-"""Metrics that are given one number for a batch: each rank has one for its rows, and what it counts is its share.
+"""Metrics that get one number per batch: the number of each rank is weighted by its share of the rows.
 
-Such a number is taken for a mean over rows. Those given to a sum may be sums of rows or means: nobody knows.
+It is taken for a mean over rows. A `Sum` may get sums or means, and which cannot be known: a WARNING says what is done.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .step import current_step, declared_reduction
 
 
 def install(model: Any) -> None:
-    """Hooks the updates of those metrics of a model that take any number. Idempotent."""
+    """Hooks the updates of the metrics of a model that may get such numbers. Idempotent."""
     trackers = private.loss_trackers(model)
     for metric in private.metrics_of(model):
         if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
@@ -35,7 +35,7 @@ def _is_scalar(values: Any) -> bool:
 
 
 def _scalars_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Mean that is given the mean of a batch: each rank's counts as much as its rows, but a sum as it is."""
+    """For a Mean: the mean over a rank's rows counts by the rank's share. A declared sum counts in full."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         step = current_step()
@@ -50,7 +50,7 @@ def _scalars_by_share(metric: Any, original: Callable[..., Any]) -> Callable[...
 
 
 def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """As above, for a user's function of one batch that may return its mean rather than a value a row."""
+    """For a user-defined function, which may return the mean over its rows instead of a value for each row."""
 
     def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         step = current_step()
@@ -78,7 +78,7 @@ def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., 
 
 
 def _name_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Sum: the ranks' numbers are summed, whatever they are."""
+    """For a Sum: warns that the numbers of the ranks are summed."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         if current_step() is not None and _is_scalar(values):

@@ -1,4 +1,4 @@
-"""The distributed step that runs now: how many rows it has of how many, and what its loss terms are multiplied by."""
+"""The distributed step that runs now: its rows, those of the global batch, and the factors of its loss terms."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...data.rows import MicroBatch, PaddedMicroBatch
 
 
 class Step:
-    """One step on one micro batch, alive while it is traced (or run, eagerly).
+    """One step on one micro batch. It exists while the step is traced, or while it runs eagerly.
 
-    The whole loss is multiplied by one `weight`; terms that need another share of their own are `weighed` before.
+    The whole loss is multiplied by `weight`. A term that needs another factor is `weighed` before.
     """
 
     def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch) -> None:
@@ -37,15 +37,18 @@ class Step:
         self._numbers: collections.Counter[int] = collections.Counter()
 
     def share(self, dtype: Any) -> Any:
-        """This rank's part of the rows of the global batch."""
+        """The rows of this rank divided by the rows of the global batch."""
         return ratio(self.rows, self.global_rows, dtype)
 
     def weight(self, dtype: Any) -> Any:
-        """That of the whole loss, before gradients are summed: the share, or 1 where the user declares it a sum."""
+        """The factor of the whole loss: the share, or 1 if the user declares the loss a sum."""
         return ops.ones((), dtype) if self.is_sum else self.share(dtype)
 
     def weighed(self, loss: Any, share: Any = None) -> Any:
-        """A term which the weight of the whole turns into `share` times itself, or into the share by rows."""
+        """The term, scaled so that `weight` times the result is `share` times the term.
+
+        The default is the share of the rows.
+        """
         if share is None and not self.is_sum:
             return loss
         share = self.share("float64") if share is None else share
@@ -53,7 +56,7 @@ class Step:
         return ops.cast(loss, dtype) * ratio(share, self.weight("float64"), dtype)
 
     def as_mean(self, value: Any) -> Any:
-        """A sum over this rank's rows as what, times the share, is that sum again: as a mean over rows is counted."""
+        """A sum over this rank's rows, divided by the share: what multiplies means by the share gets the sum back."""
         return value * ratio(1.0, self.share("float64"), value.dtype)
 
     def own(self, values: Any) -> Any:
@@ -67,7 +70,7 @@ class Step:
 
 
 def ratio(part: Any, whole: Any, dtype: Any) -> Any:
-    """part / whole in the given type, 0 where the whole is; a constant to gradients."""
+    """part / whole as `dtype`, 0 where `whole` is 0. Gradients take it for a constant."""
     quotient = ops.divide_no_nan(ops.cast(part, "float64"), ops.cast(whole, "float64"))
     return ops.stop_gradient(ops.cast(quotient, dtype))
 
@@ -79,7 +82,7 @@ def zero_where(condition: Any, values: Any) -> Any:
 
 
 def inputs_of(data: Any) -> Any:
-    """What a model takes of a batch of inputs, labels and sample weights, or of its type."""
+    """The inputs of a batch of inputs, labels and sample weights; also of the type of a batch."""
     return data[0] if isinstance(data, tuple) else data
 
 
