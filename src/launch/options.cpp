@@ -164,8 +164,7 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyHelp:
     case kKeyVersion:
       options.action = key == kKeyHelp ? Action::kHelp : Action::kVersion;
-      state->next = state->argc;
-      return 0;
+      return ECANCELED;  // what follows is not looked at
     case ARGP_KEY_ARG:
       options.script = word;
       options.arguments.assign(state->argv + state->next, state->argv + state->argc);
@@ -204,6 +203,7 @@ Result<Options> parse_options(int argc, char** argv) {
   const error_t error = argp_parse(
       &kArgp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP | ARGP_NO_ERRS | ARGP_NO_EXIT, nullptr, &parse);
   Options& options = parse.options;
+  if (options.action == Action::kHelp || options.action == Action::kVersion) return std::move(options);
   if (error != 0 || !parse.mistake.empty()) {
     return Status(Code::kInvalidArgument, printable(parse.mistake.empty() ? text(kUsage) : parse.mistake));
   }

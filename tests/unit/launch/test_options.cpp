@@ -56,6 +56,15 @@ TEST(Options, HelpAndVersionNeedNoScript) {
   EXPECT_EQ(parse({"-h"}).value().action, Action::kHelp);
   EXPECT_EQ(parse({"-n", "2", "--help", "--nonsense"}).value().action, Action::kHelp);
   EXPECT_EQ(parse({"--version"}).value().action, Action::kVersion);
+  for (const char* first : {"-hq", "-hn", "-hh", "--help"}) {  // what follows is not looked at
+    for (const char* second : {"--version", "--dry-run", "-n", "-n0", "a.py"}) {
+      const auto options = parse({first, second});
+      ASSERT_TRUE(options.ok()) << first << " " << second << ": " << options.status().message();
+      EXPECT_EQ(options.value().action, Action::kHelp) << first << " " << second;
+    }
+  }
+  EXPECT_EQ(parse({"-hq"}).value().action, Action::kHelp);
+  EXPECT_EQ(parse({"-hn"}).value().action, Action::kHelp);
 }
 
 TEST(Options, MistakesNameTheWord) {
