@@ -34,10 +34,11 @@ Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Memory> 
   auto members = parent == nullptr ? Members::create(shared) : parent->members_;
   if (!members.ok()) return members.status();
   auto control = shared->map(sizeof(Head) + sizeof(Seat) * static_cast<size_t>(shared->size()));
-  if (!control.ok()) return control.status();
+  const std::string what = parent == nullptr ? "the start of the job" : "the creation of a group";
+  if (!control.ok()) return parent == nullptr ? control.status() : parent->fail_in(what, control.status());
   std::shared_ptr<Group> group(new Group(std::move(shared), std::move(members).value(), options, caller,
                                          parent, std::move(control).value()));
-  TNT_RETURN_IF_ERROR(group->barrier("start"));
+  TNT_RETURN_IF_ERROR(group->barrier(what));
   group->own_cores_ = group->memory_->own_cores();
   return group;
 }
@@ -126,7 +127,7 @@ Status Group::check_room(size_t bytes, const std::string& what) {
 Result<transport::Region> Group::map(size_t bytes, const std::string& what) {
   TNT_RETURN_IF_ERROR(check_room(bytes, what));
   auto region = memory_->map(bytes);
-  return region.ok() ? std::move(region) : Result<transport::Region>(fail(region.status()));
+  return region.ok() ? std::move(region) : Result<transport::Region>(fail_in(what, region.status()));
 }
 
 void Group::post(const std::string& name, uint32_t value) {
@@ -184,6 +185,10 @@ Status Group::fail(const Status& status) {
   }
   if (first) ring_all();
   return first ? status : failure();
+}
+
+Status Group::fail_in(const std::string& what, const Status& error) {
+  return fail({error.code(), text("rank ", job_rank(rank()), " failed in ", what, ": ", error.message())});
 }
 
 Status Group::failure() const {

@@ -41,7 +41,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Collective. Takes ownership of the memory. Blocks until every rank has created its group; a rank that never does
   /// is noticed by the end of its process or by options.timeout. `parent` is the group whose memory made this one, if
   /// any. Until stand_alone(), waits of this group also end if the parent is closed or fails, or if a rank leaves it,
-  /// since no other thread can close this group yet.
+  /// since no other thread can close this group yet. A rank that cannot map its memory fails the
+  /// parent.
   static Result<std::shared_ptr<Group>> create(std::unique_ptr<transport::Memory> memory,
                                                GroupOptions options,
                                                std::thread::id caller = std::this_thread::get_id(),
@@ -113,6 +114,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Ends the communication of all ranks with `status`, unless it has failed before. Returns the first cause, which
   /// every wait of every rank returns within kSlice. Thread-safe, does not block.
   Status fail(const Status& status);
+  /// fail() for an error that only this rank has met in `what`.
+  Status fail_in(const std::string& what, const Status& error);
   /// The first cause, or ok. After close(), the failure of this rank alone. Thread-safe, cheap.
   Status failure() const;
   /// Whether `rank` is present, has left or has died; needs no help of that rank. Thread-safe.
@@ -152,7 +155,9 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members, GroupOptions options,
         std::thread::id caller, Group* parent, transport::Region control);
-  bool has_left(int rank) const { return seat(rank).left.load(std::memory_order_acquire) != 0; }
+  bool has_left(int rank) const {
+    return seat(rank).left.load(std::memory_order_acquire) != 0 || memory_->has_left(rank);
+  }
   Seat& seat(int rank) const { return seats_[rank]; }
   bool spin(const Word& word, uint32_t target) const;
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);

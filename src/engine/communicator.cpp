@@ -59,7 +59,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vect
         stage.agree({.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
     if (!alike.ok()) return alike;
     auto made = group_->memory().group(ranks);
-    if (!made.ok()) return group_->fail(made.status());
+    if (!made.ok()) return group_->fail_in("the creation of a group", made.status());
     memory = std::move(made).value();
     return {};
   }));

@@ -37,7 +37,7 @@ class Communicator final : private Driven {
   /// Collective, blocks. Makes a communicator of some ranks, numbered in the order of `ranks`; nullptr on a rank that
   /// is not in it. The two are independent: calls of both may run at the same time. The wait ends if this one is closed
   /// or fails. Errors: kInvalidArgument for a rank that does not exist or is there twice, kMismatch if the lists
-  /// differ.
+  /// differ, kSystem if a rank cannot map its memory, which ends this one as well.
   Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
 
   /// Runs `operation(stage)`, which makes blocking collectives (see collective/operations.h), on the calling thread.

@@ -57,6 +57,9 @@ class Memory {
   /// a signal has stopped, and for one that has not joined yet.
   virtual bool has_ended(int rank) const = 0;
 
+  /// Whether `rank` has given up its memory of the whole job and of every group, while its process may live on.
+  virtual bool has_left(int rank) const = 0;
+
   /// True if no two ranks may run on the same core, so that spinning takes no time from another rank. Does not change
   /// once every rank has its memory.
   virtual bool own_cores() const = 0;

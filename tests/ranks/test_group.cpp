@@ -298,6 +298,23 @@ TEST_P(Groups, EndTheCreationOfAnotherWhereAMemberLeavesThemInstead) {
   EXPECT_NE(end.message().find("rank 1 has ended"), std::string::npos) << end.message();
 }
 
+TEST_P(Groups, EndTheStartWithARankThatGivesUpItsMemory) {
+  world_.options().timeout = 6s;
+  std::atomic<int> waiting{world_.size() - 1};
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    if (rank == 1) {  // and lives on, as a program that catches the error
+      memory.reset();
+      while (waiting != 0) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const Status end = Group::create(std::move(memory), world_.options()).status();
+    --waiting;
+    EXPECT_EQ(end.code(), Code::kPeerLost);
+    EXPECT_NE(end.message().find("waits in the start of the job: rank 1 has ended"), std::string::npos)
+        << end.message();
+  });
+}
+
 TNT_ON_RANKS(Groups, 2, 3);
 
 TEST(EngineOnFake, EndsWithoutSleepingThroughItsEnd) {
@@ -327,6 +344,23 @@ TEST(GroupOnFake, NamesTheDead) {
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("waits in step 5: rank 2 has died"), std::string::npos)
         << status.message();
+  });
+}
+
+TEST(GroupOnFake, TellsTheOthersThatARankCannotMapIt) {
+  World world("fake", 3);
+  const std::vector<int> all = {0, 1, 2};
+  std::atomic<int> waiting{2};
+  world.run([&](engine::Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    if (rank == 1) world.node().group(0, all).refuse_maps(rank);
+    const Status end = communicator.create_group(all).status();
+    EXPECT_EQ(end.code(), Code::kSystem);
+    EXPECT_EQ(end.message(), "rank 1 failed in the creation of a group: map: refused");
+    if (rank != 1) --waiting;
+    for (const Deadline limit = Deadline::after(5s); waiting != 0 && !limit.passed();)
+      std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(waiting, 0) << "the others wait while rank 1 lives";
   });
 }
 

@@ -21,6 +21,9 @@ std::shared_ptr<std::byte> zeroed(size_t bytes) {
 class FakeMemory final : public Memory {
  public:
   FakeMemory(FakeNode& node, int rank) : node_(node), rank_(rank) {}
+  FakeMemory(const FakeMemory&) = delete;
+  FakeMemory& operator=(const FakeMemory&) = delete;
+  ~FakeMemory() override { node_.leave(rank_); }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(node_.members_.size()); }
@@ -40,6 +43,7 @@ class FakeMemory final : public Memory {
 
   Result<Region> map(size_t bytes) override {
     const std::lock_guard lock(node_.mutex_);
+    if (node_.refused_[static_cast<size_t>(rank_)]) return Status(Code::kSystem, "map: refused");
     if (mapped_ == node_.regions_.size()) node_.regions_.push_back(zeroed(bytes));
     auto memory = node_.regions_[mapped_++];
     return Region{{memory.get(), bytes}, memory};
@@ -58,6 +62,8 @@ class FakeMemory final : public Memory {
   }
 
   bool has_ended(int rank) const override { return node_.has_ended(rank); }
+
+  bool has_left(int rank) const override { return node_.has_left(rank); }
 
   bool own_cores() const override { return node_.own_cores_; }
 
@@ -83,6 +89,18 @@ bool FakeNode::has_ended(int rank) const {
   return ended_[index];
 }
 
+bool FakeNode::has_left(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  if (parent_ != nullptr) return parent_->has_left(members_[index]);
+  const std::lock_guard lock(mutex_);
+  return left_[index];
+}
+
+void FakeNode::leave(int rank) {
+  const std::lock_guard lock(mutex_);
+  left_[static_cast<size_t>(rank)] = true;
+}
+
 int FakeNode::job_rank(int rank) const {
   const int member = members_[static_cast<size_t>(rank)];
   return parent_ == nullptr ? member : parent_->job_rank(member);
@@ -96,6 +114,11 @@ void FakeNode::end(int rank) {
 void FakeNode::set_room(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   room_ = bytes;
+}
+
+void FakeNode::refuse_maps(int rank) {
+  const std::lock_guard lock(mutex_);
+  refused_[static_cast<size_t>(rank)] = true;
 }
 
 }  // namespace tarantella::transport

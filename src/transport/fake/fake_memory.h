@@ -27,6 +27,8 @@ class FakeNode {
   /// The other ranks will find that the process of `rank` has ended.
   void end(int rank);
   void set_room(uint64_t bytes);
+  /// From here on map() fails for `rank`.
+  void refuse_maps(int rank);
   /// The answer of own_cores(), false at first. To be set before memory() and group().
   void set_own_cores(bool own) { own_cores_ = own; }
 
@@ -37,8 +39,12 @@ class FakeNode {
       : parent_(parent),
         members_(members),
         ended_(members.size()),
+        left_(members.size()),
+        refused_(members.size()),
         own_cores_(parent != nullptr && parent->own_cores_) {}
   bool has_ended(int rank) const;
+  bool has_left(int rank) const;
+  void leave(int rank);
   int job_rank(int rank) const;
 
   const FakeNode* const parent_;
@@ -46,6 +52,8 @@ class FakeNode {
   mutable std::mutex mutex_;
   std::map<const Word*, std::condition_variable> slept_on_;
   std::vector<bool> ended_;
+  std::vector<bool> left_;
+  std::vector<bool> refused_;
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;

@@ -16,6 +16,7 @@ namespace tarantella::transport {
 /// One rank's entry, after the Head.
 struct alignas(64) Node::Seat {
   std::atomic<uint32_t> present;
+  std::atomic<uint32_t> left;     ///< 1: given up
   std::atomic<uint64_t> process;  ///< process_number() of the rank
   runtime::CpuMask cores;
 };
@@ -57,7 +58,7 @@ struct flock lock_of(int rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Node>> Node::create(Fd memory, size_t ranks, runtime::Ended ended) {
+Result<std::shared_ptr<Node>> Node::create(Fd memory, size_t ranks, runtime::Ended ended) {
   const size_t bytes = round_up(sizeof(Head) + sizeof(Seat) * ranks, kPage);
   if (bytes > kRegionAlignment)
     return Status(Code::kInvalidArgument, text(ranks, " ranks are too many for a node"));
@@ -65,8 +66,13 @@ Result<std::shared_ptr<const Node>> Node::create(Fd memory, size_t ranks, runtim
   if (!head.ok()) return head.status();
   const auto process = process_number();
   if (!process.ok()) return process.status();
-  return std::shared_ptr<const Node>(
+  return std::shared_ptr<Node>(
       new Node(std::move(memory), std::move(head).value(), process.value(), std::move(ended)));
+}
+
+Node::~Node() {
+  // a forked child lets go of its copy only
+  if (own_ >= 0 && forks_ == forks()) seat(own_).left.store(1, std::memory_order_release);
 }
 
 Node::Head& Node::head() const { return *reinterpret_cast<Head*>(head_.bytes().data()); }
@@ -77,13 +83,14 @@ Node::Seat& Node::seat(int rank) const {
 
 Table& Node::table() const { return head().table; }
 
-Status Node::take_seat(int rank) const {
+Status Node::take_seat(int rank) {
   struct flock lock = lock_of(rank);
   if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
   Seat& own = seat(rank);
   if (!own.cores.read()) own.cores.words.fill(UINT64_MAX);  // unknown: perhaps shared
   own.process.store(process_, std::memory_order_relaxed);
   own.present.store(1, std::memory_order_release);
+  own_ = rank;
   return {};
 }
 
@@ -96,6 +103,8 @@ bool Node::has_ended(int rank) const {
   struct flock lock = lock_of(rank);
   return ::fcntl(memory_->get(), F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }
+
+bool Node::has_left(int rank) const { return seat(rank).left.load(std::memory_order_acquire) != 0; }
 
 bool Node::share_cores(int a, int b) const { return seat(a).cores.meets(seat(b).cores); }
 

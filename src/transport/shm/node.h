@@ -4,26 +4,32 @@
 #include <memory>
 
 #include "base/fd.h"
+#include "base/forks.h"
 #include "base/status.h"
 #include "runtime/ended.h"
 #include "transport/shm/region.h"
 
 namespace tarantella::transport {
 
-/// One process's view of the file. Thread-safe. Ranks are those of the job.
+/// One process's view of the file. Thread-safe, except for take_seat(). Ranks are those of the job.
 class Node {
  public:
   /// Errors: kSystem; kInvalidArgument for more ranks than there is room for.
-  static Result<std::shared_ptr<const Node>> create(Fd memory, size_t ranks, runtime::Ended ended);
+  static Result<std::shared_ptr<Node>> create(Fd memory, size_t ranks, runtime::Ended ended);
+  /// Gives up the seat.
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   const std::shared_ptr<Fd>& memory() const { return memory_; }
   /// The table of the regions that all ranks of the job map.
   Table& table() const;
 
   /// Announces that this process is `rank`. Errors: kSystem.
-  Status take_seat(int rank) const;
-  /// As Memory::has_ended().
+  Status take_seat(int rank);
+  /// As in Memory.
   bool has_ended(int rank) const;
+  bool has_left(int rank) const;
   /// Whether ranks `a` and `b` may run on one core.
   bool share_cores(int a, int b) const;
 
@@ -46,6 +52,8 @@ class Node {
   const Mapping head_;
   const uint64_t process_;  ///< tells this process from every other
   const runtime::Ended ended_;
+  const int forks_ = forks();
+  int own_ = -1;  ///< the seat of this process
 };
 
 }  // namespace tarantella::transport

@@ -58,6 +58,8 @@ class ShmMemory final : public Memory {
 
   bool has_ended(int rank) const override { return node_->has_ended(job_rank(rank)); }
 
+  bool has_left(int rank) const override { return node_->has_left(job_rank(rank)); }
+
   bool own_cores() const override {
     for (int a = 0; a < size(); ++a) {
       for (int b = a + 1; b < size(); ++b) {
