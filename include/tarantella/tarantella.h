@@ -94,7 +94,7 @@ TNT_API const char* tnt_version(void);
 TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
 /* Ends the communication of this rank only: running calls of other threads on the context and its plans end with
  * TNT_PEER_LOST within a tenth of a second, and so do all later calls. Does not wait for other ranks. Must not be
- * called in a tnt_done. Ignores NULL and repeated calls. */
+ * called in a tnt_done of its own plans. Ignores NULL and repeated calls. */
 TNT_API void tnt_context_close(tnt_context* context);
 /* Leaves the job or group: closes the context, waits until the calls of other threads on it have ended, and releases
  * its plans (see tnt_plan_release). No call on it may begin after this one. Does not wait for other ranks; their calls
@@ -183,7 +183,8 @@ TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 /* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its
  * context. With TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until
  * this rank submits the tensor again or the plan's memory is released. Otherwise it is NULL and `message`, valid during
- * the call, tells the reason. Must not block or call tnt_context_destroy(). */
+ * the call, tells the reason. Must not block: the rank's other plans wait meanwhile. May call tnt_context_destroy() for
+ * any context but the plan's. */
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any

@@ -31,7 +31,7 @@ class Communicator final : private Driven {
   collective::Group& group() { return *group_; }
 
   /// Ends all running and later calls and submitted tensors of this rank, on any thread, with kPeerLost; blocking calls
-  /// end within Group::kSlice. Does not wait for other ranks. Not inside a Done. Idempotent.
+  /// end within Group::kSlice. Does not wait for other ranks. Not inside a Done of its own plans. Idempotent.
   void close();
 
   /// Collective, blocks. Makes a communicator of some ranks, numbered in the order of `ranks`; nullptr on a rank that

@@ -39,14 +39,26 @@ void Engine::add(Driven& driven) {
 }
 
 void Engine::remove(Driven& driven) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   std::erase(driven_, &driven);
+  if (std::this_thread::get_id() == thread_.get_id()) return;
+  advanced_.wait(lock, [&] { return advancing_ != &driven; });
 }
 
 Driven::Need Engine::advance_all() {
-  const std::lock_guard lock(mutex_);
   auto need = Driven::Need::kNothing;
-  for (Driven* each : driven_) need = std::max(need, each->advance());
+  std::unique_lock lock(mutex_);
+  // Not locked during advance(), whose callbacks may remove any of them.
+  const std::vector<Driven*> all = driven_;
+  for (Driven* each : all) {
+    if (std::find(driven_.begin(), driven_.end(), each) == driven_.end()) continue;
+    advancing_ = each;
+    lock.unlock();
+    need = std::max(need, each->advance());
+    lock.lock();
+    advancing_ = nullptr;
+    advanced_.notify_all();
+  }
   return need;
 }
 

@@ -2,6 +2,7 @@
 // The one progress thread of a rank. It drives all groups of the rank, and shows the other ranks that this one runs.
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -36,9 +37,10 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Lets the thread drive `driven`, which must exist until remove(). Blocks while an advance() runs.
+  /// Lets the thread drive `driven`, which must exist until remove() returns.
   void add(Driven& driven);
-  /// Ends that: afterwards `driven` is not used. Blocks while an advance() runs.
+  /// Ends that. Blocks while the thread is in the advance() of `driven`, unless called on the thread itself: there,
+  /// `driven` must exist until its advance() returns.
   void remove(Driven& driven);
 
  private:
@@ -47,7 +49,9 @@ class Engine {
 
   const std::shared_ptr<collective::Members> members_;
   std::mutex mutex_;
+  std::condition_variable advanced_;
   std::vector<Driven*> driven_;  ///< guarded by mutex_
+  Driven* advancing_ = nullptr;  ///< guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -252,12 +252,35 @@ void groups() {
   });
 }
 
+/// A callback of a step gives up a group, as a garbage collector may do, while another thread makes and closes one.
+void give_up() {
+  on_communicators([](std::unique_ptr<Communicator>& communicator) {
+    std::vector<int> all;
+    for (int rank = communicator->group().size(); rank-- > 0;) all.push_back(rank);
+    auto made = communicator->create_group(all);
+    must(made.status());
+    Model model(*communicator, kCounts, kThreshold);
+    std::thread beside([&] {
+      auto other = communicator->create_group(all);
+      must(other.status());
+      other.value()->close();
+    });
+    model.begin_step();
+    for (size_t tensor = 0; tensor < kCounts.size(); ++tensor)
+      must(model.submit(tensor, [&made, tensor] {
+        if (tensor == 0) made.value().reset();
+      }));
+    must(model.wait());
+    beside.join();
+  });
+}
+
 }  // namespace
 
 const std::vector<Scenario>& scenarios() {
-  static const std::vector<Scenario> all = {{"meet", meet},         {"post", post},    {"plan", plan},
-                                            {"callback", callback}, {"fail", fail},    {"close", close},
-                                            {"question", question}, {"groups", groups}};
+  static const std::vector<Scenario> all = {{"meet", meet},         {"post", post},     {"plan", plan},
+                                            {"callback", callback}, {"fail", fail},     {"close", close},
+                                            {"question", question}, {"groups", groups}, {"give_up", give_up}};
   return all;
 }
 

@@ -343,6 +343,64 @@ TEST_P(Plans, OfGroupsRunAtTheSameTime) {
   });
 }
 
+TEST_P(Plans, GiveUpAGroupInACallbackOfAnother) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
+  std::vector<int> all(static_cast<size_t>(world_.size()));
+  std::iota(all.begin(), all.end(), 0);
+  world_.run([&](Communicator& communicator) {
+    auto group = communicator.create_group(all);
+    ASSERT_TRUE(group.ok()) << group.status().message();
+    const auto plan = communicator.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const std::vector<float> data(10);
+    Step step(1);
+    ASSERT_TRUE(plan.value()
+                    ->submit(0, data.data(), 10, DType::kFloat32,
+                             [&](const Status& status, const void*) {  // as a garbage collector may do
+                               group.value().reset();
+                               step.done(status);
+                             })
+                    .ok());
+    EXPECT_TRUE(step.wait().ok());
+    run_step(*plan.value(), specs, communicator.group().rank(), world_.size(), 2, {0});
+  });
+}
+
+TEST_P(Plans, MakeNoGroupWaitForACallback) {
+  const std::vector<TensorSpec> specs = {{"w", DType::kFloat32, {10}}};
+  std::vector<int> all(static_cast<size_t>(world_.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::atomic<int> submitted{0};
+  world_.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const auto caller = std::this_thread::get_id();
+    const std::vector<float> data(10);
+    std::atomic<bool> made{false};
+    Step step(1);
+    const bool last = communicator.group().rank() == world_.size() - 1;
+    while (last && submitted != world_.size() - 1) std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(plan.value()
+                    ->submit(0, data.data(), 10, DType::kFloat32,
+                             [&](const Status& status, const void*) {
+                               for (const Deadline limit = Deadline::after(5s);
+                                    std::this_thread::get_id() != caller && !made && !limit.passed();)
+                                 std::this_thread::sleep_for(1ms);
+                               EXPECT_TRUE(made || std::this_thread::get_id() == caller);
+                               step.done(status);
+                             })
+                    .ok());
+    ++submitted;
+    auto group = communicator.create_group(all);
+    EXPECT_TRUE(group.ok()) << group.status().message();
+    group.value().reset();
+    made = true;
+    EXPECT_TRUE(step.wait().ok());
+    EXPECT_TRUE(
+        communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
+  });
+}
+
 TNT_ON_RANKS(Plans, 1, 2, 3, 4, 5, 6, 7, 8, 9);
 TNT_SPINNING(Plans, 2, 3);
 
