@@ -201,14 +201,19 @@ Status Group::failure() const {
   return {static_cast<Code>(first.code), first.message.data()};
 }
 
-Presence Group::presence(int rank) const {
-  if (has_left(rank)) return Presence::kLeft;
-  if (memory_->has_ended(rank)) return has_left(rank) ? Presence::kLeft : Presence::kGone;
-  if (parent_ == nullptr) return Presence::kHere;
+bool Group::has_left(int rank) const {
+  if (seat(rank).left.load(std::memory_order_acquire) != 0 || memory_->has_left(rank)) return true;
+  if (parent_ == nullptr) return false;
   // a rank may leave the parent before it has a seat in this group
   int of_parent = 0;
   while (parent_->job_rank(of_parent) != job_rank(rank)) ++of_parent;
-  return parent_->presence(of_parent);
+  return parent_->has_left(of_parent);
+}
+
+Presence Group::presence(int rank) const {
+  if (has_left(rank)) return Presence::kLeft;
+  if (!memory_->has_ended(rank)) return Presence::kHere;
+  return has_left(rank) ? Presence::kLeft : Presence::kGone;
 }
 
 void Group::close() {

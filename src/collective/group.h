@@ -155,9 +155,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members, GroupOptions options,
         std::thread::id caller, Group* parent, transport::Region control);
-  bool has_left(int rank) const {
-    return seat(rank).left.load(std::memory_order_acquire) != 0 || memory_->has_left(rank);
-  }
+  bool has_left(int rank) const;
   Seat& seat(int rank) const { return seats_[rank]; }
   bool spin(const Word& word, uint32_t target) const;
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);

@@ -25,7 +25,8 @@ void RollCall::look() {
       seen.gone_since = std::min(seen.gone_since, now);
       // a rank that waits for it notices too, and its error names the call
       if (now - seen.gone_since < group_.options().grace + kEvery) continue;
-      (void)group_.fail({Code::kPeerLost, text("rank ", group_.job_rank(rank), " has died")});
+      (void)group_.fail({Code::kPeerLost, text("rank ", group_.job_rank(rank),
+                                               " has died; its output or its launcher says why")});
       return;
     }
     const uint32_t heartbeat = group_.heartbeat(rank);

@@ -60,7 +60,7 @@ Status Watch::check(int rank) {
   const int number = group_.job_rank(rank);
   switch (group_.presence(rank)) {
     case Presence::kGone:
-      return suspect(text("rank ", number, " has died"));
+      return suspect(text("rank ", number, " has died; its output or its launcher says why"));
     case Presence::kLeft:
       return suspect(text("rank ", number,
                           " has ended; make the same calls with the same number of batches on every rank"));

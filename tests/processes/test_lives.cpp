@@ -99,6 +99,8 @@ TEST(LivesOfRanks, ADeathIsNoticedIfNoRankWaits) {
     if (rank == 1) ::_exit(0);
     for (int i = 0; i < 1500 && tnt_failure(context) == TNT_OK; ++i) std::this_thread::sleep_for(20ms);
     require(tnt_failure(context) == TNT_PEER_LOST, "the death of rank 1");
+    require(std::string(tnt_last_error()) == "rank 1 has died; its output or its launcher says why",
+            "the cure");
   })));
 }
 

@@ -364,6 +364,21 @@ TEST(GroupOnFake, TellsTheOthersThatARankCannotMapIt) {
   });
 }
 
+TEST(GroupOnFake, TellsARankThatLeftAndEndedFromOneThatDied) {
+  World world("fake", 2);
+  std::shared_ptr<Members> kept;  // as by another group
+  const Status end = end_of_a_creation(world, [&](int rank, auto& communicator) {
+    if (rank != 1) return;
+    kept = communicator->group().share_members();
+    communicator.reset();
+    world.node().end(1);
+  });
+  EXPECT_EQ(end.code(), Code::kPeerLost);
+  EXPECT_NE(end.message().find("rank 0 waits in the creation of a group: rank 1 has ended"),
+            std::string::npos)
+      << end.message();
+}
+
 TEST(GroupOnFake, SaysOnAllRanksThatMemoryIsShort) {
   World world("fake", 2);
   world.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
