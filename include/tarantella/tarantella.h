@@ -116,10 +116,11 @@ TNT_API tnt_code tnt_failure(tnt_context* context);
  * The caller owns *group, and may destroy it before or after `context`. */
 TNT_API tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count,
                                           tnt_context** group);
-/* This rank's number in the context; the rank of the job that is `rank` in the context; the number of ranks in the
- * context. -1 for a NULL context or a rank that does not exist. */
+/* This rank's number in the context: 0 … size-1; -1 for a NULL context. */
 TNT_API int tnt_context_rank(const tnt_context* context);
+/* The number in the job of rank `rank` of the context; -1 for a NULL context or a rank that does not exist. */
 TNT_API int tnt_context_job_rank(const tnt_context* context, int rank);
+/* The number of ranks in the context; -1 for a NULL context. */
 TNT_API int tnt_context_size(const tnt_context* context);
 
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared between

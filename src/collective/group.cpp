@@ -151,10 +151,11 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
     const Board::Found found = other.board.find(key, meetings_, nth);
     if (found.value && !found.lost) return *found.value;
     if (found.lost) {
-      return Status(Code::kMismatch,
-                    text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
-                         " has done so much alone since the last collective call that it is unknown whether "
-                         "it did this; call a barrier now and then"));
+      return Status(
+          Code::kMismatch,
+          text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
+               " posted more than 1,000 times since the last collective call, and older posts are lost; "
+               "call a barrier between saves"));
     }
     if (went_on) {
       return Status(
