@@ -113,3 +113,17 @@ def test_the_order_that_is_kept_is_that_of_the_seed():
         fresh = of_arrays._order(64, 8, True, seed)
         assert orders[-1] == [x[rows[:4]].tolist() for rows in fresh.as_numpy_iterator()]
     assert orders[0] == orders[2] != orders[1]
+
+
+@pytest.mark.parametrize("shuffle", [True, "batch", False])
+@pytest.mark.parametrize(("samples", "batch_size"), [(10, 3), (8, 4), (3, 8), (1, 1)])
+@pytest.mark.parametrize("seed", [5, None])
+def test_an_order_that_is_kept_has_the_batches_of_every_epoch(shuffle, samples, batch_size, seed):
+    tf.random.set_seed(seed)
+    kept = of_arrays._kept_order(samples, batch_size, shuffle, seed)
+    fresh = of_arrays._order(samples, batch_size, shuffle, seed)
+    for _ in range(2):
+        one, other = ([each.tolist() for each in order.as_numpy_iterator()] for order in (kept, fresh))
+        assert [len(batch) for batch in one] == [len(batch) for batch in other]
+        assert one == other or (shuffle and seed is None)
+        assert sorted(row for batch in one for row in batch) == list(range(samples))

@@ -94,7 +94,14 @@ def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None)
     return tf.autograph.experimental.do_not_convert(adapter.get_tf_dataset)()  # Keras maps its own functions
 
 
-_kept_order = functools.lru_cache(maxsize=8)(_order)
+@functools.lru_cache(maxsize=8)
+def _kept_order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
+    """As `_order`, without its functions where the order is the same in every epoch, as a seed makes it."""
+    order = _order(samples, batch_size, shuffle, seed)
+    epochs = [next(order.rebatch(samples).as_numpy_iterator()) for _ in range(2)] if shuffle else []
+    if not epochs or (epochs[0] != epochs[1]).any():
+        return order
+    return tf.data.Dataset.from_tensor_slices(epochs[0]).batch(batch_size)
 
 
 def _rows_of_batch(slicer: Slicer, numbered: tuple[tf.Tensor, tf.Tensor], data: Any) -> Any:
