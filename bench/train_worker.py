@@ -65,10 +65,10 @@ def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
 
 
 def dispatched(net: nets.Net, *arguments: Any, **fit: Any) -> None:
-    from tarantella._backend.tensorflow import dispatch
+    from tarantella._backend.tensorflow.dispatch import step_function
 
     net.model.make_train_function()
-    net.model.train_function = dispatch(net.model, "train", net.model.train_function)
+    net.model.train_function = step_function(net.model, "train", net.model.train_function)
     silent(net, *arguments, **fit)
 
 
