@@ -81,7 +81,8 @@ Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
     const std::lock_guard lock(plans_mutex_);
     plans_.push_back(plan);
   }
-  group_->ring(group_->rank());  // a failure may have come before the progress thread knew of the plan
+  // A failure or a close that came before the push has told the other plans only.
+  if (const Status lost = group_->failure(); !lost.ok()) plan->fail(lost);
   return plan;
 }
 
