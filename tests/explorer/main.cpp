@@ -74,6 +74,10 @@ int main(int count, char** arguments) {
       return 1;
     }
   }
+  if (points == 0) {
+    std::printf("there is no scenario '%s', or no round to play it\n", options.scenario.c_str());
+    return 2;
+  }
   std::printf("%llu rounds, %llu points in %.1f s: nothing found\n", static_cast<unsigned long long>(rounds),
               static_cast<unsigned long long>(points), elapsed());
   return 0;

@@ -173,7 +173,7 @@ def _code(kind: type, method: str) -> Any:
         function = inspect.unwrap(getattr(found, "fget", found))
         code = getattr(function, "__code__", None)
         is_abstract = code is not None and code.co_names == ("NotImplementedError",)
-        if code is not None and not is_abstract and function.__module__.startswith("keras."):
+        if code is not None and not is_abstract and str(function.__module__).startswith("keras."):
             return code
     return None
 

@@ -44,6 +44,11 @@ CASES = [
 ]
 
 
+def test_every_case_is_found() -> None:
+    marked = sum(len(re.findall(r"^@case$", file.read_text(), flags=re.MULTILINE)) for file in FILES)
+    assert len({(each.values[0], each.values[1]) for each in CASES}) == marked
+
+
 @pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
 @pytest.mark.parametrize(("file", "name", "ranks"), CASES)
 def test_case(file: str, name: str, ranks: int, results: Any) -> None:

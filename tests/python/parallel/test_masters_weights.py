@@ -72,3 +72,4 @@ for call in calls:
 def test_calls_start_from_what_the_master_has_set(scripts: Any, tmp_path: Any) -> None:
     ended = scripts.ranks(2, SOURCE, str(tmp_path))
     assert ended.code == 0, ended.err
+    assert "ranks had different values, and now have the master's" in ended.err

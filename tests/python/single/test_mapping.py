@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections import namedtuple
+import weakref
+from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tarantella.data import arrays
-from tarantella.data.tf_data import mapping, of_arrays
+from tarantella.data.tf_data import before_map, mapping, of_arrays, of_batches
 from tarantella.data.tf_data.mapping import mapped, unbatched
+from tarantella.keras.private import TFDatasetAdapter
 
 Point = namedtuple("Point", "x y")
 traces: list[str] = []
@@ -66,6 +68,26 @@ def test_another_type_structure_or_argument_is_traced():
     assert elements(mapped(tf.data.Dataset.range(4).batch(2), scaled, 2)) == [[0, 2], [4, 6]]
     assert elements(mapped(tf.data.Dataset.range(4).batch(2, drop_remainder=True), scaled, 2)) == [[0, 2], [4, 6]]
     assert len(traces) == 6
+
+
+def test_the_order_and_the_type_of_a_dict_are_kept():
+    for keys in (("b", "a"), ("a", "b")):
+        named = tf.data.Dataset.range(1).map(lambda i, keys=keys: dict.fromkeys(keys, i))
+        assert tuple(mapped(named, scaled, 2).element_spec) == keys
+    ordered = tf.data.Dataset.range(1).map(lambda i: OrderedDict(a=i, b=i))
+    assert isinstance(mapped(ordered, scaled, 2).element_spec, OrderedDict)
+
+
+def test_functions_of_the_user_live_no_longer_than_their_datasets():
+    dataset = tf.data.Dataset.range(4).map(lambda i: 2 * i).batch(2)
+    for _ in range(2):
+        of_batches.distribute(TFDatasetAdapter(dataset), 0, 2)
+    (function,) = before_map.plan(dataset).functions
+    assert len(function._tarantella_mapped) == 1
+    function = weakref.ref(function)
+    del dataset
+    gc.collect()
+    assert function() is None
 
 
 def test_what_is_no_longer_known_lives_on_in_its_datasets():

@@ -93,7 +93,9 @@ def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
     """The elements that `slicer` would cut from the batches, which are of type `element_spec`."""
     _, rows = share(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
-    mine = mapped(unbatched(mapped(whole, _cut, slicer)), _apply, plan.functions, parallel=True)
+    mine = mapped(
+        unbatched(mapped(whole, _cut, slicer)), _apply, plan.functions, parallel=True, kept_by=plan.functions[-1]
+    )
     # Only the last batch can be short, and a rank never has more rows of it than of a full batch.
     return mapped(mine.batch(max(rows, 1)), _pack, slicer, element_spec)
 

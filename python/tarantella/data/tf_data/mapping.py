@@ -23,36 +23,43 @@ class _Traced(NamedTuple):
     result_spec: Any
 
 
-# The latest, because a function may hold large constants of the user's.
 _known: deque[_Traced] = deque(maxlen=32)
 
 
 def mapped(
-    dataset: tf.data.Dataset, function: Callable[..., Any], *arguments: Any, parallel: bool = False
+    dataset: tf.data.Dataset,
+    function: Callable[..., Any],
+    *arguments: Any,
+    parallel: bool = False,
+    kept_by: Any = None,
 ) -> tf.data.Dataset:
     """`dataset.map` with `function(*arguments, *element)`, whose trace must depend on `arguments` and types alone.
 
     `arguments` are compared as structures whose leaves have an `==`. With `parallel`, several elements are mapped at a
-    time, in order. AutoGraph does not convert the function: that takes time and leaves files.
+    time, in order. `kept_by` is the object that the trace lives as long as, for one that holds data of the user's.
+    AutoGraph does not convert the function: that takes time and leaves files.
     """
     spec = dataset.element_spec
-    for each in reversed(tuple(_known)):
+    known = _known if kept_by is None else vars(kept_by).setdefault("_tarantella_mapped", deque(maxlen=4))
+    for each in reversed(tuple(known)):
         if each.function is function and _same(each.arguments, arguments) and _same(each.element_spec, spec):
             return _with_traced(dataset, each, parallel)
     options = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True} if parallel else {}
     made = dataset.map(tf.autograph.experimental.do_not_convert(functools.partial(function, *arguments)), **options)
     graph = structure.function(made)
     if graph is not None:
-        _known.append(_Traced(function, arguments, spec, graph, made.element_spec))
+        known.append(_Traced(function, arguments, spec, graph, made.element_spec))
     return made
 
 
 def _same(one: Any, other: Any) -> bool:
+    """Whether two structures are equal, with the types and orders of their dicts, which TensorFlow takes for equal."""
     try:
         tf.nest.assert_same_structure(one, other)
     except (TypeError, ValueError):
         return False
-    return bool(tf.nest.flatten(one) == tf.nest.flatten(other))
+    shapes = [repr(tf.nest.map_structure(lambda _: 0, each)) for each in (one, other)]
+    return shapes[0] == shapes[1] and bool(tf.nest.flatten(one) == tf.nest.flatten(other))
 
 
 def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> tf.data.Dataset:

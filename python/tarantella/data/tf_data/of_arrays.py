@@ -96,7 +96,10 @@ def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None)
 
 @functools.lru_cache(maxsize=8)
 def _kept_order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
-    """As `_order`, without its functions where the order is the same in every epoch, as a seed makes it."""
+    """As `_order`, without its functions where every iterator gives the same order, as with a seed.
+
+    Do not repeat it: in a single iterator, each repetition of Keras's dataset has another order.
+    """
     order = _order(samples, batch_size, shuffle, seed)
     epochs = [next(order.rebatch(samples).as_numpy_iterator()) for _ in range(2)] if shuffle else []
     if not epochs or (epochs[0] != epochs[1]).any():

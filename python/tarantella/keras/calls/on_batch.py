@@ -12,7 +12,9 @@ import numpy as np
 from keras import tree
 
 from ..._backend import backend
-from ..._job import runtime
+from ..._job import log, runtime
+from ..._job.log import listed
+from ..._names import name_of
 from ...data import tf_data
 from .. import private, training
 from ..epoch import drift, user_logs
@@ -75,11 +77,20 @@ def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     return micro
 
 
+def _say_apart(variables: list[Any]) -> None:
+    """Training on batches compares weights now and then, and would find ranks that were made equal in between."""
+    if variables:
+        log.warn_once(
+            f"{listed([name_of(v) for v in variables])}: ranks had different values, and now have the master's. If you "
+            f"have not set them on the master, ranks train apart: {drift.CURE}"
+        )
+
+
 def _start(model: Any, kind: str, micro: Any) -> None:
     known = training.of(model)
     if known.is_equal_for_single_batches(model, kind):
         if kind != "train":
-            start.from_master(model, model.weights)
+            _say_apart(start.from_master(model, model.weights))
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)

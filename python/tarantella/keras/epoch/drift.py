@@ -23,6 +23,12 @@ AUTOMATIC = -1
 _FIRST = 32  # before the first comparison, which measures its cost
 _SHARE = 0.0005  # of the time that comparisons may take; in small networks, counting steps may take the same again
 
+CURE = (
+    "change the model, its learning rate and its optimizers in the same way on every rank; a train_step that moves "
+    "weights by local gradients and back (SAM) must save and assign the old values: adding and subtracting rounds "
+    "differently on each rank"
+)
+
 
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
@@ -64,12 +70,7 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     if (everyone[:, 0] != everyone[0, 0]).any():
         variables = model.trainable_variables
         lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
-        cure = (
-            "change the model, its learning rate and its optimizers in the same way on every rank; a train_step that "
-            "moves weights by local gradients and back (SAM) must save and assign the old values: adding and "
-            "subtracting rounds differently on each rank"
-        )
-        _exchange.agree("trained weights", lines, cure)
+        _exchange.agree("trained weights", lines, CURE)
     return int(everyone[0, 1])
 
 
