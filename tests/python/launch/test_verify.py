@@ -155,7 +155,7 @@ def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):
 def test_help_shows_the_options(launcher):
     done = launcher.run("verify", "--help")
     assert done.returncode == 0 and "--steps" in done.out
-    assert "tarantella verify --help" in launcher.run("--help").out
+    assert "tarantella verify  Compare training" in launcher.run("--help").out
 
 
 def moments(*weights, rank=0, size=1, rows=8, loss=1.0, precision="float32"):
