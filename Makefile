@@ -5,14 +5,14 @@
 ROUNDS ?= 3
 
 help:
-	@echo "make setup    system packages, .venv, the built package: what is missing of them"
-	@echo "make demo     LeNet-5 on two ranks and on one process, and a table of both"
-	@echo "make test     set up, then lint and every test"
-	@echo "make test-all all that CI has no time for, too: hours"
-	@echo "make wheel    a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
-	@echo "make compatibility   that wheel under TensorFlow and Keras from the oldest to the nightly"
-	@echo "make bench    allreduce beside MPI, training beside the ceiling, costs, as JSON and a page (ROUNDS=3)"
-	@echo "make lint     formatters, linters, type checker, include directions"
+	@echo "make setup    install what is missing: system packages, .venv, the built package"
+	@echo "make demo     train LeNet-5 on two ranks and on one process, and print a table of both"
+	@echo "make test     set up, then run the checks and tests that CI runs"
+	@echo "make test-all run all tests, also those that CI has no time for (hours)"
+	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
+	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
+	@echo "make bench    measure allreduce, training and costs; write JSON and a page (ROUNDS=3)"
+	@echo "make lint     run formatters, linters, the type checker and the check of include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
 
