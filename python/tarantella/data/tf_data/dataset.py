@@ -11,7 +11,7 @@ import tensorflow as tf
 from ..._job import log, runtime
 from ...keras.private import TFDatasetAdapter
 from ..rows import share
-from . import before_map, of_batches, structure
+from . import before_map, of_batches, rewrite, structure
 from .mapping import mapped
 
 _FILES = 1  # of AutoShardDataset: by file, an error without files
@@ -100,19 +100,19 @@ class Dataset:
             "results differ"
         )
         spec = self.dataset.element_spec
-        flat = tf.nest.flatten(spec)
         try:
-            variant = tf.raw_ops.AutoShardDataset(
-                input_dataset=tf.data.experimental.to_variant(self.dataset),
+            files = rewrite.operated(
+                self.dataset,
+                tf.raw_ops.AutoShardDataset,
+                tf.nest.flatten(spec),
+                spec,
                 num_workers=self.num_ranks,
                 index=self.rank,
-                output_types=[each.dtype for each in flat],
-                output_shapes=[each.shape for each in flat],
                 auto_shard_policy=_FILES,
             )
         except tf.errors.NotFoundError:
             raise ValueError("shard='file' needs a dataset that reads files, at least one for each rank") from None
-        return tf.data.experimental.from_variant(variant, spec).rebatch(self.micro_batch_size)
+        return files.rebatch(self.micro_batch_size)
 
 
 def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = None) -> tf.data.Dataset:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from . import structure
+from . import rewrite, structure
 
 
 class _Traced(NamedTuple):
@@ -67,7 +67,7 @@ def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> t
     if parallel:
         arguments |= {"num_parallel_calls": tf.constant(tf.data.AUTOTUNE, tf.int64), "deterministic": "true"}
     operation = tf.raw_ops.ParallelMapDatasetV2 if parallel else tf.raw_ops.MapDataset
-    made = _operated(dataset, operation, traced.graph.outputs, traced.result_spec, **arguments)
+    made = rewrite.operated(dataset, operation, traced.graph.outputs, traced.result_spec, **arguments)
     made._made_from = (dataset, traced)  # keeps their Python functions alive
     return made
 
@@ -75,18 +75,6 @@ def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> t
 def unbatched(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """`dataset.unbatch()` for dense tensors, for which TensorFlow would trace a function that changes nothing."""
     spec = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), dataset.element_spec)
-    made = _operated(dataset, tf.raw_ops.UnbatchDataset, tf.nest.flatten(spec), spec)
+    made = rewrite.operated(dataset, tf.raw_ops.UnbatchDataset, tf.nest.flatten(spec), spec)
     made._made_from = dataset
     return made
-
-
-def _operated(
-    dataset: tf.data.Dataset, operation: Callable[..., Any], components: list[Any], spec: Any, **arguments: Any
-) -> tf.data.Dataset:
-    variant = operation(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        output_types=[each.dtype for each in components],
-        output_shapes=[each.shape for each in components],
-        **arguments,
-    )
-    return tf.data.experimental.from_variant(variant, spec)

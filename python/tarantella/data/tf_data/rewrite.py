@@ -1,8 +1,8 @@
-"""Reads and rewrites the operations of a tf.data.Dataset in their serialized graph."""
+"""Adds raw operations to a tf.data.Dataset; reads and rewrites its operations in their serialized graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +29,19 @@ def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
         node.device = ""  # read in another syntax than written
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     return tf.data.experimental.from_variant(variant, element_spec)
+
+
+def operated(
+    dataset: tf.data.Dataset, operation: Callable[..., Any], components: list[Any], spec: Any, **arguments: Any
+) -> tf.data.Dataset:
+    """The dataset of type `spec` that a raw operation makes; `components` have the dtypes and shapes of its tensors."""
+    variant = operation(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        output_types=[each.dtype for each in components],
+        output_shapes=[each.shape for each in components],
+        **arguments,
+    )
+    return tf.data.experimental.from_variant(variant, spec)
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
@@ -66,16 +79,15 @@ def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
     This also undoes deterministic=False.
     """
     spec = dataset.element_spec
-    leaves = tf.nest.flatten(spec)
-    variant = tf.raw_ops.OptimizeDatasetV2(
-        input_dataset=tf.data.experimental.to_variant(dataset),
+    return operated(
+        dataset,
+        tf.raw_ops.OptimizeDatasetV2,
+        tf.nest.flatten(spec),
+        spec,
         optimizations_enabled=["make_deterministic"],
         optimizations_disabled=[],
         optimizations_default=[],
-        output_types=[leaf.dtype for leaf in leaves],
-        output_shapes=[leaf.shape for leaf in leaves],
     )
-    return tf.data.experimental.from_variant(variant, spec)
 
 
 def _force_order(graph: Any) -> None:
