@@ -116,4 +116,5 @@ def _apply(functions: list[Any], whole: tf.Tensor, row: Any) -> Any:
 
 def _pack(slicer: Slicer, element_spec: Any, whole: tf.Tensor, rows: Any) -> Any:
     index, total, mark = tf.unstack(whole[0], 3)
-    return slicer.pack(tf.nest.pack_sequence_as(element_spec, list(rows)), index, total, mark)
+    data = tf.nest.pack_sequence_as(element_spec, list(rows))
+    return slicer.pack(data, index, total, mark, slicer.bounds(total))

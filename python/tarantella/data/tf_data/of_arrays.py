@@ -110,8 +110,9 @@ def _kept_order(samples: int, batch_size: int, shuffle: bool | str, seed: int | 
 def _rows_of_batch(slicer: Slicer, numbered: tuple[tf.Tensor, tf.Tensor], data: Any) -> Any:
     index, indices = numbered
     total = tf.shape(indices, out_type=tf.int64)[0]
-    start, taken, _ = slicer.bounds(total)
-    return slicer.pack(take_rows(data, indices[start : start + taken]), index, total, fingerprint([indices], total))
+    bounds = start, taken, _ = slicer.bounds(total)
+    mine = take_rows(data, indices[start : start + taken])
+    return slicer.pack(mine, index, total, fingerprint([indices], total), bounds)
 
 
 def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = False) -> Any:

@@ -39,12 +39,12 @@ class Slicer:
         taken = tf.maximum(rows, 1)
         return start * tf.minimum(rows, 1), taken, rows
 
-    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, mark: tf.Tensor, bounds: Any = None) -> Any:
+    def pack(self, data: Any, index: tf.Tensor, total: tf.Tensor, mark: tf.Tensor, bounds: Any) -> Any:
         """The dataset element for rows that are already cut.
 
-        `index` is the number of the global batch, `mark` its fingerprint; `bounds` are those of `total`, where known.
+        `index` is the number of the global batch, `mark` its fingerprint, and `bounds` are those of `total`.
         """
-        start, taken, rows = bounds or self.bounds(total)
+        start, taken, rows = bounds
         if not self.positions:
             return micro_batch(data, rows, total, (2 * index + 1) * mark, self.padded)
         places = index * ROWS_LIMIT + start + tf.range(taken, dtype=tf.int64)
