@@ -107,17 +107,17 @@ def _equalize(model: Any, spec: Any, kind: str) -> None:
 def from_master(model: Any, variables: list[Any]) -> list[Any]:
     """Sets variables of the model to the master's values, layer state to the mean if ranks have stepped. Collective.
 
-    Returns the trainable variables that differed after steps.
-
     Where a trainable variable differs, weights were set or loaded after the steps: then all come from the master. The
     variables must include all of the model except generators, which get a different stream on each rank.
+
+    Returns the trainable variables that differed after steps.
     """
     differ = replicas.differing([v for v in variables if not private.is_seed(v)])
     known = training.of(model)
     trained = _among(differ, model.trainable_variables) if known.apart else []
     if known.apart and not trained:
-        averaged = layer_state.average_of(model, _among(differ, model.non_trainable_weights))
-        differ = [v for v in differ if not _among(averaged, [v])]
+        averaged = {id(v) for v in layer_state.average_of(model, _among(differ, model.non_trainable_weights))}
+        differ = [v for v in differ if id(v) not in averaged]
     known.apart = False
     replicas.send([*differ, *(v for v in variables if private.is_seed(v))])
     return trained

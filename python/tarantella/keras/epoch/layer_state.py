@@ -22,14 +22,14 @@ def average(model: Any) -> None:
 
     Weights of other dtypes are not changed. States of random generators differ on purpose.
     """
+    progress = training.known(model)
+    if progress is not None:
+        progress.apart = False
     average_of(model, replicas.differing(model.non_trainable_weights))
 
 
 def average_of(model: Any, apart: list[Any]) -> list[Any]:
     """As `average`, of the variables `apart`, which are known to differ. Returns those now equal. Collective."""
-    progress = training.known(model)
-    if progress is not None:
-        progress.apart = False
     floats = [v for v in apart if keras.backend.is_float_dtype(v.dtype)]
     _say(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:
