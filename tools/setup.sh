@@ -40,10 +40,10 @@ find_python() {
 }
 
 cmake_is_new_enough() {
-  cmake --version 2>/dev/null | awk 'NR == 1 {split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25))}'
+  awk 'NR == 1 {split($3, v, "."); exit !(v[1] > 3 || (v[1] == 3 && v[2] >= 25))}' <<<"$(cmake --version 2>/dev/null)"
 }
 
-has_header() { printf '#include <%s>\n' "$1" | g++ -E -x c++ - >/dev/null 2>&1; }
+has_header() { g++ -E -x c++ - <<<"#include <$1>" >/dev/null 2>&1; }
 
 # Prints the missing Debian packages. Tests for their programs and headers, which may come from elsewhere.
 missing_packages() {
