@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <utility>
@@ -12,6 +13,9 @@
 
 namespace tarantella::launch {
 namespace {
+
+// The longest wait while time counts. If one takes twice as long, something had stopped the launcher.
+constexpr Duration kLook = 200ms;
 
 std::string host_name() {
   char name[256] = {};
@@ -34,7 +38,7 @@ Job::Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Gu
 
 Verdict Job::run() {
   start_error_ = start();
-  if (!start_error_.ok()) obey(shutdown_.cannot_start(Clock::now()));
+  if (!start_error_.ok()) obey(shutdown_.cannot_start(now()));
   for (advance(); !finished(); advance()) wait();
   Verdict verdict = conclude();
   streams_.put_error(verdict.words);
@@ -50,6 +54,8 @@ Status Job::start() {
   report_pipe_.close_write();
   return {};
 }
+
+Clock::time_point Job::now() const { return Clock::now() - stood_still_; }
 
 void Job::wait() {
   Poller poller;
@@ -70,7 +76,12 @@ void Job::wait() {
     if (!ranks_.is_leaving(rank) || shutdown_.killing())
       poller.add(rank.pidfd(), POLLIN, [this, &rank] { collect(rank); });
   }
-  if (!poller.wait(shutdown_.timeout_ms(Clock::now()))) return;
+  const int timeout = shutdown_.timeout_ms(now());
+  const bool counts = timeout >= 0;
+  const auto began = Clock::now();
+  const bool ready = poller.wait(counts ? std::min(timeout, static_cast<int>(kLook / 1ms)) : -1);
+  if (counts) stood_still_ += std::max(Clock::now() - began - 2 * kLook, Duration::zero());
+  if (!ready) return;
 
   // Read before the ends of ranks: a rank that cannot exec reports it before it ends, and a signal explains an end.
   read_exec_failure();
@@ -83,11 +94,11 @@ void Job::wait() {
 void Job::advance() {
   const size_t living = ranks_.living().size();
   if (living == 0 && !cleaned_up_) clean_up();
-  obey(shutdown_.advance(living, Clock::now()));
+  obey(shutdown_.advance(living, now()));
 }
 
 bool Job::finished() const {
-  return shutdown_.given_up(Clock::now()) || (ranks_.living().empty() && streams_.idle());
+  return shutdown_.given_up(now()) || (ranks_.living().empty() && streams_.idle());
 }
 
 void Job::obey(const Shutdown::Order& order) {
@@ -116,13 +127,17 @@ void Job::handle_signal(const Signals::Event& event) {
   switch (event.number) {
     case SIGCHLD:
       return;  // it only wakes the loop
-    case SIGTSTP:
-      return ranks_.suspend(event.from_terminal);
+    case SIGTSTP: {
+      const auto began = Clock::now();
+      ranks_.suspend(event.from_terminal);
+      stood_still_ += Clock::now() - began;
+      return;
+    }
     case SIGUSR1:
     case SIGUSR2:
       return ranks_.forward(event.number);
     default:
-      return obey(shutdown_.signalled(event, ranks_.living().size(), Clock::now()));
+      return obey(shutdown_.signalled(event, ranks_.living().size(), now()));
   }
 }
 
@@ -130,7 +145,7 @@ void Job::read_exec_failure() {
   const std::optional<ExecFailure> failure = ranks_.exec_failure();
   if (!failure || exec_failure_) return;
   exec_failure_ = failure;
-  obey(shutdown_.cannot_start(Clock::now()));
+  obey(shutdown_.cannot_start(now()));
 }
 
 void Job::read_reports() {
@@ -145,7 +160,7 @@ void Job::read_reports() {
     if (!rank.alive() || !shutdown_.undecided()) continue;
     failures_.add(report);
     if (report.kind == Report::Kind::kFailed)
-      shutdown_.reported({report.rank, rank.pid(), {false, report.code}}, Clock::now());
+      shutdown_.reported({report.rank, rank.pid(), {false, report.code}}, now());
   }
 }
 
@@ -153,7 +168,7 @@ void Job::collect(Process& rank) {
   read_reports();  // what the rank has reported comes before its end
   const std::optional<Exit> exit = rank.ended();
   if (!exit) return;
-  shutdown_.ended({rank.rank(), rank.pid(), *exit}, Clock::now());
+  shutdown_.ended({rank.rank(), rank.pid(), *exit}, now());
   const int forwarded = shutdown_.interrupted_by() != 0 ? shutdown_.signal_sent() : 0;
   if (!shutdown_.killing() && ranks_.leaves_group(rank, *exit, forwarded)) return;
   ranks_.collect(rank, *exit);

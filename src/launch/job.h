@@ -30,6 +30,9 @@ class Job {
 
  private:
   Status start();
+  /// The time for shutdown_: it stands still while the launcher does. The ranks were stopped too, by Ctrl-Z or with
+  /// their machine, and could not use what is left to them.
+  Clock::time_point now() const;
   void wait();
   void advance();
   bool finished() const;
@@ -54,6 +57,7 @@ class Job {
   Failures failures_;
   Notes notes_;
   Shutdown shutdown_;
+  Duration stood_still_{};
   Status start_error_;
   std::optional<ExecFailure> exec_failure_;
   bool cleaned_up_ = false;
