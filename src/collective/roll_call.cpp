@@ -10,7 +10,7 @@ constexpr Duration kEvery = 1s;
 }  // namespace
 
 RollCall::RollCall(Group& group)
-    : group_(group), looked_at_(2 * kEvery), seen_(static_cast<size_t>(group.size())) {}
+    : group_(group), looked_at_(kEvery), seen_(static_cast<size_t>(group.size())) {}
 
 void RollCall::look() {
   const Duration now = looked_at_.look();
