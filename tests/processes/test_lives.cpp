@@ -42,11 +42,11 @@ TEST(LivesOfRanks, SurviveAPauseOfAllThatIsLongerThanTheTimeout) {
         while (rank == 2 && !notes.go_on) std::this_thread::sleep_for(1ms);  // busy elsewhere
         require(tnt_barrier(context, "long") == TNT_OK, "the call in which the job was stopped");
       },
-      2);
+      4);
   while (notes.waiting != 3) std::this_thread::sleep_for(1ms);
   std::this_thread::sleep_for(200ms);
   for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
-  std::this_thread::sleep_for(2500ms);
+  std::this_thread::sleep_for(4500ms);
   for (const pid_t rank : ranks) {
     ::kill(rank, SIGCONT);
     std::this_thread::sleep_for(200ms);

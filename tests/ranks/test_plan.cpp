@@ -383,7 +383,7 @@ TEST_P(Plans, MakeNoGroupWaitForACallback) {
     ASSERT_TRUE(plan.value()
                     ->submit(0, data.data(), 10, DType::kFloat32,
                              [&](const Status& status, const void*) {
-                               for (const Deadline limit = Deadline::after(5s);
+                               for (const Deadline limit = Deadline::after(30s);
                                     std::this_thread::get_id() != caller && !made && !limit.passed();)
                                  std::this_thread::sleep_for(1ms);
                                EXPECT_TRUE(made || std::this_thread::get_id() == caller);
@@ -657,7 +657,7 @@ TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
       submit(kSmall, [&](const Status&, const void*) {
         const uint32_t before = group.value()->members().bell();
         stage = 3;
-        for (const Deadline limit = Deadline::after(5s); !rung && !limit.passed(); std::this_thread::yield())
+        for (const Deadline limit = Deadline::after(30s); !rung && !limit.passed(); std::this_thread::yield())
           rung = group.value()->members().bell() != before;
       });
       stage = 1;

@@ -31,6 +31,8 @@ class FakeNode {
   void refuse_maps(int rank);
   /// The answer of own_cores(), false at first. To be set before memory() and group().
   void set_own_cores(bool own) { own_cores_ = own; }
+  /// Sleeps that nobody wakes last at least this long. To be set before memory().
+  void set_least_sleep(Duration time) { least_sleep_ = time; }
 
  private:
   friend class FakeMemory;
@@ -58,6 +60,7 @@ class FakeNode {
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;
   bool own_cores_;
+  Duration least_sleep_{};
 };
 
 }  // namespace tarantella::transport

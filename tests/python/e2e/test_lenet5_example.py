@@ -47,7 +47,7 @@ def test_two_ranks_learn_what_one_process_learns(tmp_path):
     assert one["accuracy"] >= 0.97
     assert two["accuracy"] >= 0.97
     # Float32 rounding grows over hundreds of steps; three images of the 359 may fall on the other side.
-    assert abs(one["accuracy"] - two["accuracy"]) <= 3 / 359
+    assert abs(one["accuracy"] - two["accuracy"]) <= 3 / 359 + 1e-6
     assert abs(one["loss"] - two["loss"]) <= 0.02
 
 

@@ -84,7 +84,7 @@ class Launcher:
     def pids(self) -> list[int]:
         return pids_with(self.mark)
 
-    def wait_for_none(self, seconds: float = 10) -> None:
+    def wait_for_none(self, seconds: float = 30) -> None:
         deadline = time.monotonic() + seconds
         while self.pids() and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -114,7 +114,7 @@ def test_a_very_long_last_line_is_cut_between_characters(launcher):
 def test_the_masters_own_message_is_enough(launcher):
     """A disagreement: all ranks raise the same; it is on the terminal already."""
     doing = {
-        0: "until_ready(1); time.sleep(0.2); raise ValueError('shapes differ')",
+        0: "until_ended(1); raise ValueError('shapes differ')",
         1: "ready(); raise ValueError('shapes differ')",
     }
     result = run_ranks(launcher, doing, ranks=2)
@@ -165,7 +165,7 @@ def test_ranks_that_ignore_sigterm_are_gone_in_time(launcher):
     took = time.time() - float((launcher.folder / "t0").read_text())
     assert launcher.pids() == []
     assert result.returncode == 3
-    assert took < 4  # two seconds on a quiet machine
+    assert took < 20  # two seconds on a quiet machine; the ranks sleep for 100
 
 
 def test_stopped_rank_is_killed(launcher):

@@ -94,8 +94,14 @@ def test_guard_holds_nothing_of_the_users(launcher):
     with open(launcher.folder / "held", "w") as held:
         process = launcher.start("-n", "2", "script.py", pass_fds=[held.fileno()])
     launcher.wait_for_files("ready0", "ready1")
-    (guard,) = guards_of(launcher)
-    assert os.listdir(f"/proc/{guard}/fd") == ["0"]
+    deadline = time.monotonic() + 20
+
+    def files_of_guards():
+        return [os.listdir(f"/proc/{guard}/fd") for guard in guards_of(launcher)]
+
+    while files_of_guards() != [["0"]] and time.monotonic() < deadline:
+        time.sleep(0.02)  # it may have just been started
+    assert files_of_guards() == [["0"]]
     process.terminate()
     process.communicate(timeout=30)
 

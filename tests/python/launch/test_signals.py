@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -21,6 +22,11 @@ WAITING = """
 
 def ready(ranks: int) -> list[str]:
     return [f"ready{rank}" for rank in range(ranks)]
+
+
+def seconds_until_sigkill(err: bytes, ranks: str) -> float:
+    (said,) = re.findall(rf"tarantella: sent SIGKILL to ranks {ranks}: still running ([\d.]+) s after sig", err.decode())
+    return float(said)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
@@ -45,9 +51,9 @@ def test_signal_is_forwarded_as_it_is_and_then_comes_sigkill(launcher, name):
     sent = time.monotonic()
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    assert 1.2 < time.monotonic() - sent < 8
+    assert 1.2 < time.monotonic() - sent < 20
     assert process.returncode == -number
-    assert "tarantella: sent SIGKILL to ranks 0-2: still running 1.5 s after signal" in err.decode()
+    assert seconds_until_sigkill(err, "0-2") >= 1.5
     for rank in range(3):
         assert (launcher.folder / f"got{int(number)}-{rank}").read_text() == "x"
     assert launcher.pids() == []
@@ -55,7 +61,7 @@ def test_signal_is_forwarded_as_it_is_and_then_comes_sigkill(launcher, name):
 
 def test_second_interrupt_kills_at_once(launcher):
     launcher.copy("stubborn")
-    process = launcher.start("-n", "2", "script.py")
+    process = launcher.start("-n", "2", "--grace-seconds=60", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGINT)
     launcher.wait_for_files("got2-0", "got2-1")
@@ -63,7 +69,7 @@ def test_second_interrupt_kills_at_once(launcher):
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
-    assert time.monotonic() - sent < 1.0
+    assert time.monotonic() - sent < 20
     assert process.returncode == -signal.SIGINT
 
 
@@ -100,6 +106,27 @@ def test_sigterm_leaves_time_for_a_checkpoint(launcher):
     assert (launcher.folder / "saved0").exists()
     assert (launcher.folder / "saved1").exists()
     assert launcher.pids() == []
+
+
+def test_the_time_for_a_checkpoint_stands_still_while_the_job_is_stopped(launcher):
+    launcher.copy("saving_in_steps")
+    process = launcher.start("-n", "2", "--grace-seconds=6", "script.py")
+    launcher.wait_for_files(*ready(2))
+    process.send_signal(signal.SIGTERM)
+    launcher.wait_for_files("saving0", "saving1")
+    ranks = [pid for pid in launcher.pids() if pid != process.pid]
+    for pid in (process.pid, *ranks):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(7)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    assert "SIGKILL" not in err.decode()
+    assert (launcher.folder / "saved0").exists()
+    assert (launcher.folder / "saved1").exists()
 
 
 def test_usr1_and_usr2_are_forwarded_and_end_nothing(launcher):
@@ -179,7 +206,7 @@ def test_master_reads_the_terminal(launcher, open_terminal):
 @pytest.mark.parametrize("redirected", [(), ("stdout",), ("stdin",), ("stdin", "stdout", "stderr")])
 def test_ctrl_c_reaches_every_rank_once(launcher, open_terminal, redirected):
     launcher.copy("stubborn")
-    terminal = open_terminal("-n", "3", "script.py", **dict.fromkeys(redirected, subprocess.DEVNULL))
+    terminal = open_terminal("-n", "3", "--grace-seconds=5", "script.py", **dict.fromkeys(redirected, subprocess.DEVNULL))
     launcher.wait_for_files(*ready(3))
     terminal.type(b"\x03")
     assert terminal.wait() == -signal.SIGINT
@@ -190,7 +217,7 @@ def test_ctrl_c_reaches_every_rank_once(launcher, open_terminal, redirected):
 
 def test_second_ctrl_c_kills_at_once(launcher, open_terminal):
     launcher.copy("stubborn")
-    terminal = open_terminal("-n", "2", "script.py")
+    terminal = open_terminal("-n", "2", "--grace-seconds=60", "script.py")
     launcher.wait_for_files(*ready(2))
     terminal.type(b"\x03")
     launcher.wait_for_files("got2-0", "got2-1")
@@ -198,12 +225,12 @@ def test_second_ctrl_c_kills_at_once(launcher, open_terminal):
     sent = time.monotonic()
     terminal.type(b"\x03")
     assert terminal.wait() == -signal.SIGINT
-    assert time.monotonic() - sent < 1.0
+    assert time.monotonic() - sent < 20
 
 
 def test_sigterm_on_a_terminal_reaches_the_master_too(launcher, open_terminal):
     launcher.copy("stubborn")
-    terminal = open_terminal("-n", "2", "--grace-seconds=1", "script.py")
+    terminal = open_terminal("-n", "2", "--grace-seconds=5", "script.py")
     launcher.wait_for_files(*ready(2))
     terminal.process.send_signal(signal.SIGTERM)
     assert terminal.wait() == -signal.SIGTERM
@@ -255,14 +282,12 @@ def test_ctrl_z_stops_all_ranks_and_fg_continues_them(launcher, open_terminal):
 def test_sigterm_to_a_rank_first_and_then_to_the_launcher(launcher, stopping):
     """As a batch system signals every process, in any order; a late one finds the other ranks being stopped."""
     launcher.copy("saving_master")
-    process = launcher.start("-n", "2", "script.py")
+    process = launcher.start("-n", "2", "script.py", *(["tells"] if stopping else []))
     launcher.wait_for_files(*ready(2))
     os.kill(int((launcher.folder / "pid1").read_text()), signal.SIGTERM)
-    if stopping:
-        launcher.wait_for_files("saving0")
-    else:
+    if not stopping:
         time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
     assert err.decode() == "tarantella: stopped by signal 15 (SIGTERM)\n"
@@ -274,9 +299,8 @@ def test_sigterm_after_a_failure_names_the_rank_that_failed(launcher):
     process = launcher.start("-n", "2", "script.py", "fails")
     launcher.wait_for_files(*ready(2))
     failing = int((launcher.folder / "pid1").read_text())
-    while failing in launcher.pids():
+    while os.path.exists(f"/proc/{failing}"):  # until the launcher knows
         time.sleep(0.01)
-    time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 3
@@ -309,7 +333,7 @@ def test_deaf_process_behind_a_shell_is_killed_in_the_end(launcher):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGTERM
-    assert "sent SIGKILL to ranks 0-1: still running 1.5 s after signal" in err.decode()
+    assert seconds_until_sigkill(err, "0-1") >= 1.5
     assert launcher.pids() == []
 
 

@@ -47,7 +47,7 @@ def test_script_on_stdin(launcher):
 
 
 def test_pipe_is_the_masters_and_the_launcher_says_so(launcher):
-    launcher.script(READ)
+    launcher.script(READ.replace("import os, sys", "import os, sys, time; time.sleep(1)"))  # it is said before the end
     with launcher.start("-n", "3", "script.py", stdin=subprocess.PIPE) as process:
         out, err = process.communicate(b"words", timeout=60)
     assert (process.returncode, out) == (0, b"")

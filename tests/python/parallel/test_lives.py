@@ -31,15 +31,15 @@ def test_a_long_wait_says_where_the_awaited_rank_is(scripts: Any) -> None:
 import ctypes, time
 import tarantella as tnt
 from tarantella._job import runtime
-runtime.WARN_EVERY = 1.0
+runtime.WARN_EVERY = 2.0
 def load():
-    time.sleep(2.5)
+    time.sleep(6)
 tnt.init()
 if tnt.get_rank() == 1:
     load()
 tnt.Barrier().execute()
 if tnt.get_rank() == 1:
-    ctypes.PyDLL(None).usleep(4_000_000)  # unlike most calls, this keeps the interpreter's lock
+    ctypes.PyDLL(None).usleep(8_000_000)  # unlike most calls, this keeps the interpreter's lock
 tnt.Barrier().execute()
 try:
     raise tnt.TimeoutError("one")

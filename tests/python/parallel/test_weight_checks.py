@@ -11,6 +11,7 @@ import pytest
 
 DRIFT = """
 import numpy as np, keras
+keras.utils.set_random_seed(1)  # for some initial values rounding brings the ranks together again
 import tarantella as tnt
 class Nudge(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("tensorflow")
@@ -26,6 +26,7 @@ def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False)
     return of_batches.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1000), st.integers(1, 50))
 def test_shares_cover_every_row_once(total: int, size: int) -> None:
     parts = [share(total, rank, size) for rank in range(size)]

@@ -226,6 +226,7 @@ def test_the_weight_in_a_loop_is_that_of_the_last_setting() -> None:
     training.set_weight_in_loops(optimizer, 0.5)
     training.set_weight_in_loops(optimizer, 1.0)
     assert training.weight_in_loops(optimizer) == 1.0
+    gc.collect()
     before = len(training._loops)
     del optimizer
     gc.collect()

@@ -53,7 +53,7 @@ TEST(Log, DropsALineWhileStderrIsFull) {
       log_warning("one");
       back = true;
     });
-    for (const Deadline limit = Deadline::after(3s); !back && !limit.passed();)
+    for (const Deadline limit = Deadline::after(30s); !back && !limit.passed();)
       std::this_thread::sleep_for(1ms);
     blocked = !back;
     (void)full.drain();

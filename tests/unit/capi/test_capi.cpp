@@ -331,7 +331,7 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr)));
         });
         while (inside != 3) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
         tnt_context_destroy(group);
         for (auto& thread : threads) thread.join();
       }

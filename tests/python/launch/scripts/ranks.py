@@ -11,12 +11,24 @@ rank = int(os.environ["TNT_RANK"])
 
 
 def ready(number: int = rank) -> None:
-    Path(f"ready{number}").touch()
+    Path(f".ready{number}").write_text(str(os.getpid()))
+    Path(f".ready{number}").rename(f"ready{number}")
 
 
 def until_ready(number: int) -> None:
     while not Path(f"ready{number}").exists():
         time.sleep(0.005)
+
+
+def until_ended(number: int) -> None:
+    """Waits for the end of a rank that calls ready()."""
+    until_ready(number)
+    state = Path("/proc", Path(f"ready{number}").read_text(), "stat")
+    try:
+        while state.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.005)
+    except OSError:
+        pass  # its parent has waited for it
 
 
 exec(json.loads(sys.argv[1]).get(str(rank), "ready(); time.sleep(100)"))
