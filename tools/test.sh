@@ -30,6 +30,12 @@ build() {
   { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
+# Builds on what the step that runs meanwhile leaves of the cores. The steps that need the builds show their failures.
+build_ahead() {
+  chrt --idle --pid 0 "$BASHPID"
+  for preset; do build "$preset"; done
+}
+
 cpp() {
   local -a run=()
   # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
@@ -46,11 +52,18 @@ if [ "${1:-}" = --all ]; then
 fi
 
 step "lint" tools/lint.sh
-for preset in release asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+step "C++ tests, release" cpp release
 if [ "${1:-}" = --all ]; then step "known bugs of the core" tests/explorer/mutations.sh; fi
 step "compatibility" tools/compatibility.sh "${rows[@]}"
+set -m # a process group for the builds, which ends with this script
+build_ahead asan tsan >/dev/null 2>&1 &
+builds=$!
+set +m
+trap 'kill -- "-$builds" 2>/dev/null' EXIT
 # Two tests run at a time, because a job of two ranks leaves a core idle now and then.
 step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15
+step "rest of the builds" wait "$builds"
+for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 
 printf '\n=== where the time went (CONTRIBUTING has the budget)\n'
 printf '%s\n' "${times[@]}"
