@@ -26,8 +26,9 @@ from typing import Any
 
 import machine
 from libraries import BUILD, say
-from train_step import STEPS, launcher, outputs
+from processes import Command, launcher, run
 
+STEPS = {"lenet5": 400, "resnet20": 12, "mlp": 20}
 WORKER = Path(__file__).with_name("cost_worker.py")
 BATCHES = 156  # of 64 rows: the test set of CIFAR-10, for which ResNet-20 was designed
 INFERENCE = 0.6
@@ -46,7 +47,7 @@ def measure(
             what = f"{net}, {mode}"
             say(f"{what}: round {number} of {options.rounds}")
             script = [str(WORKER), net, mode, f"--steps={steps}", f"--repeat={repeat}", f"--ranks={options.ranks}"]
-            found[mode].append(outputs([[*start, *script]], what))
+            found[mode].append(run([Command([*start, *script])], what).outputs)
     return found
 
 

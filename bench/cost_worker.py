@@ -21,7 +21,7 @@ import nets
 import numpy as np
 import tensorflow as tf
 from keras import ops
-from train_worker import Clock, data
+from train_worker import Clock
 
 UPDATES = 1000
 
@@ -149,7 +149,8 @@ def main() -> None:
     keras.utils.set_random_seed(1)
     net = nets.NETS[options.net]()
     nets.compile_net(net, METRICS)
-    arguments = (*data(net, options.steps, options.ranks), options.repeat)
+    batch = net.rows * options.ranks
+    arguments = (*nets.data(net, batch * options.steps), batch, options.repeat)
     if options.mode == "train":
         measured: dict[str, Any] = train(net.model, *arguments)
     elif options.mode == "ranks":

@@ -1,8 +1,7 @@
-"""One process of bench/train_step.py: trains a network and writes the seconds per step of each epoch as JSON.
+"""One process of a row of bench/training.py: trains a network, and writes the seconds of each subject as JSON.
 
-Modes: `tarantella` trains as a rank, or alone if no launcher started it. `silent` does not communicate, but trains on
-the rows of a rank, with the same input pipeline and settings. `dispatched` is `silent` and also calls its steps as a
-rank does. `plain` is Keras; Tarantella is not even imported.
+Modes: `ranks` trains with Tarantella, as a rank or, if no launcher started it, alone. `plain` is Keras; Tarantella is
+not even imported. `silent`, `alike`, `awake` and `lockstep` are the silent processes of bench/silent.py.
 """
 
 from __future__ import annotations
@@ -10,91 +9,153 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import nets
-import numpy as np
+import processes
+import rows
+import silent
+
+SECONDS = 120.0  # that a process waits until it was weighed
 
 
 class Clock(keras.callbacks.Callback):
-    """Records the seconds per step of each epoch except the first, including the start and the end of the epoch."""
+    """Records the seconds per step from the end of an epoch to the end of the next one."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
-        self.epoch_steps = steps
+        self._epoch_steps = steps
+        self._ended: float | None = None
         self.steps: list[float] = []
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._began = time.perf_counter()
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if epoch > 0:
-            self.steps.append((time.perf_counter() - self._began) / self.epoch_steps)
+        now = time.perf_counter()
+        if self._ended is not None:
+            self.steps.append((now - self._ended) / self._epoch_steps)
+        self._ended = now
 
 
-def data(net: nets.Net, steps: int, size: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns x, y and the global batch size."""
-    batch = net.rows * size
-    return *nets.data(net, batch * steps), batch
+class AfterStep(keras.callbacks.Callback):
+    """Calls a function at the end of the step with this number."""
+
+    def __init__(self, number: int, function: Callable[[], None]) -> None:
+        super().__init__()
+        self._number, self._function = number, function
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == self._number:
+            self._function()
 
 
-def plain(net: nets.Net, steps: int, **fit: Any) -> None:
-    x, y, batch = data(net, steps, 1)
-    net.model.fit(x, y, batch_size=batch, shuffle=False, **fit)
+class Plain:
+    """Trains on global batches of `size` ranks."""
+
+    def __init__(self, net: nets.Net, size: int) -> None:
+        self.net, self.model, self._size = net, net.model, size
+
+    def fit(self, steps: int, epochs: int, callbacks: list[Any]) -> None:
+        batch = self.net.rows * self._size
+        x, y = nets.data(self.net, batch * steps)
+        self.model.fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=callbacks)
 
 
-def tarantella(net: nets.Net, steps: int, **fit: Any) -> None:
-    import tarantella as tnt
+class Rank(Plain):
+    """The same with Tarantella."""
 
-    x, y, batch = data(net, steps, tnt.get_size())
-    tnt.Model(net.model).fit(x, y, batch_size=batch, shuffle=False, **fit)
+    def __init__(self, net: nets.Net) -> None:
+        import tarantella as tnt
 
-
-def silent(net: nets.Net, steps: int, rank: int, size: int, **fit: Any) -> None:
-    from tarantella.data import adapter, arrays
-    from tarantella.data.tf_data import of_arrays
-
-    x, y, batch = data(net, steps, size)
-    source = arrays.adapt(x, y, batch_size=batch)
-    dataset = of_arrays.distribute(source, rank, size).get_tf_dataset().map(lambda micro_batch: micro_batch.data)
-    net.model.fit(adapter.MicroBatches(source, dataset, steps), shuffle=False, **fit)
+        super().__init__(net, tnt.get_size())
+        self.model = tnt.Model(net.model)
 
 
-def dispatched(net: nets.Net, *arguments: Any, **fit: Any) -> None:
-    from tarantella._backend.tensorflow.dispatch import step_function
+def epochs(trains: Any, steps: int, count: int) -> list[float]:
+    """Returns the seconds per step of `count` epochs, after one that is not counted."""
+    clock = Clock(steps)
+    trains.fit(steps, count + 1, [clock])
+    return clock.steps
 
-    net.model.make_train_function()
-    net.model.train_function = step_function(net.model, "train", net.model.train_function)
-    silent(net, *arguments, **fit)
+
+def calls(trains: Plain, count: int) -> dict[str, list[float]]:
+    """Returns the seconds of `count` calls of each kind with one batch, after one that is not counted."""
+    import tensorflow as tf
+
+    model, batch = trains.model, trains.net.rows
+    x, y = nets.data(trains.net, batch)
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
+    kinds = {
+        "fit": lambda: model.fit(x, y, batch_size=batch, verbose=0),
+        "evaluate": lambda: model.evaluate(x, y, batch_size=batch, verbose=0),
+        "predict": lambda: model.predict(x, batch_size=batch, verbose=0),
+        "fit of a dataset": lambda: model.fit(dataset, verbose=0),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(count + 1):
+        for name, call in kinds.items():
+            began = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: each[1:] for name, each in seconds.items()}
+
+
+def start(trains: Any) -> list[float]:
+    """Returns the seconds from the command to the end of the first step."""
+    began = float(os.environ[processes.BEGAN])
+    seconds: list[float] = []
+    trains.fit(2, 1, [AfterStep(0, lambda: seconds.append(time.monotonic() - began))])
+    return seconds
+
+
+def wait_to_be_weighed(folder: Path) -> None:
+    (folder / f"ready.{os.getpid()}").touch()
+    began = time.monotonic()
+    while not (folder / "go").exists():
+        if time.monotonic() > began + SECONDS:
+            raise TimeoutError("nobody has weighed this process")
+        time.sleep(0.05)
+
+
+def measure(trains: Any, subject: str, amount: rows.Amount, options: argparse.Namespace) -> dict[str, list[float]]:
+    if subject == "steps":
+        return {"step": epochs(trains, amount.steps, amount.epochs)}
+    if subject == "epochs":
+        return {f"epoch of {steps}": epochs(trains, steps, count) for steps, count in amount.short.items()}
+    if subject == "calls":
+        return calls(trains, amount.calls)
+    if subject == "start":
+        return {"start": start(trains)}
+    trains.fit(3, 1, [AfterStep(2, lambda: wait_to_be_weighed(options.output))])
+    return {}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
-    parser.add_argument("mode", choices=["tarantella", "silent", "dispatched", "plain"])
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--silent", type=int, nargs=2, metavar=("RANK", "SIZE"), default=(0, 1))
+    parser.add_argument("mode", choices=["ranks", "plain", "silent", "alike", "awake", "lockstep"])
+    parser.add_argument("subjects", nargs="+", choices=["steps", "epochs", "calls", "start", "memory"])
+    parser.add_argument("--tiny", action="store_true", help="few steps")
+    parser.add_argument("--rank", type=int, default=0, help="of a silent process")
+    parser.add_argument("--size", type=int, default=1, help="ranks for which the global batch is made")
     parser.add_argument("--output", type=Path, required=True, help="a folder, which gets a file a process")
     options = parser.parse_args()
-    clock = Clock(options.steps)
-    fit = {"epochs": options.epochs, "verbose": 0, "callbacks": [clock]}
-    pinned = options.mode in ("silent", "dispatched")
-    if pinned:  # before TensorFlow makes its threads
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[options.silent[0]]})
     keras.utils.set_random_seed(1)
     net = nets.NETS[options.net]()
     nets.compile_net(net)
-    if pinned:
-        {"silent": silent, "dispatched": dispatched}[options.mode](net, options.steps, *options.silent, **fit)
+    if options.mode == "ranks":
+        trains: Any = Rank(net)
+    elif options.mode == "plain":
+        trains = Plain(net, options.size)
     else:
-        {"plain": plain, "tarantella": tarantella}[options.mode](net, options.steps, **fit)
-    (options.output / f"{os.getpid()}.json").write_text(json.dumps(clock.steps), encoding="utf-8")
+        trains = silent.Silent(net, options.mode, options.rank, options.size, options.output)
+    seconds: dict[str, list[float]] = {}
+    for subject in options.subjects:
+        seconds |= measure(trains, subject, rows.amount(options.net, options.tiny), options)
+    (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

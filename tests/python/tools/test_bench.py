@@ -1,5 +1,6 @@
 """The benchmarks run and give well-formed results. Speed is not tested."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -12,21 +13,22 @@ BENCH = Path(__file__).resolve().parents[3] / "bench"
 
 
 @pytest.fixture
-def allreduce(monkeypatch):
-    """The driver as a module."""
+def bench(monkeypatch):
+    """Imports a module of bench/ by its name."""
     monkeypatch.syspath_prepend(str(BENCH))
-    import allreduce
-
-    return allreduce
+    return importlib.import_module
 
 
 @pytest.fixture
-def cost(monkeypatch):
+def allreduce(bench):
     """The driver as a module."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    import cost
+    return bench("allreduce")
 
-    return cost
+
+@pytest.fixture
+def cost(bench):
+    """The driver as a module."""
+    return bench("cost")
 
 
 def results(script, file, *options):

@@ -1,0 +1,90 @@
+"""Silent processes: they train on a rank's rows, with its input pipeline, and do not communicate.
+
+They show how fast ranks could be. A rank has less Python overhead per step than Keras, so silent processes may also be
+called as ranks are. A core that goes idle makes what follows slower, so they may have their cores kept awake, or start
+each step together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import nets
+
+AWAKE = Path(__file__).resolve().parent.parent / "build" / "bench" / "keep_awake.so"
+SECONDS = 60.0  # that a process waits for another one
+LINE = 64  # bytes
+
+
+class Lockstep(keras.callbacks.Callback):
+    """Starts each step when all processes are there. Those that come first spin, and no bytes are exchanged.
+
+    `file` has a cache line for each process, with the number of steps that it wants to have started.
+    """
+
+    def __init__(self, file: Path, rank: int, size: int) -> None:
+        super().__init__()
+        self._rank, self._size, self._count = rank, size, 0
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, LINE * size)
+        self._words = mmap.mmap(descriptor, LINE * size)
+        os.close(descriptor)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._count += 1
+        struct.pack_into("q", self._words, LINE * self._rank, self._count)
+        began = time.monotonic()
+        for other in range(self._size):
+            while struct.unpack_from("q", self._words, LINE * other)[0] < self._count:
+                if time.monotonic() > began + SECONDS:
+                    raise TimeoutError(f"process {other} has not come to step {self._count}")
+
+
+class Awake(keras.callbacks.Callback):
+    """Keeps the core of this process awake from the first step of a call to its last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._library = ctypes.CDLL(str(AWAKE))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if error := self._library.keep_awake_start():
+            raise OSError(error, os.strerror(error))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._library.keep_awake_stop()
+
+
+class Silent:
+    """Trains as process `rank` of `size`. Has `fit` only."""
+
+    def __init__(self, net: nets.Net, mode: str, rank: int, size: int, folder: Path) -> None:
+        """`mode` is silent, alike, awake or lockstep; `folder` is the same for all processes, and empty at first."""
+        self._net, self._rank, self._size = net, rank, size
+        self._callbacks: list[Any] = []
+        if mode == "alike":
+            from tarantella._backend.tensorflow.dispatch import step_function
+
+            net.model.make_train_function()
+            net.model.train_function = step_function(net.model, "train", net.model.train_function)
+        elif mode == "awake":
+            self._callbacks = [Awake()]
+        elif mode == "lockstep":
+            self._callbacks = [Lockstep(folder / "lockstep", rank, size)]
+
+    def fit(self, steps: int, epochs: int, callbacks: list[Any]) -> None:
+        from tarantella.data import adapter, arrays
+        from tarantella.data.tf_data import of_arrays
+
+        batch = self._net.rows * self._size
+        source = arrays.adapt(*nets.data(self._net, batch * steps), batch_size=batch)
+        rows = of_arrays.distribute(source, self._rank, self._size).get_tf_dataset()
+        batches = adapter.MicroBatches(source, rows.map(lambda micro_batch: micro_batch.data), steps)
+        self._net.model.fit(batches, shuffle=False, epochs=epochs, verbose=0, callbacks=[*self._callbacks, *callbacks])

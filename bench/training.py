@@ -1,0 +1,142 @@
+"""Compares training on one node with processes that do not communicate and with plain Keras.
+
+Starts every row of bench/rows.py afresh in each round, one after the other, and compares rows within a round only. The
+reference of two ranks is the fastest of the silent rows. Prints best, median and worst ratio over the rounds beside
+their goals. Writes everything as JSON, and table.md beside it if the run counts. It is "noisy" and does not count if
+its silent rows differ by 3 % between rounds, or if others used more than 2 % of the CPU in a round.
+
+    python bench/training.py --net mlp --rows silent "2 ranks" --rounds 3
+    python bench/training.py --read build/bench/training.json --compare old.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import judge
+import machine
+import processes
+import rows
+import tables
+from libraries import BUILD, compiled, say
+from processes import Command
+
+HERE = Path(__file__).parent
+
+
+def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Command]:
+    """Returns the command of each process of a row."""
+    cores = sorted(os.sched_getaffinity(0))
+    if row.mode == "copy":
+        script = [str(HERE / "floor.py"), *(["--seconds=0.02"] if options.tiny else [])]
+    else:
+        script = [str(HERE / "train_worker.py"), net, row.mode, *row.subjects(net), f"--size={row.size}"]
+        script += ["--tiny"] if options.tiny else []
+    if row.starter == "launcher":
+        start = processes.launcher(row.processes, *options.launcher.split())
+        return [Command([*start, *script], set(cores[: row.cores]))]
+    found = []
+    for rank in range(row.processes):
+        its_cores = {cores[(rank * row.cores + core) % min(2, len(cores))] for core in range(row.cores)}
+        place = [] if row.mode == "copy" else [f"--rank={rank}"]
+        found.append(Command([sys.executable, *script, *place], its_cores))
+    return found
+
+
+def measure(row: rows.Row, net: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Returns {subject: numbers} of the slowest process, or of all together for memory."""
+    weigh = row.processes if "memory" in row.subjects(net) else 0
+    done = processes.run(commands(row, net, options), f"{net}, {row.name}", weigh)
+    if weigh:
+        return {"memory": [float(done.memory)]}
+    slowest = min if row.mode == "copy" else max
+    return {
+        subject: [slowest(each) for each in zip(*(output[subject] for output in done.outputs), strict=True)]
+        for subject in done.outputs[0]
+    }
+
+
+def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what the rows measured, the seconds that each took, and the part of the CPU that others used."""
+    cores = os.sched_getaffinity(0)
+    measured: dict[str, Any] = {net: {} for net in options.net}
+    took: dict[str, Any] = {net: {} for net in options.net}
+    before = processes.usage(cores)
+    for net in options.net:
+        chosen = [row for row in rows.ROWS if row.subjects(net) and row.name in options.rows]
+        turn = number % max(1, len(chosen))
+        for row in chosen[turn:] + chosen[:turn]:  # so that no row is always the first
+            say(f"round {number + 1} of {options.rounds}: {net}, {row.name}")
+            began = time.monotonic()
+            measured[net][row.name] = measure(row, net, options)
+            took[net][row.name] = time.monotonic() - began
+    after = processes.usage(cores)
+    others = processes.strangers(before, after, len(cores))
+    return {"strangers": others, "seconds": after.now - before.now, "measured": measured, "took": took}
+
+
+def conclude(result: dict[str, Any]) -> None:
+    """Adds the ratios, the floor and the noise to a result that has rounds."""
+    run = result["rounds"]
+    result["ratios"], result["floor"], result["noise"] = judge.judge(run), judge.mlp_floor(run), judge.noise(run)
+    if result["tiny"]:
+        result["noise"].append("few steps: only that it runs means anything")
+
+
+def show(result: dict[str, Any]) -> None:
+    run = result["rounds"]
+    print("\nmilliseconds of a step, medians of the rounds:")
+    for (net, row), seconds in judge.steps(run).items():
+        print(f"{net:9} {row:24} {1e3 * statistics.median(seconds):8.2f}")
+    print(f"\nratios within a round, over {len(run)} rounds (in brackets: the goal of the worst):")
+    print(tables.text(result["ratios"]))
+    if result["floor"]:
+        print(tables.floor(result["floor"]))
+    print(f"\n{tables.verdict(result['noise'])}", flush=True)
+
+
+def main() -> None:
+    names = [row.name for row in rows.ROWS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--net", nargs="+", choices=rows.NETS, default=list(rows.NETS))
+    parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    parser.add_argument(
+        "--launcher", default="", metavar="OPTIONS", help="for tarantella, such as --fusion-threshold=0"
+    )
+    parser.add_argument("--tiny", action="store_true", help="few steps, to see that everything runs")
+    parser.add_argument("--compare", type=Path, metavar="OLD", help="an older JSON file: say what got slower")
+    parser.add_argument("--read", type=Path, metavar="JSON", help="show this result instead of measuring")
+    parser.add_argument("--json", type=Path, default=BUILD / "training.json")
+    options = parser.parse_args()
+    old = json.loads(options.compare.read_text(encoding="utf-8")) if options.compare else None
+    if options.read:
+        result = json.loads(options.read.read_text(encoding="utf-8"))
+    else:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        result = {"machine": machine.describe(), "tiny": options.tiny}
+        result["versions"] = machine.versions("tarantella", "tensorflow", "tensorflow-cpu", "keras", "numpy")
+        machine.warn_if_busy(result["machine"])
+        compiled(str(HERE.resolve() / "keep_awake.cpp"), "-shared", "-fPIC", name="keep_awake.so")
+        result["rounds"] = [one_round(number, options) for number in range(options.rounds)]
+    conclude(result)
+    show(result)
+    if not options.read:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
+        if not result["noise"]:
+            options.json.with_name("table.md").write_text(tables.markdown(result), encoding="utf-8")
+    if old is not None:
+        lines = judge.slower(old["ratios"], result["ratios"])
+        print("\n".join([f"slower than {options.compare}:", *(lines or ["nothing"])]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""bench/training.py judges what it measured as its goals say, and runs. Speed is not tested."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[3] / "bench"
+SILENT = ("silent", "silent, called alike", "silent, kept awake")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Imports a module of bench/ by its name."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module
+
+
+def a_round(steps, net="lenet5", strangers=0.0):
+    """A round in which rows took these milliseconds a step."""
+    measured = {row: {"step": [each / 1e3]} for row, each in steps.items()}
+    return {"strangers": strangers, "measured": {net: measured}}
+
+
+def a_run(*rounds):
+    """Rounds of the fastest silent row's and of two ranks' milliseconds; the other silent rows take 1 ms more."""
+    return [
+        a_round({"silent": least + 1, "silent, called alike": least, "silent, kept awake": least + 1, "2 ranks": ranks})
+        for least, ranks in rounds
+    ]
+
+
+def steps_of_ranks(bench):
+    return [ratio for ratio in bench("rows").RATIOS if (ratio.what, ratio.net) == ("steps of 2 ranks", "lenet5")]
+
+
+def test_ranks_are_compared_with_the_fastest_silent_row_of_the_same_round(bench):
+    (line,) = bench("judge").judge(a_run((9.0, 10.0), (19.0, 20.0), (4.9, 5.0)), steps_of_ranks(bench))
+    assert line["rounds"] == pytest.approx([0.9, 0.95, 0.98])
+    assert (line["worst"], line["median"], line["best"]) == pytest.approx((0.9, 0.95, 0.98))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "met"),
+    [((10.0, 10.1, 10.2), True), ((10.0, 10.5, 10.6), False), ((10.0, 10.1, 10.9), False)],
+    ids=["both", "the median is below its goal", "the worst round is below its limit"],
+)
+def test_a_goal_holds_for_the_median_and_its_limit_for_every_round(bench, ranks, met):
+    (line,) = bench("judge").judge(a_run(*((10.0, each) for each in ranks)), steps_of_ranks(bench))
+    assert line["met"] is met
+
+
+def test_the_worst_of_a_cost_is_the_largest(bench):
+    rows, judge = bench("rows"), bench("judge")
+    ratio = rows.Ratio("fit", "lenet5", "step", "2 ranks", ("silent",), "times", 1.3)
+    run = [a_round({"silent": 10, "2 ranks": each}) for each in (10, 12, 20)]
+    (line,) = judge.judge(run, [ratio])
+    assert (line["best"], line["median"], line["worst"]) == pytest.approx((1.0, 1.2, 2.0))
+    assert line["met"] is True
+
+
+def test_memory_is_what_a_rank_has_more_over_its_gradients(bench):
+    rows, judge = bench("rows"), bench("judge")
+    (ratio,) = (ratio for ratio in rows.RATIOS if ratio.what == "memory of 4 ranks")
+    memory = {"4 ranks, weighed": 10 * rows.MLP_BYTES, "4 silent, weighed": 4 * rows.MLP_BYTES}
+    run = [{"strangers": 0, "measured": {"mlp": {row: {"memory": [each]} for row, each in memory.items()}}}]
+    assert judge.judge(run, [ratio])[0]["median"] == pytest.approx(1.5)
+
+
+def test_a_ratio_is_left_out_unless_all_of_its_rows_were_measured(bench):
+    run = a_run((9.0, 10.0), (9.0, 10.0))
+    del run[1]["measured"]["lenet5"]["silent, kept awake"]
+    assert bench("judge").judge(run, steps_of_ranks(bench)) == []
+
+
+def test_every_ratio_compares_rows_that_measure_its_subject(bench):
+    rows = bench("rows")
+    by_name = {row.name: row for row in rows.ROWS}
+    subject_of = {"step": "steps", "start": "start", "memory": "memory"}
+    for ratio in rows.RATIOS:
+        subject = "epochs" if ratio.subject.startswith("epoch") else subject_of.get(ratio.subject, "calls")
+        for name in (ratio.row, *ratio.against):
+            assert subject in by_name[name].subjects(ratio.net), (ratio, name)
+
+
+def quiet_run(bench, rounds):
+    """A run in which every row of every network took as long in each round."""
+    rows = bench("rows")
+    subjects = ["step", "fit", "evaluate", "predict", "fit of a dataset", "start", "memory", "copy"]
+    numbers = {key: [1.0] for key in (*subjects, *(f"epoch of {steps}" for steps in rows.SHORT))}
+    nets = {net: {row.name: dict(numbers) for row in rows.ROWS} for net in rows.NETS}
+    return [json.loads(json.dumps({"strangers": 0.001, "measured": nets})) for _ in range(rounds)]
+
+
+def test_a_run_counts_if_its_silent_rows_agree_and_nobody_else_was_there(bench):
+    assert bench("judge").noise(quiet_run(bench, 3)) == []
+
+
+def test_a_round_with_strangers_makes_a_run_noisy(bench):
+    run = quiet_run(bench, 3)
+    run[1]["strangers"] = 0.021
+    assert bench("judge").noise(run) == ["round 2: others used 2.1% of the CPU (allowed: 2%)"]
+
+
+@pytest.mark.parametrize("row", SILENT)
+def test_a_silent_row_that_differs_between_rounds_makes_a_run_noisy(bench, row):
+    run = quiet_run(bench, 3)
+    run[2]["measured"]["mlp"][row]["step"] = [1.031, 1.031, 9.0]
+    (reason,) = bench("judge").noise(run)
+    assert reason == f"mlp: the medians of '{row}' spread by 3.1% (allowed: below 3%)"
+
+
+def test_other_rows_may_differ_between_rounds(bench):
+    run = quiet_run(bench, 3)
+    run[2]["measured"]["mlp"]["2 ranks"]["step"] = [2.0]
+    run[2]["measured"]["mlp"]["silent in lockstep"]["step"] = [2.0]
+    assert bench("judge").noise(run) == []
+
+
+def test_a_single_round_or_a_part_of_the_rows_does_not_count(bench):
+    run = quiet_run(bench, 1)
+    assert bench("judge").noise(run) == ["a single round does not show whether the silent rows agree"]
+    run = quiet_run(bench, 2)
+    for each in run:
+        del each["measured"]["mlp"]["4 ranks, weighed"]
+    (reason,) = bench("judge").noise(run)
+    assert reason.startswith("only ")
+
+
+def line(numbers, kind="share"):
+    middle = sorted(numbers)[len(numbers) // 2]
+    return {
+        "net": "mlp",
+        "what": "steps",
+        "kind": kind,
+        "minimum": min(numbers),
+        "median": middle,
+        "maximum": max(numbers),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "count"),
+    [
+        ("share", [0.95, 0.96, 0.97], [0.85, 0.86, 0.87], 1),
+        ("share", [0.85, 0.86, 0.87], [0.95, 0.96, 0.97], 0),
+        ("times", [1.1, 1.2, 1.3], [1.4, 1.5, 1.6], 1),
+        ("times", [1.4, 1.5, 1.6], [1.1, 1.2, 1.3], 0),
+        ("share", [0.90, 0.96, 0.97], [0.85, 0.86, 0.91], 0),
+        ("share", [0.96], [0.95], 0),
+        ("extra", [2.0], [2.5], 1),
+    ],
+    ids=["less of a share", "more of it", "more times", "fewer", "rounds overlap", "one round, close", "more memory"],
+)
+def test_slower_is_what_lies_beyond_all_rounds_of_both_runs(bench, kind, old, new, count):
+    assert len(bench("judge").slower([line(old, kind)], [line(new, kind)])) == count
+
+
+def test_a_new_ratio_is_not_slower(bench):
+    assert bench("judge").slower([], [line([0.5])]) == []
+
+
+def test_the_floor_adds_the_bytes_of_the_exchange_to_a_silent_step(bench):
+    floor = bench("floor")
+    # of 100 MB: half is read and written, all is read for the sums of one half
+    moved = floor.moved(100e6, 2)
+    assert moved == pytest.approx({"copy in": 100e6, "sums": 150e6, "update": 500e6})
+    found = floor.floor(silent=0.1, ranks=0.15, gradients=100e6, size=2, bandwidth=10e9)
+    assert found == pytest.approx({"seconds": 0.125, "share of silent": 0.8, "reached": 0.125 / 0.15})
+
+
+def test_more_ranks_copy_more_and_sum_less_of_the_gradients(bench):
+    moved = bench("floor").moved
+    assert moved(1, 1)["copy in"] == 0
+    assert moved(1, 4) == pytest.approx({"copy in": 1.5, "sums": 1.25, "update": 5})
+
+
+STAT = """cpu  9999 0 0 0 0 0 0 0 0 0
+cpu0 100 20 30 4000 500 6 7 8 0 0
+cpu1 1000 0 0 0 0 0 0 0 0 0
+cpu12 5 0 0 0 0 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+def test_strangers_used_what_is_not_idle_and_not_ours(bench):
+    processes = bench("processes")
+    tick = os.sysconf("SC_CLK_TCK")
+    assert processes.busy_seconds(STAT, {0}) == pytest.approx(171 / tick)
+    assert processes.busy_seconds(STAT, {0, 12}) == pytest.approx(176 / tick)
+    before, after = processes.Usage(10.0, 5.0, 100.0), processes.Usage(29.0, 23.8, 110.0)
+    assert processes.strangers(before, after, 2) == pytest.approx(0.2 / 20)
+    assert processes.strangers(before, after._replace(ours=30.0), 2) == 0.0  # clocks that differ
+
+
+def test_the_table_for_the_readme_has_the_ratios_with_goals(bench):
+    judge, rows, tables = bench("judge"), bench("rows"), bench("tables")
+    run = quiet_run(bench, 2)
+    machine = {"processor": "Some CPU", "cores": 2, "date": "2030-01-02T03:04"}
+    floor = judge.mlp_floor(run)
+    text = tables.markdown({"machine": machine, "rounds": run, "ratios": judge.judge(run), "floor": floor})
+    assert text.splitlines()[0] == "Some CPU, 2 cores, 2030-01-02; 2 rounds."
+    assert "| lenet5 | steps of 2 ranks | 1.000 | 1.000 | 1.000 | >= 0.97 (0.94) |" in text
+    assert text.count("\n| ") == 1 + sum(ratio.goal is not None for ratio in rows.RATIOS)
+    assert "lockstep" not in text
+
+
+@pytest.mark.usefixtures("bench")
+def test_the_page_shows_a_run(bench):
+    pytest.importorskip("matplotlib")
+    judge, run = bench("judge"), quiet_run(bench, 2)
+    origin = dict.fromkeys(("date", "processor", "memory", "system"), "?") | {"cores": 2, "load": 0.0}
+    result = {"machine": origin, "versions": {}, "rounds": run, "ratios": judge.judge(run), "noise": ["<a reason>"]}
+    text = bench("report_training").training({**result, "floor": judge.mlp_floor(run)})
+    assert "&lt;a reason&gt;" in text
+    assert text.count("<svg") == 3
+
+
+def test_rows_are_started_weighed_and_compared(tmp_path):
+    """Two networks would take longer; what they share is in this one."""
+    file = tmp_path / "training.json"
+    rows = ["silent", "silent, called alike", "silent, kept awake", "silent in lockstep", "2 ranks", "copies"]
+    options = ["--tiny", "--rounds", "1", "--net", "lenet5", "--rows", *rows, "--json", str(file)]
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "training.py"), *options],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(file.read_text())
+    assert list(result["rounds"][0]["measured"]["lenet5"]) == rows[:5]
+    assert "steps of 2 ranks" in [line["what"] for line in result["ratios"]]
+    assert "noisy" in done.stdout
+    assert not (tmp_path / "table.md").exists()
