@@ -1,8 +1,8 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-all bench wheel compatibility lint format clean
+.PHONY: help setup demo test test-all bench bench-allreduce bench-costs wheel compatibility lint format clean
 
-# ROUNDS=1 is quicker; ALLREDUCE, TRAIN and COST are options for the scripts in bench/ (they say which with --help).
-ROUNDS ?= 3
+# TRAIN, ALLREDUCE and COST are options for the scripts in bench/ (they say which with --help).
+ROUNDS ?= 5
 
 help:
 	@echo "make setup    install what is missing: system packages, .venv, the built package"
@@ -11,7 +11,10 @@ help:
 	@echo "make test-all run all tests, also those that CI has no time for (hours)"
 	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
-	@echo "make bench    measure allreduce, training and costs; write JSON and a page (ROUNDS=3)"
+	@echo "make bench    measure training on one node against its goals in 30 minutes; write JSON and a page (ROUNDS=1: in 7;"
+	@echo "              COMPARE=old.json: say what got slower)"
+	@echo "make bench-allreduce   measure the allreduce beside the MPIs from PyPI (ROUNDS=5)"
+	@echo "make bench-costs       measure metrics, comparisons of weights, and long evaluations and predictions (ROUNDS=5)"
 	@echo "make lint     run formatters, linters, the type checker and the check of include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -38,8 +41,16 @@ compatibility:
 
 bench:
 	@tools/setup.sh --bench
+	@.venv/bin/python bench/training.py --rounds $(ROUNDS) $(if $(COMPARE),--compare $(COMPARE)) $(TRAIN)
+	@.venv/bin/python bench/report.py
+
+bench-allreduce:
+	@tools/setup.sh --bench
 	@.venv/bin/python bench/allreduce.py --rounds $(ROUNDS) $(ALLREDUCE)
-	@.venv/bin/python bench/train_step.py --rounds $(ROUNDS) $(TRAIN)
+	@.venv/bin/python bench/report.py
+
+bench-costs:
+	@tools/setup.sh --bench
 	@.venv/bin/python bench/cost.py --rounds $(ROUNDS) $(COST)
 	@.venv/bin/python bench/report.py
 

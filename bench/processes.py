@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
 BEGAN = "BENCH_BEGAN"  # time.monotonic(), which all processes of a machine share
+LEAN = Path(__file__).resolve().with_name("lean")  # a folder for PYTHONPATH
 SECONDS = 300.0  # that a row may take
 
 
@@ -67,7 +68,8 @@ class BenchError(Exception):
 
 def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
     bind = functools.partial(os.sched_setaffinity, 0, command.cores) if command.cores else None
-    environment = {**os.environ, **ENVIRONMENT, BEGAN: str(time.monotonic())}
+    path = os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
     # The process must be bound before TensorFlow makes its threads, and the launcher before it deals out cores.
     words = [*command.words, f"--output={folder}"]
     return subprocess.Popen(words, env=environment, stdout=out, stderr=out, preexec_fn=bind)
