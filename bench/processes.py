@@ -140,8 +140,11 @@ def family(pids: Iterable[int]) -> set[int]:
 
 
 def pss(pid: int) -> int:
-    """Returns the bytes of a process, with its part of what it shares with others."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    """Returns the bytes of a process, with its part of what it shares with others; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 

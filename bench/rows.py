@@ -105,7 +105,7 @@ def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
     return [
         Ratio("steps of 2 ranks", net, "step", "2 ranks", SILENT, "share", goal, limit),
         Ratio("2 ranks ahead of plain Keras on both cores", net, "step", "2 ranks", ("plain, both cores",), "share", 1),
-        *(Ratio(f"steps {name}", net, "step", name, ("silent",)) for name in beside),
+        *(Ratio(f"steps, {name}", net, "step", name, ("silent",)) for name in beside),
     ]
 
 

@@ -56,5 +56,5 @@ def markdown(result: dict[str, Any]) -> str:
     with_goals = [line for line in result["ratios"] if line["goal"] is not None]
     lines += [f"| {' | '.join(line[:-1])} |" for line in cells(with_goals)]
     if result["floor"]:
-        lines += ["", floor(result["floor"]).capitalize() + "."]
+        lines += ["", f"The {floor(result['floor'])}."]
     return "\n".join(lines) + "\n"

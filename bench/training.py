@@ -102,6 +102,13 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{tables.verdict(result['noise'])}", flush=True)
 
 
+def read(file: Path) -> dict[str, Any]:
+    result = json.loads(file.read_text(encoding="utf-8"))
+    if "rounds" not in result:
+        sys.exit(f"{file} is not a result of bench/training.py")
+    return result
+
+
 def main() -> None:
     names = [row.name for row in rows.ROWS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,9 +123,9 @@ def main() -> None:
     parser.add_argument("--read", type=Path, metavar="JSON", help="show this result instead of measuring")
     parser.add_argument("--json", type=Path, default=BUILD / "training.json")
     options = parser.parse_args()
-    old = json.loads(options.compare.read_text(encoding="utf-8")) if options.compare else None
+    old = read(options.compare) if options.compare else None
     if options.read:
-        result = json.loads(options.read.read_text(encoding="utf-8"))
+        result = read(options.read)
     else:
         BUILD.mkdir(parents=True, exist_ok=True)
         result = {"machine": machine.describe(), "tiny": options.tiny}
@@ -134,8 +141,9 @@ def main() -> None:
         if not result["noise"]:
             options.json.with_name("table.md").write_text(tables.markdown(result), encoding="utf-8")
     if old is not None:
-        lines = judge.slower(old["ratios"], result["ratios"])
-        print("\n".join([f"slower than {options.compare}:", *(lines or ["nothing"])]), flush=True)
+        lines = judge.slower(old["ratios"], result["ratios"]) or ["nothing"]
+        doubt = " (a run was noisy, so this means little)" if old["noise"] or result["noise"] else ""
+        print("\n".join([f"\nslower than {options.compare}{doubt}:", *lines]), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -197,6 +199,34 @@ def test_strangers_used_what_is_not_idle_and_not_ours(bench):
     assert processes.strangers(before, after._replace(ours=30.0), 2) == 0.0  # clocks that differ
 
 
+def test_all_processes_of_a_row_are_weighed(bench):
+    processes = bench("processes")
+    program = "import subprocess, sys; subprocess.run(['sleep', '60'])"
+    with subprocess.Popen([sys.executable, "-c", program], start_new_session=True) as parent:
+        try:
+            deadline = time.monotonic() + 60
+            while len(found := processes.family([parent.pid])) < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert len(found) == 2
+            assert sum(map(processes.pss, found)) > processes.pss(parent.pid) > 1 << 20
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+    assert processes.pss(parent.pid) == 0
+
+
+def test_a_row_that_fails_ends_the_run_with_its_output(bench):
+    processes = bench("processes")
+    command = processes.Command([sys.executable, "-c", "print('its output', flush=True); raise SystemExit(3)"])
+    with pytest.raises(SystemExit, match=r"(?s)a row failed:.*its output"):
+        processes.run([command, command], "a row", seconds=120)
+
+
+def test_a_row_that_hangs_ends_the_run(bench):
+    processes = bench("processes")
+    with pytest.raises(SystemExit, match="a row did not end in time"):
+        processes.run([processes.Command([sys.executable, "-c", "import time; time.sleep(600)"])], "a row", seconds=0.1)
+
+
 def test_the_table_for_the_readme_has_the_ratios_with_goals(bench):
     judge, rows, tables = bench("judge"), bench("rows"), bench("tables")
     run = quiet_run(bench, 2)
@@ -209,7 +239,6 @@ def test_the_table_for_the_readme_has_the_ratios_with_goals(bench):
     assert "lockstep" not in text
 
 
-@pytest.mark.usefixtures("bench")
 def test_the_page_shows_a_run(bench):
     pytest.importorskip("matplotlib")
     judge, run = bench("judge"), quiet_run(bench, 2)
@@ -220,10 +249,9 @@ def test_the_page_shows_a_run(bench):
     assert text.count("<svg") == 3
 
 
-def test_rows_are_started_weighed_and_compared(tmp_path):
-    """Two networks would take longer; what they share is in this one."""
+def test_rows_run_side_by_side_and_are_timed(tmp_path):
     file = tmp_path / "training.json"
-    rows = ["silent", "silent, called alike", "silent, kept awake", "silent in lockstep", "2 ranks", "copies"]
+    rows = ["silent, kept awake", "silent in lockstep", "2 ranks, started"]
     options = ["--tiny", "--rounds", "1", "--net", "lenet5", "--rows", *rows, "--json", str(file)]
     done = subprocess.run(
         [sys.executable, str(BENCH / "training.py"), *options],
@@ -234,8 +262,8 @@ def test_rows_are_started_weighed_and_compared(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(file.read_text())
-    assert list(result["rounds"][0]["measured"]["lenet5"]) == rows[:5]
-    assert "steps of 2 ranks" in [line["what"] for line in result["ratios"]]
+    awake, lockstep, started = (json.loads(file.read_text())["rounds"][0]["measured"]["lenet5"][row] for row in rows)
+    assert [len(awake[key]) for key in ("step", "epoch of 30", "epoch of 10", "epoch of 3")] == [1, 1, 1, 1]
+    assert len(lockstep["step"]) == len(started["start"]) == 1
     assert "noisy" in done.stdout
     assert not (tmp_path / "table.md").exists()
