@@ -26,7 +26,7 @@ class Amount(NamedTuple):
 
 SHORT = {30: 6, 10: 12, 3: 20}
 AMOUNTS = {
-    "lenet5": Amount(200, 3, 4, SHORT),
+    "lenet5": Amount(160, 3, 4, SHORT),
     "resnet20": Amount(8, 4, 4, SHORT),
     "mlp": Amount(8, 4, 4, SHORT),
 }

@@ -78,8 +78,9 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
             measured[net][row.name] = measure(row, net, options)
             took[net][row.name] = time.monotonic() - began
     after = processes.usage(cores)
-    others = processes.strangers(before, after, len(cores))
-    return {"strangers": others, "seconds": after.now - before.now, "measured": measured, "took": took}
+    others, seconds = processes.strangers(before, after, len(cores)), after.now - before.now
+    say(f"round {number + 1} took {seconds:.0f} s; others used {others:.1%} of the CPU")
+    return {"strangers": others, "seconds": seconds, "measured": measured, "took": took}
 
 
 def conclude(result: dict[str, Any]) -> None:
