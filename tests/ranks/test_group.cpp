@@ -1,9 +1,9 @@
 #include <functional>
 
+#include "captured.h"
 #include "collective/group.h"
 #include "collective/operations.h"
 #include "collective/watch.h"
-#include "captured.h"
 #include "world.h"
 
 namespace tarantella::collective {

@@ -52,7 +52,8 @@ class FakeMemory final : public Memory {
   // As with a futex, only a wake() of the same word ends a sleep: a test then notices a missing one.
   void sleep(Word& word, uint32_t seen, Duration at_most) override {
     std::unique_lock lock(node_.mutex_);
-    if (word.load(std::memory_order_seq_cst) == seen) node_.slept_on_[&word].wait_for(lock, std::max(at_most, node_.least_sleep_));
+    if (word.load(std::memory_order_seq_cst) == seen)
+      node_.slept_on_[&word].wait_for(lock, std::max(at_most, node_.least_sleep_));
   }
 
   void wake(Word& word) override {

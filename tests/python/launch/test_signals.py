@@ -25,7 +25,9 @@ def ready(ranks: int) -> list[str]:
 
 
 def seconds_until_sigkill(err: bytes, ranks: str) -> float:
-    (said,) = re.findall(rf"tarantella: sent SIGKILL to ranks {ranks}: still running ([\d.]+) s after sig", err.decode())
+    (said,) = re.findall(
+        rf"tarantella: sent SIGKILL to ranks {ranks}: still running ([\d.]+) s after sig", err.decode()
+    )
     return float(said)
 
 
@@ -206,7 +208,9 @@ def test_master_reads_the_terminal(launcher, open_terminal):
 @pytest.mark.parametrize("redirected", [(), ("stdout",), ("stdin",), ("stdin", "stdout", "stderr")])
 def test_ctrl_c_reaches_every_rank_once(launcher, open_terminal, redirected):
     launcher.copy("stubborn")
-    terminal = open_terminal("-n", "3", "--grace-seconds=5", "script.py", **dict.fromkeys(redirected, subprocess.DEVNULL))
+    terminal = open_terminal(
+        "-n", "3", "--grace-seconds=5", "script.py", **dict.fromkeys(redirected, subprocess.DEVNULL)
+    )
     launcher.wait_for_files(*ready(3))
     terminal.type(b"\x03")
     assert terminal.wait() == -signal.SIGINT

@@ -1,7 +1,7 @@
 """Rank 0 needs two seconds to save; rank 1, like any process without a handler, dies of SIGTERM.
 
-With the argument `fails` rank 1 ends with exit code 3 as soon as it is ready. With `tells` rank 0 sends the SIGTERM that
-it has got to the launcher, too.
+With the argument `fails` rank 1 ends with exit code 3 as soon as it is ready. With `tells` rank 0 also sends SIGTERM to
+the launcher.
 """
 
 import os

@@ -50,7 +50,9 @@ def model(*more, built=True):
     layers = [*inputs, keras.layers.Dense(8, "relu"), *more, keras.layers.Dense(3, "softmax")]
     made = tnt.Model(keras.Sequential(layers))
     rate = 0.01 * (size if kind == "rate" else 1)
-    made.compile(keras.optimizers.SGD(rate, momentum=0.9), summed if kind == "sum" else "sparse_categorical_crossentropy")
+    made.compile(
+        keras.optimizers.SGD(rate, momentum=0.9), summed if kind == "sum" else "sparse_categorical_crossentropy"
+    )
     return made
 
 
