@@ -21,14 +21,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "include/": (),
     "src/base/": (),
     "src/runtime/": ("base/",),
+    "src/timeline/": ("base/", "runtime/"),
     "src/transport/": ("base/", "runtime/"),
     "src/collective/": ("base/", "transport/memory.h"),
-    "src/engine/": ("base/", "transport/memory.h", "collective/"),
-    "src/launch/": ("base/", "runtime/"),
+    "src/engine/": ("base/", "timeline/timeline.h", "transport/memory.h", "collective/"),
+    "src/launch/": ("base/", "runtime/", "timeline/"),
     # The one file that creates the transports.
     "src/capi/connect": ("base/", "runtime/", "transport/", "tarantella/"),
     # Puts the other parts together, and implements the public header.
-    "src/capi/": ("base/", "collective/", "engine/", "tarantella/"),
+    "src/capi/": ("base/", "timeline/", "collective/", "engine/", "tarantella/"),
     "bindings/": ("tarantella/",),
 }
 
@@ -74,7 +75,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 # The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
 PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")
 OF_NAMED_TUPLES = ("_replace", "_fields")
-ROOMS = ("base", "runtime", "transport", "collective", "engine", "launch", "capi")
+ROOMS = ("base", "runtime", "timeline", "transport", "collective", "engine", "launch", "capi")
 SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".inc"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tarantella/tarantella.h"
+#include "timeline.h"
 
 namespace nb = nanobind;
 
@@ -31,7 +32,6 @@ namespace {
 using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Output = nb::ndarray<nb::numpy>;
 using TensorSpec = std::tuple<std::string, std::string, std::vector<int64_t>>;
-using Record = std::tuple<int64_t, std::string, uint32_t>;
 
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -342,18 +342,6 @@ class Context {
     inside([&] { return tnt_plan_release(plan); });
   }
 
-  std::vector<Record> trace(tnt_plan plan) {
-    std::vector<tnt_record> records(4096);
-    size_t count = 0;
-    inside([&] { return tnt_plan_trace(plan, records.data(), records.size(), &count); });
-    const char* const names[] = {"", "submit", "reduced", "done"};
-    std::vector<Record> named;
-    for (size_t i = 0; i < count; ++i) {
-      named.emplace_back(records[i].nanoseconds, names[records[i].event], records[i].index);
-    }
-    return named;
-  }
-
   void abort(const std::string& reason) {
     if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str()); });
   }
@@ -463,11 +451,12 @@ NB_MODULE(_core, m) {
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)
-      .def("trace", &Context::trace, "plan"_a)
       .def("abort", &Context::abort, "reason"_a)
       .def("failure", &Context::failure)
       .def("check", &Context::check)
       .def("await_question", &Context::await_question)
       .def("tell_place", &Context::tell_place, "place"_a)
       .def("close", &Context::close);
+
+  add_timeline(m);
 }

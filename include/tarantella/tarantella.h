@@ -215,15 +215,26 @@ TNT_API tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory);
 /* Ignores NULL. */
 TNT_API void tnt_memory_release(tnt_memory* memory);
 
-typedef enum tnt_event { TNT_EVENT_SUBMIT = 1, TNT_EVENT_REDUCED = 2, TNT_EVENT_DONE = 3 } tnt_event;
-typedef struct tnt_record {
-  int64_t nanoseconds; /* of the monotonic clock */
-  uint32_t event;      /* a tnt_event */
-  uint32_t index;      /* of the tensor (submit) or of the bucket (reduced, done) */
-} tnt_record;
+/* The timeline of this process: what it does when. Off, at the cost of a branch, until it is started. Then the core
+ * records every gradient, bucket and blocking collective of plans and contexts that are made later, and the program its
+ * own spans. It holds the first 2^18 records. */
+typedef enum tnt_span {
+  TNT_SPAN_CALL = 1, /* a call of a user */
+  TNT_SPAN_PART = 2, /* a part of a call */
+  TNT_SPAN_STEP = 3  /* a step of training, evaluation or prediction */
+} tnt_span;
 
-/* Copies the newest events of the plan, oldest first, to `records` (room for `capacity`); *count gets their number. */
-TNT_API tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count);
+/* Starts the timeline, for good: in memory that the launcher has left for rank `rank` of `size`, from which it writes
+ * the file itself, else in memory of this process. A second call does nothing. */
+TNT_API tnt_code tnt_timeline_start(int rank, int size);
+/* Begins a span on this thread; spans of a thread nest. Returns its number; 0 if the timeline is off or full. The name
+ * is cut at 32 bytes. Lock-free. */
+TNT_API uint64_t tnt_timeline_begin(tnt_span kind, const char* name);
+/* Ends a span on the thread that has begun it; with `forget` it is as if it had never begun. Ignores 0. Lock-free. */
+TNT_API void tnt_timeline_end(uint64_t span, int forget);
+/* Writes the records of this process so far as rank `rank` to `file`, which is replaced as a whole: JSON in the Trace
+ * Event Format. *lost gets the number of records for which there was no room. */
+TNT_API tnt_code tnt_timeline_write(const char* file, int rank, uint64_t* lost);
 
 #ifdef __cplusplus
 }

@@ -71,7 +71,6 @@ class Context:
     def plan(self, name: str, tensors: list[tuple[str, str, tuple[int, ...]]], threshold: int) -> int: ...
     def buckets(self, plan: int, tensors: int) -> list[int]: ...
     def release(self, plan: int) -> None: ...
-    def trace(self, plan: int) -> list[tuple[int, str, int]]: ...
     def abort(self, reason: str) -> None:
         """Reports that this rank fails: others get PeerLostError with its number and `reason`. Never blocks."""
     def failure(self) -> str | None: ...
@@ -81,3 +80,16 @@ class Context:
     def tell_place(self, place: str) -> None: ...
     def close(self) -> None:
         """Leaves the job. Running calls of other threads first end with PeerLostError."""
+
+def timeline_start(rank: int, size: int) -> None:
+    """Starts the timeline of this process, for good. A second call does nothing."""
+
+def timeline_begin(kind: int, name: str) -> int:
+    """Begins a span on this thread, and returns its number; 0 if the timeline is off or full.
+
+    `kind` is 1 for a call, 2 for a part of one, 3 for a step.
+    """
+
+def timeline_end(span: int, forget: bool = False) -> None: ...
+def timeline_write(file: str, rank: int) -> int:
+    """Writes the records so far; returns how many were lost. Raises RuntimeError with one line that names the file."""

@@ -6,6 +6,7 @@
 
 #include "capi/connect.h"
 #include "capi/plans.h"
+#include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
@@ -125,6 +126,7 @@ tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint3
       if (rank < 0 || rank >= group.size() || rank == group.rank()) {
         return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", group.size()));
       }
+      const timeline::Span span(timeline::Kind::kExchange, text_of(name));
       const auto posted = group.await_post(rank, name_of(name));
       if (!posted.ok()) return posted.status();
       *result = posted.value();

@@ -1,10 +1,10 @@
 #include "capi/plans.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "capi/context.h"
+#include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
@@ -67,6 +67,7 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
       specs.push_back(spec_of(tensors[i]));
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
+    const timeline::Span span(timeline::Kind::kExchange, "plan");
     auto created = communicator.add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
     *plan = plans().add(context->communicator, created.value());
@@ -129,18 +130,5 @@ tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
 }
 
 void tnt_memory_release(tnt_memory* memory) { delete memory; }
-
-tnt_code tnt_plan_trace(tnt_plan plan, tnt_record* records, size_t capacity, size_t* count) {
-  return on_plan(plan, [&](auto& found) -> Status {
-    const auto events = found.trace().snapshot();
-    *count = std::min(capacity, events.size());
-    const size_t first = events.size() - *count;
-    for (size_t i = 0; i < *count; ++i) {
-      const auto& event = events[first + i];
-      records[i] = {event.nanoseconds, static_cast<uint32_t>(event.event), event.index};
-    }
-    return {};
-  });
-}
 
 }  // extern "C"

@@ -63,9 +63,20 @@ Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> t
       of_caller_(group.is_caller()),
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
-      unsubmitted_(tensors_.size()) {
+      unsubmitted_(tensors_.size()),
+      timeline_(timeline::current().load(std::memory_order_acquire)),
+      timeline_number_(timeline_ == nullptr ? 0 : timeline::new_plan()) {
   for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors.size();
   for (size_t i = 0; i < tensors_.size(); ++i) states_[i].open_buckets = bucket_count(layout_.places[i]);
+  if (timeline_ != nullptr) introduce();
+}
+
+void Plan::introduce() {
+  timeline_->name(timeline::Kind::kPlanName, timeline_number_, 0, name_);
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    timeline_->bucket_size(timeline_number_, b, layout_.buckets[b].bytes);
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    timeline_->name(timeline::Kind::kTensorName, timeline_number_, i, tensors_[i].name);
 }
 
 Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
@@ -86,7 +97,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
                                          " was submitted twice in one step; is an optimizer applied twice?")};
   }
-  trace_.add(Event::kSubmit, index);
+  const int64_t ready = timeline_ == nullptr ? 0 : timeline_->gradient(timeline_number_, index);
   const auto* bytes = static_cast<const std::byte*>(data);
   // Starts at the tensor's end, which was computed last and is still in the caches.
   const bool looks = place.first_bucket != place.last_bucket;  // and after each of them
@@ -94,7 +105,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     put(place, b, bytes);
-    if (count_in(b)) take_steps(finished);
+    if (count_in(b, ready)) take_steps(finished);
     if (finished.empty()) continue;
     // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
     reduction_->end_looking();
@@ -117,7 +128,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     return failed;
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-  if (!count_in(place.first_bucket)) return {};
+  if (!count_in(place.first_bucket, ready)) return {};
   advance();
   // This rank can only wait now: its progress thread should wake up before the other ranks come, not after.
   if (group_.own_cores() && all_submitted() && awaited()) group_.ring(group_.rank());
@@ -166,9 +177,11 @@ void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
   reduction_->put(bucket, part, data + (part.begin - place.offset));
 }
 
-bool Plan::count_in(size_t b) {
+bool Plan::count_in(size_t b, int64_t ready) {
   BucketState& bucket = buckets_[b];
+  if (timeline_ != nullptr) bucket.times.begin(ready);
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  if (timeline_ != nullptr) bucket.times.filled();
   reduction_->start(b);
   return true;
 }
@@ -199,9 +212,10 @@ void Plan::call_back(std::vector<Finished>& finished) {
 void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
   using Advanced = collective::BucketReduction::Advanced;
   if (buckets_[b].missing.load(std::memory_order_acquire) != 0) return;
+  const int64_t before = timeline_ == nullptr ? 0 : timeline::now();
   Advanced advanced = reduction_->advance(b);
   if (advanced == Advanced::kSummed) {
-    trace_.add(Event::kReduced, b);
+    if (timeline_ != nullptr) buckets_[b].times.summed(before);
     advanced = reduction_->advance(b);
   }
   if (advanced == Advanced::kDone) complete(b, finished);
@@ -210,7 +224,7 @@ void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
 void Plan::complete(size_t index, std::vector<Finished>& finished) {
   BucketState& bucket = buckets_[index];
   const std::vector<size_t>& members = layout_.buckets[index].tensors;
-  trace_.add(Event::kDone, index);
+  if (timeline_ != nullptr) bucket.times.end(*timeline_, timeline_number_, index, false);
   // the bucket is ready for the next step before a callback can start it
   bucket.step.fetch_add(1, std::memory_order_relaxed);
   bucket.missing.store(members.size(), std::memory_order_relaxed);
@@ -251,6 +265,8 @@ Status Plan::failure() {
 }
 
 void Plan::break_off(const Status& failed, std::vector<Finished>& finished) {
+  for (size_t b = 0; timeline_ != nullptr && b < buckets_.size(); ++b)
+    buckets_[b].times.end(*timeline_, timeline_number_, b, true);
   const std::lock_guard lock(mutex_);
   for (TensorState& state : states_) {
     if (state.done) finished.push_back({std::exchange(state.done, nullptr), nullptr, failed});

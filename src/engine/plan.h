@@ -16,8 +16,8 @@
 #include "collective/bucket_reduction.h"
 #include "collective/group.h"
 #include "collective/stage.h"
+#include "engine/bucket_times.h"
 #include "engine/layout.h"
-#include "engine/trace.h"
 
 namespace tarantella::engine {
 
@@ -49,7 +49,8 @@ class Plan {
   void abort(const std::string& reason) {
     (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.job_rank(group_.rank()), ": ", reason)});
   }
-  const Trace& trace() const { return trace_; }
+  /// The number of the plan in the timeline of this process; 0: the timeline was off when the plan was made.
+  uint32_t timeline_number() const { return timeline_number_; }
   /// Keeps the result area mapped while a copy exists.
   std::shared_ptr<void> memory() const { return reduction_->memory(); }
 
@@ -77,6 +78,7 @@ class Plan {
   struct BucketState {
     std::atomic<size_t> missing;  ///< tensors not yet submitted in this step
     std::atomic<uint32_t> step{1};
+    BucketTimes times;  ///< used while there is a timeline
   };
   struct TensorState {
     std::atomic<bool> busy{false};
@@ -94,8 +96,11 @@ class Plan {
 
   /// Puts the part of the tensor at `place` that lies in `bucket`; `data` is the whole tensor.
   void put(const Place& place, size_t bucket, const std::byte* data);
-  /// Counts one more tensor as put into `bucket`. Starts the bucket and returns true if it was the last one.
-  bool count_in(size_t bucket);
+  /// Counts one more tensor, submitted at the time `ready`, as put into `bucket`. Starts the bucket and returns true if
+  /// it was the last one.
+  bool count_in(size_t bucket, int64_t ready);
+  /// Tells the timeline the names of the tensors and the sizes of the buckets.
+  void introduce();
   void advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void complete(size_t bucket, std::vector<Finished>& finished);
   /// As advance(), but adds the callbacks that are due to `finished` in place of calling them.
@@ -119,7 +124,8 @@ class Plan {
   std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside must serve
   std::mutex mutex_;
   Status failure_;  ///< guarded by mutex_
-  Trace trace_;
+  timeline::Timeline* const timeline_;  ///< nullptr: it is off
+  const uint32_t timeline_number_;
 };
 
 }  // namespace tarantella::engine

@@ -60,7 +60,7 @@ void forget_outer_job(Environment& environment) {
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name :
        {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID", "TNT_RANK_PID",
-        "TNT_LAUNCHER", "TNT_ENDED_FD", "TNT_REPORT", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
+        "TNT_LAUNCHER", "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE", "TNT_TIMELINE_FD", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
         "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
@@ -80,6 +80,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
     set("TNT_LOG_LEVEL", options.log_level.value_or("WARNING"));
   }
   if (options.fusion_threshold_kb) set("TNT_FUSION_THRESHOLD", *options.fusion_threshold_kb);
+  if (options.timeline) set("TNT_TIMELINE", *options.timeline);
   if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
   if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");
   set("CUDA_VISIBLE_DEVICES", placement.gpus.empty() ? "-1" : placement.gpus[index]);

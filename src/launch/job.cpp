@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/host.h"
 #include "launch/poller.h"
 #include "launch/say.h"
 
@@ -16,12 +17,6 @@ namespace {
 
 // The longest wait while time counts. If one takes twice as long, something had stopped the launcher.
 constexpr Duration kLook = 200ms;
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
 
 }  // namespace
 

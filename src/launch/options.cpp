@@ -25,6 +25,7 @@ enum Key {
   kKeyOutputOnAll,
   kKeyFusionThreshold,
   kKeyGrace,
+  kKeyTimeline,
   kKeyDryRun,
   kKeyVersion,
 };
@@ -47,6 +48,7 @@ const argp_option kOptions[] = {
      "Show stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
     {"output-on-all-devices", kKeyOutputOnAll, nullptr, 0,
      "Show stdout and stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
+    {"timeline", kKeyTimeline, "FILE", 0, "Write to FILE what all ranks do when, for https://ui.perfetto.dev", 2},
     {"dry-run", kKeyDryRun, nullptr, 0, "Print cores, environment and command of each rank, and exit", 3},
     {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
@@ -107,6 +109,12 @@ error_t set_grace(Parse& parse, const char* word) {
   return 0;
 }
 
+error_t set_timeline(Parse& parse, const char* word) {
+  if (*word == '\0') return fail(parse, "option '--timeline' needs the name of a file, not ''");
+  parse.options.timeline = word;
+  return 0;
+}
+
 const argp_option* option_named(const std::string& name) {
   for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
     if (name == std::string("--") + option->name ||
@@ -149,6 +157,8 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
       return set_fusion_threshold(parse, word);
     case kKeyGrace:
       return set_grace(parse, word);
+    case kKeyTimeline:
+      return set_timeline(parse, word);
     case kKeyNoGpu:
       options.no_gpu = true;
       return 0;

@@ -30,6 +30,7 @@ struct Options {
   bool output_on_all_devices = false;
   std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
+  std::optional<std::string> timeline;             ///< the file to write; not empty
   std::string script;
   std::vector<std::string> arguments;  ///< of the script, unchanged
 

@@ -13,6 +13,7 @@
 #include "engine/communicator.h"
 #include "explorer/fibers.h"
 #include "explorer/model.h"
+#include "timeline_on.h"
 #include "transport/fake/fake_memory.h"
 
 namespace tarantella {
@@ -121,7 +122,8 @@ void plan() {
 
 /// A callback inside a submit lasts until another bucket is summed, which the progress thread must then do.
 void callback() {
-  on_communicators([](std::unique_ptr<Communicator>& communicator) {
+  const TimelineOn timeline(256);
+  on_communicators([&](std::unique_ptr<Communicator>& communicator) {
     constexpr size_t kLarge = 0, kSmall = 1, kLater = 2;
     Model model(*communicator, {48, 16, 16}, kThreshold);
     const auto caller = std::this_thread::get_id();
@@ -132,8 +134,10 @@ void callback() {
       bool later = false;
       const auto summed = [&] {  // also if its callback is the next one on this thread
         int found = 0;
-        for (const auto& record : model.plan().trace().snapshot())
-          found += record.event == engine::Event::kDone && record.index == 0 ? 1 : 0;
+        for (const auto& record : timeline.records()) {
+          const bool ended = record.kind.load() == timeline::Kind::kBucket && record.index == 0;
+          found += ended && record.plan == model.plan().timeline_number() ? 1 : 0;
+        }
         return found == step;
       };
       must(model.submit(kLater, [&] {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -200,11 +201,6 @@ TEST(CInterface, RunsAPlan) {
     ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
     ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
     while (open.load() != 0) std::this_thread::yield();
-    tnt_record records[3];
-    size_t count = 0;
-    ASSERT_EQ(tnt_plan_trace(plan, records, 3, &count), TNT_OK);
-    EXPECT_EQ(count, 3u);
-    EXPECT_EQ(records[2].event, static_cast<uint32_t>(TNT_EVENT_DONE));
     ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
     ASSERT_EQ(tnt_plan_release(plan), TNT_OK);
     EXPECT_EQ(tnt_plan_release(plan), TNT_INVALID_ARGUMENT);
@@ -215,6 +211,40 @@ TEST(CInterface, RunsAPlan) {
   std::thread other(rank, 1);
   rank(0);
   other.join();
+}
+
+/// In a child: the timeline stays on once it is.
+TEST(CInterface, TheTimelineShowsSpansAndCallsOfTheProcessThatStartedIt) {
+  const std::string file = std::filesystem::temp_directory_path() / (tarantella::new_job_name() + ".json");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    uint64_t lost = 1;
+    bool right = tnt_timeline_begin(TNT_SPAN_CALL, "too early") == 0 &&
+                 tnt_timeline_write(file.c_str(), 0, &lost) == TNT_INVALID_ARGUMENT &&
+                 tnt_timeline_start(0, 1) == TNT_OK && tnt_timeline_start(0, 1) == TNT_OK;
+    tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+    const uint64_t span = tnt_timeline_begin(TNT_SPAN_CALL, "fit");
+    right = right && span != 0 && tnt_barrier(context, "everyone") == TNT_OK;
+    tnt_timeline_end(span, 0);
+    tnt_timeline_end(tnt_timeline_begin(TNT_SPAN_STEP, "forgotten"), 1);
+    tnt_context_destroy(context);
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) ::_exit(tnt_timeline_begin(TNT_SPAN_CALL, "of a child") == 0 ? 0 : 1);
+    int status = 1;
+    ::waitpid(grandchild, &status, 0);
+    right = right && status == 0 && tnt_timeline_write(file.c_str(), 0, &lost) == TNT_OK && lost == 0;
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::ostringstream read;
+  read << std::ifstream(file).rdbuf();
+  std::filesystem::remove(file);
+  EXPECT_NE(read.str().find("\"name\":\"fit\""), std::string::npos) << read.str();
+  EXPECT_NE(read.str().find("\"name\":\"everyone\""), std::string::npos) << read.str();
+  EXPECT_EQ(read.str().find("forgotten"), std::string::npos) << read.str();
+  EXPECT_EQ(read.str().find("too early"), std::string::npos) << read.str();
 }
 
 TEST(CInterface, SeveralContextsLiveInOneProcess) {

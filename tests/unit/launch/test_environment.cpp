@@ -40,9 +40,18 @@ TEST(Environment, OwnFolderIsFirstInPathOnce) {
   EXPECT_EQ(path({}), "/own:/usr/local/bin:/usr/bin:/bin");
 }
 
+TEST(Environment, TheTimelineReachesEveryRank) {
+  Options options;
+  EXPECT_FALSE(additions_for(1, placement_of(2), options, "id", "", {}).contains("TNT_TIMELINE"));
+  options.timeline = "t.json";
+  EXPECT_EQ(additions_for(1, placement_of(2), options, "id", "", {}).at("TNT_TIMELINE"), "t.json");
+}
+
 TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
   Environment inside{{"TNT_RANK", "1"},
                      {"TNT_ENDED_FD", "7"},
+                     {"TNT_TIMELINE", "t.json"},
+                     {"TNT_TIMELINE_FD", "8"},
                      {"OMP_NUM_THREADS", "4"},
                      {"TNT_LOG_LEVEL", "DEBUG"},
                      {"X", "y"}};

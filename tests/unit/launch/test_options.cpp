@@ -108,5 +108,13 @@ TEST(Options, TakeGraceSecondsFromZeroUp) {
   }
 }
 
+TEST(Options, TakeTheFileOfATimeline) {
+  EXPECT_FALSE(parse({"a.py"}).value().timeline);
+  EXPECT_EQ(parse({"--timeline", "t.json", "a.py"}).value().timeline, "t.json");
+  EXPECT_EQ(parse({"--timeline=x", "--timeline=a b.json", "a.py"}).value().timeline, "a b.json");
+  EXPECT_EQ(mistake({"--timeline=", "a.py"}), "option '--timeline' needs the name of a file, not ''");
+  EXPECT_EQ(mistake({"--timeline"}), "option '--timeline' needs a value");
+}
+
 }  // namespace
 }  // namespace tarantella::launch

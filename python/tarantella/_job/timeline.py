@@ -1,0 +1,127 @@
+"""The timeline of this process: what it does when, as docs/timeline.md shows it. Off unless it was asked for.
+
+A process that forks has it alone: children record nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from . import log
+from .environment import layout
+
+# Kinds of spans, as in tarantella.h.
+CALL, PART, STEP = 1, 2, 3
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_core: Any = None  # the module, while the timeline is on
+_OFF = contextlib.nullcontext()
+
+
+class _Span:
+    """For `with`, once or again and again, on one thread."""
+
+    def __init__(self, kind: int, name: str) -> None:
+        self._kind, self._name = kind, name
+        self._numbers: list[int] = []
+
+    def __enter__(self) -> None:
+        self._numbers.append(_core.timeline_begin(self._kind, self._name) if _core is not None else 0)
+
+    def __exit__(self, *error: object) -> None:
+        number = self._numbers.pop()
+        if _core is not None:
+            _core.timeline_end(number)
+
+
+def start() -> None:
+    """Turns the timeline on if the launcher, or TNT_TIMELINE where there is none, asks for it. Runs once, at import.
+
+    The launcher writes the file of a job. Without one this process does, when Python ends.
+    """
+    global _core
+    file = os.environ.get("TNT_TIMELINE", "").strip()
+    place = layout()
+    if place.child_of is not None or (not file if not place.launched else "TNT_TIMELINE_FD" not in os.environ):
+        return
+    try:
+        from .. import _core as core
+
+        core.timeline_start(place.rank, place.size)
+    except (ImportError, RuntimeError) as error:
+        log.configure()
+        log.logger.warning("there will be no timeline: %s", error)
+        return
+    _core = core
+    os.register_at_fork(after_in_child=_stop)
+    if not place.launched:
+        del os.environ["TNT_TIMELINE"]  # a child would replace the file by its own
+        name = os.path.abspath(file) + (f".rank{place.rank}" if place.rank else "")
+        atexit.register(_write, name, place.rank)
+
+
+def _stop() -> None:
+    global _core
+    _core = None
+
+
+def _write(file: str, rank: int) -> None:
+    if _core is None:
+        return
+    try:
+        if lost := _core.timeline_write(file, rank):
+            log.logger.warning("the timeline keeps the first events only; %d later ones are missing", lost)
+    except RuntimeError as error:
+        log.logger.warning("%s", error)
+
+
+def is_on() -> bool:
+    """Whether this process records a timeline. Never changes after the import, except in a forked child."""
+    return _core is not None
+
+
+def span(name: str, kind: int = PART) -> AbstractContextManager[None]:
+    """A block of this thread, in the timeline. `name` is cut at 32 bytes. Blocks of a thread nest."""
+    return _OFF if _core is None else _Span(kind, name)
+
+
+def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
+    """Decorates a function whose calls are in the timeline. Where it is off, this is the function itself."""
+
+    def decorate(function: _Function) -> _Function:
+        if _core is None:
+            return function
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with _Span(kind, name):
+                return function(*args, **kwargs)
+
+        recorded.__name__, recorded.__doc__ = function.__name__, function.__doc__
+        recorded.__wrapped__ = function  # type: ignore[attr-defined]
+        return recorded  # type: ignore[return-value]
+
+    return decorate
+
+
+def step(name: str, function: Callable[[Any], Any], is_end: Callable[[Exception], bool]) -> Callable[[Any], Any]:
+    """`function`, of which each call is a step in the timeline, except one whose error `is_end` takes for the end of
+    the data."""
+    core = _core
+
+    def run(batches: Any) -> Any:
+        number = core.timeline_begin(STEP, name)
+        forget = False
+        try:
+            return function(batches)
+        except Exception as error:
+            forget = is_end(error)
+            raise
+        finally:
+            core.timeline_end(number, forget)
+
+    return run

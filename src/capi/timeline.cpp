@@ -1,0 +1,79 @@
+// The timeline of this process.
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/forks.h"
+#include "base/host.h"
+#include "capi/guard.h"
+#include "timeline/json.h"
+#include "timeline/memory.h"
+#include "timeline/timeline.h"
+
+using namespace tarantella;  // all of this file is its C interface
+using namespace tarantella::capi;
+
+namespace {
+
+/// Never destroyed: threads of a framework may still record while the process ends.
+struct Own {
+  Mapping memory;
+  timeline::Timeline records{memory.bytes()};
+  int forks = tarantella::forks();
+};
+
+Own*& own() {
+  static Own* started = nullptr;
+  return started;
+}
+
+/// The timeline, if it is on and this process has started it.
+timeline::Timeline* usable() {
+  timeline::Timeline* const found = timeline::current().load(std::memory_order_acquire);
+  return found != nullptr && own()->forks == forks() ? found : nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_code tnt_timeline_start(int rank, int size) {
+  return guarded([&]() -> Status {
+    static std::mutex starting;
+    const std::lock_guard lock(starting);
+    if (own() != nullptr) return {};
+    if (rank < 0 || rank >= size) return invalid(text("there is no rank ", rank, " of ", size));
+    auto memory = timeline::Memory::inherited(rank, size);
+    if (!memory) {
+      Result<Mapping> made = timeline::Memory::own();
+      if (!made.ok()) return made.status();
+      memory = std::move(made).value();
+    }
+    own() = new Own{std::move(*memory)};
+    timeline::current().store(&own()->records, std::memory_order_release);
+    return {};
+  });
+}
+
+uint64_t tnt_timeline_begin(tnt_span kind, const char* name) {
+  timeline::Timeline* const found = usable();
+  return found == nullptr ? 0 : found->begin_span(static_cast<timeline::Kind>(kind), text_of(name));
+}
+
+void tnt_timeline_end(uint64_t span, int forget) {
+  timeline::Timeline* const found = usable();
+  if (found == nullptr) return;
+  forget != 0 ? found->drop_span(span) : found->end_span(span);
+}
+
+tnt_code tnt_timeline_write(const char* file, int rank, uint64_t* lost) {
+  return guarded([&]() -> Status {
+    const timeline::Timeline* const found = usable();
+    if (found == nullptr) return invalid("the timeline is off");
+    *lost = found->lost();
+    return timeline::write_json(name_of(file), {{rank, host_name(), *found}});
+  });
+}
+
+}  // extern "C"

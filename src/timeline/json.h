@@ -1,0 +1,30 @@
+#pragma once
+// Timelines as a file for ui.perfetto.dev and chrome://tracing: JSON in the Trace Event Format.
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "timeline/timeline.h"
+
+namespace tarantella::timeline {
+
+struct Process {
+  int rank;
+  std::string host;
+  Timeline timeline;
+};
+
+/// Whether write_json() can be expected to write `file`: its folder exists and may be changed. kInvalidArgument, with
+/// one line that names the file, if not. Creates nothing.
+Status check_file(const std::string& file);
+
+/// Writes the timelines, rank by rank, each as a process of the trace. Its times count from the first origin.
+/// A span that has not ended lasts until the end of the one around it, or of the rank's records.
+/// Replaces `file` as a whole, and leaves nothing behind on an error: kSystem, with one line that names the file.
+Status write_json(const std::string& file, const std::vector<Process>& processes);
+
+/// One line that says which ranks have made more records than there was room for; empty if none has.
+std::string lost_records(const std::vector<Process>& processes);
+
+}  // namespace tarantella::timeline
