@@ -15,7 +15,7 @@ void check(tnt_code code) {
 }
 
 /// Returns the number of records that were lost.
-uint64_t write(const std::string& file, int rank) {
+uint64_t write_file(const std::string& file, int rank) {
   const nanobind::gil_scoped_release unlocked;
   uint64_t lost = 0;
   check(tnt_timeline_write(file.c_str(), rank, &lost));
@@ -26,13 +26,15 @@ uint64_t write(const std::string& file, int rank) {
 
 void add_timeline(nanobind::module_& m) {
   using namespace nanobind::literals;
-  m.def("timeline_start", [](int rank, int size) { check(tnt_timeline_start(rank, size)); }, "rank"_a, "size"_a);
+  m.def(
+      "timeline_start", [](int rank, int size) { check(tnt_timeline_start(rank, size)); }, "rank"_a,
+      "size"_a);
   m.def(
       "timeline_begin",
-      [](int kind, const char* name) { return tnt_timeline_begin(static_cast<tnt_span>(kind), name); }, "kind"_a,
-      "name"_a);
+      [](int kind, const char* name) { return tnt_timeline_begin(static_cast<tnt_span>(kind), name); },
+      "kind"_a, "name"_a);
   m.def(
       "timeline_end", [](uint64_t span, bool forget) { tnt_timeline_end(span, forget ? 1 : 0); }, "span"_a,
       "forget"_a = false);
-  m.def("timeline_write", &write, "file"_a, "rank"_a);
+  m.def("timeline_write", &write_file, "file"_a, "rank"_a);
 }

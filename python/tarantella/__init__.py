@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import data
 from ._job import imports as _imports
 from ._job import runtime as _runtime
+from ._job import timeline as _timeline
 from ._job import uncaught as _uncaught
 from ._job import variables as _variables
 from ._job.environment import is_verified as _is_verified
@@ -97,6 +98,7 @@ _LAZY = {
 }
 
 _variables.check()
+_timeline.start()
 _seeds.arrange()
 
 

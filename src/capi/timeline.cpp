@@ -1,5 +1,7 @@
 // The timeline of this process.
 
+#include "timeline/timeline.h"
+
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -9,7 +11,6 @@
 #include "capi/guard.h"
 #include "timeline/json.h"
 #include "timeline/memory.h"
-#include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;

@@ -123,7 +123,7 @@ class Plan {
   std::atomic<size_t> unsubmitted_;
   std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside must serve
   std::mutex mutex_;
-  Status failure_;  ///< guarded by mutex_
+  Status failure_;                      ///< guarded by mutex_
   timeline::Timeline* const timeline_;  ///< nullptr: it is off
   const uint32_t timeline_number_;
 };

@@ -60,8 +60,8 @@ void forget_outer_job(Environment& environment) {
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name :
        {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID", "TNT_RANK_PID",
-        "TNT_LAUNCHER", "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE", "TNT_TIMELINE_FD", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
-        "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
+        "TNT_LAUNCHER", "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE", "TNT_TIMELINE_FD", "TNT_LOG_LEVEL",
+        "TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
 }

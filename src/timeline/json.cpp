@@ -91,7 +91,8 @@ class Writer {
     name("process_name", 0, "rank " + rank + " on " + process_.host);
     event("M", "process_sort_index", 0, R"(,"args":{"sort_index":)" + rank + "}");
     for (const Record& record : process_.timeline.records()) look(record);
-    for (const auto& [plan, plan_name] : plans_) name("thread_name", track(plan), plan_name + ": gradients ready");
+    for (const auto& [plan, plan_name] : plans_)
+      name("thread_name", track(plan), plan_name + ": gradients ready");
     for (const auto& [thread, spans] : spans_) write_thread(thread, spans);
     for (const Record& record : process_.timeline.records()) write_of_plan(record);
   }
@@ -120,8 +121,9 @@ class Writer {
     const bool exchanges_only = std::all_of(spans.begin(), spans.end(), [](const Record* span) {
       return span->kind.load(std::memory_order_relaxed) == Kind::kExchange;
     });
-    name("thread_name", thread, std::string(exchanges_only ? "exchanges" : "calls and steps") + " (thread " +
-                                    std::to_string(thread) + ")");
+    name("thread_name", thread,
+         std::string(exchanges_only ? "exchanges" : "calls and steps") + " (thread " +
+             std::to_string(thread) + ")");
     std::vector<int64_t> around;  // the ends of the spans around this one
     for (const Record* span : spans) {
       while (!around.empty() && around.back() <= span->begin) around.pop_back();
@@ -161,16 +163,16 @@ class Writer {
   void slice(const char* category, std::string_view name, uint64_t its_track, int64_t begin, int64_t end,
              const std::string& more = "") {
     event("X", name, its_track,
-          std::string(R"(,"cat":")") + category + R"(","ts":)" + microseconds(begin - origin_) + R"(,"dur":)" +
-              microseconds(end - begin) + more);
+          std::string(R"(,"cat":")") + category + R"(","ts":)" + microseconds(begin - origin_) +
+              R"(,"dur":)" + microseconds(end - begin) + more);
   }
   void name(const char* what, uint64_t its_track, const std::string& its_name) {
     event("M", what, its_track, R"(,"args":{"name":)" + json_string(its_name) + "}");
   }
   void event(const char* phase, std::string_view name, uint64_t its_track, const std::string& more) {
     output_.put(std::exchange(first_, false) ? "\n" : ",\n");
-    output_.put(std::string(R"({"ph":")") + phase + R"(","name":)" + json_string(name) +
-                R"(,"pid":)" + std::to_string(process_.rank) + R"(,"tid":)" + std::to_string(its_track) + more + "}");
+    output_.put(std::string(R"({"ph":")") + phase + R"(","name":)" + json_string(name) + R"(,"pid":)" +
+                std::to_string(process_.rank) + R"(,"tid":)" + std::to_string(its_track) + more + "}");
   }
 
   Output& output_;

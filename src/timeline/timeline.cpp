@@ -51,7 +51,8 @@ void Timeline::end_span(uint64_t span) {
 }
 
 void Timeline::drop_span(uint64_t span) {
-  if (span != 0 && span <= capacity_) records_[span - 1].kind.store(Kind::kNothing, std::memory_order_release);
+  if (span != 0 && span <= capacity_)
+    records_[span - 1].kind.store(Kind::kNothing, std::memory_order_release);
 }
 
 int64_t Timeline::gradient(uint32_t plan, size_t index) {

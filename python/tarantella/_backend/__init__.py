@@ -28,6 +28,10 @@ class Backend(Protocol):
     def step_errors(self) -> tuple[type[Exception], ...]:
         """The classes of the errors that a step raises for shapes that do not fit."""
 
+    @property
+    def end_of_data(self) -> tuple[type[Exception], ...]:
+        """The classes of the errors that a function of steps raises where the data have ended."""
+
     # Sums over ranks, within a step.
 
     def allreduce(self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:

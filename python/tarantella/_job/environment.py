@@ -65,6 +65,18 @@ def flag(name: str) -> bool:
     return text in _ON
 
 
+def writable_file(name: str) -> str:
+    """Reads the name of a file that can be written; "" without one. Raises ValueError with the name of the variable.
+
+    Only the launcher looks at the file where there is one.
+    """
+    text = os.environ.get(name, "").strip()
+    folder = os.path.dirname(text) or "."
+    if text and not flag("TNT_LAUNCHER") and (os.path.isdir(text) or not os.access(folder, os.W_OK | os.X_OK)):
+        raise ValueError(f"{name} must be a file in a folder that can be written (got {text!r})")
+    return text
+
+
 def log_level(name: str) -> str:
     """Reads DEBUG, INFO, WARNING (the default) or ERROR. Raises ValueError with the name of the variable."""
     text = os.environ.get(name, "").strip()

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import log, uncaught, variables, whereabouts
+from . import log, timeline, uncaught, variables, whereabouts
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def init() -> None:
         if place.launched:
             uncaught.install(abort, close)
         if place.size > 1:
-            _context = _join()
+            with timeline.span("join the other ranks"):
+                _context = _join()
             atexit.register(close)
             _answering = whereabouts.answer(_context)
         _ready = True

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .environment import flag, integer, log_level, number
+from .environment import flag, integer, log_level, number, writable_file
 
 
 class Variable(NamedTuple):
@@ -51,6 +51,9 @@ VARIABLES = {
         "steps between two comparisons of the ranks' weights; 0: only at the ends of epochs",
         _least_0,
     ),
+    "TNT_TIMELINE": Variable(
+        "a file", "", "where to write what every rank does when (docs/timeline.md)", writable_file
+    ),
     "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
     "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),
     "TNT_RANK": Variable(_COUNT, "set", "this process's rank", _least_0),
@@ -62,6 +65,7 @@ VARIABLES = {
     "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),
     "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
     "TNT_ENDED_FD": Variable("a descriptor", "set", "where a rank reads which ranks have ended"),
+    "TNT_TIMELINE_FD": Variable("a descriptor", "set", "where a rank records what it does, for the launcher to write"),
     "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
 }
 

@@ -19,6 +19,7 @@ PATCHED: dict[str, str] = {
     "predict_step": "model",
     "make_train_function": "model",
     "make_test_function": "model",
+    "make_predict_function": "model, while there is a timeline, on one rank too",
     "compute_loss": "model",
     "reset_metrics": "model",
     private.RESULTS: "model",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _exchange
 from .._backend import backend
-from .._job import runtime
+from .._job import runtime, timeline
 from .._names import described
 from . import private
 
@@ -30,6 +30,7 @@ def variables(model: Any, optimizers: bool = True) -> list[Any]:
     return list(unique.values())
 
 
+@timeline.part("compare variables")
 def check_alike(model: Any, optimizers: bool = True) -> None:
     """Raises MismatchError on all ranks if their variables differ in number, name, shape or dtype. Collective."""
     trainable = {id(v) for v in model.trainable_variables}

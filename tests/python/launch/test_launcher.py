@@ -39,7 +39,13 @@ def test_environment_of_every_rank(launcher, ranks):
         assert env["CUDA_VISIBLE_DEVICES"] == "-1"
         assert env["PYTHONUNBUFFERED"] == "1"
         assert env["PATH"].split(":")[0] == str(Path(launcher.executable).resolve().parent)
-        for absent in ("TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES"):
+        for absent in (
+            "TNT_TIMELINE",
+            "TNT_TIMELINE_FD",
+            "TNT_FUSION_THRESHOLD",
+            "TNT_OUTPUT_ON_ALL_DEVICES",
+            "TNT_LOG_ON_ALL_DEVICES",
+        ):
             assert absent not in env
     assert {re.fullmatch("[0-9a-f]{32}", each["env"]["TNT_JOB_ID"])[0] for each in seen} == {
         seen[0]["env"]["TNT_JOB_ID"]
@@ -205,9 +211,12 @@ def test_ranks_get_the_signals_and_limits_the_launcher_got(launcher):
 
 def test_dry_run_starts_nothing(launcher):
     launcher.script("open('ran', 'w')")
-    result = launcher.run("--dry-run", "-n", "2", "--fusion-threshold=64", "--", "script.py", "a b", "it's")
+    options = ["-n", "2", "--fusion-threshold=64", "--timeline=t.json"]
+    result = launcher.run("--dry-run", *options, "--", "script.py", "a b", "it's")
     assert (result.returncode, result.err) == (0, "")
     assert not (launcher.folder / "ran").exists()
+    assert not (launcher.folder / "t.json").exists()
+    assert "TNT_TIMELINE=t.json" in result.out
     for rank in range(2):
         assert f"TNT_RANK={rank} " in result.out
     assert "TNT_FUSION_THRESHOLD=64" in result.out
@@ -229,6 +238,7 @@ def test_version_and_help(launcher):
             "--log-level",
             "--fusion-threshold",
             "--output-on-all-devices",
+            "--timeline",
         ):
             assert option in result.out
 

@@ -30,6 +30,8 @@ def started(code: str = "import tarantella as tnt; tnt.init()", **variables: str
         ("TNT_OUTPUT_ON_ALL_DEVICES", "maybe", "1 or 0"),
         ("TNT_LOG_ON_ALL_DEVICES", "2", "1 or 0"),
         ("TNT_TENSORBOARD_ON_ALL_DEVICES", "all", "1 or 0"),
+        ("TNT_TIMELINE", "/no/such/folder/t.json", "in a folder that can be written"),
+        ("TNT_TIMELINE", "/tmp", "in a folder that can be written"),
     ],
 )
 def test_a_bad_value_is_told_at_import(name: str, value: str, allowed: str) -> None:

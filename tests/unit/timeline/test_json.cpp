@@ -59,7 +59,8 @@ TEST_F(Json, CountsTimeInMicrosecondsFromTheOrigin) {
   on.timeline().bucket(1, 0, 1'002'005, 1'009'000, {1'003'000, 1'004'000, 1'005'000, 0});
   const std::string text = written(on.timeline());
   EXPECT_TRUE(has(text, R"("cat":"bucket","ts":2.005,"dur":6.995)")) << text;
-  EXPECT_TRUE(has(text, R"("name":"fill","pid":3,"tid":1000001,"cat":"fill","ts":2.005,"dur":0.995)")) << text;
+  EXPECT_TRUE(has(text, R"("name":"fill","pid":3,"tid":1000001,"cat":"fill","ts":2.005,"dur":0.995)"))
+      << text;
   EXPECT_TRUE(has(text, R"("cat":"sum","ts":4.000,"dur":1.000)")) << text;
   EXPECT_FALSE(has(text, "failed")) << text;
 }

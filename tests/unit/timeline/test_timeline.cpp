@@ -79,9 +79,13 @@ TEST(Timeline, TakesRecordsOfSeveralThreads) {
 }
 
 TEST(Timeline, SpansAreRecordedOnlyWhileItIsOn) {
-  { const Span off(Kind::kPart, "off"); }
+  {
+    const Span off(Kind::kPart, "off");
+  }
   TimelineOn on(4);
-  { const Span span(Kind::kPart, "on"); }
+  {
+    const Span span(Kind::kPart, "on");
+  }
   ASSERT_EQ(on.records().size(), 1u);
   EXPECT_EQ(on.records()[0].name_view(), "on");
   EXPECT_NE(on.records()[0].end.load(), 0);

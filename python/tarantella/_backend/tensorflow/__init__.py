@@ -27,6 +27,7 @@ __all__ = [
     "count_nan",
     "counter",
     "differentiable_sum",
+    "end_of_data",
     "functions_eager",
     "gradients",
     "has_value",
@@ -47,6 +48,7 @@ __all__ = [
     "without_repeats",
 ]
 
+end_of_data: tuple[type[Exception], ...] = (StopIteration, tf.errors.OutOfRangeError)
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)
 
 

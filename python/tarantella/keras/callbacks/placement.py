@@ -10,6 +10,7 @@ import keras
 from keras import tree
 
 from ... import _exchange
+from ..._job import timeline
 from ..._job.environment import flag, prints_output
 from ..._job.runtime import get_rank, is_master_rank
 from .. import private
@@ -49,6 +50,7 @@ def _runs_here(callback: Any) -> bool:
     return everywhere or is_master_rank()
 
 
+@timeline.part("place callbacks")
 def arrange(model: Any, callbacks: Any) -> list[Any]:
     """This rank's callbacks together with the internal ones. Collective; callbacks may differ between ranks.
 
@@ -98,6 +100,7 @@ def _check_steering(names: list[list[str]]) -> None:
             )
 
 
+@timeline.part("place callbacks")
 def arrange_to_predict(callbacks: Any) -> list[Any]:
     """Like `arrange`, for predict."""
     mine = for_this_rank(callbacks)

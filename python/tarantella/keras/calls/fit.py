@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..._job import runtime
+from ..._job import runtime, timeline
 from ..._job.environment import prints_output
 from ...data.feed import Input, feed_of, sized
 from .. import differences, files
@@ -16,13 +16,14 @@ from ..callbacks import placement
 from ..epoch import drift
 from ..step.step import inputs_of
 from ..trials import coupling
-from . import inputs, row_numbers, row_order, start, xla
+from . import inputs, recorded, row_numbers, row_order, start, xla
 
 
 def _verbose(verbose: Any) -> Any:
     return verbose if prints_output() else 0
 
 
+@timeline.part("fit", timeline.CALL)
 def fit(model: Any, training: Input, validation: Input, validation_split: float, **options: Any) -> Any:
     """`keras.Model.fit`. There is no validation where the `x` of `validation` is None, and the split is 0."""
     if runtime.get_size() == 1:
@@ -35,10 +36,12 @@ def fit(model: Any, training: Input, validation: Input, validation_split: float,
 
 
 def _fit_alone(model: Any, training: Input, validation: Input, **options: Any) -> Any:
+    recorded.install(model)
     data = None
     if validation.x is not None:
         validation = sized(validation, model)
         data = (validation.x, validation.y, validation.sample_weight)
+    options["callbacks"] = recorded.with_epochs(options["callbacks"])
     return model.fit(
         training.x,
         training.y,
@@ -62,7 +65,7 @@ def _fit_together(
         feeds.append(feed_of(inputs.sized_like(feeds[0].batch_size, validation), model))
     options |= {"steps_per_epoch": training.steps, "validation_steps": validation.steps}
     batches = start.feeds_alike(model, "fit", feeds, options)
-    callbacks = [drift.BeforeSteps(), *placement.arrange(model, callbacks)]
+    callbacks = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
     differences.say(model)
     coupling.say(model, inputs_of(batches[0].element_spec.data))
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
@@ -81,10 +84,12 @@ def _fit_together(
     return history
 
 
+@timeline.part("evaluate", timeline.CALL)
 def evaluate(model: Any, data: Input, *, verbose: Any, callbacks: Any, return_dict: bool) -> Any:
     """`keras.Model.evaluate`: the numbers of all rows, on every rank."""
     if runtime.get_size() == 1:
         data = sized(data, model)
+        recorded.install(model)
         return model.evaluate(
             data.x,
             data.y,
@@ -111,6 +116,7 @@ def _evaluate_together(model: Any, data: Input, verbose: Any, callbacks: Any, re
         )
 
 
+@timeline.part("predict", timeline.CALL)
 def predict(model: Any, data: Input, *, verbose: Any, callbacks: Any, everywhere: bool = True) -> Any:
     """`keras.Model.predict`: all rows in the order of the data, on every rank or on the master.
 
@@ -118,6 +124,7 @@ def predict(model: Any, data: Input, *, verbose: Any, callbacks: Any, everywhere
     """
     if runtime.get_size() == 1 or not data.distributed:
         data = sized(replace(data, distributed=False), model)
+        recorded.install(model)
         return model.predict(data.x, data.batch_size, verbose=verbose, steps=data.steps, callbacks=callbacks)
     with start.core_errors():
         return _predict_together(model, data, verbose, callbacks, everywhere)

@@ -12,6 +12,7 @@ from ..epoch import end
 from ..hooks import hook
 from ..step import added_losses, log_sources, losses, normalization, run, scalar_metrics
 from ..step import optimizer as optimizers
+from . import recorded
 
 
 def install(model: Any) -> None:
@@ -25,6 +26,7 @@ def install(model: Any) -> None:
         hook(compiled, "build", functools.partial(_build, model))
     for each in private.optimizers(model):
         optimizers.install(each)
+    recorded.install(model)  # last: around the functions that the hooks before have made
 
 
 def _install_compiled(model: Any) -> None:

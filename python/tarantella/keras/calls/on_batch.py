@@ -12,7 +12,7 @@ import numpy as np
 from keras import tree
 
 from ..._backend import backend
-from ..._job import log, runtime
+from ..._job import log, runtime, timeline
 from ..._job.log import listed
 from ..._names import name_of
 from ...data import tf_data
@@ -21,6 +21,7 @@ from ..epoch import drift, user_logs
 from . import row_order, start
 
 
+@timeline.part("train_on_batch", timeline.CALL)
 def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool) -> Any:
     """`keras.Model.train_on_batch`."""
     if runtime.get_size() == 1:
@@ -36,6 +37,7 @@ def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, ret
         return _run(model, "train", batch, return_dict)
 
 
+@timeline.part("test_on_batch", timeline.CALL)
 def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
     """`keras.Model.test_on_batch`."""
     if runtime.get_size() == 1:
@@ -46,6 +48,7 @@ def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> A
         return _run(model, "test", batch, return_dict)
 
 
+@timeline.part("predict_on_batch", timeline.CALL)
 def predict(model: Any, x: Any) -> Any:
     """`keras.Model.predict_on_batch`."""
     if runtime.get_size() == 1:

@@ -16,7 +16,7 @@ from keras import tree
 
 from ... import _exchange
 from ..._backend import backend
-from ..._job import log, runtime
+from ..._job import log, runtime, timeline
 from ..._job.errors import Error
 from ...data.feed import Feed
 from ...data.rows import MicroBatch, PredictBatch, has_rows
@@ -28,6 +28,7 @@ from ..trials import coupling
 from . import install, xla
 
 
+@timeline.part("agree on seeds")
 def agree_on_seed() -> None:
     """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
     seed = seeds.global_seed()
@@ -68,11 +69,13 @@ def core_errors() -> Iterator[None]:
         raise
 
 
+@timeline.part("agree on data and arguments")
 def _agree(call: str, lines: list[str]) -> None:
     cure = "pass the same to every rank, which takes its own rows"
     _exchange.agree(f"data or arguments of {call}", [*lines, *drift.settings()], cure)
 
 
+@timeline.part("start")
 def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
     lines = [line for feed in feeds for line in feed.lines]
@@ -86,6 +89,7 @@ def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, A
     return batches
 
 
+@timeline.part("start")
 def batches_alike(model: Any, kind: str, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
     _agree("a batch", lines)
@@ -104,6 +108,7 @@ def _equalize(model: Any, spec: Any, kind: str) -> None:
     drift.start(model)
 
 
+@timeline.part("send weights of the master")
 def from_master(model: Any, variables: list[Any]) -> list[Any]:
     """Sets variables of the model to the master's values, layer state to the mean if ranks have stepped. Collective.
 
@@ -128,6 +133,7 @@ def _among(some: list[Any], every: Iterable[Any]) -> list[Any]:
     return [v for v in some if id(v) in theirs]
 
 
+@timeline.part("build")
 def build(model: Any, spec: Any, kind: str) -> None:
     """Creates the variables that must be equal before the first step, or that a step must be able to undo.
 

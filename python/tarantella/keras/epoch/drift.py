@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import _exchange
 from ..._backend import backend
-from ..._job import runtime
+from ..._job import runtime, timeline
 from ..._job.environment import integer
 from ..._job.errors import MismatchError
 from ..._names import name_of
@@ -30,6 +30,7 @@ CURE = (
 )
 
 
+@timeline.part("compare data")
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
     mine = np.array([training.of(model).read.numpy()], np.int64)
@@ -58,6 +59,7 @@ def nan_labels(model: Any, loss: Any) -> None:
         )
 
 
+@timeline.part("compare weights")
 def same_weights(model: Any) -> None:
     """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective."""
     _compare(model, backend.checksum(model.trainable_variables))

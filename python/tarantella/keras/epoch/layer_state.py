@@ -12,11 +12,12 @@ import keras
 import numpy as np
 
 from ... import _exchange
-from ..._job import log, runtime
+from ..._job import log, runtime, timeline
 from ..._job.log import listed
 from .. import private, replicas, training
 
 
+@timeline.part("average layer state")
 def average(model: Any) -> None:
     """Sets the float weights that are not trained and differ between ranks to their mean. Collective.
 

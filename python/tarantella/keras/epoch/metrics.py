@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _exchange
-from ..._job import runtime
+from ..._job import runtime, timeline
 from .. import private
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 
+@timeline.part("exchange metrics")
 def combine(model: Any) -> None:
     """Sets the metrics on all ranks to the global state. Collective."""
     metrics = private.metrics_of(model)
