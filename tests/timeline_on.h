@@ -1,6 +1,7 @@
 #pragma once
 // A timeline of this process for the time of a test.
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -29,5 +30,16 @@ class TimelineOn {
   std::vector<Line> memory_;
   timeline::Timeline timeline_{std::as_writable_bytes(std::span(memory_))};
 };
+
+/// Records a bucket with all of its times.
+inline void add_bucket(timeline::Timeline& timeline, int64_t begin, const std::array<int64_t, 3>& parts,
+                       int64_t end, bool failed = false) {
+  timeline::Record* record = timeline.begin_bucket(1, 0, begin);
+  record->parts.full = parts[0];
+  record->parts.summing = parts[1];
+  record->parts.summed = parts[2];
+  record->parts.failed = failed ? 1 : 0;
+  record->end = end;
+}
 
 }  // namespace tarantella

@@ -7,37 +7,42 @@
 
 namespace tarantella::engine {
 
-/// begin() and filled() may be called in any thread, the others in the thread inside Plan::advance().
+/// In the thread inside Plan::advance(), except where a function says otherwise.
 class BucketTimes {
  public:
-  /// A gradient of the bucket was submitted at `ready`. The first one counts.
-  void begin(int64_t ready) {
-    int64_t none = 0;
-    begin_.compare_exchange_strong(none, ready, std::memory_order_relaxed);
+  /// Before a gradient of the bucket is counted that was submitted at `ready`. The first one of a step counts. In any
+  /// thread.
+  void begin(timeline::Timeline& timeline, uint32_t plan, size_t bucket, int64_t ready) {
+    if (begun_.exchange(true, std::memory_order_relaxed)) return;
+    record_.store(timeline.begin_bucket(plan, bucket, ready), std::memory_order_release);
   }
-  /// Its last gradient is there now.
-  void filled() { full_.store(timeline::now(), std::memory_order_relaxed); }
+  /// The last gradient was counted. In any thread.
+  void filled() {
+    if (timeline::Record* record = get())
+      record->parts.full.store(timeline::now(), std::memory_order_relaxed);
+  }
   /// This rank's slice has been summed since `before`.
   void summed(int64_t before) {
-    summing_ = before;
-    summed_ = timeline::now();
+    timeline::Record* const record = get();
+    if (record == nullptr) return;
+    record->parts.summing.store(before, std::memory_order_relaxed);
+    record->parts.summed.store(timeline::now(), std::memory_order_relaxed);
   }
-  /// The bucket ends now. Records it, if it has begun, and forgets it. With `failed` its sums are not complete.
-  void end(timeline::Timeline& timeline, uint32_t plan, size_t bucket, bool failed) {
-    const int64_t begin = begin_.load(std::memory_order_relaxed);
-    if (begin == 0) return;
-    const int64_t full = full_.load(std::memory_order_relaxed);
-    timeline.bucket(plan, bucket, begin, timeline::now(), {full, summing_, summed_, failed ? 1U : 0U});
-    begin_.store(0, std::memory_order_relaxed);
-    full_.store(0, std::memory_order_relaxed);
-    summing_ = summed_ = 0;
+  /// The step of the bucket ends, if it has begun; with `failed` before all sums are there.
+  void end(bool failed) {
+    timeline::Record* const record = get();
+    record_.store(nullptr, std::memory_order_relaxed);
+    begun_.store(false, std::memory_order_relaxed);
+    if (record == nullptr) return;
+    record->parts.failed.store(failed ? 1 : 0, std::memory_order_relaxed);
+    record->end.store(timeline::now(), std::memory_order_release);
   }
 
  private:
-  std::atomic<int64_t> begin_{0};
-  std::atomic<int64_t> full_{0};
-  int64_t summing_ = 0;
-  int64_t summed_ = 0;
+  timeline::Record* get() const { return record_.load(std::memory_order_acquire); }
+
+  std::atomic<bool> begun_{false};
+  std::atomic<timeline::Record*> record_{nullptr};  ///< nullptr between two steps, and if there was no room
 };
 
 }  // namespace tarantella::engine

@@ -179,7 +179,7 @@ void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
 
 bool Plan::count_in(size_t b, int64_t ready) {
   BucketState& bucket = buckets_[b];
-  if (timeline_ != nullptr) bucket.times.begin(ready);
+  if (timeline_ != nullptr) bucket.times.begin(*timeline_, timeline_number_, b, ready);
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   if (timeline_ != nullptr) bucket.times.filled();
   reduction_->start(b);
@@ -224,7 +224,7 @@ void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
 void Plan::complete(size_t index, std::vector<Finished>& finished) {
   BucketState& bucket = buckets_[index];
   const std::vector<size_t>& members = layout_.buckets[index].tensors;
-  if (timeline_ != nullptr) bucket.times.end(*timeline_, timeline_number_, index, false);
+  if (timeline_ != nullptr) bucket.times.end(false);
   // the bucket is ready for the next step before a callback can start it
   bucket.step.fetch_add(1, std::memory_order_relaxed);
   bucket.missing.store(members.size(), std::memory_order_relaxed);
@@ -265,8 +265,7 @@ Status Plan::failure() {
 }
 
 void Plan::break_off(const Status& failed, std::vector<Finished>& finished) {
-  for (size_t b = 0; timeline_ != nullptr && b < buckets_.size(); ++b)
-    buckets_[b].times.end(*timeline_, timeline_number_, b, true);
+  for (size_t b = 0; timeline_ != nullptr && b < buckets_.size(); ++b) buckets_[b].times.end(true);
   const std::lock_guard lock(mutex_);
   for (TensorState& state : states_) {
     if (state.done) finished.push_back({std::exchange(state.done, nullptr), nullptr, failed});

@@ -145,19 +145,27 @@ class Writer {
             R"(,"cat":"gradient","s":"t","ts":)" + microseconds(record.begin - origin_));
     }
     if (kind != Kind::kBucket) return;
-    const int64_t end = record.end.load(std::memory_order_relaxed);
-    const BucketParts& parts = record.parts;
+    const auto get = [](const std::atomic<int64_t>& time) { return time.load(std::memory_order_acquire); };
+    const bool open = get(record.end) == 0;
+    const int64_t end = open ? last_ : get(record.end);
     const std::string args = R"(,"args":{"bytes":)" + std::to_string(sizes_[key]) +
-                             (parts.failed != 0 ? R"(,"failed":true})" : "}");
+                             (open                            ? R"(,"ended":false})"
+                              : get(record.parts.failed) != 0 ? R"(,"failed":true})"
+                                                              : "}");
     const uint64_t its_track = track_of_bucket(key);
     slice("bucket", "bucket " + std::to_string(record.index), its_track, record.begin, end, args);
-    const auto until = [end](int64_t time) { return time == 0 ? end : time; };
-    slice("fill", "fill", its_track, record.begin, until(parts.full));
-    if (parts.full == 0) return;
-    slice("wait", "wait for gradients of other ranks", its_track, parts.full, until(parts.summing));
-    if (parts.summing == 0) return;
-    slice("sum", "sum a slice", its_track, parts.summing, parts.summed);
-    slice("wait", "wait for slices of other ranks", its_track, parts.summed, end);
+    const std::pair<const char*, const char*> parts[] = {{"fill", "fill"},
+                                                         {"wait", "wait for gradients of other ranks"},
+                                                         {"sum", "sum a slice"},
+                                                         {"wait", "wait for slices of other ranks"}};
+    const int64_t ends[] = {get(record.parts.full), get(record.parts.summing), get(record.parts.summed), end};
+    int64_t begin = record.begin;
+    for (size_t i = 0; i < 4; ++i) {
+      const int64_t until = ends[i] == 0 ? end : std::min(ends[i], end);
+      slice(parts[i].first, parts[i].second, its_track, begin, until);
+      if (ends[i] == 0) return;  // what comes after has not begun
+      begin = until;
+    }
   }
 
   void slice(const char* category, std::string_view name, uint64_t its_track, int64_t begin, int64_t end,

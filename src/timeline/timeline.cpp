@@ -64,13 +64,12 @@ int64_t Timeline::gradient(uint32_t plan, size_t index) {
   return ready;
 }
 
-void Timeline::bucket(uint32_t plan, size_t index, int64_t begin, int64_t end, const BucketParts& parts) {
+Record* Timeline::begin_bucket(uint32_t plan, size_t index, int64_t begin) {
   Record* record = claim();
-  if (record == nullptr) return;
+  if (record == nullptr) return nullptr;
   record->begin = begin;
-  record->end.store(end, std::memory_order_relaxed);
-  record->parts = parts;
   publish(*record, Kind::kBucket, plan, index);
+  return record;
 }
 
 void Timeline::name(Kind kind, uint32_t plan, size_t index, std::string_view name) {

@@ -36,10 +36,10 @@ inline int64_t now() {
 
 /// The inner times of a bucket on one rank; 0: not reached.
 struct BucketParts {
-  int64_t full;     ///< its last gradient was submitted
-  int64_t summing;  ///< the values of all ranks were there
-  int64_t summed;   ///< this rank has summed its slice
-  uint64_t failed;  ///< 1: the job failed before all sums were there
+  std::atomic<int64_t> full;     ///< its last gradient was submitted
+  std::atomic<int64_t> summing;  ///< the values of all ranks were there
+  std::atomic<int64_t> summed;   ///< this rank has summed its slice
+  std::atomic<int64_t> failed;   ///< 1: the job failed before all sums were there
 };
 
 struct Record {
@@ -83,7 +83,9 @@ class Timeline {
 
   /// Records that a gradient is ready, and returns when.
   int64_t gradient(uint32_t plan, size_t index);
-  void bucket(uint32_t plan, size_t index, int64_t begin, int64_t end, const BucketParts& parts);
+  /// Records a bucket whose first gradient was ready at `begin`. Its `parts` and `end` may be set in the record that is
+  /// returned; nullptr if the memory is full.
+  Record* begin_bucket(uint32_t plan, size_t index, int64_t begin);
   /// Of a plan (`index` is 0) or of one of its tensors. Keeps the end of a name that is too long.
   void name(Kind kind, uint32_t plan, size_t index, std::string_view name);
   void bucket_size(uint32_t plan, size_t index, size_t bytes);

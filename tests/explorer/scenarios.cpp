@@ -135,8 +135,9 @@ void callback() {
       const auto summed = [&] {  // also if its callback is the next one on this thread
         int found = 0;
         for (const auto& record : timeline.records()) {
-          const bool ended = record.kind.load() == timeline::Kind::kBucket && record.index == 0;
-          found += ended && record.plan == model.plan().timeline_number() ? 1 : 0;
+          const bool bucket = record.kind.load() == timeline::Kind::kBucket && record.index == 0;
+          const bool ours = bucket && record.plan == model.plan().timeline_number();
+          found += ours && record.end.load() != 0 ? 1 : 0;
         }
         return found == step;
       };

@@ -56,7 +56,7 @@ TEST_F(Json, NamesTheRankAndItsTracks) {
 TEST_F(Json, CountsTimeInMicrosecondsFromTheOrigin) {
   TimelineOn on(4);
   on.timeline().mark(1'000'000);
-  on.timeline().bucket(1, 0, 1'002'005, 1'009'000, {1'003'000, 1'004'000, 1'005'000, 0});
+  add_bucket(on.timeline(), 1'002'005, {1'003'000, 1'004'000, 1'005'000}, 1'009'000);
   const std::string text = written(on.timeline());
   EXPECT_TRUE(has(text, R"("cat":"bucket","ts":2.005,"dur":6.995)")) << text;
   EXPECT_TRUE(has(text, R"("name":"fill","pid":3,"tid":1000001,"cat":"fill","ts":2.005,"dur":0.995)"))
@@ -84,7 +84,7 @@ TEST_F(Json, EndsAnOpenSpanWithTheOneAroundIt) {
 
 TEST_F(Json, ShowsABucketOfAFailedJobUpToItsFailure) {
   TimelineOn on(4);
-  on.timeline().bucket(1, 0, 1000, 9000, {3000, 0, 0, 1});
+  add_bucket(on.timeline(), 1000, {3000, 0, 0}, 9000, true);
   const std::string text = written(on.timeline());
   EXPECT_TRUE(has(text, R"("failed":true)")) << text;
   EXPECT_TRUE(has(text, R"("cat":"wait","ts":3.000,"dur":6.000)")) << text;

@@ -18,7 +18,7 @@ TEST(Timeline, KeepsWhatWasRecorded) {
   Timeline& timeline = on.timeline();
   const uint64_t span = timeline.begin_span(Kind::kCall, "fit");
   const int64_t ready = timeline.gradient(3, 7);
-  timeline.bucket(3, 1, ready, ready + 40, {ready + 10, ready + 20, ready + 30, 0});
+  add_bucket(timeline, ready, {ready + 10, ready + 20, ready + 30}, ready + 40);
   timeline.end_span(span);
   const auto records = timeline.records();
   ASSERT_EQ(records.size(), 3u);
@@ -29,7 +29,7 @@ TEST(Timeline, KeepsWhatWasRecorded) {
   EXPECT_EQ(records[1].kind.load(), Kind::kGradient);
   EXPECT_EQ(records[1].plan, 3u);
   EXPECT_EQ(records[1].index, 7u);
-  EXPECT_EQ(records[2].parts.summed, ready + 30);
+  EXPECT_EQ(records[2].parts.summed.load(), ready + 30);
   EXPECT_EQ(timeline.lost(), 0u);
 }
 
@@ -119,7 +119,7 @@ TEST(Timeline, TellsTheTimeOfARecord) {
   const std::clock_t begin = std::clock();
   for (size_t i = 0; i < kTimes / 2; ++i) timeline.gradient(1, i);
   const std::clock_t between = std::clock();
-  for (size_t i = 0; i < kTimes / 2; ++i) timeline.bucket(1, i, 1, 5, {2, 3, 4, 0});
+  for (size_t i = 0; i < kTimes / 2; ++i) add_bucket(timeline, 1, {2, 3, 4}, 5);
   const std::clock_t end = std::clock();
   constexpr double kNanoseconds = 1e9 / CLOCKS_PER_SEC / (kTimes / 2.0);
   std::printf("a gradient %.0f ns, a bucket %.0f ns\n", double(between - begin) * kNanoseconds,
