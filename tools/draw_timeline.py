@@ -10,6 +10,8 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("svg")
+mpl.rcParams["svg.fonttype"] = "none"
+mpl.rcParams["svg.hashsalt"] = "timeline"
 from matplotlib import pyplot as plt
 
 COLOURS = {
@@ -18,7 +20,6 @@ COLOURS = {
     "wait": "#e5e5e5",
     "sum": "#5b8c5a",
     "exchange": "#c58fb0",
-    "part": "#dfe8d8",
 }
 LEGEND = {"step": "step", "fill": "bucket: fill", "wait": "bucket: wait for other ranks", "sum": "bucket: sum a slice"}
 
@@ -35,8 +36,7 @@ def draw(events: list[dict[str, Any]], first: int, out: str) -> None:
         e
         for e in events
         if e["ph"] in "Xi" and e["ts"] < end + margin and e["ts"] + e.get("dur", 0) > begin - margin
-        if e["cat"] in COLOURS or e["cat"] == "gradient"
-        if e["cat"] != "part"
+        if e["cat"] in (*COLOURS, "gradient")
     ]
     tracks = sorted({(e["pid"], e["tid"]) for e in shown})
     figure, axes = plt.subplots(figsize=(11, 0.42 * len(tracks) + 1.2))
@@ -54,7 +54,7 @@ def draw(events: list[dict[str, Any]], first: int, out: str) -> None:
     axes.set_xlabel("ms")
     patches = [mpl.patches.Patch(color=COLOURS[each], label=label) for each, label in LEGEND.items()]
     marks = [plt.Line2D([], [], marker="|", color="#333333", linestyle="", markersize=11, label="gradient ready")]
-    figure.legend(handles=[*patches, *marks], loc="upper center", ncols=5, frameon=False)
+    axes.legend(handles=[*patches, *marks], loc="lower center", bbox_to_anchor=(0.4, 1), ncols=5, frameon=False)
     figure.savefig(out, bbox_inches="tight", metadata={"Date": None})
 
 
