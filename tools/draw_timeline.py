@@ -8,11 +8,9 @@ import json
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("svg")
-mpl.rcParams["svg.fonttype"] = "none"
-mpl.rcParams["svg.hashsalt"] = "timeline"
 from matplotlib import pyplot as plt
+
+mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "timeline"})
 
 COLOURS = {
     "step": "#c9d7ea",

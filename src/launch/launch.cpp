@@ -52,7 +52,7 @@ void write_timeline(const Options& options, const timeline::Memory& memory, int 
     parts.push_back(std::move(part).value());
     processes.push_back({rank, host_name(), timeline::Timeline(parts.back().bytes())});
   }
-  if (processes.empty()) return;
+  if (processes.empty() || !options.timeline) return;
   const Status written = timeline::write_json(*options.timeline, processes);
   if (!written.ok()) return say("WARNING: " + printable(written.message()));
   const std::string lost = timeline::lost_records(processes);
