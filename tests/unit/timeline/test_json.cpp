@@ -91,6 +91,15 @@ TEST_F(Json, ShowsABucketOfAFailedJobUpToItsFailure) {
   EXPECT_FALSE(has(text, R"("cat":"sum")")) << text;
 }
 
+TEST_F(Json, ShowsABucketThatHasNotEndedUpToTheLastRecord) {
+  TimelineOn on(4);
+  on.timeline().begin_bucket(1, 0, 1000)->parts.full = 3000;
+  on.timeline().begin_bucket(1, 1, 8000);
+  const std::string text = written(on.timeline());
+  EXPECT_TRUE(has(text, R"("ts":1.000,"dur":7.000,"args":{"bytes":0,"ended":false})")) << text;
+  EXPECT_TRUE(has(text, R"("cat":"wait","ts":3.000,"dur":5.000)")) << text;
+}
+
 TEST_F(Json, SaysWhatIsMissing) {
   TimelineOn on(2);
   EXPECT_EQ(lost_records({{0, "host", on.timeline()}}), "");
