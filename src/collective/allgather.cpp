@@ -18,7 +18,7 @@ Status allgather(Stage& stage, const void* input, void* output, std::span<const 
   const std::vector<Range> ranges = ranges_of(counts, dtype);
   const size_t own = ranges[static_cast<size_t>(stage.rank())].bytes();
   const size_t longest = *std::max_element(counts.begin(), counts.end()) * size_of(dtype);
-  return for_each_chunk(longest, [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(longest, stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     const auto part_of = [&](size_t length) { return Range{offset, offset + bytes}.intersect({0, length}); };
     stage.put(at(input, offset), part_of(own).bytes());
     TNT_RETURN_IF_ERROR(stage.agree(call));

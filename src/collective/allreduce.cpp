@@ -1,5 +1,6 @@
 #include "collective/arguments.h"
 #include "collective/chunks.h"
+#include "collective/cuts.h"
 #include "collective/kernels.h"
 #include "collective/operations.h"
 
@@ -7,10 +8,7 @@ namespace tarantella::collective {
 
 namespace {
 
-// From this many bytes on, more than two ranks reduce one slice each; below it, each rank reduces everything.
-constexpr size_t kSliced = 64 * 1024;
-
-/// One chunk of a large allreduce of many ranks: each rank reduces its slice, then all copy all slices.
+/// One chunk of an allreduce in slices: each rank reduces its slice, then all copy all slices.
 Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std::byte* output,
                      size_t bytes) {
   const auto rank = static_cast<size_t>(stage.rank());
@@ -32,12 +30,11 @@ Status allreduce(Stage& stage, const void* input, void* output, size_t count, DT
                  Reduction reduction, std::string_view name) {
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
-  return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     const std::byte* own = at(input, offset);
     stage.put(own, bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
-    if (stage.size() > 2 && bytes >= kSliced)
-      return reduce_slices(stage, call, own, at(output, offset), bytes);
+    if (bytes >= sliced_from(stage.size())) return reduce_slices(stage, call, own, at(output, offset), bytes);
     reduce(dtype, reduction, stage.inputs(own, bytes), stage.size(), at(output, offset),
            bytes / size_of(dtype));
     return {};

@@ -17,7 +17,7 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
                                          send_counts.size(), " and ", receive_counts.size())};
   if (input == output && input != nullptr)
     return {Code::kInvalidArgument, "alltoall needs an output other than its input"};
-  if (size * sizeof(uint64_t) > Stage::kChunk)
+  if (size * sizeof(uint64_t) > stage.chunk())
     return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: too many")};
   const Call call{Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}};
   const auto rank = static_cast<size_t>(stage.rank());
@@ -44,7 +44,7 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
   const std::vector<Range> targets = ranges_of(receive_counts, dtype);
   size_t longest = 0;
   for (const Range& whole : wholes) longest = std::max(longest, whole.end);
-  return for_each_chunk(longest, [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(longest, stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     const Range window{offset, offset + bytes};
     stage.put(at(input, offset), window.intersect(wholes[rank]).bytes());
     TNT_RETURN_IF_ERROR(stage.agree(call));

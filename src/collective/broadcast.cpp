@@ -11,7 +11,7 @@ Status broadcast(Stage& stage, void* data, size_t count, DType dtype, int root, 
     return {Code::kInvalidArgument, text("broadcast from rank ", root, ": ranks are 0 to ", size - 1)};
   const Call call{Operation::kBroadcast,        name,  dtype, Reduction::kSum,
                   stage.group().job_rank(root), count, {}};
-  return for_each_chunk(count * size_of(dtype), [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     if (stage.rank() == root) stage.put(at(data, offset), bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
     if (stage.rank() != root) copy_bytes(at(data, offset), stage.of(static_cast<size_t>(root), bytes), bytes);

@@ -14,13 +14,13 @@
 
 namespace tarantella::collective {
 
-/// Calls step(offset, bytes) for each chunk, until one fails. Without data it calls step(0, 0) once, since ranks meet
-/// even then.
+/// Calls step(offset, bytes) for each chunk of at most `chunk` bytes, until one fails. Without data it calls step(0, 0)
+/// once, since ranks meet even then.
 template <typename Step>
-Status for_each_chunk(size_t bytes, Step step) {
+Status for_each_chunk(size_t bytes, size_t chunk, Step step) {
   size_t offset = 0;
   do {
-    const size_t part = std::min(bytes - offset, Stage::kChunk);
+    const size_t part = std::min(bytes - offset, chunk);
     TNT_RETURN_IF_ERROR(step(offset, part));
     offset += part;
   } while (offset < bytes);

@@ -14,7 +14,7 @@ Status reduce_scatter(Stage& stage, const void* input, void* output, size_t coun
   const size_t each = count * size_of(dtype);
   const auto rank = static_cast<size_t>(stage.rank());
   const Range mine{rank * each, (rank + 1) * each};
-  return for_each_chunk(stage.size() * each, [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(stage.size() * each, stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     stage.put(at(input, offset), bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
     const Range part = mine.intersect({offset, offset + bytes});

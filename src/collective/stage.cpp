@@ -2,9 +2,11 @@
 
 #include <cstring>
 
+#include "collective/cuts.h"
+
 namespace tarantella::collective {
 
-/// What a rank shows in one round. If it has few bytes, they are in the first cache line.
+/// What a rank shows in one round; the bytes of the round follow it. If they are few, they are in the first cache line.
 struct alignas(64) Stage::Slot {
   static constexpr size_t kInline = 16;
 
@@ -12,29 +14,36 @@ struct alignas(64) Stage::Slot {
   Header header;
   alignas(16) std::byte little[kInline];
   Name name;
-  alignas(64) std::array<std::byte, kChunk> data;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + sizeof(Slot); }
+  static size_t bytes(size_t chunk) { return sizeof(Slot) + chunk; }
 };
 
 Stage::Stage(Group& group, transport::Region region)
-    : group_(group), region_(std::move(region)), inputs_(static_cast<size_t>(group.size())) {
+    : group_(group),
+      chunk_(chunk_bytes(static_cast<size_t>(group.size()))),
+      region_(std::move(region)),
+      inputs_(static_cast<size_t>(group.size())) {
   static_assert(offsetof(Slot, little) + Slot::kInline == 64);
-  static_assert(offsetof(Slot, data) == 256);
+  static_assert(sizeof(Slot) == 256);
 }
 
 Result<std::unique_ptr<Stage>> Stage::create(Group& group) {
-  const size_t bytes = 2 * sizeof(Slot) * static_cast<size_t>(group.size());
+  const auto size = static_cast<size_t>(group.size());
+  const size_t bytes = 2 * size * Slot::bytes(chunk_bytes(size));
   auto region = group.map(bytes, "the stage of the blocking collectives");
   if (!region.ok()) return region.status();
   return std::unique_ptr<Stage>(new Stage(group, std::move(region).value()));
 }
 
 Stage::Slot& Stage::slot(int rank, uint32_t round) const {
-  return reinterpret_cast<Slot*>(region_.bytes.data())[2 * static_cast<size_t>(rank) + round % 2];
+  const size_t number = 2 * static_cast<size_t>(rank) + round % 2;
+  return *reinterpret_cast<Slot*>(region_.bytes.data() + number * Slot::bytes(chunk_));
 }
 
 std::byte* Stage::data(int rank, uint32_t round, size_t bytes) const {
   Slot& found = slot(rank, round);
-  return bytes <= Slot::kInline ? found.little : found.data.data();
+  return bytes <= Slot::kInline ? found.little : found.data();
 }
 
 void Stage::put(const std::byte* from, size_t bytes) {

@@ -16,18 +16,18 @@ namespace tarantella::collective {
 /// For one thread at a time. The group must outlive it.
 class Stage {
  public:
-  /// The most bytes of a round: a multiple of all element sizes and of a cache line. Two stages fit into the nearest
-  /// cache.
-  static constexpr size_t kChunk = 128 * 1024;
-
   /// Collective, blocks. Errors: those of Group::map().
   static Result<std::unique_ptr<Stage>> create(Group& group);
 
   Group& group() { return group_; }
   int rank() const { return group_.rank(); }
   size_t size() const { return inputs_.size(); }
+  /// The most bytes of a round; see chunk_bytes().
+  size_t chunk() const { return chunk_; }
+  /// How many rounds this rank has ended. Wraps around.
+  uint32_t round() const { return round_; }
 
-  /// This rank's stage in the next round, for `bytes` bytes (at most kChunk).
+  /// This rank's stage in the next round, for `bytes` bytes (at most chunk()).
   std::byte* own(size_t bytes) const { return data(rank(), round_ + 1, bytes); }
   /// Copies `bytes` bytes to own(bytes).
   void put(const std::byte* from, size_t bytes);
@@ -48,6 +48,7 @@ class Stage {
   std::byte* data(int rank, uint32_t round, size_t bytes) const;
 
   Group& group_;
+  const size_t chunk_;
   const transport::Region region_;
   std::vector<const std::byte*> inputs_;
   uint32_t round_ = 0;

@@ -4,12 +4,15 @@
 #include <random>
 #include <thread>
 
+#include "collective/cuts.h"
 #include "collective/operations.h"
 #include "collective/shared_buffer.h"
 #include "world.h"
 
 namespace tarantella::collective {
 namespace {
+
+constexpr size_t kChunk = chunk_bytes(9);  // of the most ranks in these tests
 
 template <typename T>
 std::vector<T> values(int rank, size_t count) {
@@ -23,7 +26,7 @@ using Collectives = OnRanks;
 
 template <typename T>
 void expect_sums(World& world, DType dtype) {
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * Stage::kChunk / sizeof(T) + 5}) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * kChunk / sizeof(T) + 5}) {
     std::vector<T> right = values<T>(0, count);
     for (int rank = 1; rank < world.size(); ++rank) {
       const auto next = values<T>(rank, count);
@@ -47,7 +50,7 @@ TEST_P(Collectives, AllreduceSumsInt32) { expect_sums<int32_t>(world_, DType::kI
 TEST_P(Collectives, AllreduceSumsInt64) { expect_sums<int64_t>(world_, DType::kInt64); }
 
 TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
-  const size_t count = Stage::kChunk / sizeof(double) + 3;
+  const size_t count = kChunk / sizeof(double) + 3;
   world_.run([&](engine::Communicator& communicator) {
     for (int root = 0; root < world_.size(); ++root) {
       auto data = values<double>(communicator.group().rank(), count);
@@ -61,7 +64,7 @@ TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
 }
 
 TEST_P(Collectives, AllgatherJoinsInRankOrder) {
-  const size_t count = 2 * Stage::kChunk / sizeof(int64_t) + 1;
+  const size_t count = 2 * kChunk / sizeof(int64_t) + 1;
   world_.run([&](engine::Communicator& communicator) {
     const auto own = values<int64_t>(communicator.group().rank(), count);
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
@@ -82,7 +85,7 @@ TEST_P(Collectives, AllgatherJoinsInRankOrder) {
 std::vector<uint64_t> uneven_counts(int size) {
   std::vector<uint64_t> counts;
   for (int rank = 0; rank < size; ++rank)
-    counts.push_back(rank % 3 == 0 ? 3 : rank % 3 == 1 ? 0 : Stage::kChunk / sizeof(int64_t) + 7);
+    counts.push_back(rank % 3 == 0 ? 3 : rank % 3 == 1 ? 0 : kChunk / sizeof(int64_t) + 7);
   return counts;
 }
 
@@ -134,7 +137,7 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
 
 TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
   const auto size = static_cast<size_t>(world_.size());
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{77}, Stage::kChunk / sizeof(float) / 2 + 5}) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{77}, kChunk / sizeof(float) / 2 + 5}) {
     std::vector<float> right = values<float>(0, count * size);
     for (int rank = 1; rank < world_.size(); ++rank) {
       const auto next = values<float>(rank, count * size);

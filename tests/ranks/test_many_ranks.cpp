@@ -1,0 +1,142 @@
+// What calls cost, in meetings, for any number of ranks, and their bits around the sizes at which the way changes.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "collective/cuts.h"
+#include "collective/kernels.h"
+#include "collective/operations.h"
+#include "world.h"
+
+namespace tarantella::collective {
+namespace {
+
+constexpr size_t kKiB = 1024;
+using Bytes = std::vector<std::byte>;
+
+size_t ceil_of(size_t a, size_t b) { return (a + b - 1) / b; }
+
+/// `bytes` bytes of `rank`, which are finite numbers in every dtype.
+Bytes values(size_t rank, size_t bytes) {
+  Bytes data(bytes);
+  uint32_t random = static_cast<uint32_t>(rank) * 7919 + 1;
+  for (std::byte& value : data) {
+    random = random * 1664525 + 1013904223;
+    value = static_cast<std::byte>(random >> 26);
+  }
+  return data;
+}
+
+class ManyRanks : public testing::TestWithParam<int> {
+ protected:
+  size_t size() const { return static_cast<size_t>(GetParam()); }
+
+  /// Runs body(stage) on one thread a rank.
+  void run(const std::function<void(Stage&)>& body) {
+    world_.run_memories([&](int, std::unique_ptr<transport::Memory> memory) {
+      const auto group = Group::create(std::move(memory), world_.options());
+      ASSERT_TRUE(group.ok()) << group.status().message();
+      const auto stage = Stage::create(*group.value());
+      ASSERT_TRUE(stage.ok()) << stage.status().message();
+      body(*stage.value());
+    });
+  }
+
+  /// The number of meetings in `call`, which must succeed.
+  template <typename Call>
+  static size_t meetings(Stage& stage, Call call) {
+    const uint32_t before = stage.round();
+    const Status status = call();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return stage.round() - before;
+  }
+
+  /// The reduction of all ranks' values(), by one call of the kernel.
+  Bytes reduced(DType dtype, size_t bytes) const {
+    std::vector<Bytes> inputs;
+    std::vector<const std::byte*> pointers;
+    for (size_t rank = 0; rank < size(); ++rank) inputs.push_back(values(rank, bytes));
+    for (const Bytes& input : inputs) pointers.push_back(input.data());
+    Bytes right(bytes);
+    reduce(dtype, Reduction::kSum, pointers.data(), size(), right.data(), bytes / size_of(dtype));
+    return right;
+  }
+
+  std::vector<DType> dtypes() const {
+    if (size() > 9) return {DType::kFloat32};
+    return {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt8};
+  }
+
+  World world_{"fake", GetParam()};
+};
+
+TEST_P(ManyRanks, AChunkGrowsWithThemUpToAMebibyte) {
+  EXPECT_EQ(chunk_bytes(size()), std::clamp(16 * kKiB * size(), 128 * kKiB, 1024 * kKiB));
+  EXPECT_EQ(chunk_bytes(size()) % 64, 0u);
+}
+
+TEST_P(ManyRanks, BelowTheThresholdEachReadsAtMost64KiBOfOthers) {
+  if (size() == 2) {
+    EXPECT_EQ(sliced_from(2), SIZE_MAX);
+  } else {
+    EXPECT_LE((size() - 1) * sliced_from(size()), 64 * kKiB);
+    EXPECT_GT((size() + 1) * sliced_from(size()), 64 * kKiB);
+  }
+}
+
+TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {
+  const size_t chunk = chunk_bytes(size());
+  const size_t small = std::min(sliced_from(size()), chunk);
+  std::vector<size_t> sizes = {small, chunk};
+  if (size() <= 16) sizes.insert(sizes.end(), {chunk + small, 2 * chunk});
+  const size_t most = sizes.back() + 8;
+  for (const DType dtype : dtypes()) {
+    const size_t element = size_of(dtype);
+    const Bytes right = reduced(dtype, most);
+    run([&](Stage& stage) {
+      const Bytes input = values(static_cast<size_t>(stage.rank()), most);
+      Bytes output(most);
+      for (const size_t around : sizes) {
+        for (const size_t count : {around / element - 1, around / element, around / element + 1}) {
+          const size_t bytes = count * element;
+          const size_t met = meetings(stage, [&] {
+            return allreduce(stage, input.data(), output.data(), count, dtype, Reduction::kSum, "");
+          });
+          const auto of_chunk = [&](size_t part) { return part >= sliced_from(size()) ? 2u : 1u; };
+          const size_t rest = bytes % chunk;
+          EXPECT_EQ(met, bytes / chunk * of_chunk(chunk) + (rest == 0 ? 0 : of_chunk(rest))) << bytes;
+          EXPECT_EQ(std::memcmp(output.data(), right.data(), bytes), 0)
+              << bytes << " bytes of " << name_of(dtype);
+        }
+      }
+    });
+  }
+}
+
+TEST_P(ManyRanks, ABroadcastAndAnAllgatherMeetOnceAChunk) {
+  const size_t chunk = chunk_bytes(size());
+  run([&](Stage& stage) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, chunk, chunk + 1}) {
+      Bytes data(bytes + 1);
+      EXPECT_EQ(meetings(stage, [&] { return broadcast(stage, data.data(), bytes, DType::kUInt8, 0, ""); }),
+                std::max<size_t>(ceil_of(bytes, chunk), 1));
+      std::vector<uint64_t> counts(size(), 3);
+      counts[1] = bytes;
+      const size_t own = counts[static_cast<size_t>(stage.rank())];
+      const Bytes input(own + 1);
+      Bytes output(bytes + 3 * size());
+      EXPECT_EQ(
+          meetings(stage,
+                   [&] { return allgather(stage, input.data(), output.data(), counts, DType::kUInt8, ""); }),
+          std::max<size_t>(ceil_of(bytes, chunk), 1));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks, testing::Values(2, 3, 4, 5, 6, 7, 8, 9, 16, 64),
+                         testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace tarantella::collective
