@@ -4,6 +4,7 @@
 
 #include "collective/arguments.h"
 #include "collective/chunks.h"
+#include "collective/cuts.h"
 #include "collective/operations.h"
 
 namespace tarantella::collective {
@@ -21,41 +22,52 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
     return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: too many")};
   const Call call{Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}};
   const auto rank = static_cast<size_t>(stage.rank());
+  const size_t room = stage.chunk() / size_of(dtype);
 
   const auto announced = std::as_bytes(send_counts);
   stage.put(announced.data(), announced.size());
   TNT_RETURN_IF_ERROR(stage.agree(call));
-  std::vector<Range> wholes;   // per rank: all of its input
-  std::vector<Range> sources;  // per rank: the part of its input that is for this rank
+  std::vector<std::vector<uint64_t>> counts(size, std::vector<uint64_t>(size));  // of each sender
+  size_t rounds = 1;
   for (size_t other = 0; other < size; ++other) {
-    std::vector<uint64_t> counts(size);
-    std::memcpy(counts.data(), stage.of(other, announced.size()), announced.size());
-    const std::vector<Range> ranges = ranges_of(counts, dtype);
-    sources.push_back(ranges[rank]);
-    wholes.push_back({0, ranges.back().end});
-    if (counts[rank] == receive_counts[other]) continue;
+    std::memcpy(counts[other].data(), stage.of(other, announced.size()), announced.size());
+    rounds = std::max(rounds, rounds_of_shares(counts[other], room));
+    if (counts[other][rank] == receive_counts[other]) continue;
     Group& group = stage.group();
-    return group.fail(
-        {Code::kMismatch, text("alltoall \"", name, "\": rank ", group.job_rank(stage.rank()), " expects ",
-                               receive_counts[other], " elements from rank ",
-                               group.job_rank(static_cast<int>(other)), ", which sends ", counts[rank])});
+    return group.fail({Code::kMismatch,
+                       text("alltoall \"", name, "\": rank ", group.job_rank(stage.rank()), " expects ",
+                            receive_counts[other], " elements from rank ",
+                            group.job_rank(static_cast<int>(other)), ", which sends ", counts[other][rank])});
   }
 
+  // On a stage the shares for all ranks lie one after the other, at the same places in every round.
+  const auto share = [&](uint64_t count) { return (count + rounds - 1) / rounds * size_of(dtype); };
+  std::vector<std::vector<size_t>> places(size, {0});  // on each sender's stage; the last one is the end
+  for (size_t other = 0; other < size; ++other) {
+    for (const uint64_t count : counts[other]) places[other].push_back(places[other].back() + share(count));
+  }
+  const std::vector<Range> sources = ranges_of(send_counts, dtype);
   const std::vector<Range> targets = ranges_of(receive_counts, dtype);
-  size_t longest = 0;
-  for (const Range& whole : wholes) longest = std::max(longest, whole.end);
-  return for_each_chunk(longest, stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
-    const Range window{offset, offset + bytes};
-    stage.put(at(input, offset), window.intersect(wholes[rank]).bytes());
+  copy_bytes(at(output, targets[rank].begin), at(input, sources[rank].begin), targets[rank].bytes());
+  for (size_t round = 0; round < rounds; ++round) {
+    const auto part_of = [&](uint64_t count) {
+      return Range{round * share(count), (round + 1) * share(count)}.intersect({0, count * size_of(dtype)});
+    };
+    for (size_t other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      const Range part = part_of(send_counts[other]);
+      copy_bytes(stage.own(places[rank].back()) + places[rank][other],
+                 at(input, sources[other].begin + part.begin), part.bytes());
+    }
     TNT_RETURN_IF_ERROR(stage.agree(call));
     for (size_t other = 0; other < size; ++other) {
-      const Range part = sources[other].intersect(window);
-      copy_bytes(at(output, targets[other].begin + part.begin - sources[other].begin),
-                 stage.of(other, window.intersect(wholes[other]).bytes()) + (part.begin - offset),
-                 part.bytes());
+      if (other == rank) continue;
+      const Range part = part_of(receive_counts[other]);
+      copy_bytes(at(output, targets[other].begin + part.begin),
+                 stage.of(other, places[other].back()) + places[other][rank], part.bytes());
     }
-    return {};
-  });
+  }
+  return {};
 }
 
 }  // namespace tarantella::collective

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tarantella::collective {
 
@@ -18,5 +19,23 @@ constexpr size_t chunk_bytes(size_t ranks) {
 /// From this many bytes on, ranks reduce one slice each and copy the others' results, which is a second meeting. Below
 /// it, each reduces everything, and reads at most 64 KiB of others' values. Two ranks read no less in slices.
 constexpr size_t sliced_from(size_t ranks) { return ranks <= 2 ? SIZE_MAX : size_t{64} * 1024 / ranks; }
+
+/// The most bytes for each rank in a round in which every rank shows one piece to each: a multiple as chunk_bytes().
+constexpr size_t piece_bytes(size_t ranks) {
+  return std::max(chunk_bytes(ranks) / ranks / 64, size_t{1}) * 64;
+}
+
+/// The fewest rounds in which a rank can send counts[i] elements to rank i, if a round has room for `room` elements and
+/// each rank gets the same share in every round. At least 1. `room` must not be less than the number of ranks.
+inline size_t rounds_of_shares(std::span<const uint64_t> counts, size_t room) {
+  const auto needed = [counts](size_t rounds) {
+    uint64_t sum = 0;
+    for (const uint64_t count : counts) sum += (count + rounds - 1) / rounds;
+    return sum;
+  };
+  size_t rounds = std::max<size_t>((needed(1) + room - 1) / room, 1);
+  while (needed(rounds) > room) ++rounds;
+  return rounds;
+}
 
 }  // namespace tarantella::collective

@@ -1,5 +1,6 @@
 #include "collective/arguments.h"
 #include "collective/chunks.h"
+#include "collective/cuts.h"
 #include "collective/kernels.h"
 #include "collective/operations.h"
 
@@ -13,14 +14,15 @@ Status reduce_scatter(Stage& stage, const void* input, void* output, size_t coun
   const Call call{Operation::kReduceScatter, name, dtype, reduction, 0, count, {}};
   const size_t each = count * size_of(dtype);
   const auto rank = static_cast<size_t>(stage.rank());
-  const Range mine{rank * each, (rank + 1) * each};
-  return for_each_chunk(stage.size() * each, stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
-    stage.put(at(input, offset), bytes);
+  return for_each_chunk(each, piece_bytes(stage.size()), [&](size_t offset, size_t piece) -> Status {
+    const size_t bytes = stage.size() * piece;
+    for (size_t other = 0; other < stage.size(); ++other) {
+      if (other != rank)
+        copy_bytes(stage.own(bytes) + other * piece, at(input, other * each + offset), piece);
+    }
     TNT_RETURN_IF_ERROR(stage.agree(call));
-    const Range part = mine.intersect({offset, offset + bytes});
-    if (part.bytes() == 0) return {};
-    reduce(dtype, reduction, stage.inputs(at(input, part.begin), bytes, part.begin - offset), stage.size(),
-           at(output, part.begin - mine.begin), part.bytes() / size_of(dtype));
+    reduce(dtype, reduction, stage.inputs(at(input, rank * each + offset), bytes, rank * piece), stage.size(),
+           at(output, offset), piece / size_of(dtype));
     return {};
   });
 }

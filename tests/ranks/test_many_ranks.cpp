@@ -59,7 +59,7 @@ class ManyRanks : public testing::TestWithParam<int> {
     std::vector<const std::byte*> pointers;
     for (size_t rank = 0; rank < size(); ++rank) inputs.push_back(values(rank, bytes));
     for (const Bytes& input : inputs) pointers.push_back(input.data());
-    Bytes right(bytes);
+    Bytes right(bytes + 1);  // has an address even if it is empty
     reduce(dtype, Reduction::kSum, pointers.data(), size(), right.data(), bytes / size_of(dtype));
     return right;
   }
@@ -132,6 +132,78 @@ TEST_P(ManyRanks, ABroadcastAndAnAllgatherMeetOnceAChunk) {
                    [&] { return allgather(stage, input.data(), output.data(), counts, DType::kUInt8, ""); }),
           std::max<size_t>(ceil_of(bytes, chunk), 1));
     }
+  });
+}
+
+TEST_P(ManyRanks, EachReducesInEveryMeetingOfAReduceScatter) {
+  const size_t piece = piece_bytes(size());
+  EXPECT_LE(size() * piece, chunk_bytes(size()));
+  EXPECT_GT(size() * (piece + 64), chunk_bytes(size()));
+  const size_t element = size_of(DType::kFloat32);
+  std::vector<size_t> counts = {1, piece / element + 1};
+  if (size() <= 16)
+    counts.insert(counts.end(), {0, piece / element - 1, piece / element, 3 * piece / element});
+  for (const size_t count : counts) {
+    const size_t each = count * element;
+    const Bytes right = reduced(DType::kFloat32, size() * each);
+    run([&](Stage& stage) {
+      const auto rank = static_cast<size_t>(stage.rank());
+      const Bytes input = values(rank, size() * each);
+      Bytes output(each + 1);
+      const size_t met = meetings(stage, [&] {
+        return reduce_scatter(stage, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
+                              "");
+      });
+      EXPECT_EQ(met, std::max<size_t>(ceil_of(each, piece),
+                                      1));  // not of size() * each: one target after the other
+      EXPECT_EQ(std::memcmp(output.data(), right.data() + rank * each, each), 0) << each << " bytes";
+    });
+  }
+}
+
+TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
+  const size_t room = chunk_bytes(size());
+  const auto shares = [this](uint64_t count) { return std::vector<uint64_t>(size(), count); };
+  EXPECT_EQ(rounds_of_shares(shares(0), room), 1u);
+  EXPECT_EQ(rounds_of_shares(shares(room / size()), room), 1u);
+  EXPECT_EQ(rounds_of_shares(shares(room / size() + 1), room), 2u);
+  EXPECT_EQ(rounds_of_shares(shares(3 * (room / size())), room), 3u);
+  std::vector<uint64_t> uneven = shares(0);
+  uneven[0] = 5 * room;
+  uneven[1] = 1;
+  EXPECT_EQ(rounds_of_shares(uneven, room), 6u);
+  EXPECT_EQ(rounds_of_shares(shares(1'000'000'000), size()), 1'000'000'000u);
+
+  // rank 0 sends much to rank 1 and everybody a little; the others send even parts
+  const size_t even = room / size() + 1;
+  const auto count = [&](size_t from, size_t to) { return from != 0 ? even : to == 1 ? 2 * room : to + 1; };
+  std::vector<Bytes> inputs;
+  std::vector<Bytes> right(size());  // per rank
+  for (size_t from = 0; from < size(); ++from) {
+    size_t sent = 0;
+    for (size_t to = 0; to < size(); ++to) sent += count(from, to);
+    inputs.push_back(values(from, sent));
+    auto begin = inputs.back().begin();
+    for (size_t to = 0; to < size(); ++to) {
+      const auto end = begin + static_cast<ptrdiff_t>(count(from, to));
+      right[to].insert(right[to].end(), begin, end);
+      begin = end;
+    }
+  }
+  run([&](Stage& stage) {
+    const auto rank = static_cast<size_t>(stage.rank());
+    std::vector<uint64_t> send;
+    std::vector<uint64_t> receive;
+    for (size_t other = 0; other < size(); ++other) {
+      send.push_back(count(rank, other));
+      receive.push_back(count(other, rank));
+    }
+    Bytes output(right[rank].size());
+    const size_t met = meetings(stage, [&] {
+      return alltoall(stage, inputs[rank].data(), send, output.data(), receive, DType::kInt8, "");
+    });
+    EXPECT_EQ(met, 1 + 3u);  // one for the counts
+    EXPECT_TRUE(output == right[rank]);
   });
 }
 
