@@ -64,6 +64,7 @@ Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> t
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
       unsubmitted_(tensors_.size()),
+      under_way_(layout_.buckets.size()),
       timeline_(timeline::current().load(std::memory_order_acquire)),
       timeline_number_(timeline_ == nullptr ? 0 : timeline::new_plan()) {
   for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = layout_.buckets[b].tensors.size();
@@ -183,6 +184,8 @@ bool Plan::count_in(size_t b, int64_t ready) {
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   if (timeline_ != nullptr) bucket.times.filled();
   reduction_->start(b);
+  const std::lock_guard lock(mutex_);
+  under_way_.add(b);
   return true;
 }
 
@@ -197,9 +200,15 @@ void Plan::take_steps(std::vector<Finished>& finished) {
   uint32_t served = 0;
   do {
     served = requests_.load(std::memory_order_acquire);
-    const Status failed = failure();
+    due_.clear();
+    Status failed;
+    {
+      const std::lock_guard lock(mutex_);
+      failed = failure_;
+      for (size_t b = under_way_.first(); b != under_way_.end(); b = under_way_.next(b)) due_.push_back(b);
+    }
     if (!failed.ok()) break_off(failed, finished);
-    for (size_t b = 0; b < buckets_.size() && failed.ok(); ++b) advance_bucket(b, finished);
+    for (size_t i = 0; i < due_.size() && failed.ok(); ++i) advance_bucket(due_[i], finished);
   } while (!requests_.compare_exchange_strong(served, 0, std::memory_order_acq_rel));
 }
 
@@ -211,7 +220,6 @@ void Plan::call_back(std::vector<Finished>& finished) {
 
 void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
   using Advanced = collective::BucketReduction::Advanced;
-  if (buckets_[b].missing.load(std::memory_order_acquire) != 0) return;
   const int64_t before = timeline_ == nullptr ? 0 : timeline::now();
   Advanced advanced = reduction_->advance(b);
   if (advanced == Advanced::kSummed) {
@@ -225,6 +233,10 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
   BucketState& bucket = buckets_[index];
   const std::vector<size_t>& members = layout_.buckets[index].tensors;
   if (timeline_ != nullptr) bucket.times.end(false);
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_.remove(index);
+  }
   // the bucket is ready for the next step before a callback can start it
   bucket.step.fetch_add(1, std::memory_order_relaxed);
   bucket.missing.store(members.size(), std::memory_order_relaxed);
@@ -243,8 +255,8 @@ void Plan::complete(size_t index, std::vector<Finished>& finished) {
 }
 
 std::optional<Plan::Awaited> Plan::awaited() const {
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (buckets_[b].missing.load(std::memory_order_relaxed) != 0) continue;
+  const std::lock_guard lock(mutex_);
+  for (size_t b = under_way_.first(); b != under_way_.end(); b = under_way_.next(b)) {
     if (const auto found = reduction_->awaited(b)) return Awaited{found->rank, b, found->wait};
   }
   return std::nullopt;

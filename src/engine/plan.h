@@ -18,6 +18,7 @@
 #include "collective/stage.h"
 #include "engine/bucket_times.h"
 #include "engine/layout.h"
+#include "engine/under_way.h"
 
 namespace tarantella::engine {
 
@@ -63,7 +64,7 @@ class Plan {
     uint32_t wait;  ///< differs between consecutive waits of the bucket
     bool operator==(const Awaited&) const = default;
   };
-  /// What the first waiting bucket waits for, if one waits. Any thread.
+  /// What the bucket that was started first of those that wait waits for, if one waits. Any thread.
   std::optional<Awaited> awaited() const;
   /// True if every tensor is submitted, so that this rank can only wait. Any thread.
   bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
@@ -97,7 +98,7 @@ class Plan {
   /// Puts the part of the tensor at `place` that lies in `bucket`; `data` is the whole tensor.
   void put(const Place& place, size_t bucket, const std::byte* data);
   /// Counts one more tensor, submitted at the time `ready`, as put into `bucket`. Starts the bucket and returns true if
-  /// it was the last one.
+  /// it was the last one: the caller must then look, with take_steps().
   bool count_in(size_t bucket, int64_t ready);
   /// Tells the timeline the names of the tensors and the sizes of the buckets.
   void introduce();
@@ -122,8 +123,10 @@ class Plan {
   std::vector<TensorState> states_;
   std::atomic<size_t> unsubmitted_;
   std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside must serve
-  std::mutex mutex_;
+  std::vector<size_t> due_;            ///< the buckets that the thread in advance() looks at
+  mutable std::mutex mutex_;
   Status failure_;                      ///< guarded by mutex_
+  UnderWay under_way_;                  ///< guarded by mutex_; only the thread in advance() removes buckets
   timeline::Timeline* const timeline_;  ///< nullptr: it is off
   const uint32_t timeline_number_;
 };
