@@ -184,7 +184,7 @@ Status Group::fail(const Status& status) {
                                                  std::memory_order_acq_rel);
     }
   }
-  if (first) ring_all();
+  if (first) ring_if([](int) { return true; });
   return first ? status : failure();
 }
 
@@ -242,9 +242,5 @@ Status Group::await_question(uint32_t& seen) {
 }
 
 void Group::tell_place(const std::string& place) { tell(members_->place(members_->rank()), place); }
-
-void Group::ring_all() {
-  for (int each = 0; each < size(); ++each) ring(each);
-}
 
 }  // namespace tarantella::collective

@@ -133,7 +133,15 @@ class Group : public std::enable_shared_from_this<Group> {
   /// See Members.
   uint32_t heartbeat(int rank) const { return members_->heartbeat(job_rank(rank)); }
   void ring(int rank) { members_->ring(job_rank(rank)); }
-  void ring_all();
+  /// Rings the bells of the ranks for which `which(rank)` is true, with one wake-up for all that sleep.
+  template <typename Which>
+  void ring_if(Which which) {
+    uint32_t asleep = 0;
+    for (int each = 0; each < size(); ++each) {
+      if (which(each)) asleep |= members_->change_bell(job_rank(each));
+    }
+    members_->wake_rung(asleep);
+  }
 
   /// True if spinning takes no time from another rank. Does not change after creation.
   bool own_cores() const { return own_cores_; }

@@ -34,10 +34,14 @@ class Members {
   uint32_t heartbeat(int rank) const { return row(rank).heartbeat.load(std::memory_order_relaxed); }
 
   /// Rings the bell of `rank`: wakes its progress thread, which looks for what has changed. Does not block.
-  void ring(int rank);
+  void ring(int rank) { wake_rung(change_bell(rank)); }
+  /// ring() in two parts, so that several ranks need one wake-up: change_bell() for each, then wake_rung() with the
+  /// bits of all.
+  uint32_t change_bell(int rank);
+  void wake_rung(uint32_t asleep);
   /// How often this rank's bell was rung.
   uint32_t bell() const { return row(rank()).bell.load(std::memory_order_seq_cst); }
-  /// Sleeps until the bell differs from `seen` or `at_most` has passed.
+  /// Sleeps until the bell differs from `seen` or `at_most` has passed; may return early.
   void sleep_until_rung(uint32_t seen, Duration at_most);
 
   /// As in transport::Memory, for words of the table.
@@ -52,10 +56,16 @@ class Members {
     transport::Word bell_sleepers;
     alignas(64) transport::Word heartbeat;
   };
+  struct alignas(64) Head {
+    transport::Word
+        wakes;  ///< all progress threads sleep on it, each with the bit of its rank; changes before a wake
+  };
 
   Members(std::shared_ptr<transport::Memory> memory, transport::Region table)
       : memory_(std::move(memory)), table_(std::move(table)) {}
-  Row& row(int rank) const { return reinterpret_cast<Row*>(table_.bytes.data())[rank]; }
+  static uint32_t bit_of(int rank) { return uint32_t{1} << (rank % 32); }
+  Head& head() const { return *reinterpret_cast<Head*>(table_.bytes.data()); }
+  Row& row(int rank) const { return reinterpret_cast<Row*>(table_.bytes.data() + sizeof(Head))[rank]; }
 
   const std::shared_ptr<transport::Memory> memory_;
   const transport::Region table_;

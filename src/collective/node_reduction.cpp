@@ -92,10 +92,9 @@ void NodeReduction::signal(Signal signal, size_t bucket, uint32_t step) {
   signalled(signal, group_->rank(), bucket).store(step, std::memory_order_seq_cst);
   // Nobody can do anything before all are there, and the last one sees that they are.
   if (first_behind(signal, bucket, step) >= 0) return;
-  for (int rank = 0; rank < group_->size(); ++rank) {
-    const bool looks = looking(rank).load(std::memory_order_seq_cst) != 0;
-    if (rank != group_->rank() && !looks) group_->ring(rank);
-  }
+  group_->ring_if([this](int rank) {
+    return rank != group_->rank() && looking(rank).load(std::memory_order_seq_cst) == 0;
+  });
 }
 
 BucketReduction::Advanced NodeReduction::advance(size_t bucket) {

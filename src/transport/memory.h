@@ -48,10 +48,13 @@ class Memory {
   /// thread at a time; does not wait for other ranks. Errors: kSystem.
   virtual Result<Region> map(size_t bytes) = 0;
 
-  /// Sleeps until `word` differs from `seen`, wake(word) is called, or `at_most` has passed; may return early.
-  virtual void sleep(Word& word, uint32_t seen, Duration at_most) = 0;
-  /// Wakes all ranks that sleep on `word`. Does not block.
-  virtual void wake(Word& word) = 0;
+  /// Sleeps until `word` differs from `seen`, wake() is called for it with one of the `bits` (not 0), or `at_most` has
+  /// passed; may return early.
+  virtual void sleep(Word& word, uint32_t seen, Duration at_most, uint32_t bits) = 0;
+  void sleep(Word& word, uint32_t seen, Duration at_most) { sleep(word, seen, at_most, UINT32_MAX); }
+  /// Wakes all ranks that sleep on `word` with one of the `bits` (not 0). Does not block.
+  virtual void wake(Word& word, uint32_t bits) = 0;
+  void wake(Word& word) { wake(word, UINT32_MAX); }
 
   /// Whether the process of `rank` has ended, however it ended; needs no help of that process. False for a process that
   /// a signal has stopped, and for one that has not joined yet.

@@ -207,6 +207,23 @@ TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
   });
 }
 
+TEST_P(ManyRanks, ARankWakesAllOthersAtOnceTwiceABucket) {
+  constexpr size_t kSteps = 10, kBuckets = 3;
+  const std::vector<engine::TensorSpec> tensors(kBuckets, {"w", DType::kFloat32, {100}});
+  world_.run([&](engine::Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("p", tensors, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    std::vector<std::vector<float>> gradients(kBuckets, std::vector<float>(100));
+    std::vector<void*> pointers;
+    for (auto& each : gradients) pointers.push_back(each.data());
+    const size_t before = world_.node().wakes(rank);
+    for (size_t step = 0; step < kSteps; ++step)
+      ASSERT_TRUE(plan.value()->run(pointers.data(), nullptr, pointers.data()).ok());
+    EXPECT_LE(world_.node().wakes(rank) - before, 2 * kBuckets * kSteps);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks, testing::Values(2, 3, 4, 5, 6, 7, 8, 9, 16, 64),
                          testing::PrintToStringParamName());
 

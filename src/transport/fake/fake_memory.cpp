@@ -50,16 +50,19 @@ class FakeMemory final : public Memory {
   }
 
   // As with a futex, only a wake() of the same word ends a sleep: a test then notices a missing one.
-  void sleep(Word& word, uint32_t seen, Duration at_most) override {
+  void sleep(Word& word, uint32_t seen, Duration at_most, uint32_t bits) override {
     std::unique_lock lock(node_.mutex_);
-    if (word.load(std::memory_order_seq_cst) == seen)
-      node_.slept_on_[&word].wait_for(lock, std::max(at_most, node_.least_sleep_));
+    if (word.load(std::memory_order_seq_cst) != seen) return;
+    node_.slept_on_[{&word, bits}].wait_for(lock, std::max(at_most, node_.least_sleep_));
   }
 
-  void wake(Word& word) override {
+  void wake(Word& word, uint32_t bits) override {
     const std::lock_guard lock(node_.mutex_);
-    const auto found = node_.slept_on_.find(&word);
-    if (found != node_.slept_on_.end()) found->second.notify_all();
+    ++node_.wakes_[static_cast<size_t>(rank_)];
+    auto found = node_.slept_on_.lower_bound({&word, 0});
+    for (; found != node_.slept_on_.end() && found->first.first == &word; ++found) {
+      if ((found->first.second & bits) != 0) found->second.notify_all();
+    }
   }
 
   bool has_ended(int rank) const override { return node_.has_ended(rank); }
@@ -110,6 +113,11 @@ int FakeNode::job_rank(int rank) const {
 void FakeNode::end(int rank) {
   const std::lock_guard lock(mutex_);
   ended_[static_cast<size_t>(rank)] = true;
+}
+
+size_t FakeNode::wakes(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return wakes_[static_cast<size_t>(rank)];
 }
 
 void FakeNode::set_room(uint64_t bytes) {

@@ -1,12 +1,13 @@
 #pragma once
 // A node that is one process: ranks are threads, memory is the heap, sleeping is a condition variable. It lets a
-// test decide what has become of a rank, how much memory there is and whether ranks spin.
+// test decide what has become of a rank, how much memory there is and whether ranks spin, and counts wake-ups.
 
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "transport/memory.h"
@@ -26,6 +27,8 @@ class FakeNode {
 
   /// The other ranks will find that the process of `rank` has ended.
   void end(int rank);
+  /// How often `rank` has called wake().
+  size_t wakes(int rank) const;
   void set_room(uint64_t bytes);
   /// From here on map() fails for `rank`.
   void refuse_maps(int rank);
@@ -43,6 +46,7 @@ class FakeNode {
         ended_(members.size()),
         left_(members.size()),
         refused_(members.size()),
+        wakes_(members.size()),
         own_cores_(parent != nullptr && parent->own_cores_) {}
   bool has_ended(int rank) const;
   bool has_left(int rank) const;
@@ -52,10 +56,11 @@ class FakeNode {
   const FakeNode* const parent_;
   std::vector<int> members_;  ///< their ranks in the parent
   mutable std::mutex mutex_;
-  std::map<const Word*, std::condition_variable> slept_on_;
+  std::map<std::pair<const Word*, uint32_t>, std::condition_variable> slept_on_;  ///< by word and bits
   std::vector<bool> ended_;
   std::vector<bool> left_;
   std::vector<bool> refused_;
+  std::vector<size_t> wakes_;
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;

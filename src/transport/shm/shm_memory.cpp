@@ -48,13 +48,16 @@ class ShmMemory final : public Memory {
     return map_region(node_->memory(), offset, bytes, size());
   }
 
-  void sleep(Word& word, uint32_t seen, Duration at_most) override {
-    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(at_most).count();
+  void sleep(Word& word, uint32_t seen, Duration at_most, uint32_t bits) override {
+    const auto end = (Clock::now() + std::min(at_most, kForever)).time_since_epoch();
+    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(end).count();
     const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-    ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+    ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, seen, &limit, nullptr, bits);
   }
 
-  void wake(Word& word) override { ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+  void wake(Word& word, uint32_t bits) override {
+    ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr, bits);
+  }
 
   bool has_ended(int rank) const override { return node_->has_ended(job_rank(rank)); }
 

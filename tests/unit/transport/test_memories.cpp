@@ -76,6 +76,23 @@ TEST(ShmMemory, WakesASleeperOfAnotherProcess) {
   kill_and_reap(peer);
 }
 
+TEST(ShmMemory, WakesASleeperOfOneOfTheBits) {
+  const std::string job = new_job_name();
+  const pid_t peer = start_peer(job, [](Memory& memory) {
+    const auto region = memory.map(64);
+    std::this_thread::sleep_for(20ms);
+    word_in(region.value()).store(1);
+    memory.wake(word_in(region.value()), 0b100);
+  });
+  const auto memory = connect(job, 0);
+  const auto region = memory->map(64);
+  const Deadline limit = Deadline::after(30s);
+  while (word_in(region.value()).load() == 0 && !limit.passed())
+    memory->sleep(word_in(region.value()), 0, 60s, 0b110);
+  EXPECT_FALSE(limit.passed());
+  kill_and_reap(peer);
+}
+
 TEST(ShmMemory, SeesADeathAlsoWhenAForkedChildLivesOn) {
   const std::string job = new_job_name();
   int lifeline[2];
