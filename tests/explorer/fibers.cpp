@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kStack = 256 * 1024;
 constexpr uint64_t kMostPoints = 1'000'000;  // of one run; one with more does not end
 constexpr Time kYield = std::chrono::microseconds(20);
+constexpr Time kLook = std::chrono::microseconds(1);  // at the clock
 constexpr uint64_t kTop = uint64_t{1} << 32;
 
 struct Fiber {
@@ -57,7 +58,7 @@ class Run {
 
   uint64_t below(uint64_t limit) { return random_() % limit; }
   void allow(Time time) { allowed_ = time; }
-  Time now() const { return now_; }
+  Time now() { return now_ += kLook; }
   int current() const { return current_->number; }
   std::string name_of(const Where& where) const { return current_->name + " " + place(where); }
 

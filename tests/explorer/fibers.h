@@ -1,6 +1,7 @@
 #pragma once
 // Cooperative fibers on one thread. The ready fiber with the highest priority runs; priorities and the points at which
-// they change follow from a seed. The virtual clock stands still while a fiber can run.
+// they change follow from a seed. The virtual clock advances a little with each look at it and each yield; apart from
+// that it stands still while a fiber can run.
 //
 // A run fails if only time-outs can end the waits of all fibers, for longer in total than allow() permits.
 
