@@ -112,14 +112,16 @@ def test_sigterm_leaves_time_for_a_checkpoint(launcher):
 
 def test_the_time_for_a_checkpoint_stands_still_while_the_job_is_stopped(launcher):
     launcher.copy("saving_in_steps")
-    process = launcher.start("-n", "2", "--grace-seconds=6", "script.py")
+    process = launcher.start("-n", "2", "--grace-seconds=20", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGTERM)
     launcher.wait_for_files("saving0", "saving1")
+    process.send_signal(signal.SIGSTOP)  # first: now no rank disappears
     ranks = [pid for pid in launcher.pids() if pid != process.pid]
-    for pid in (process.pid, *ranks):
+    assert len(ranks) >= 2
+    for pid in ranks:
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(7)
+    time.sleep(21)
     process.send_signal(signal.SIGCONT)
     time.sleep(0.3)
     for pid in ranks:

@@ -1,4 +1,4 @@
-"""Needs a second after SIGTERM to save its work, in steps that a pause does not shorten."""
+"""Needs three seconds after SIGTERM to save its work, in steps that a pause does not shorten."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ rank = os.environ["TNT_RANK"]
 
 def save(number, frame):
     Path("saving" + rank).touch()
-    for _ in range(10):
+    for _ in range(30):
         time.sleep(0.1)
     Path("saved" + rank).touch()
     sys.exit()
