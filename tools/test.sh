@@ -36,6 +36,12 @@ build_ahead() {
   for preset; do build "$preset"; done
 }
 
+# Never fails: the steps that follow build again what failed.
+rest_of_the_builds() {
+  wait "$builds" || true
+  trap - EXIT
+}
+
 cpp() {
   local -a run=()
   # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
@@ -62,7 +68,7 @@ set +m
 trap 'kill -- "-$builds" 2>/dev/null' EXIT
 # Two tests run at a time, because a job of two ranks leaves a core idle now and then.
 step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15
-step "rest of the builds" wait "$builds"
+step "rest of the builds" rest_of_the_builds
 for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 
 printf '\n=== where the time went (CONTRIBUTING has the budget)\n'
