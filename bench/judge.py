@@ -20,12 +20,25 @@ STRANGERS = 0.02
 MEANS = ("step", "epoch")  # subjects of which the mean counts; else the median, as a call has no rare work to hide
 
 
+def whole(subject: str, numbers: list[float]) -> float:
+    return statistics.mean(numbers) if subject.startswith(MEANS) else statistics.median(numbers)
+
+
+def slowest(processes: list[dict[str, list[float]]], largest: bool = True) -> dict[str, list[float]]:
+    """Returns for each subject the numbers of the process whose whole is the largest, or the least."""
+    choose = max if largest else min
+    return {
+        subject: choose((process[subject] for process in processes), key=lambda numbers: whole(subject, numbers))
+        for subject in processes[0]
+    }
+
+
 def value(measured: Round, net: str, row: str, subject: str) -> float | None:
     """Returns what a row took in one round, or None if it was not measured."""
     numbers = measured["measured"].get(net, {}).get(row, {}).get(subject)
     if not numbers:
         return None
-    return statistics.mean(numbers) if subject.startswith(MEANS) else statistics.median(numbers)
+    return whole(subject, numbers)
 
 
 def steps(run: list[Round]) -> dict[tuple[str, str], list[float]]:

@@ -6,7 +6,7 @@ A row is one way of training; in every round it is started afresh, for each netw
 - epochs: the same for epochs of few steps.
 - calls: fit, evaluate and predict of one batch, and fit of a dataset of one batch, from the second time on.
 - start: from the command to the end of the first step.
-- memory: the proportional set size (PSS) of all processes within the last step, the launcher's included.
+- memory: the proportional set size (PSS) of all processes at the end of the last step, the launcher's included.
 - copy: bytes per second that a core reads and writes while it copies, with the other cores doing the same.
 """
 

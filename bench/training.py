@@ -56,11 +56,7 @@ def measure(row: rows.Row, net: str, options: argparse.Namespace) -> dict[str, l
     done = processes.run(commands(row, net, options), f"{net}, {row.name}", weigh)
     if weigh:
         return {"memory": [float(done.memory)]}
-    slowest = min if row.mode == "copy" else max
-    return {
-        subject: [slowest(each) for each in zip(*(output[subject] for output in done.outputs), strict=True)]
-        for subject in done.outputs[0]
-    }
+    return judge.slowest(done.outputs, largest=row.mode != "copy")
 
 
 def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -78,7 +74,7 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
             measured[net][row.name] = measure(row, net, options)
             took[net][row.name] = time.monotonic() - began
     after = processes.usage(cores)
-    others, seconds = processes.strangers(before, after, len(cores)), after.now - before.now
+    others, seconds = processes.strangers(before, after, min(2, len(cores))), after.now - before.now
     say(f"round {number + 1} took {seconds:.0f} s; others used {others:.1%} of the CPU")
     return {"strangers": others, "seconds": seconds, "measured": measured, "took": took}
 
@@ -87,6 +83,8 @@ def conclude(result: dict[str, Any]) -> None:
     """Adds the ratios, the floor and the noise to a result that has rounds."""
     run = result["rounds"]
     result["ratios"], result["floor"], result["noise"] = judge.judge(run), judge.mlp_floor(run), judge.noise(run)
+    if result.get("launcher"):
+        result["noise"].append(f"options of the launcher: {result['launcher']}")
     if result["tiny"]:
         result["noise"].append("few steps: only that it runs means anything")
 
@@ -129,7 +127,7 @@ def main() -> None:
         result = read(options.read)
     else:
         BUILD.mkdir(parents=True, exist_ok=True)
-        result = {"machine": machine.describe(), "tiny": options.tiny}
+        result = {"machine": machine.describe(), "tiny": options.tiny, "launcher": options.launcher}
         result["versions"] = machine.versions("tarantella", "tensorflow", "tensorflow-cpu", "keras", "numpy")
         machine.warn_if_busy(result["machine"])
         compiled(str(HERE.resolve() / "keep_awake.cpp"), "-shared", "-fPIC", name="keep_awake.so")
@@ -139,8 +137,11 @@ def main() -> None:
     if not options.read:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-        if not result["noise"]:
-            options.json.with_name("table.md").write_text(tables.markdown(result), encoding="utf-8")
+        table = options.json.with_name("table.md")
+        if result["noise"]:
+            table.unlink(missing_ok=True)
+        else:
+            table.write_text(tables.markdown(result), encoding="utf-8")
     if old is not None:
         lines = judge.slower(old["ratios"], result["ratios"]) or ["nothing"]
         doubt = " (a run was noisy, so this means little)" if old["noise"] or result["noise"] else ""

@@ -41,6 +41,13 @@ def test_ranks_are_compared_with_the_fastest_silent_row_of_the_same_round(bench)
     assert (line["worst"], line["median"], line["best"]) == pytest.approx((0.9, 0.95, 0.98))
 
 
+def test_the_slowest_process_is_that_of_the_whole_row(bench):
+    """Processes that do not wait for each other are slow in turn."""
+    found = bench("judge").slowest([{"step": [1.0, 3.0]}, {"step": [3.0, 1.5]}])
+    assert found == {"step": [3.0, 1.5]}
+    assert bench("judge").slowest([{"copy": [4.0]}, {"copy": [5.0]}], largest=False) == {"copy": [4.0]}
+
+
 @pytest.mark.parametrize(
     ("ranks", "met"),
     [((10.0, 10.1, 10.2), True), ((10.0, 10.5, 10.6), False), ((10.0, 10.1, 10.9), False)],
