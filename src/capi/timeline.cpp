@@ -2,6 +2,7 @@
 
 #include "timeline/timeline.h"
 
+#include <cstdlib>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ tnt_code tnt_timeline_start(int rank, int size) {
     if (rank < 0 || rank >= size) return invalid(text("there is no rank ", rank, " of ", size));
     auto memory = timeline::Memory::inherited(rank, size);
     if (!memory) {
+      if (std::getenv(timeline::Memory::kVariable) != nullptr)  // NOLINT(concurrency-mt-unsafe)
+        return {Code::kSystem,
+                "the process that started this rank closed the descriptors that it has from the launcher"};
       Result<Mapping> made = timeline::Memory::own();
       if (!made.ok()) return made.status();
       memory = std::move(made).value();
@@ -73,6 +77,7 @@ tnt_code tnt_timeline_write(const char* file, int rank, uint64_t* lost) {
     const timeline::Timeline* const found = usable();
     if (found == nullptr) return invalid("the timeline is off");
     *lost = found->lost();
+    TNT_RETURN_IF_ERROR(timeline::check_file(name_of(file)));
     return timeline::write_json(name_of(file), {{rank, host_name(), *found}});
   });
 }

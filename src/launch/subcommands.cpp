@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <iterator>
 
 #include "launch/command.h"
@@ -36,6 +37,7 @@ int run_subcommand(const Subcommand& subcommand, const std::vector<std::string>&
     say(command.status().message());
     return kCannotRun;
   }
+  ::unsetenv("TNT_TIMELINE");  // NOLINT(concurrency-mt-unsafe): for one job, and the module runs several
   std::vector<char*> argv;
   for (const std::string& word : command.value().words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);

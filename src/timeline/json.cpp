@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -90,11 +91,11 @@ class Writer {
     const std::string rank = std::to_string(process_.rank);
     name("process_name", 0, "rank " + rank + " on " + process_.host);
     event("M", "process_sort_index", 0, R"(,"args":{"sort_index":)" + rank + "}");
-    for (const Record& record : process_.timeline.records()) look(record);
+    for (const Record& record : records_) look(record);
     for (const auto& [plan, plan_name] : plans_)
       name("thread_name", track(plan), plan_name + ": gradients ready");
     for (const auto& [thread, spans] : spans_) write_thread(thread, spans);
-    for (const Record& record : process_.timeline.records()) write_of_plan(record);
+    for (const Record& record : records_) write_of_plan(record);
   }
 
  private:
@@ -146,8 +147,9 @@ class Writer {
     }
     if (kind != Kind::kBucket) return;
     const auto get = [](const std::atomic<int64_t>& time) { return time.load(std::memory_order_acquire); };
-    const bool open = get(record.end) == 0;
-    const int64_t end = open ? last_ : get(record.end);
+    const int64_t ended = get(record.end);
+    const bool open = ended == 0;
+    const int64_t end = std::max(record.begin, open ? last_ : ended);
     const std::string args = R"(,"args":{"bytes":)" + std::to_string(sizes_[key]) +
                              (open                            ? R"(,"ended":false})"
                               : get(record.parts.failed) != 0 ? R"(,"failed":true})"
@@ -185,6 +187,7 @@ class Writer {
 
   Output& output_;
   const Process& process_;
+  const std::span<const Record> records_ = process_.timeline.records();  ///< more may come meanwhile
   const int64_t origin_;
   bool& first_;
   int64_t last_ = origin_;

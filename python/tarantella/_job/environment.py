@@ -5,6 +5,7 @@ from __future__ import annotations
 import _socket
 import functools
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,10 +72,16 @@ def writable_file(name: str) -> str:
     Only the launcher looks at the file where there is one.
     """
     text = os.environ.get(name, "").strip()
-    folder = os.path.dirname(text) or "."
-    if text and not flag("TNT_LAUNCHER") and (os.path.isdir(text) or not os.access(folder, os.W_OK | os.X_OK)):
+    if text and not flag("TNT_LAUNCHER") and not _can_write(text):
         raise ValueError(f"{name} must be a file in a folder that can be written (got {text!r})")
     return text
+
+
+def _can_write(file: str) -> bool:
+    """For a new file, one that is replaced, or a device."""
+    if os.path.exists(file) and not os.path.isfile(file):
+        return stat.S_ISCHR(os.stat(file).st_mode) and os.access(file, os.W_OK)
+    return os.access(os.path.dirname(file) or ".", os.W_OK | os.X_OK)
 
 
 def log_level(name: str) -> str:

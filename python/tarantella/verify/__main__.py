@@ -41,6 +41,8 @@ def main(launcher: str, words: list[str]) -> int:
     parser.add_argument("--verbose", action="store_true", help="show the output of the script")
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
+    if any(word.split("=")[0] == "--timeline" for word in others):
+        parser.error("--timeline is for one job, and verify runs several: record it without verify")
     script = words[end + 1 :]
     if not script:
         parser.error("no script given; put it after '--'")

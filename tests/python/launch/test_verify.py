@@ -143,6 +143,7 @@ def test_a_script_that_never_trains(launcher):
         (["-n", "2", "script.py"], "no script given"),
         (["--no-gup", "--", "script.py"], "did you mean '--no-gpu'?"),
         (["--", "nowhere.py"], "cannot read script"),
+        (["--timeline=t.json", "--", "script.py"], "record it without verify"),
     ],
 )
 def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,23 @@ def test_a_full_disk_is_one_line_without_a_launcher_too(scripts: Any) -> None:
     ended = scripts.plain("import tarantella as tnt; tnt.init()", TNT_TIMELINE="/dev/full")
     assert ended.code == 0
     assert ended.err == "tarantella: WARNING: cannot write the timeline '/dev/full': No space left on device\n"
+
+
+def test_a_pipe_is_refused_without_a_launcher_too(scripts: Any, tmp_path: Path) -> None:
+    """Nobody may read it when Python ends."""
+    os.mkfifo(tmp_path / "pipe")
+    ended = scripts.plain("import tarantella as tnt; tnt.init()", TNT_TIMELINE=str(tmp_path / "pipe"))
+    assert ended.code == 1
+    assert "TNT_TIMELINE must be a file in a folder that can be written" in ended.err
+
+
+def test_a_rank_without_the_launchers_descriptors_says_so(scripts: Any, tmp_path: Path) -> None:
+    """Python's subprocess closes them; the first process that asks is the rank."""
+    scripts.write("import tarantella as tnt\ntnt.init()\n", "train.py")
+    wrapper = """
+        import subprocess, sys
+        sys.exit(subprocess.run([sys.executable, sys.argv[1]]).returncode)
+    """
+    ended = scripts.ranks(1, wrapper, str(tmp_path / "train.py"), options=("--timeline", str(tmp_path / "t.json")))
+    assert ended.code == 0, ended.err
+    assert "WARNING: there will be no timeline: the process that started this rank closed" in ended.err
