@@ -208,6 +208,7 @@ TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
 }
 
 TEST_P(ManyRanks, ARankWakesAllOthersAtOnceTwiceABucket) {
+  if (world_.size() < 8) GTEST_SKIP() << "one wake-up for each other rank would hardly be more";
   constexpr size_t kSteps = 10, kBuckets = 3;
   const std::vector<engine::TensorSpec> tensors(kBuckets, {"w", DType::kFloat32, {100}});
   world_.run([&](engine::Communicator& communicator) {
