@@ -47,6 +47,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/private": (),
     "_backend/": _JOB,
     "data/": _DATA,
+    "data/tf_data/": (*_DATA, "_backend/tensorflow/operations"),
     "keras/__init__": ("keras/callbacks/",),
     "keras/strategy": (),
     "keras/hooks": ("keras/private",),

@@ -58,6 +58,7 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
                 (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
   TARANTELLA_TF(void, TF_ShapeInferenceContextSetOutput,                                                 \
                 (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                           \
+  TARANTELLA_TF(void, TF_ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))  \
   TARANTELLA_TF(TF_KernelBuilder*, TF_NewKernelBuilder,                                                  \
                 (const char* op, const char* device, TF_CreateKernel, TF_Compute, TF_DeleteKernel))      \
   TARANTELLA_TF(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                             \

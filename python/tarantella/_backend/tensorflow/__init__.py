@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from . import plans
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
+from .operations import operations
 from .reduce import allreduce, differentiable_sum, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
 from .slices import changed
@@ -53,4 +53,4 @@ step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, t
 
 
 def checksum(values: Sequence[Any]) -> int:
-    return int(plans.operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]))
+    return int(operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]))

@@ -1,9 +1,7 @@
-"""The core's plans, by which it reduces the tensors of a step, and its operations."""
+"""The core's plans, by which it reduces the tensors of a step."""
 
 from __future__ import annotations
 
-import functools
-import os
 import weakref
 from typing import Any, NamedTuple
 
@@ -17,8 +15,6 @@ from . import eager
 # KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
 DEFAULT_FUSION_THRESHOLD = 1024
 
-LIBRARY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "libtarantella_tensorflow.so")
-
 
 class Plan(NamedTuple):
     """A plan of the core, as graphs use it."""
@@ -31,11 +27,6 @@ class Plan(NamedTuple):
 # By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
 # what it sums by the way.
 _plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
-
-
-@functools.lru_cache(maxsize=1)
-def operations() -> Any:
-    return tf.load_op_library(LIBRARY)
 
 
 def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:

@@ -10,6 +10,7 @@ from keras import tree
 
 from ..._job import log, runtime
 from . import origin, plans, slices, xla
+from .operations import operations
 
 
 def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
@@ -36,7 +37,7 @@ def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], bo
 
 def _sums(plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly one for all."""
-    operation = plans.operations().tarantella_allreduce
+    operation = operations().tarantella_allreduce
     eager = tf.executing_eagerly()
     anchor = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
     summed: list[tf.Tensor] = [None] * len(gradients)

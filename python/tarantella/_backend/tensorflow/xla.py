@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from . import plans
+from .operations import LIBRARY, operations
 
 # The collection of a graph for XLA that holds a result of each call of the core.
 _CALLS = "tarantella_calls"
@@ -23,12 +24,12 @@ def compiled() -> bool:
 
 @functools.lru_cache(maxsize=1)
 def can_compile() -> bool:
-    plans.operations()
+    operations()
     try:
         _xla_custom_call()
     except (ImportError, AttributeError):  # no public name of TensorFlow
         return False
-    return bool(ctypes.CDLL(plans.LIBRARY).tarantella_xla())
+    return bool(ctypes.CDLL(LIBRARY).tarantella_xla())
 
 
 def _xla_custom_call() -> Any:

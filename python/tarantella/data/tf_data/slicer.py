@@ -8,7 +8,10 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
+from ..._backend.tensorflow.operations import operations
 from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatch, has_rows
+
+_WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)  # whose tensors hold references
 
 
 def micro_batch(
@@ -57,6 +60,8 @@ class Slicer:
         operation fails.
         """
         leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
+        if all(isinstance(leaf, tf.Tensor) and leaf.dtype not in _WITHOUT_BYTES for leaf in leaves):
+            return self._cut_at_once(index, batch, leaves)
         totals = tf.stack([rows_of(leaf) for leaf in leaves])
         fits = totals == totals[0]
         alike = "every part of a global batch must have the same number of rows, at least one"
@@ -73,6 +78,25 @@ class Slicer:
         first = [each[0] for each in bounds]
         return self.pack(data, index, totals[0], fingerprint(leaves, totals[0]), first)
 
+    def _cut_at_once(self, index: tf.Tensor, batch: Any, leaves: list[tf.Tensor]) -> Any:
+        """The same by an operation of the core, for dense tensors of numbers."""
+        made = operations().tarantella_cut(
+            index=index,
+            parts=leaves,
+            N=len(leaves),
+            rank=self.rank,
+            size=self.size,
+            positions=self.positions,
+            several_sizes=self.several_sizes,
+        )
+        parts = map(_sliced, leaves, made.begins, made.sizes)
+        data = tree.map_structure(lambda leaf: next(parts) if has_rows(leaf) else leaf, batch)
+        made.numbers.set_shape([None if self.positions else 3])
+        made.copied.set_shape([])
+        if self.positions:
+            return PredictBatch(data, made.numbers)
+        return PaddedMicroBatch(data, made.numbers, made.copied) if self.padded else MicroBatch(data, made.numbers)
+
 
 def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
     """The fingerprint of all values of a global batch, row by row."""
@@ -84,6 +108,13 @@ def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:
 
 def _is_plain(tensor: tf.Tensor) -> bool:
     return tensor.shape.rank != 0 and tensor.dtype not in (tf.variant, tf.resource)
+
+
+def _sliced(tensor: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    part = tf.raw_ops.Slice(input=tensor, begin=begin, size=size)
+    if tensor.shape.rank is not None:
+        part.set_shape([None, *tensor.shape[1:]])
+    return part
 
 
 def rows_of(tensor: Any) -> tf.Tensor:
