@@ -82,6 +82,24 @@ def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     return True
 
 
+def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], layer: str = "") -> bool:
+    """Puts `wrap(function)` in the place of each function that `make_<kind>_function` makes. Returns as `hook` does."""
+    attribute = f"{kind}_function"
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_function(force: bool = False) -> Any:
+            before = getattr(model, attribute)
+            original(force)
+            made = getattr(model, attribute)
+            if made is not before and made is not None:
+                setattr(model, attribute, wrap(made))
+            return getattr(model, attribute)
+
+        return make_function
+
+    return hook(model, f"make_{attribute}", make, layer)
+
+
 @contextlib.contextmanager
 def hooking(
     owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +10,7 @@ from keras import tree
 
 from ..._backend import backend
 from ..._job import timeline
-from ..hooks import hook
+from ..hooks import hook_functions
 
 _NAMES = {"train": "train step", "test": "test step", "predict": "predict step"}
 
@@ -21,23 +20,8 @@ def install(model: Any) -> None:
     if not timeline.is_on():
         return
     for kind in _NAMES:
-        if hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind), "timeline"):
+        if hook_functions(model, kind, functools.partial(timeline.step, _NAMES[kind], is_end=_is_end), "timeline"):
             setattr(model, f"{kind}_function", None)
-
-
-def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of `make_train_function` and the like, around all others."""
-    attribute = f"{kind}_function"
-
-    def make_function(force: bool = False) -> Any:
-        before = getattr(model, attribute)
-        original(force)
-        made = getattr(model, attribute)
-        if made is not before and made is not None:
-            setattr(model, attribute, timeline.step(_NAMES[kind], made, _is_end))
-        return getattr(model, attribute)
-
-    return make_function
 
 
 def _is_end(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from ..._backend import backend
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import private, training
-from ..hooks import hook
+from ..hooks import hook, hook_functions
 from . import log_sources, normalization
 from .step import Step, running
 
@@ -25,24 +25,9 @@ def install(model: Any) -> None:
     fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
     for kind in ("train", "test"):
-        hook(model, f"make_{kind}_function", functools.partial(_make_function, model, kind))
+        hook_functions(model, kind, functools.partial(backend.step_function, model, kind))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
-
-
-def _make_function(model: Any, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of `make_train_function` or `make_test_function`."""
-    attribute = f"{kind}_function"
-
-    def make_function(force: bool = False) -> Any:
-        before = getattr(model, attribute)
-        original(force)
-        made = getattr(model, attribute)
-        if made is not before and made is not None:
-            setattr(model, attribute, backend.step_function(model, kind, made))
-        return getattr(model, attribute)
-
-    return make_function
 
 
 def _state(model: Any) -> list[Any]:
