@@ -111,7 +111,7 @@ def test_sigterm_leaves_time_for_a_checkpoint(launcher):
 
 
 def test_the_time_for_a_checkpoint_stands_still_while_the_job_is_stopped(launcher):
-    launcher.copy("saving_in_steps")
+    launcher.copy("saving")
     process = launcher.start("-n", "2", "--grace-seconds=20", "script.py")
     launcher.wait_for_files(*ready(2))
     process.send_signal(signal.SIGTERM)

@@ -1,22 +1,6 @@
 """The benchmarks run and give well-formed results. Speed is not tested."""
 
-import importlib
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-BENCH = Path(__file__).resolve().parents[3] / "bench"
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a module of bench/ by its name."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module
 
 
 @pytest.fixture
@@ -31,24 +15,10 @@ def cost(bench):
     return bench("cost")
 
 
-def results(script, file, *options):
-    """What a benchmark stores in `file`."""
-    done = subprocess.run(
-        [sys.executable, str(BENCH / script), *map(str, options), "--json", str(file)],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(file.read_text())
-
-
-def test_the_allreduce_is_measured_and_right(tmp_path):
+def test_the_allreduce_is_measured_and_right(benchmark_run):
     sizes, rounds = [4, 16384], 2
     options = ["--libraries", "tarantella", "--sizes", *sizes, "--rounds", rounds]
-    result = results("allreduce.py", tmp_path / "allreduce.json", *options)
+    result, _ = benchmark_run("allreduce.py", *options)
     measured = [(row["row"], row["bytes"], row["round"]) for row in result["rows"]]
     names = ["tarantella private", "tarantella region"]
     assert measured == [(name, size, number + 1) for number in range(rounds) for name in names for size in sizes]
@@ -88,9 +58,9 @@ def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
 
 
 @pytest.mark.extended
-def test_the_costs_are_measured(tmp_path):
+def test_the_costs_are_measured(benchmark_run):
     options = ["--infer", "lenet5", "--train", "lenet5", "--steps", 20, "--epochs", 3, "--calls", 2]
-    costs = results("cost.py", tmp_path / "cost.json", *options, "--rounds", 1)["costs"]
+    costs = benchmark_run("cost.py", *options, "--rounds", 1)[0]["costs"]
     assert [cost["cost"] for cost in costs] == ["evaluate", "predict", "weights", "metrics"]
     assert all(value > 0 for cost in costs for name, value in cost["parts"].items() if name != "us in every step")
 

@@ -3,8 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import importlib
-import json
 import os
 import signal
 import subprocess
@@ -15,13 +13,6 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a module of bench/ by its name."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module
 
 
 STAT = """cpu  9999 0 0 0 0 0 0 0 0 0
@@ -95,20 +86,10 @@ def test_a_core_is_kept_awake_by_one_thread_of_idle_priority(bench):
         assert idle_threads() == before
 
 
-def test_rows_run_side_by_side_and_are_timed(tmp_path):
-    file = tmp_path / "training.json"
+def test_rows_run_side_by_side_and_are_timed(benchmark_run, tmp_path):
     rows = ["silent in lockstep", "2 ranks, started"]
-    options = ["--tiny", "--rounds", "1", "--net", "lenet5", "--rows", *rows, "--json", str(file)]
-    done = subprocess.run(
-        [sys.executable, str(BENCH / "training.py"), *options],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lockstep, started = (json.loads(file.read_text())["rounds"][0]["measured"]["lenet5"][row] for row in rows)
+    result, said = benchmark_run("training.py", "--tiny", "--rounds", 1, "--net", "lenet5", "--rows", *rows)
+    lockstep, started = (result["rounds"][0]["measured"]["lenet5"][row] for row in rows)
     assert len(lockstep["step"]) == len(started["start"]) == 1
-    assert "noisy" in done.stdout
+    assert "noisy" in said
     assert not (tmp_path / "table.md").exists()

@@ -1,20 +1,10 @@
 """bench/training.py judges what it measured as its goals say. All numbers are made up."""
 
-import importlib
 import json
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[3] / "bench"
 SILENT = ("silent", "silent, called alike", "silent, kept awake")
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Imports a module of bench/ by its name."""
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module
 
 
 def a_round(steps, net="lenet5", strangers=0.0):
