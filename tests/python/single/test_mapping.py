@@ -90,6 +90,35 @@ def test_functions_of_the_user_live_no_longer_than_their_datasets():
     assert function() is None
 
 
+def test_a_dataset_is_sliced_once_for_each_way_and_forgotten_with_it(monkeypatch):
+    sliced = of_batches._sliced
+    ways = []
+    monkeypatch.setattr(of_batches, "_sliced", lambda dataset, *way: ways.append(way) or sliced(dataset, *way))
+    dataset = tf.data.Dataset.range(8).map(lambda i: 2 * i).batch(4)
+    for rank, positions in ((0, False), (1, False), (0, True), (0, False)):
+        of_batches.distribute(TFDatasetAdapter(dataset), rank, 2, positions)
+    assert ways == [(0, 2, False), (1, 2, False), (0, 2, True)]
+    kept, dataset = weakref.ref(dataset), None
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("deterministic", [None, False])
+def test_a_dataset_that_was_sliced_before_shuffles_on_as_it_does(deterministic):
+    def made():
+        tf.random.set_seed(3)
+        mapped_too = tf.data.Dataset.range(8).shuffle(8).map(lambda i: i, tf.data.AUTOTUNE, deterministic)
+        return mapped_too.batch(4)
+
+    whole, parts = made(), [made(), made()]
+    for _ in range(3):
+        halves = [
+            list(of_batches.distribute(TFDatasetAdapter(each), rank, 2)._dataset) for rank, each in enumerate(parts)
+        ]
+        found = [[*one.data.numpy(), *other.data.numpy()] for one, other in zip(*halves, strict=True)]
+        assert found == [batch.numpy().tolist() for batch in whole]
+
+
 def test_what_is_no_longer_known_lives_on_in_its_datasets():
     mapped(tf.data.Dataset.range(3), scaled, 5)
     kept = mapped(tf.data.Dataset.range(3), scaled, 5).prefetch(1)

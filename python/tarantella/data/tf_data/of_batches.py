@@ -98,6 +98,26 @@ def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
 def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
     """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks."""
     dataset = adapter.get_tf_dataset()
+    sliced = _sliced_once(dataset, rank, size, positions)
+    if isinstance(adapter, TFDatasetAdapter):  # for Python inputs, Keras itself reads ahead if it may
+        sliced = sliced.prefetch(2)
+    sliced._made_from = dataset  # keeps its Python functions alive
+    return MicroBatches(adapter, sliced, adapter.num_batches)
+
+
+def _sliced_once(dataset: tf.data.Dataset, *how: Any) -> tf.data.Dataset:
+    """What `_sliced` returns, made in the first call for a dataset and kept on it.
+
+    What is kept does not refer to the dataset's Python object, which would then outlive the user's last use of it.
+    """
+    known = vars(dataset).setdefault("_tarantella_sliced", {})
+    if how not in known:
+        made = _sliced(dataset, *how)
+        known[how] = tf.data.experimental.to_variant(made), made.element_spec
+    return tf.data.experimental.from_variant(*known[how])
+
+
+def _sliced(dataset: tf.data.Dataset, rank: int, size: int, positions: bool) -> tf.data.Dataset:
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     padded = (_rows_of_every_batch(dataset) or 0) < size
     slicer = Slicer(rank, size, padded, positions, not positions and structure.ends_in_batches(dataset))
@@ -112,7 +132,4 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     if dataset.options().autotune.enabled is None:
         # The autotuning thread delays the end of every epoch by up to its period, which doubles each time.
         options.autotune.enabled = False
-    sliced = sliced.with_options(dataset.options().merge(options))
-    if isinstance(adapter, TFDatasetAdapter):  # for Python inputs, Keras itself reads ahead if it may
-        sliced = sliced.prefetch(2)
-    return MicroBatches(adapter, sliced, adapter.num_batches)
+    return sliced.with_options(dataset.options().merge(options))
