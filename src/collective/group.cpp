@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "base/pause.h"
 #include "collective/watch.h"
 
 namespace tarantella::collective {
@@ -15,14 +16,6 @@ constexpr int kEagerSpins = 300;  // without a pause: one takes as long as a sma
 constexpr Duration kSpin = 40us;
 constexpr int kPausesALook = 64;  // at the clock
 constexpr int kYields = 50;
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // "yield" is no pause on most of them
-#endif
-}
 
 bool reached(const Word& word, uint32_t target) {
   return static_cast<int32_t>(word.load(std::memory_order_acquire) - target) >= 0;
