@@ -7,7 +7,8 @@
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
+
+#include "runtime/cgroup.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -44,42 +45,23 @@ uint64_t file_cache(const std::string& folder, const std::string& prefix) {
   return cached;
 }
 
-/// The least free memory of the cgroup folder `path` below `mount` and of its parents.
-uint64_t cgroup_room(const std::string& mount, std::string path, const char* limit, const char* usage,
+/// What the limit of one cgroup leaves; `limit` and `usage` are names of files in its folder.
+uint64_t cgroup_room(const std::string& folder, const char* limit, const char* usage,
                      const char* stat_prefix) {
-  uint64_t room = kUnlimited;
-  while (true) {
-    const auto most = read_number(mount + path + "/" + limit);
-    const auto used = read_number(mount + path + "/" + usage);
-    if (most && used) {
-      const uint64_t needed = *used - std::min(*used, file_cache(mount + path, stat_prefix));
-      room = std::min(room, *most > needed ? *most - needed : 0);
-    }
-    const size_t slash = path.rfind('/');
-    if (slash == std::string::npos) return room;
-    path.resize(slash);
-  }
+  const auto most = read_number(folder + "/" + limit);
+  const auto used = read_number(folder + "/" + usage);
+  if (!most || !used) return kUnlimited;
+  const uint64_t needed = *used - std::min(*used, file_cache(folder, stat_prefix));
+  return *most > needed ? *most - needed : 0;
 }
 
 }  // namespace
 
 uint64_t available_memory(const std::string& root) {
   uint64_t room = meminfo_available(root);
-  std::ifstream file(root + "/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {  // hierarchy:controllers:path
-    std::istringstream fields(line);
-    std::string hierarchy, controllers, path;
-    std::getline(fields, hierarchy, ':');
-    std::getline(fields, controllers, ':');
-    std::getline(fields, path);
-    if (path == "/") path.clear();
-    if (controllers.empty()) {
-      room = std::min(room, cgroup_room(root + "/sys/fs/cgroup", path, "memory.max", "memory.current", ""));
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      room = std::min(room, cgroup_room(root + "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
-                                        "memory.usage_in_bytes", "total_"));
-    }
+  for (const std::string& folder : cgroup_folders("memory", root)) {
+    room = std::min(room, cgroup_room(folder, "memory.max", "memory.current", ""));
+    room = std::min(room, cgroup_room(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"));
   }
   return room;
 }
