@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace tarantella::runtime {
 
@@ -22,6 +23,15 @@ struct CpuMask {
       if ((words[i] & other.words[i]) != 0) return true;
     }
     return false;
+  }
+
+  /// In ascending order.
+  std::vector<int> cpus() const {
+    std::vector<int> found;
+    for (size_t cpu = 0; cpu < kCpus; ++cpu) {
+      if (has(cpu)) found.push_back(static_cast<int>(cpu));
+    }
+    return found;
   }
 
   /// Reads the mask of the calling thread. False, with errno, on a failure.

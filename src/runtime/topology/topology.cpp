@@ -10,11 +10,7 @@ namespace tarantella::runtime {
 Result<std::vector<int>> allowed_cpus() {
   CpuMask mask;
   if (!mask.read()) return Status::system("sched_getaffinity", errno);
-  std::vector<int> cpus;
-  for (size_t cpu = 0; cpu < CpuMask::kCpus; ++cpu) {
-    if (mask.has(cpu)) cpus.push_back(static_cast<int>(cpu));
-  }
-  return cpus;
+  return mask.cpus();
 }
 
 Status bind_to(const std::vector<int>& cpus) {

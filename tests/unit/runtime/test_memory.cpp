@@ -1,32 +1,10 @@
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-
 #include "runtime/memory.h"
+#include "unit/runtime/root.h"
 
 namespace tarantella::runtime {
 namespace {
 
-/// A folder that replaces "/".
-class AvailableMemory : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "tnt-root-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(path_); }
-
-  void put(const std::string& file, const std::string& content) {
-    const std::filesystem::path full = path_ + file;
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << content;
-  }
-
-  std::string path_;
-};
+class AvailableMemory : public Root {};
 
 TEST_F(AvailableMemory, TakesMemAvailable) {
   put("/proc/meminfo",

@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "runtime/awake/awake.h"
+#include "runtime/awake/rests.h"
+#include "runtime/cpu_mask.h"
+
+namespace tarantella::runtime {
+namespace {
+
+constexpr Duration kLook = Rests::kInterval;
+
+TEST(Rests, AreNotTakenWhileThisProcessWorksOrWaitsBriefly) {
+  Rests rests(1);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(rests.after_work({kLook, kLook, 0ms}), 0ms);
+    for (int j = 0; j < 4; ++j) EXPECT_EQ(rests.after_work({kLook, kLook, kLook}), 0ms);
+  }
+}
+
+TEST(Rests, GrowBesideABusyStrangerUntilHeKeepsHisCore) {
+  Rests rests(1);
+  Duration lost{};
+  Duration passed{};
+  Duration last{};
+  while (passed < 20s) {
+    const Duration rest = rests.after_work({2 * kLook, kLook, kLook});  // he gets half
+    EXPECT_EQ(rest, std::min<Duration>(std::max(2 * last, kLook), 1s));
+    EXPECT_EQ(rests.after_rest({rest, 0ms, 0ms}), 0ms);
+    lost += kLook;
+    passed += 2 * kLook + rest;
+    last = rest;
+  }
+  EXPECT_LT(lost, passed / 50);
+  for (; last > kLook; last /= 2) EXPECT_EQ(rests.after_work({kLook, kLook, kLook / 2}), 0ms);
+  EXPECT_LE(rests.after_work({2 * kLook, kLook, kLook}), 2 * kLook);
+}
+
+TEST(Rests, AStrangerOnOneOfManyCoresCounts) {
+  Rests rests(8);
+  EXPECT_EQ(rests.after_work({kLook, 8 * kLook, kLook}), 0ms);
+  EXPECT_GT(rests.after_work({kLook, 8 * kLook - kLook / 2, kLook}), 0ms);
+}
+
+TEST(Rests, AreTakenInALongWaitUntilThisProcessWorks) {
+  Rests rests(1);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(rests.after_work({kLook, kLook, kLook}), 0ms);
+  Duration rest = rests.after_work({kLook, kLook, kLook});
+  EXPECT_EQ(rest, kLook);
+  for (int i = 0; i < 10; ++i) rest = rests.after_rest({rest, rest / 100, rest / 1000});
+  EXPECT_EQ(rest, Rests::kLongestInWait);
+  EXPECT_EQ(rests.after_rest({rest, rest / 2, 0ms}), 0ms);
+  EXPECT_EQ(rests.after_work({kLook, kLook, kLook}), 0ms);
+}
+
+/// The ids of the threads that keep CPUs awake.
+std::vector<pid_t> idle_threads() {
+  std::vector<pid_t> found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "tnt-awake") found.push_back(std::stoi(task.path().filename()));
+  }
+  return found;
+}
+
+std::vector<int> all_cpus() {
+  CpuMask mask;
+  EXPECT_TRUE(mask.read());
+  return mask.cpus();
+}
+
+std::unique_ptr<Awake> on_all_cpus() {
+  auto awake = Awake::create(all_cpus());
+  EXPECT_TRUE(awake.ok()) << awake.status().message();
+  return std::move(awake).value();
+}
+
+/// Returns true once the threads have used `more`. Beside busy processes idle priority may wait for seconds.
+bool works(const Awake& awake, Duration more) {
+  const Duration before = awake.cpu_time();
+  const Deadline deadline = Deadline::after(60s);
+  while (awake.cpu_time() - before < more && !deadline.passed()) std::this_thread::sleep_for(1ms);
+  return awake.cpu_time() - before >= more;
+}
+
+Duration used_in(const Awake& awake, Duration time) {
+  const Duration before = awake.cpu_time();
+  std::this_thread::sleep_for(time);
+  return awake.cpu_time() - before;
+}
+
+TEST(Awake, HasAThreadOfIdlePriorityForEachCpu) {
+  const auto awake = on_all_cpus();
+  const auto threads = idle_threads();
+  EXPECT_EQ(threads.size(), all_cpus().size());
+  for (const pid_t thread : threads) {
+    EXPECT_EQ(::sched_getscheduler(thread), SCHED_IDLE);
+    cpu_set_t mask;
+    EXPECT_EQ(::sched_getaffinity(thread, sizeof mask, &mask), 0);
+    EXPECT_EQ(CPU_COUNT(&mask), 1);
+  }
+}
+
+TEST(Awake, WorksOnlyWhileOn) {
+  const auto awake = on_all_cpus();
+  EXPECT_LT(used_in(*awake, 200ms), 2ms);
+  for (int i = 0; i < 3; ++i) {
+    awake->on();
+    EXPECT_TRUE(works(*awake, 2ms));
+    awake->off();
+    std::this_thread::sleep_for(100ms);
+    EXPECT_LT(used_in(*awake, 200ms), 2ms);
+  }
+}
+
+TEST(Awake, UsesNothingInALongWait) {
+  const auto awake = on_all_cpus();
+  awake->on();
+  std::this_thread::sleep_for(1s);
+  EXPECT_LT(used_in(*awake, 2s), 20ms * all_cpus().size());  // 1 %
+}
+
+TEST(Awake, EndsWhileOn) {
+  auto awake = on_all_cpus();
+  awake->on();
+  const auto began = Clock::now();
+  awake.reset();
+  EXPECT_LT(Clock::now() - began, 5s);
+  EXPECT_TRUE(idle_threads().empty());
+}
+
+TEST(Awake, RefusedPriorityIsAnError) {
+  const auto refuse = [](pid_t, int, const sched_param*) {
+    errno = EPERM;
+    return -1;
+  };
+  const auto refused = Awake::create(all_cpus(), refuse);
+  EXPECT_EQ(refused.status().code(), Code::kSystem);
+  EXPECT_NE(refused.status().message().find("idle priority"), std::string::npos)
+      << refused.status().message();
+  EXPECT_TRUE(idle_threads().empty());
+}
+
+TEST(Awake, PriorityIsReadBack) {
+  const auto pretend = [](pid_t, int, const sched_param*) { return 0; };
+  EXPECT_FALSE(Awake::create(all_cpus(), pretend).ok());
+  EXPECT_TRUE(idle_threads().empty());
+}
+
+}  // namespace
+}  // namespace tarantella::runtime
