@@ -22,7 +22,7 @@ namespace {
 using Word = std::atomic<uint32_t>;
 enum : uint32_t { kOff, kOn, kEnd };
 
-constexpr Duration kPatience = 2s;
+constexpr Duration kPatience = 100ms;
 
 /// Returns when `word` is not `seen`, when it is set, or after `at_most`; sometimes early.
 void sleep_on(Word& word, uint32_t seen, Duration at_most) {

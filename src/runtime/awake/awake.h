@@ -22,7 +22,8 @@ class Awake {
   /// Starts the threads, off. Errors: kSystem if a thread cannot be started, or does not get idle priority.
   static Result<std::unique_ptr<Awake>> create(const std::vector<int>& cpus,
                                                SetPolicy set_policy = ::sched_setscheduler);
-  /// Ends the threads: at once, or within two seconds where other threads of this process keep the CPUs busy. Not in a
+  /// Ends the threads, at once as a rule. After a tenth of a second it leaves those behind that do not get a CPU, since
+  /// threads of this process keep it busy: they end when they run next, and use nothing but their own memory. Not in a
   /// forked child.
   ~Awake();
   Awake(const Awake&) = delete;

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "base/pause.h"
 #include "runtime/awake/awake.h"
 #include "runtime/awake/rests.h"
 #include "runtime/cpu_mask.h"
@@ -69,6 +71,15 @@ std::vector<pid_t> idle_threads() {
   return found;
 }
 
+/// Beside busy processes idle priority may wait for seconds.
+constexpr Duration kLate = 60s;
+
+bool all_ended() {
+  const Deadline deadline = Deadline::after(kLate);
+  while (!idle_threads().empty() && !deadline.passed()) std::this_thread::sleep_for(1ms);
+  return idle_threads().empty();
+}
+
 std::vector<int> all_cpus() {
   CpuMask mask;
   EXPECT_TRUE(mask.read());
@@ -81,10 +92,10 @@ std::unique_ptr<Awake> on_all_cpus() {
   return std::move(awake).value();
 }
 
-/// Returns true once the threads have used `more`. Beside busy processes idle priority may wait for seconds.
+/// Returns true once the threads have used `more`.
 bool works(const Awake& awake, Duration more) {
   const Duration before = awake.cpu_time();
-  const Deadline deadline = Deadline::after(60s);
+  const Deadline deadline = Deadline::after(kLate);
   while (awake.cpu_time() - before < more && !deadline.passed()) std::this_thread::sleep_for(1ms);
   return awake.cpu_time() - before >= more;
 }
@@ -131,8 +142,26 @@ TEST(Awake, EndsWhileOn) {
   awake->on();
   const auto began = Clock::now();
   awake.reset();
-  EXPECT_LT(Clock::now() - began, 5s);
-  EXPECT_TRUE(idle_threads().empty());
+  EXPECT_LT(Clock::now() - began, 1s);
+  EXPECT_TRUE(all_ended());
+}
+
+TEST(Awake, EndsWhileBusyThreadsLeaveItNoTime) {
+  std::atomic<bool> stopped{false};
+  std::vector<std::thread> busy;
+  for (size_t i = 0; i < 2 * all_cpus().size(); ++i)
+    busy.emplace_back([&] {
+      while (!stopped) pause();
+    });
+  auto awake = on_all_cpus();
+  awake->on();
+  std::this_thread::sleep_for(20ms);
+  const auto began = Clock::now();
+  awake.reset();
+  EXPECT_LT(Clock::now() - began, 2s);
+  stopped = true;
+  for (std::thread& thread : busy) thread.join();
+  EXPECT_TRUE(all_ended());
 }
 
 TEST(Awake, RefusedPriorityIsAnError) {
@@ -144,13 +173,13 @@ TEST(Awake, RefusedPriorityIsAnError) {
   EXPECT_EQ(refused.status().code(), Code::kSystem);
   EXPECT_NE(refused.status().message().find("idle priority"), std::string::npos)
       << refused.status().message();
-  EXPECT_TRUE(idle_threads().empty());
+  EXPECT_TRUE(all_ended());
 }
 
 TEST(Awake, PriorityIsReadBack) {
   const auto pretend = [](pid_t, int, const sched_param*) { return 0; };
   EXPECT_FALSE(Awake::create(all_cpus(), pretend).ok());
-  EXPECT_TRUE(idle_threads().empty());
+  EXPECT_TRUE(all_ended());
 }
 
 }  // namespace
