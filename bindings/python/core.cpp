@@ -369,6 +369,27 @@ class Context {
     inside([&] { return tnt_tell_place(context_, place.c_str()); });
   }
 
+  /// None, or why this rank's cores may go idle all the same.
+  std::optional<std::string> keep_awake(bool several) {
+    if (context_ == nullptr) return "the context is closed";
+    try {
+      inside([&] { return tnt_keep_awake(context_, several ? 1 : 0); });
+    } catch (const Error& reason) {
+      return reason.what();
+    }
+    return std::nullopt;
+  }
+
+  void let_sleep() {
+    if (context_ != nullptr) inside([&] { return tnt_let_sleep(context_); });
+  }
+
+  double awake_seconds() {
+    double seconds = 0;
+    if (context_ != nullptr) inside([&] { return tnt_awake_seconds(context_, &seconds); });
+    return seconds;
+  }
+
   /// Ends the calls of other threads, and returns when these have the GIL again: the interpreter may end then.
   void close() {
     if (context_ == nullptr || std::exchange(closing_, true)) return;
@@ -456,6 +477,9 @@ NB_MODULE(_core, m) {
       .def("check", &Context::check)
       .def("await_question", &Context::await_question)
       .def("tell_place", &Context::tell_place, "place"_a)
+      .def("keep_awake", &Context::keep_awake, "several"_a = false)
+      .def("let_sleep", &Context::let_sleep)
+      .def("awake_seconds", &Context::awake_seconds)
       .def("close", &Context::close);
 
   add_timeline(m);

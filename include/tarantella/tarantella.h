@@ -123,6 +123,17 @@ TNT_API int tnt_context_job_rank(const tnt_context* context, int rank);
 /* The number of ranks in the context; -1 for a NULL context. */
 TNT_API int tnt_context_size(const tnt_context* context);
 
+/* Keeps the CPUs that this rank is bound to from going idle until as many calls of tnt_let_sleep(): what follows a
+ * short idle time takes longer. Threads of idle priority execute pauses there. They rest in waits longer than tens of
+ * milliseconds, and while another process works on these CPUs; they end with tnt_context_close().
+ * TNT_SYSTEM, and nothing is done, where this could take time from others: ranks share cores, a CPU quota, a hardware
+ * thread of another owner on the same core, no idle priority; or where the rank has several CPUs and `several` is 0.
+ * The first call decides for the context. Not collective; does not wait for other ranks. */
+TNT_API tnt_code tnt_keep_awake(tnt_context* context, int several);
+TNT_API tnt_code tnt_let_sleep(tnt_context* context);
+/* Seconds of CPU time that these threads have used. */
+TNT_API tnt_code tnt_awake_seconds(tnt_context* context, double* seconds);
+
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared between
  * ranks and appears in errors. A buffer without elements may be NULL. Input and output must not overlap unless stated.
  * Ranks must make the calls of one context and the steps of its plans in the same order, in any threads. Ranks that

@@ -78,6 +78,14 @@ class Context:
     def await_question(self) -> bool:
         """Blocks until another rank asks where this one is; False once the context is closed. One thread."""
     def tell_place(self, place: str) -> None: ...
+    def keep_awake(self, several: bool = False) -> str | None:
+        """Keeps this rank's CPU, or its `several` CPUs, from going idle until as many calls of `let_sleep`.
+
+        Not collective. None, or the reason why it is not done.
+        """
+    def let_sleep(self) -> None: ...
+    def awake_seconds(self) -> float:
+        """Seconds of CPU time spent on that; 0 once the context is closed."""
     def close(self) -> None:
         """Leaves the job. Running calls of other threads first end with PeerLostError."""
 

@@ -49,6 +49,7 @@ void tnt_context_close(tnt_context* context) {
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
     context->communicator->close();
+    context->awake.close();
     return {};
   });
 }

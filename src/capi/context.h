@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/forks.h"
+#include "capi/awake.h"
 #include "capi/guard.h"
 #include "engine/communicator.h"
 #include "tarantella/tarantella.h"
@@ -16,6 +17,7 @@ struct tnt_context {
   const std::shared_ptr<tarantella::engine::Communicator>
       communicator;  ///< shared, since a release of a plan may outlive the context
   const int forks = tarantella::forks();
+  tarantella::capi::KeptAwake awake;
   std::atomic<int> calls{0};  ///< running now, on any thread
 };
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .environment import flag, integer, log_level, number, writable_file
+from .environment import flag, flag_or_auto, integer, log_level, number, writable_file
 
 
 class Variable(NamedTuple):
@@ -53,6 +53,12 @@ VARIABLES = {
     ),
     "TNT_TIMELINE": Variable(
         "a file", "", "where to write what every rank does when (docs/timeline.md)", writable_file
+    ),
+    "TNT_KEEP_AWAKE": Variable(
+        "1, 0 or auto",
+        "auto",
+        "fit, evaluate and predict keep cores from going idle; auto: only ranks of one CPU",
+        flag_or_auto,
     ),
     "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
     "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),

@@ -410,4 +410,30 @@ TEST(CInterface, APlanNeedsTensors) {
   tnt_context_destroy(context);
 }
 
+TEST(CInterface, RanksThatShareCoresLetThemSleep) {
+  const std::string job = tarantella::new_job_name();
+  tnt_context* other = nullptr;
+  std::thread rank([&] { other = connect(job, 1, 2); });
+  tnt_context* context = connect(job, 0, 2);
+  rank.join();
+  EXPECT_EQ(tnt_keep_awake(context, 1), TNT_SYSTEM);
+  EXPECT_STREQ(tnt_last_error(), "ranks share cores");
+  EXPECT_EQ(tnt_let_sleep(context), TNT_OK);
+  double seconds = 1;
+  EXPECT_EQ(tnt_awake_seconds(context, &seconds), TNT_OK);
+  EXPECT_EQ(seconds, 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = tnt_keep_awake(context, 1) == TNT_INVALID_ARGUMENT &&
+                         tnt_let_sleep(context) == TNT_INVALID_ARGUMENT &&
+                         tnt_awake_seconds(context, &seconds) == TNT_INVALID_ARGUMENT;
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  tnt_context_destroy(context);
+  tnt_context_destroy(other);
+}
+
 }  // namespace

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..._job import runtime, timeline
+from ..._job.awake import kept_awake
 from ..._job.environment import prints_output
 from ...data.feed import Input, feed_of, sized
 from .. import differences, files
@@ -69,7 +70,7 @@ def _fit_together(
     differences.say(model)
     coupling.say(model, inputs_of(batches[0].element_spec.data))
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
-    with xla.off_for_own_data(model, feeds), files.by_master(model), explained:
+    with xla.off_for_own_data(model, feeds), files.by_master(model), explained, kept_awake():
         xla.off_for_training(model)
         history = model.fit(
             batches[0],
@@ -110,7 +111,7 @@ def _evaluate_together(model: Any, data: Input, verbose: Any, callbacks: Any, re
     (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
     callbacks = placement.arrange(model, callbacks)
     explained = row_numbers.explained(model, "test", feed, batches.element_spec)
-    with xla.off_for_own_data(model, [feed]), files.by_master(model), explained:
+    with xla.off_for_own_data(model, [feed]), files.by_master(model), explained, kept_awake():
         return model.evaluate(
             batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, return_dict=return_dict
         )
@@ -140,6 +141,6 @@ def _predict_together(model: Any, data: Input, verbose: Any, callbacks: Any, eve
     arguments = {"steps": data.steps, "tnt_predict_all_devices": everywhere}
     (batches,) = start.feeds_alike(model, "predict", [feed], arguments)
     callbacks = placement.arrange_to_predict(callbacks)
-    with files.by_master(model):
+    with files.by_master(model), kept_awake():
         outputs, positions = model.predict(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
     return row_order.in_order(outputs, positions, everywhere)

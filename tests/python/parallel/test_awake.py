@@ -1,0 +1,220 @@
+"""Cores that are kept from going idle: on in calls only, and never at the cost of others. Times are CPU times."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAD = """
+import os, signal, subprocess, sys, threading, time
+import tarantella as tnt
+from tarantella._job import runtime
+from tarantella._job.awake import kept_awake
+tnt.init()
+core = runtime.context()
+
+def used_in(seconds):
+    before = core.awake_seconds()
+    time.sleep(seconds)
+    return core.awake_seconds() - before
+
+def work(seconds):
+    "Short waits between short computations."
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.003)
+        until = time.process_time() + 0.001
+        while time.process_time() < until:
+            pass
+"""
+
+
+@pytest.fixture
+def ranks(scripts: Any) -> Any:
+    """Runs a piece of Python on two ranks of one CPU each; skips where the machine does not permit to keep it awake."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two ranks need two CPUs")
+
+    def run(source: str, **options: Any) -> Any:
+        ended = scripts.ranks(2, HEAD + source, **{"TNT_LOG_LEVEL": "INFO", **options})
+        if "TNT_KEEP_AWAKE" not in options and "cores are not kept from going idle" in ended.err:
+            pytest.skip(ended.lines[0])
+        return ended
+
+    return run
+
+
+def test_cores_are_kept_awake_in_calls_only(ranks: Any) -> None:
+    source = """
+import keras, numpy as np
+model = tnt.Model(keras.Sequential([keras.Input((64,)), keras.layers.Dense(64), keras.layers.Dense(1)]))
+model.compile("sgd", "mse")
+x, y = np.ones((512, 64)), np.ones((512, 1))
+for call in (lambda: model.fit(x, y, 16, epochs=3, verbose=0), lambda: model.evaluate(x, y, 16, verbose=0),
+             lambda: model.predict(x, 16, verbose=0)):
+    before = core.awake_seconds()
+    call()
+    print(core.awake_seconds() > before)
+    time.sleep(0.1)
+    assert used_in(0.5) < 0.005
+"""
+    ended = ranks(source, TNT_OUTPUT_ON_ALL_DEVICES="1")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("True") == 6, ended.out
+    off = ranks(source, TNT_OUTPUT_ON_ALL_DEVICES="1", TNT_KEEP_AWAKE="0")
+    assert off.code == 0, off.err
+    assert off.out.count("False") == 6, off.out
+
+
+def test_calls_in_calls_end_with_the_outermost(ranks: Any) -> None:
+    ended = ranks("""
+with kept_awake():
+    with kept_awake():
+        work(0.2)
+    before = core.awake_seconds()
+    end = time.monotonic() + 60
+    while core.awake_seconds() - before < 0.001 and time.monotonic() < end:
+        work(0.1)
+    assert core.awake_seconds() - before >= 0.001
+time.sleep(0.1)
+assert used_in(0.5) < 0.005
+""")
+    assert ended.code == 0, ended.err
+
+
+def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any) -> None:
+    ended = ranks(
+        """
+with kept_awake():
+    work(0.5)
+    tnt.Barrier().execute()
+    before = core.awake_seconds()
+    began = time.monotonic()
+    if tnt.get_rank() == 1:
+        subprocess.Popen(["sh", "-c", f"sleep 5; kill -CONT {os.getpid()}"], start_new_session=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        used = core.awake_seconds() - before
+    tnt.Barrier().execute()
+    if tnt.get_rank() == 0:
+        used = core.awake_seconds() - before
+    print(f"{used:.3f} s of {time.monotonic() - began:.1f}")
+    assert time.monotonic() - began > 4
+    assert used < 0.2, used  # of 5 s: a wait is long after 0.05
+""",
+        TNT_OUTPUT_ON_ALL_DEVICES="1",
+    )
+    assert ended.code == 0, ended.err + ended.out
+
+
+def test_a_forked_child_has_nothing_of_it(ranks: Any) -> None:
+    ended = ranks("""
+with kept_awake():
+    work(0.1)
+    child = os.fork()
+    if child == 0:
+        assert len(os.listdir("/proc/self/task")) == 1
+        try:
+            core.keep_awake()
+        except ValueError as error:
+            assert "forked child" in str(error)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+""")
+    assert ended.code == 0, ended.err
+
+
+def test_an_error_in_a_call_lets_cores_sleep(ranks: Any) -> None:
+    ended = ranks("""
+try:
+    with kept_awake():
+        work(0.1)
+        raise KeyError
+except KeyError:
+    pass
+time.sleep(0.1)
+assert used_in(0.5) < 0.005
+core.keep_awake()
+began = time.monotonic()
+runtime.close()
+assert time.monotonic() - began < 2
+""")
+    assert ended.code == 0, ended.err
+
+
+def test_ranks_that_share_cores_say_so(scripts: Any) -> None:
+    source = HEAD + "with kept_awake(): work(0.1)\nwith kept_awake(): pass\nassert core.awake_seconds() == 0\n"
+    ranks = 2 * len(os.sched_getaffinity(0))
+    said = "steps may be slower: cores are not kept from going idle, because ranks share cores"
+    for setting, level, level_of_line in (("auto", "INFO", "INFO"), ("1", "WARNING", "WARNING")):
+        ended = scripts.ranks(ranks, source, TNT_LOG_LEVEL=level, TNT_KEEP_AWAKE=setting)
+        assert ended.code == 0, ended.err
+        assert [line for line in ended.lines if "idle" in line] == [f"tarantella: {level_of_line}: {said}"]
+    assert "idle" not in scripts.ranks(ranks, source).err
+
+
+@pytest.fixture
+def quota() -> Iterator[Path]:
+    """A cgroup with a quota of ten CPUs."""
+    for top, name, value in (("cpu", "cpu.cfs_quota_us", "1000000"), ("", "cpu.max", "1000000 100000")):
+        folder = Path("/sys/fs/cgroup", top, f"tarantella-test-{uuid.uuid4().hex}")
+        try:
+            folder.mkdir()
+            (folder / name).write_text(value)
+        except OSError:
+            if folder.exists():
+                folder.rmdir()
+            continue
+        yield folder
+        folder.rmdir()
+        return
+    pytest.skip("no cgroup can be made here")
+
+
+def test_with_a_quota_nothing_spins(scripts: Any, quota: Path, executable: str) -> None:
+    source = HEAD + "with kept_awake(): work(0.2)\nassert core.awake_seconds() == 0\n"
+    command = f"echo $$ > {quota}/cgroup.procs && exec {executable} -n 2 --no-gpu -- {scripts.write(source)}"
+    environment = {**os.environ, "TNT_LOG_LEVEL": "INFO", "TNT_KEEP_AWAKE": "1"}
+    ended = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    if len(os.sched_getaffinity(0)) > 1:
+        assert f"because the cgroup has a CPU quota ({quota}" in ended.stderr
+
+
+@pytest.mark.extended
+def test_a_busy_stranger_keeps_his_core(ranks: Any) -> None:
+    """Another session is another scheduling group, to which idle priority does not yield."""
+    ended = ranks(
+        """
+stranger = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+def ticks():
+    fields = open(f"/proc/{stranger.pid}/stat").read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+def share():
+    before, began = ticks(), time.monotonic()
+    work(1)
+    return (ticks() - before) / (time.monotonic() - began)
+time.sleep(0.5)
+off, on = [], []
+for _ in range(12):
+    off.append(share())
+    with kept_awake():
+        on.append(share())
+stranger.kill()
+stranger.wait()
+print(f"{sum(on) / sum(off):.3f} {core.awake_seconds():.3f}", on, off)
+assert core.awake_seconds() > 0
+assert sum(on) > 0.95 * sum(off), (on, off)
+""",
+        TNT_OUTPUT_ON_ALL_DEVICES="1",
+    )
+    print(ended.out)
+    assert ended.code == 0, ended.err + ended.out
