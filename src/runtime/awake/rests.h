@@ -27,28 +27,25 @@ class Rests {
   /// After about kInterval in which no core was idle: the rest to take now, zero for none.
   Duration after_work(const Used& used) {
     // Time on our cores that is not ours was somebody else's: idle priority yields in its own scheduling group only.
-    if (used.wall * cpus_ - used.process > used.wall / 10) {
-      waited_ = {};
-      return rest_ = std::clamp(2 * rest_, kInterval, kLongest);
-    }
-    rest_ /= 2;
-    waited_ = waits(used) ? waited_ + used.wall : Duration::zero();
-    return waited_ < kLongWait ? Duration::zero() : look_ = kInterval;
+    const bool alone = used.wall * cpus_ - used.process <= used.wall / 10;
+    rest_ = alone ? rest_ / 2 : std::clamp(2 * rest_, kInterval, kLongest);
+    return std::max(alone ? Duration::zero() : rest_, in_wait(used));
   }
 
-  /// After a rest: that to be added, while this rank still waits.
-  Duration after_rest(const Used& used) {
-    if (waited_ >= kLongWait && waits(used)) return look_ = std::min(2 * look_, kLongestInWait);
-    waited_ = {};
-    return {};
-  }
+  /// After a rest: that to be added.
+  Duration after_rest(const Used& used) { return in_wait(used); }
 
  private:
-  static bool waits(const Used& used) { return used.process - used.own < used.wall / 20; }
+  Duration in_wait(const Used& used) {
+    const bool waits = used.process - used.own < used.wall / 20;
+    waited_ = waits ? waited_ + used.wall : Duration::zero();
+    look_ = waited_ < kLongWait ? Duration::zero() : std::clamp(2 * look_, kInterval, kLongestInWait);
+    return look_;
+  }
 
   const int cpus_;
   Duration rest_{};    ///< the last one for somebody else's sake, halved with every look without him
-  Duration waited_{};  ///< in which this process did nothing else
+  Duration waited_{};  ///< in which this process has done nothing else
   Duration look_{};    ///< the last rest in a long wait
 };
 
