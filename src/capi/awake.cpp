@@ -1,5 +1,6 @@
 #include "capi/awake.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <vector>
 
@@ -13,7 +14,8 @@ Status KeptAwake::begin(bool own_cores, bool several) {
   const std::lock_guard lock(mutex_);
   if (!decision_) decision_ = start(own_cores, several);
   if (!decision_->ok()) return *decision_;
-  if (calls_++ == 0 && awake_) awake_->on();
+  ++calls_;
+  if (awake_) awake_->on();
   return {};
 }
 
@@ -32,7 +34,8 @@ Status KeptAwake::start(bool own_cores, bool several) {
 
 void KeptAwake::end() {
   const std::lock_guard lock(mutex_);
-  if (calls_ > 0 && --calls_ == 0 && awake_) awake_->off();
+  calls_ = std::max(calls_ - 1, 0);
+  if (calls_ == 0 && awake_) awake_->off();
 }
 
 void KeptAwake::close() {

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/status.h"
+
 namespace tarantella::runtime {
 
 std::vector<std::string> cgroup_folders(const std::string& controller, const std::string& root) {
@@ -20,8 +22,8 @@ std::vector<std::string> cgroup_folders(const std::string& controller, const std
     std::vector<std::string> tops;
     if (controllers.empty()) {
       tops = {mount, mount + "/unified"};  // v2, alone or beside v1
-    } else if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {
-      tops = {mount + "/" + controller};
+    } else if (text(",", controllers, ",").find(text(",", controller, ",")) != std::string::npos) {
+      tops = {text(mount, "/", controller)};
     }
     for (size_t end = path.size(); end != std::string::npos;
          end = end == 0 ? std::string::npos : path.rfind('/', end - 1)) {
