@@ -57,8 +57,14 @@ struct Awake::State {
   std::vector<Word> ids;          ///< of the threads, 0 until they run
   std::vector<clockid_t> clocks;  ///< their CPU time; complete before the first kOn
   Word wanted = kOff;             ///< by the user; the first thread reads it
-  Word now = kOff;                ///< by the first thread; the others read it
+  Word now = kOff;                ///< by the first thread, and by the user who ends it; the others read it
   Word ended = 0;                 ///< the number of threads that have
+
+  /// Does not rely on the first thread, which may be without a CPU while the others have one.
+  void stop(uint32_t wish) {
+    set(wanted, wish);
+    set(now, wish);
+  }
 
   Duration own() const {
     Duration sum{};
@@ -150,7 +156,7 @@ Result<std::unique_ptr<Awake>> Awake::create(const std::vector<int>& cpus, SetPo
 }
 
 Awake::~Awake() {
-  set(state_->wanted, kEnd);
+  state_->stop(kEnd);
   const Deadline deadline = Deadline::after(kPatience);
   for (uint32_t ended = state_->ended; ended < threads_.size() && !deadline.passed(); ended = state_->ended) {
     sleep_on(state_->ended, ended, deadline.left());
@@ -160,7 +166,7 @@ Awake::~Awake() {
 }
 
 void Awake::on() { set(state_->wanted, kOn); }
-void Awake::off() { set(state_->wanted, kOff); }
+void Awake::off() { state_->stop(kOff); }
 Duration Awake::cpu_time() const { return state_->own(); }
 
 }  // namespace tarantella::runtime
