@@ -1,4 +1,4 @@
-"""Keeps the cores of this rank from going idle while it trains: the step after a wait takes longer otherwise."""
+"""Keeps the cores of this rank from going idle, where the machine permits it and TNT_KEEP_AWAKE wants it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,32 @@ from .environment import flag_or_auto
 _said: set[str] = set()
 
 
-@contextlib.contextmanager
-def kept_awake() -> Iterator[None]:
-    """In its body, threads of idle priority keep this rank's cores busy, as TNT_KEEP_AWAKE says.
+def wish() -> bool | None:
+    """The value of TNT_KEEP_AWAKE; None for auto."""
+    return flag_or_auto("TNT_KEEP_AWAKE")
 
-    Where the machine does not permit it, a line of the log says why: a WARNING if TNT_KEEP_AWAKE is 1.
+
+def permitted() -> bool:
+    """Whether `kept` does anything here. If not, a line of the log says why, once."""
+    with kept() as is_kept:
+        return is_kept
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[bool]:
+    """In its body, threads of idle priority keep this rank's cores busy; yields False where this is not permitted.
+
+    Then a line of the log says why, once: a WARNING if TNT_KEEP_AWAKE is 1. With auto it is not permitted for ranks of
+    several CPUs.
     """
-    wish = flag_or_auto("TNT_KEEP_AWAKE")
-    if wish is False:
-        yield
-        return
-    context = runtime.context()
-    reason = context.keep_awake(several=wish is True)
+    context, wanted = runtime.context(), wish()
+    reason = context.keep_awake(several=wanted is True)
     if reason is not None and reason not in _said:
         _said.add(reason)
-        say = log.logger.warning if wish else log.logger.info
-        say("steps may be slower: cores are not kept from going idle, because %s", reason)
+        say = log.logger.warning if wanted else log.logger.info
+        say("cores are not kept from going idle, because %s", reason)
     try:
-        yield
+        yield reason is None
     finally:
-        context.let_sleep()
+        if reason is None:
+            context.let_sleep()

@@ -57,7 +57,7 @@ VARIABLES = {
     "TNT_KEEP_AWAKE": Variable(
         "1, 0 or auto",
         "auto",
-        "fit, evaluate and predict keep cores from going idle; auto: only ranks of one CPU",
+        "fit keeps cores from going idle; auto: ranks of one CPU, where it makes steps faster",
         flag_or_auto,
     ),
     "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),

@@ -56,6 +56,9 @@ class Training:
         # predict_on_batch start from the master's weights, and in train_on_batch `weight_checks` find those trained.
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
 
+        # Only the end of the model.
+        self.awake_trial: Any = None  # the `Trial` of calls.awake, from the first fit on that may keep cores awake
+
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 

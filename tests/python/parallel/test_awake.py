@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tarantella.keras.calls.awake import Trial
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 import tarantella as tnt
 from tarantella._job import runtime
-from tarantella._job.awake import kept_awake
+from tarantella._job.awake import kept
 tnt.init()
 core = runtime.context()
 
@@ -50,37 +53,118 @@ def ranks(scripts: Any) -> Any:
     return run
 
 
-def test_cores_are_kept_awake_in_calls_only(ranks: Any) -> None:
-    source = """
+FIT = """
 import keras, numpy as np
+from tarantella.keras import training
 model = tnt.Model(keras.Sequential([keras.Input((64,)), keras.layers.Dense(64), keras.layers.Dense(1)]))
 model.compile("sgd", "mse")
 x, y = np.ones((512, 64)), np.ones((512, 1))
-for call in (lambda: model.fit(x, y, 16, epochs=3, verbose=0), lambda: model.evaluate(x, y, 16, verbose=0),
-             lambda: model.predict(x, 16, verbose=0)):
-    before, grown, end = core.awake_seconds(), False, time.monotonic() + 60
-    while True:  # beside strangers it rests for up to a second
-        call()
-        grown = core.awake_seconds() > before
-        last = np.array([grown or OFF or time.monotonic() > end], np.int32)
-        if core.allreduce(last, "", "min")[0]:
-            break
-    print(grown)
-    time.sleep(0.1)
-    assert used_in(0.5) < 0.005
+def fit():
+    model.fit(x, y, 16, epochs=2, verbose=0)
 """
-    ended = ranks("OFF = False" + source, TNT_OUTPUT_ON_ALL_DEVICES="1")
+
+
+def test_cores_are_kept_awake_in_fit_only(ranks: Any) -> None:
+    source = (
+        FIT
+        + """
+before, grown, end = core.awake_seconds(), False, time.monotonic() + 60
+while True:  # beside strangers it rests for up to a second
+    fit()
+    grown = core.awake_seconds() > before
+    last = np.array([grown or OFF or time.monotonic() > end], np.int32)
+    if core.allreduce(last, "", "min")[0]:
+        break
+print(grown)
+time.sleep(0.1)
+assert used_in(0.5) < 0.005
+"""
+    )
+    ended = ranks("OFF = False" + source, TNT_OUTPUT_ON_ALL_DEVICES="1", TNT_KEEP_AWAKE="1")
     assert ended.code == 0, ended.err
-    assert ended.out.count("True") == 6, ended.out
+    assert ended.out.count("True") == 2 or "cores are not kept from going idle" in ended.err, ended.out
     off = ranks("OFF = True" + source, TNT_OUTPUT_ON_ALL_DEVICES="1", TNT_KEEP_AWAKE="0")
     assert off.code == 0, off.err
-    assert off.out.count("False") == 6, off.out
+    assert off.out.count("False") == 2, off.out
+
+
+def test_a_trial_tells_whether_cores_are_kept_awake(ranks: Any) -> None:
+    ended = ranks(
+        FIT
+        + """
+fit()  # 64 of 108 steps
+trial = training.of(model.keras_model).awake_trial
+assert trial.choice is None
+fit()
+fit()
+assert trial.choice is not None
+trial.choice = False
+time.sleep(0.1)
+before = core.awake_seconds()
+fit()
+assert core.awake_seconds() == before
+"""
+    )
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.lines if "training steps" in line]
+    assert len(said) == 1, ended.err
+    assert "ms a step with cores kept awake" in said[0], said
+
+
+class Steps:
+    """A clock, and steps that take longer or shorter with cores kept awake."""
+
+    def __init__(self, off: float, on: float) -> None:
+        self.now, self.times, self.trial = 0.0, {False: off, True: on}, Trial(lambda: self.now)
+
+    def fit(self, steps: int) -> list[bool]:
+        """Whether cores were kept awake in each step. A stall before the first one is not timed."""
+        self.now += 60
+        self.trial.begin()
+        return [self.step() for _ in range(steps)]
+
+    def step(self) -> bool:
+        on = self.trial.before_step()
+        self.now += self.times[on]
+        return on
+
+
+@pytest.mark.parametrize(
+    ("off", "on", "choice"),
+    [(2.0, 1.0, True), (1.1, 1.0, True), (1.0, 1.0, False), (1.02, 1.0, False), (1.0, 2.0, False)],
+)
+def test_the_faster_way_is_kept(off: float, on: float, choice: bool) -> None:
+    steps = Steps(off, on)
+    tried = steps.fit(108)
+    assert tried.count(True) == tried.count(False) == 54
+    assert steps.trial.choice is None
+    assert steps.fit(20) == [choice] * 20 or steps.fit(1) == [choice]
+    assert steps.trial.choice is choice
+
+
+def test_ranks_that_measure_other_times_try_the_same() -> None:
+    random = np.random.default_rng(1)
+    one, other = Steps(1.0, 2.0), Steps(2.0, 1.0)
+    tried = 0
+    while one.trial.choice is None and other.trial.choice is None:
+        steps = int(random.integers(1, 40))
+        tried += steps
+        ways = one.fit(steps), other.fit(steps)
+        until = min(len(ways[0]), 108)
+        if one.trial.choice is None:
+            assert ways[0][:until] == ways[1][:until]
+    assert (one.trial.choice, other.trial.choice) == (False, True)
+
+
+def test_fits_of_few_steps_keep_cores_as_they_are() -> None:
+    steps = Steps(2.0, 1.0)
+    assert not any(on for _ in range(100) for on in steps.fit(8))
 
 
 def test_calls_in_calls_end_with_the_outermost(ranks: Any) -> None:
     ended = ranks("""
-with kept_awake():
-    with kept_awake():
+with kept():
+    with kept():
         work(0.2)
     before = core.awake_seconds()
     end = time.monotonic() + 60
@@ -96,7 +180,7 @@ assert used_in(0.5) < 0.005
 def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any) -> None:
     ended = ranks(
         """
-with kept_awake():
+with kept():
     work(0.5)
     tnt.Barrier().execute()
     before = core.awake_seconds()
@@ -119,7 +203,7 @@ with kept_awake():
 
 def test_a_forked_child_has_nothing_of_it(ranks: Any) -> None:
     ended = ranks("""
-with kept_awake():
+with kept():
     work(0.1)
     child = os.fork()
     if child == 0:
@@ -138,7 +222,7 @@ with kept_awake():
 def test_an_error_in_a_call_lets_cores_sleep(ranks: Any) -> None:
     ended = ranks("""
 try:
-    with kept_awake():
+    with kept():
         work(0.1)
         raise KeyError
 except KeyError:
@@ -154,9 +238,9 @@ assert time.monotonic() - began < 2
 
 
 def test_ranks_that_share_cores_say_so(scripts: Any) -> None:
-    source = HEAD + "with kept_awake(): work(0.1)\nwith kept_awake(): pass\nassert core.awake_seconds() == 0\n"
+    source = HEAD + "with kept(): work(0.1)\nwith kept(): pass\nassert core.awake_seconds() == 0\n"
     ranks = 2 * len(os.sched_getaffinity(0))
-    said = "steps may be slower: cores are not kept from going idle, because ranks share cores"
+    said = "cores are not kept from going idle, because ranks share cores"
     for setting, level, level_of_line in (("auto", "INFO", "INFO"), ("1", "WARNING", "WARNING")):
         ended = scripts.ranks(ranks, source, TNT_LOG_LEVEL=level, TNT_KEEP_AWAKE=setting)
         assert ended.code == 0, ended.err
@@ -183,7 +267,7 @@ def quota() -> Iterator[Path]:
 
 
 def test_with_a_quota_nothing_spins(scripts: Any, quota: Path, executable: str) -> None:
-    source = HEAD + "with kept_awake(): work(0.2)\nassert core.awake_seconds() == 0\n"
+    source = HEAD + "with kept(): work(0.2)\nassert core.awake_seconds() == 0\n"
     command = f"echo $$ > {quota}/cgroup.procs && exec {executable} -n 2 --no-gpu -- {scripts.write(source)}"
     environment = {**os.environ, "TNT_LOG_LEVEL": "INFO", "TNT_KEEP_AWAKE": "1"}
     ended = subprocess.run(
@@ -211,7 +295,7 @@ time.sleep(0.5)
 off, on = [], []
 for _ in range(12):
     off.append(share())
-    with kept_awake():
+    with kept():
         on.append(share())
 stranger.kill()
 stranger.wait()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..._job import runtime, timeline
-from ..._job.awake import kept_awake
 from ..._job.environment import prints_output
 from ...data.feed import Input, feed_of, sized
 from .. import differences, files
@@ -17,7 +16,7 @@ from ..callbacks import placement
 from ..epoch import drift
 from ..step.step import inputs_of
 from ..trials import coupling
-from . import inputs, recorded, row_numbers, row_order, start, xla
+from . import awake, inputs, recorded, row_numbers, row_order, start, xla
 
 
 def _verbose(verbose: Any) -> Any:
@@ -70,14 +69,14 @@ def _fit_together(
     differences.say(model)
     coupling.say(model, inputs_of(batches[0].element_spec.data))
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
-    with xla.off_for_own_data(model, feeds), files.by_master(model), explained, kept_awake():
+    with xla.off_for_own_data(model, feeds), files.by_master(model), explained, awake.in_steps(model) as switches:
         xla.off_for_training(model)
         history = model.fit(
             batches[0],
             validation_data=batches[1] if batches[1:] else None,
             shuffle=False,
             verbose=_verbose(verbose),
-            callbacks=callbacks,
+            callbacks=[*switches, *callbacks],
             **options,
         )
     # The files that the master's callbacks wrote are there when any rank goes on.
@@ -111,7 +110,7 @@ def _evaluate_together(model: Any, data: Input, verbose: Any, callbacks: Any, re
     (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
     callbacks = placement.arrange(model, callbacks)
     explained = row_numbers.explained(model, "test", feed, batches.element_spec)
-    with xla.off_for_own_data(model, [feed]), files.by_master(model), explained, kept_awake():
+    with xla.off_for_own_data(model, [feed]), files.by_master(model), explained:
         return model.evaluate(
             batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, return_dict=return_dict
         )
@@ -141,6 +140,6 @@ def _predict_together(model: Any, data: Input, verbose: Any, callbacks: Any, eve
     arguments = {"steps": data.steps, "tnt_predict_all_devices": everywhere}
     (batches,) = start.feeds_alike(model, "predict", [feed], arguments)
     callbacks = placement.arrange_to_predict(callbacks)
-    with files.by_master(model), kept_awake():
+    with files.by_master(model):
         outputs, positions = model.predict(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
     return row_order.in_order(outputs, positions, everywhere)

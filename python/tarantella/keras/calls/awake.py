@@ -1,0 +1,96 @@
+"""Keeps the cores of a rank from going idle while a model trains, where this makes its steps faster.
+
+A core that went idle in a wait may be slow afterwards. Machines differ: on some of them steps take much longer, on
+others keeping cores awake costs more than it brings. So the first steps of a model are timed both ways.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from ..._job import awake, log
+from .. import training
+
+_STEPS = 8  # of a window, and the one before it, which is not timed
+_WINDOWS = (False, True, True, False) * 3  # whether cores are kept awake; in an order that cancels a steady change
+_LEAST_GAIN = 1.03
+
+
+class Trial:
+    """Times windows of steps with cores kept awake and without, in turn, then chooses. One for each model.
+
+    All ranks count the same steps, so they try the same at the same time. Each chooses for itself.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.choice: bool | None = None  # None until all windows are timed
+        self._clock, self._began, self._steps = clock, 0.0, 0
+        self._means: list[float] = []  # seconds of a step, by window
+
+    def begin(self) -> None:
+        """Call this before the first step of a fit: what lies between two of them is not timed."""
+        self._steps = 0
+
+    def before_step(self) -> bool:
+        """Returns whether cores are to be kept awake from now on."""
+        if self.choice is None:
+            if self._steps == _STEPS + 1:
+                self._means.append((self._clock() - self._began) / _STEPS)
+                self._steps = 0
+            if self._steps == 1:
+                self._began = self._clock()
+            self._steps += 1
+            if len(self._means) == len(_WINDOWS):
+                self._choose()
+        return _WINDOWS[len(self._means)] if self.choice is None else self.choice
+
+    def _choose(self) -> None:
+        off, on = (
+            statistics.median(mean for mean, on in zip(self._means, _WINDOWS, strict=True) if on is wanted)
+            for wanted in (False, True)
+        )
+        self.choice = off > _LEAST_GAIN * on
+        log.logger.info(
+            "cores are %s in training steps: %.2f ms a step with cores kept awake, %.2f ms without",
+            "kept awake" if self.choice else "not kept awake",
+            1e3 * on,
+            1e3 * off,
+        )
+
+
+@contextlib.contextmanager
+def in_steps(model: Any) -> Iterator[list[keras.callbacks.Callback]]:
+    """The callbacks of one fit, in whose body cores are kept awake as TNT_KEEP_AWAKE says, and as a trial says."""
+    known, wish = training.of(model), awake.wish()
+    if wish is None and known.awake_trial is None and awake.permitted():
+        known.awake_trial = Trial()
+    with contextlib.ExitStack() as kept:
+        if wish:
+            kept.enter_context(awake.kept())
+        if wish is not None or known.awake_trial is None:
+            yield []
+        else:
+            known.awake_trial.begin()
+            yield [_InSteps(known.awake_trial, kept)]
+
+
+class _InSteps(keras.callbacks.Callback):
+    def __init__(self, trial: Trial, kept: contextlib.ExitStack) -> None:
+        super().__init__()
+        self._trial, self._kept, self._on = trial, kept, False
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        wanted = self._trial.before_step()
+        if wanted == self._on:
+            return
+        if wanted:
+            self._kept.enter_context(awake.kept())
+        else:
+            self._kept.close()
+        self._on = wanted
