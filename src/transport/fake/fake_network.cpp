@@ -1,0 +1,114 @@
+#include "transport/fake/fake_network.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace tarantella::transport {
+
+class FakeWire final : public Wire {
+ public:
+  FakeWire(FakeNetwork& network, int rank, int size) : Wire(rank, size), network_(network) {}
+  FakeWire(const FakeWire&) = delete;
+  FakeWire& operator=(const FakeWire&) = delete;
+  ~FakeWire() override {
+    const std::lock_guard lock(network_.mutex_);
+    for (int to = 0; to < size(); ++to) {
+      for (auto& [tag, channel] : network_.link(rank(), to).channels)
+        std::erase_if(channel, [](const FakeNetwork::Message& each) { return each.waiting != nullptr; });
+    }
+  }
+
+ protected:
+  void begin(Transfer& transfer) override {
+    if (transfer.kind == Transfer::Kind::kReceive) return;
+    const std::lock_guard lock(network_.mutex_);
+    const auto bytes = bytes_of(transfer);
+    auto& sent = network_.sent_[static_cast<size_t>(rank())];
+    ++sent.messages;
+    sent.bytes += bytes.size();
+    FakeNetwork::Link& link = network_.link(rank(), transfer.peer);
+    const uint64_t now = network_.ticks_[static_cast<size_t>(transfer.peer)];
+    FakeNetwork::Message message;
+    message.due = now + link.random() % (network_.latest_ + 1);
+    const bool waits = link.random() % 2 == 0;
+    if (waits) {
+      message.waiting = &transfer;
+    } else {
+      message.bytes.assign(bytes.begin(), bytes.end());
+      state_of(transfer) = kTaken;
+    }
+    if (!link.cut) link.channels[transfer.tag].push_back(std::move(message));
+  }
+
+  void pump() override {
+    const std::lock_guard lock(network_.mutex_);
+    ++network_.ticks_[static_cast<size_t>(rank())];
+  }
+
+  bool advance(Transfer& transfer) override {
+    const std::lock_guard lock(network_.mutex_);
+    if (transfer.kind == Transfer::Kind::kSend) return state_of(transfer) == kTaken;
+    FakeNetwork::Link& link = network_.link(transfer.peer, rank());
+    auto& channel = link.channels[transfer.tag];
+    if (link.cut || channel.empty() || channel.front().due > network_.ticks_[static_cast<size_t>(rank())])
+      return false;
+    const FakeNetwork::Message message = std::move(channel.front());
+    channel.pop_front();
+    const std::span<const std::byte> bytes =
+        message.waiting != nullptr ? bytes_of(*message.waiting) : std::span<const std::byte>(message.bytes);
+    if (bytes.size() > bytes_of(transfer).size()) {
+      end(transfer, too_long(transfer, bytes.size()));
+    } else {
+      std::copy(bytes.begin(), bytes.end(), bytes_of(transfer).begin());
+      end(transfer, bytes.size());
+    }
+    if (message.waiting != nullptr) state_of(*message.waiting) = kTaken;
+    return true;
+  }
+
+  bool give_up(Transfer& transfer) override {
+    if (transfer.kind == Transfer::Kind::kReceive) return true;
+    const std::lock_guard lock(network_.mutex_);
+    std::erase_if(network_.link(rank(), transfer.peer).channels[transfer.tag],
+                  [&](const FakeNetwork::Message& each) { return each.waiting == &transfer; });
+    return true;
+  }
+
+ private:
+  static constexpr uint64_t kTaken = 1;
+
+  FakeNetwork& network_;
+};
+
+FakeNetwork::FakeNetwork(int size, uint64_t seed, uint32_t latest)
+    : latest_(latest),
+      links_(static_cast<size_t>(size) * static_cast<size_t>(size)),
+      ticks_(static_cast<size_t>(size)),
+      sent_(static_cast<size_t>(size)) {
+  for (size_t k = 0; k < links_.size(); ++k) links_[k].seed = mix(mix(hash_of("link"), seed), k);
+}
+
+std::unique_ptr<Wire> FakeNetwork::wire(int rank) {
+  return std::make_unique<FakeWire>(*this, rank, static_cast<int>(ticks_.size()));
+}
+
+uint64_t FakeNetwork::Link::random() {
+  return mix(mix(hash_of("message"), seed), ++drawn) >> 20;  // the last bits of such a product are not random
+}
+
+void FakeNetwork::cut(int a, int b) {
+  const std::lock_guard lock(mutex_);
+  link(a, b).cut = link(b, a).cut = true;
+}
+
+void FakeNetwork::cut(int rank) {
+  for (int other = 0; other < static_cast<int>(ticks_.size()); ++other) cut(rank, other);
+}
+
+FakeNetwork::Sent FakeNetwork::sent(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return sent_[static_cast<size_t>(rank)];
+}
+
+}  // namespace tarantella::transport

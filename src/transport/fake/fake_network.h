@@ -1,0 +1,68 @@
+#pragma once
+// Wires between ranks that are threads of this process, as bad as wires may be: messages are late, overtake one another
+// as far as wire.h allows it, wait for their receives or do not, and a test can cut links. What happens to the k-th
+// message of a link follows from the seed alone. Time is the receiver's: it passes with each of its calls of
+// progress().
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "transport/wire.h"
+
+namespace tarantella::transport {
+
+/// Thread-safe. Must outlive its wires.
+class FakeNetwork {
+ public:
+  /// A message is late by at most `latest` calls of progress().
+  FakeNetwork(int size, uint64_t seed, uint32_t latest = 20);
+
+  std::unique_ptr<Wire> wire(int rank);
+
+  /// From here on nothing passes between ranks `a` and `b`, and what is on its way is lost. Nobody is told.
+  void cut(int a, int b);
+  /// Cuts all links of `rank`: its machine is off.
+  void cut(int rank);
+
+  /// What `rank` has sent so far: messages whose send has begun.
+  struct Sent {
+    size_t messages = 0;
+    size_t bytes = 0;
+    bool operator==(const Sent&) const = default;
+  };
+  Sent sent(int rank) const;
+
+ private:
+  friend class FakeWire;
+
+  struct Message {
+    Transfer* waiting = nullptr;   ///< its send, which ends when the message is taken; nullptr: has ended
+    std::vector<std::byte> bytes;  ///< of a send that does not wait
+    uint64_t due = 0;
+  };
+  /// From one rank to another.
+  struct Link {
+    uint64_t seed = 0;
+    uint64_t drawn = 0;
+    std::map<Tag, std::deque<Message>> channels;
+    bool cut = false;
+
+    uint64_t random();
+  };
+
+  Link& link(int from, int to) {
+    return links_[static_cast<size_t>(from) * ticks_.size() + static_cast<size_t>(to)];
+  }
+
+  const uint32_t latest_;
+  mutable std::mutex mutex_;
+  std::vector<Link> links_;
+  std::vector<uint64_t> ticks_;  ///< calls of progress(), by rank
+  std::vector<Sent> sent_;
+};
+
+}  // namespace tarantella::transport

@@ -1,0 +1,141 @@
+#pragma once
+// Point to point between the ranks of a job that share no memory. A wire carries bytes and does not know what they
+// mean.
+//
+// Any thread starts transfers; none of these calls blocks. One thread, the wire's, moves the bytes: only in progress()
+// do they leave or arrive, so a library that must not be entered by two threads can carry them. Nothing here waits for
+// a peer, except close() and await(), which have a deadline.
+//
+// Messages of one pair of ranks with one tag arrive in the order of their send(), and receives take them in the order
+// of their receive(). Messages with other tags, or of other ranks, may overtake them. A send may wait for its receive,
+// so a rank must not finish one before it starts the other. What arrives before its receive may be kept in memory of
+// the process without limit: start receives early.
+//
+// A wire need not notice that a peer is gone or that a link is cut: its transfers then stay open until they are
+// cancelled. A transfer whose wire notices ends with kPeerLost.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace tarantella::transport {
+
+/// Tells the messages of one pair of ranks apart; below kTags.
+using Tag = uint32_t;
+constexpr Tag kTags = 32'768;  // what every MPI has
+
+/// A message on its way. Thread-safe.
+class Transfer {
+ public:
+  enum class Kind { kSend, kReceive };
+
+  const Kind kind;
+  const int peer;
+  const Tag tag;
+
+  /// Whether the wire has let go of the bytes. A receive's bytes are visible to the thread that finds it ended; a send
+  /// that has ended well needs no more help of its rank than close(), but its peer may not have received it yet.
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  /// How it has ended; valid from then on. Errors: kPeerLost; kMismatch if the message is longer than the receive;
+  /// kInvalidArgument for a rank or tag that does not exist.
+  const Status& status() const { return status_; }
+  /// The length of the message; valid once it has ended well.
+  size_t length() const { return length_; }
+
+ private:
+  friend class Wire;
+
+  Transfer(Kind of, int with, Tag under, std::span<std::byte> bytes, std::shared_ptr<const void> owner)
+      : kind(of), peer(with), tag(under), bytes_(bytes), owner_(std::move(owner)), length_(bytes.size()) {}
+
+  const std::span<std::byte> bytes_;
+  std::shared_ptr<const void> owner_;
+  size_t length_;
+  uint64_t state_ = 0;  ///< for the implementation
+  std::atomic<bool> cancelled_{false};
+  Status status_;
+  std::atomic<bool> ended_{false};
+};
+using Request = std::shared_ptr<Transfer>;
+
+/// One rank's end. Implementations override the protected functions, which only the wire's thread calls.
+class Wire {
+ public:
+  Wire(int rank, int size) : rank_(rank), size_(size) {}
+  /// Open transfers end with kPeerLost. Any thread, after all other calls. Does not wait for peers.
+  virtual ~Wire();
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Starts to send `bytes` to rank `to` (which may be this rank). They must stay valid and unchanged until the
+  /// transfer has ended; `owner` is kept until then. Any thread.
+  Request send(int to, Tag tag, std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  /// Starts to receive a message of at most bytes.size() bytes from rank `from`; otherwise as send().
+  Request receive(int from, Tag tag, std::span<std::byte> bytes, std::shared_ptr<const void> owner);
+
+  /// Gives a transfer up: it ends in a later progress() or in the destructor, with kPeerLost unless it is complete by
+  /// then. A send whose peer may have seen a part of it may end only with the wire. A cancelled receive takes no
+  /// message. Any thread.
+  void cancel(const Request& request);
+
+  /// Moves what can be moved now. Returns the number of transfers that have ended. The wire's thread: the same one in
+  /// all calls.
+  size_t progress();
+  /// The number of transfers that have not ended. Any thread.
+  size_t open() const { return open_count_.load(std::memory_order_relaxed); }
+  /// Calls progress() until all sends have ended or the deadline has passed, then cancels all transfers. No transfer
+  /// may be started afterwards. The wire's thread, as its last call.
+  void close(Deadline deadline);
+
+ protected:
+  /// A transfer has been started. Those of one peer, tag and kind begin in order.
+  virtual void begin(Transfer& transfer) = 0;
+  /// Called once in each progress(), before any advance().
+  virtual void pump() {}
+  /// Moves what can be moved of a transfer that has begun. True if it has ended, by end(). Called in the order of
+  /// begin().
+  virtual bool advance(Transfer& transfer) = 0;
+  /// A transfer that has begun is cancelled. True if the implementation does not touch its bytes any more; else
+  /// advance() is called as before.
+  virtual bool give_up(Transfer& transfer) = 0;
+  /// The last call: the implementation may part from its peers, until the deadline.
+  virtual void finish(Deadline) {}
+
+  static std::span<std::byte> bytes_of(const Transfer& transfer) { return transfer.bytes_; }
+  static uint64_t& state_of(Transfer& transfer) { return transfer.state_; }
+  /// `length` is that of the message.
+  static void end(Transfer& transfer, size_t length) { transfer.length_ = length; }
+  static void end(Transfer& transfer, Status status) { transfer.status_ = std::move(status); }
+  /// The error of a receive of fewer bytes than the message has.
+  static Status too_long(const Transfer& transfer, size_t length);
+
+ private:
+  Request start(Transfer::Kind kind, int peer, Tag tag, std::span<std::byte> bytes,
+                std::shared_ptr<const void> owner);
+  /// Whether it has ended.
+  bool look_at(Transfer& transfer);
+  void close_transfer(Transfer& transfer);
+
+  const int rank_;
+  const int size_;
+  std::mutex mutex_;
+  std::vector<Request> started_;    ///< guarded by mutex_: not begun yet
+  std::vector<Request> under_way_;  ///< for the wire's thread
+  std::atomic<size_t> open_count_{0};
+};
+
+/// Blocks, on the wire's thread, until `request` has ended; returns how. kTimeout, and cancels it, when the deadline
+/// has passed.
+Status await(Wire& wire, const Request& request, Deadline deadline);
+
+}  // namespace tarantella::transport
