@@ -35,6 +35,11 @@ Result<std::shared_ptr<Group>> Group::create(std::unique_ptr<transport::Memory> 
                                          parent, std::move(control).value()));
   TNT_RETURN_IF_ERROR(group->barrier(what));
   group->own_cores_ = group->memory_->own_cores();
+  if (group->size() > options.one_level) {
+    const auto caches = group->gather(group->memory_->cache(), what);
+    if (!caches.ok()) return caches.status();
+    group->blocks_ = Blocks(caches.value());
+  }
   return group;
 }
 
@@ -49,7 +54,8 @@ Group::Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members>
       parent_(parent),
       control_(std::move(control)),
       failed_by_(reinterpret_cast<Head*>(control_.bytes.data())->failed_by),
-      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Head))) {
+      seats_(reinterpret_cast<Seat*>(control_.bytes.data() + sizeof(Head))),
+      blocks_(size_) {
   static_assert(sizeof(Head) % alignof(Seat) == 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collective/blocks.h"
 #include "collective/board.h"
 #include "collective/members.h"
 #include "transport/memory.h"
@@ -29,6 +30,9 @@ struct GroupOptions {
   Duration grace = 3s;
   /// How often a warning is logged in a long wait for a rank that is alive.
   Duration warn_every = 60s;
+  /// Up to so many ranks, each looks at all others when they meet; more meet in Blocks. The same on all ranks. So few
+  /// cache lines arrive together and take little longer than one, while blocks take a second round trip.
+  int one_level = 8;
 };
 
 /// Thread-safe, except for the collective calls: one thread at a time makes them. Owned by shared_ptr, since plans keep
@@ -95,6 +99,9 @@ class Group : public std::enable_shared_from_this<Group> {
     if (sleepers.load(std::memory_order_seq_cst) != 0) memory_->wake(word);
   }
 
+  /// Waits until `word` has reached `target`, for about as long as falling asleep and waking up takes. True if it has.
+  bool spin(const Word& word, uint32_t target) const;
+
   /// Blocks until `word`, signalled by `rank`, has reached `target`. `describe()` names the caller's operation in
   /// errors; it is called only if the wait is long.
   template <typename Describe>
@@ -145,6 +152,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// True if spinning takes no time from another rank. Does not change after creation.
   bool own_cores() const { return own_cores_; }
+  /// How the ranks meet: in one block or in several. Does not change after creation.
+  const Blocks& blocks() const { return blocks_; }
 
  private:
   struct alignas(64) Seat {
@@ -165,7 +174,6 @@ class Group : public std::enable_shared_from_this<Group> {
         std::thread::id caller, Group* parent, transport::Region control);
   bool has_left(int rank) const;
   Seat& seat(int rank) const { return seats_[rank]; }
-  bool spin(const Word& word, uint32_t target) const;
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);
 
   const std::shared_ptr<transport::Memory> memory_;
@@ -186,6 +194,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint32_t awaited_meeting_ = 0;
   std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_meeting_
   bool own_cores_ = false;
+  Blocks blocks_;
 };
 
 }  // namespace tarantella::collective

@@ -19,6 +19,12 @@ size_t area_bytes(const std::vector<Bucket>& buckets) {
   return buckets.empty() ? 0 : round_up(buckets.back().range().end, kPage);
 }
 
+/// The number of rows: kRows per rank, and one per block for each Signal.
+size_t rows(const Group& group) {
+  const size_t blocks = group.blocks().count();
+  return kRows * static_cast<size_t>(group.size()) + (blocks > 1 ? 2 * blocks : 0);
+}
+
 /// The number of areas: one per rank, and one for the sums.
 size_t areas(const Group& group) { return static_cast<size_t>(group.size()) + 1; }
 
@@ -32,8 +38,8 @@ Status NodeReduction::check_room(Group& group, size_t bytes, const std::string& 
 
 Result<std::unique_ptr<BucketReduction>> NodeReduction::create(Group& group, std::vector<Bucket> buckets,
                                                                const std::string& name) {
-  const size_t rows = kRows * static_cast<size_t>(group.size()) * row_words(buckets.size());
-  auto region = group.map(area_bytes(buckets) * areas(group) + rows * sizeof(Word), name);
+  const size_t words = rows(group) * row_words(buckets.size());
+  auto region = group.map(area_bytes(buckets) * areas(group) + words * sizeof(Word), name);
   if (!region.ok()) return region.status();
   return std::unique_ptr<BucketReduction>(
       new NodeReduction(group, std::move(buckets), std::move(region).value()));
@@ -82,8 +88,25 @@ void NodeReduction::start(size_t bucket) {
 }
 
 int NodeReduction::first_behind(Signal signal, size_t bucket, uint32_t step) const {
-  for (int rank = 0; rank < group_->size(); ++rank) {
-    if (signalled(signal, rank, bucket).load(std::memory_order_seq_cst) != step) return rank;
+  const auto behind = [&](int rank) {
+    return signalled(signal, rank, bucket).load(std::memory_order_seq_cst) != step;
+  };
+  const Blocks& blocks = group_->blocks();
+  if (blocks.count() == 1) {
+    for (int rank = 0; rank < group_->size(); ++rank) {
+      if (behind(rank)) return rank;
+    }
+    return -1;
+  }
+  const size_t own = blocks.block_of(group_->rank());
+  for (size_t i = 0; i < blocks.count(); ++i) {
+    const size_t block = (own + i) % blocks.count();
+    Word& all = signalled_all(signal, block, bucket);
+    if (all.load(std::memory_order_acquire) == step) continue;
+    for (const int rank : blocks.ranks(block)) {
+      if (behind(rank)) return rank;
+    }
+    all.store(step, std::memory_order_release);
   }
   return -1;
 }

@@ -5,6 +5,9 @@
 // bucket, each sums its slice of all inputs, in rank order, into the one result area. When all slices are summed, the
 // bucket is done: no rank reads the inputs any more, and the results stay until every rank has started the bucket
 // again.
+//
+// In a large group, a rank that finds all ranks of a block (see blocks.h) there says so in a word of the block, and the
+// others need not look at each of them. The word is a shortcut: where it is not set, they look at the block itself.
 
 #include <atomic>
 #include <memory>
@@ -55,12 +58,16 @@ class NodeReduction final : public BucketReduction {
   Word& signalled(Signal signal, int rank, size_t bucket) const {
     return row(rank, static_cast<size_t>(signal))[bucket];
   }
+  /// Set by ranks that have found that all ranks of `block` have sent `signal`.
+  Word& signalled_all(Signal signal, size_t block, size_t bucket) const {
+    return row(group_->size(), 2 * block + static_cast<size_t>(signal))[bucket];
+  }
   /// The number of threads of `rank` between begin_looking() and end_looking().
   Word& looking(int rank) const { return *row(rank, 2); }
   /// The part of a bucket that this rank sums.
   Range slice(const Bucket& bucket) const;
   void signal(Signal signal, size_t bucket, uint32_t step);
-  /// The first rank that has not sent `signal` for `step`; -1 if all have.
+  /// The first rank, from this rank's block on, that has not sent `signal` for `step`; -1 if all have.
   int first_behind(Signal signal, size_t bucket, uint32_t step) const;
   void reduce(size_t bucket);
 

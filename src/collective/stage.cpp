@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/round.h"
 #include "collective/cuts.h"
 
 namespace tarantella::collective {
@@ -19,18 +20,36 @@ struct alignas(64) Stage::Slot {
   static size_t bytes(size_t chunk) { return sizeof(Slot) + chunk; }
 };
 
+/// What a rank tells other blocks about its own in one round; the little bytes of the block's ranks follow it.
+struct alignas(64) Stage::Relay {
+  Word round;
+  Header header;
+
+  std::byte* little(size_t place) {
+    return reinterpret_cast<std::byte*>(this) + sizeof(Relay) + place * Slot::kInline;
+  }
+  const std::byte* little(size_t place) const { return const_cast<Relay*>(this)->little(place); }
+  static size_t bytes(const Blocks& blocks) {
+    return sizeof(Relay) + round_up(blocks.largest() * Slot::kInline, alignof(Relay));
+  }
+};
+
 Stage::Stage(Group& group, transport::Region region)
     : group_(group),
       chunk_(chunk_bytes(static_cast<size_t>(group.size()))),
+      in_blocks_(group.blocks().count() > 1),
       region_(std::move(region)),
-      inputs_(static_cast<size_t>(group.size())) {
+      inputs_(static_cast<size_t>(group.size())),
+      relays_(group.blocks().count()) {
   static_assert(offsetof(Slot, little) + Slot::kInline == 64);
   static_assert(sizeof(Slot) == 256);
+  static_assert(sizeof(Relay) == 64);
 }
 
 Result<std::unique_ptr<Stage>> Stage::create(Group& group) {
   const auto size = static_cast<size_t>(group.size());
-  const size_t bytes = 2 * size * Slot::bytes(chunk_bytes(size));
+  const size_t relay = group.blocks().count() > 1 ? Relay::bytes(group.blocks()) : 0;
+  const size_t bytes = 2 * size * (Slot::bytes(chunk_bytes(size)) + relay);
   auto region = group.map(bytes, "the stage of the blocking collectives");
   if (!region.ok()) return region.status();
   return std::unique_ptr<Stage>(new Stage(group, std::move(region).value()));
@@ -46,6 +65,22 @@ std::byte* Stage::data(int rank, uint32_t round, size_t bytes) const {
   return bytes <= Slot::kInline ? found.little : found.data();
 }
 
+Stage::Relay& Stage::relay(int rank, uint32_t round) const {
+  const size_t slots = 2 * size() * Slot::bytes(chunk_);
+  const size_t number = 2 * static_cast<size_t>(rank) + round % 2;
+  return *reinterpret_cast<Relay*>(region_.bytes.data() + slots + number * Relay::bytes(group_.blocks()));
+}
+
+const std::byte* Stage::of(size_t rank, size_t bytes) const {
+  const auto number = static_cast<int>(rank);
+  if (in_blocks_ && bytes <= Slot::kInline) {
+    const Blocks& blocks = group_.blocks();
+    const Relay* relay = relays_[blocks.block_of(number)];
+    if (relay != nullptr) return relay->little(blocks.place_of(number));
+  }
+  return data(number, round_, bytes);
+}
+
 void Stage::put(const std::byte* from, size_t bytes) {
   if (bytes != 0) std::memcpy(own(bytes), from, bytes);
 }
@@ -54,6 +89,38 @@ const std::byte* const* Stage::inputs(const std::byte* own, size_t bytes, size_t
   for (size_t other = 0; other < size(); ++other) inputs_[other] = of(other, bytes) + offset;
   inputs_[static_cast<size_t>(rank())] = own;
   return inputs_.data();
+}
+
+template <typename Await>
+Result<bool> Stage::meet_in_blocks(const Slot& mine, Await await) {
+  const Blocks& blocks = group_.blocks();
+  const auto meet_each = [&](const std::vector<int>& ranks) -> Result<bool> {
+    for (const int other : ranks) {
+      TNT_RETURN_IF_ERROR(await(other));
+      if (!(slot(other, round_).header == mine.header)) return false;
+    }
+    return true;
+  };
+  const size_t own = blocks.block_of(rank());
+  const std::vector<int>& neighbours = blocks.ranks(own);
+  const Result<bool> near = meet_each(neighbours);
+  if (!near.ok() || !near.value()) return near;
+
+  Relay& told = relay(rank(), round_);
+  told.header = mine.header;
+  for (size_t place = 0; place < neighbours.size(); ++place)
+    std::memcpy(told.little(place), slot(neighbours[place], round_).little, Slot::kInline);
+  told.round.store(round_, std::memory_order_release);
+
+  for (size_t i = 1; i < blocks.count(); ++i) {
+    const size_t block = (own + i) % blocks.count();  // so that not all ranks look at one block first
+    const Relay& heard = relay(blocks.counterpart(rank(), block), round_);
+    const bool soon = group_.spin(heard.round, round_);
+    relays_[block] = soon ? &heard : nullptr;
+    const Result<bool> far = soon ? heard.header == mine.header : meet_each(blocks.ranks(block));
+    if (!far.ok() || !far.value()) return far;
+  }
+  return true;
 }
 
 Status Stage::agree(const Call& call) {
@@ -65,9 +132,13 @@ Status Stage::agree(const Call& call) {
   group_.count_call();
   group_.signal(mine.round, round_);
   const auto what = [&mine] { return describe(mine.header, mine.name); };
-  for (int other = 0; other < group_.size(); ++other) {
-    TNT_RETURN_IF_ERROR(group_.await(other, slot(other, round_).round, round_, what));
+  const auto await = [&](int other) { return group_.await(other, slot(other, round_).round, round_, what); };
+  if (in_blocks_) {
+    const Result<bool> alike = meet_in_blocks(mine, await);
+    if (!alike.ok()) return alike.status();
+    if (alike.value()) return {};
   }
+  for (int other = 0; other < group_.size(); ++other) TNT_RETURN_IF_ERROR(await(other));
   const Slot& first = slot(0, round_);
   for (int other = 1; other < group_.size(); ++other) {
     const Slot& second = slot(other, round_);

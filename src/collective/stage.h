@@ -3,6 +3,10 @@
 // ranks, and reads their chunks. Each rank has two stages and uses them in turn, so one wait per round is enough: when
 // a rank writes to a stage again, all ranks have been through a later round and have read it. A few bytes travel in the
 // same cache line as the signal that the rank has come.
+//
+// The ranks of a large group meet in blocks (see blocks.h). A rank waits for those of its own block, then relays that
+// they have come, with their few bytes: each rank of another block looks at one relay of it. A relay is an offer. If it
+// is not there soon, a rank waits for the ranks of that block one by one, as in a small group, and so for the late one.
 
 #include <cstddef>
 #include <memory>
@@ -35,22 +39,31 @@ class Stage {
   /// the calls differ.
   Status agree(const Call& call);
   /// The `bytes` bytes of `rank` in the round that has just ended. Valid until the next agree().
-  const std::byte* of(size_t rank, size_t bytes) const { return data(static_cast<int>(rank), round_, bytes); }
+  const std::byte* of(size_t rank, size_t bytes) const;
   /// Pointers to all ranks' bytes from `offset` on, in rank order, where this rank's are those at `own`. Valid until
   /// the next call.
   const std::byte* const* inputs(const std::byte* own, size_t bytes, size_t offset = 0);
 
  private:
   struct Slot;
+  struct Relay;
 
   Stage(Group& group, transport::Region region);
   Slot& slot(int rank, uint32_t round) const;
   std::byte* data(int rank, uint32_t round, size_t bytes) const;
+  Relay& relay(int rank, uint32_t round) const;
+  /// Meets all ranks, of which `await` awaits one. False if some make another call than `mine`; then others may still be
+  /// on their way.
+  template <typename Await>
+  Result<bool> meet_in_blocks(const Slot& mine, Await await);
 
   Group& group_;
   const size_t chunk_;
+  const bool in_blocks_;
   const transport::Region region_;
   std::vector<const std::byte*> inputs_;
+  std::vector<const Relay*>
+      relays_;  ///< per block: the relay of the round that has just ended, if it came soon
   uint32_t round_ = 0;
 };
 

@@ -66,6 +66,10 @@ class Memory {
   /// True if no two ranks may run on the same core, so that spinning takes no time from another rank. Does not change
   /// once every rank has its memory.
   virtual bool own_cores() const = 0;
+
+  /// A number that this rank has in common with the ranks whose cores share its last-level cache; 0 if that is unknown.
+  /// A hint.
+  virtual uint64_t cache() const = 0;
 };
 
 }  // namespace tarantella::transport

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "explorer/trace.h"
@@ -15,6 +18,7 @@ namespace {
 
 constexpr size_t kStack = 256 * 1024;
 constexpr uint64_t kMostPoints = 1'000'000;  // of one run; one with more does not end
+constexpr uint64_t kMostIdle = 10'000'000;   // looks that find nothing new, likewise
 constexpr Time kYield = std::chrono::microseconds(20);
 constexpr Time kLook = std::chrono::microseconds(1);  // at the clock
 constexpr uint64_t kTop = uint64_t{1} << 32;
@@ -35,6 +39,7 @@ struct Fiber {
   bool own = false;  ///< a delay of the scenario itself
   bool notified = false;
   Where where;
+  std::optional<std::set<uintptr_t>> lines;  ///< loaded from, while they are counted
   // of the last load
   const void* address = nullptr;
   uint64_t value = 0;
@@ -91,8 +96,9 @@ class Run {
   }
 
   void point_of_load(const void* address, uint64_t value) {
+    if (current_->lines) current_->lines->insert(reinterpret_cast<uintptr_t>(address) / 64);
     if (!more_ready_ && current_->address == address && current_->value == value) {
-      if (++idle_ > kMostPoints) fail("livelock: more than a million points");
+      if (++idle_ > kMostIdle) fail("livelock: more than ten million looks");
       return;
     }
     step();
@@ -100,13 +106,16 @@ class Run {
     current_->value = value;
   }
 
+  void count_lines() { current_->lines.emplace(); }
+  size_t lines() { return std::exchange(current_->lines, std::nullopt)->size(); }
+
   void note(const char* operation, const void* address, uint64_t value, const Where& where) {
     if (traces_) trace_.add({&current_->name, operation, address, value, where});
   }
 
   void yield() {
     now_ += kYield;
-    if (++idle_ > kMostPoints) fail("livelock: more than a million points");
+    if (++idle_ > kMostIdle) fail("livelock: more than ten million looks");
     if (below(patience_) == 0) current_->priority = --lowest_;
     reschedule();
   }
@@ -297,6 +306,8 @@ void note(const char* operation, const void* address, uint64_t value, Where wher
   the_run->note(operation, address, value, where);
 }
 void point_of_load(const void* address, uint64_t value) { the_run->point_of_load(address, value); }
+void count_lines() { the_run->count_lines(); }
+size_t lines() { return the_run->lines(); }
 void yield() { the_run->yield(); }
 bool wait(const void* on, Time at_most, Where where) { return the_run->wait(on, at_most, where, false); }
 void notify(const void* on, bool all) { the_run->notify(on, all); }

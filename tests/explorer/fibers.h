@@ -47,6 +47,10 @@ void join(int fiber, Where where);
 void point();
 /// As point(), before a load of `value`; a spin that loads the same again is no point.
 void point_of_load(const void* address, uint64_t value);
+/// Starts to count the cache lines that the current fiber loads from.
+void count_lines();
+/// Ends that, and returns how many different ones there were.
+size_t lines();
 /// Adds an operation to the trace.
 void note(const char* operation, const void* address, uint64_t value, Where where);
 /// std::this_thread::yield(): advances the clock a little, and gives way now and then.

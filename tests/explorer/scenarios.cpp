@@ -1,5 +1,7 @@
 #include "explorer/scenarios.h"
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,6 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collective/blocks.h"
+#include "collective/node_reduction.h"
 #include "collective/operations.h"
 #include "collective/place.h"
 #include "engine/communicator.h"
@@ -20,6 +24,7 @@ namespace tarantella {
 namespace {
 
 using collective::Group;
+using collective::GroupOptions;
 using collective::Stage;
 using engine::Communicator;
 using ::explorer::check;
@@ -38,12 +43,20 @@ void on_ranks(int size, const std::function<void(int, std::unique_ptr<transport:
   for (const int fiber : fibers) ::explorer::join(fiber, ::explorer::Where::current());
 }
 
-int some_ranks() { return chance(4) ? 3 : 2; }
+int some_ranks() { return chance(3) ? 3 + static_cast<int>(random(2)) : 2; }
+
+/// Three ranks or more meet in one block or in several.
+GroupOptions some_options() {
+  GroupOptions options;
+  if (chance(2)) options.one_level = 2;
+  return options;
+}
 
 /// Runs body(group) on one fiber per rank.
-void on_groups(const std::function<void(Group&)>& body) {
-  on_ranks(some_ranks(), [&](int, std::unique_ptr<transport::Memory> memory) {
-    auto group = Group::create(std::move(memory), {});
+void on_groups(const std::function<void(Group&)>& body, int size = some_ranks(),
+               const GroupOptions& options = some_options()) {
+  on_ranks(size, [&](int, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), options);
     must(group.status());
     body(*group.value());
   });
@@ -52,8 +65,9 @@ void on_groups(const std::function<void(Group&)>& body) {
 /// Runs body(communicator) on one fiber per rank.
 void on_communicators(const std::function<void(std::unique_ptr<Communicator>&)>& body,
                       int size = some_ranks()) {
+  const GroupOptions options = some_options();
   on_ranks(size, [&](int, std::unique_ptr<transport::Memory> memory) {
-    auto communicator = Communicator::create(std::move(memory), {});
+    auto communicator = Communicator::create(std::move(memory), options);
     must(communicator.status());
     body(communicator.value());
   });
@@ -74,8 +88,88 @@ void meet() {
       must(collective::allreduce(*stage.value(), &sum, &sum, 1, DType::kInt64, Reduction::kSum, ""));
       const auto size = static_cast<int64_t>(group.size());
       check(sum == size * static_cast<int64_t>(round) + size * (size - 1) / 2, "allreduce: a wrong sum");
+      sum += static_cast<int64_t>(rank);
+      stage.value()->put(reinterpret_cast<const std::byte*>(&sum), sizeof(sum));
+      must(stage.value()->agree({}));
+      for (size_t other = 0; other < stage.value()->size(); ++other) {
+        ::explorer::point();  // others go on while this rank reads
+        int64_t shown = 0;
+        std::memcpy(&shown, stage.value()->of(other, sizeof(shown)), sizeof(shown));
+        check(shown == sum + static_cast<int64_t>(other) - static_cast<int64_t>(rank),
+              "a stage of another round");
+      }
     }
   });
+}
+
+/// One rank makes another call. All ranks return the same cause: the first rank whose call is not that of rank 0.
+void disagree() {
+  ::explorer::allow(Group::kSlice);
+  const int size = some_ranks();
+  const int other = static_cast<int>(random(static_cast<uint64_t>(size)));
+  std::vector<std::string> causes;
+  on_groups(
+      [&](Group& group) {
+        auto stage = Stage::create(group);
+        must(stage.status());
+        const bool differs = group.rank() == other;
+        const Status status = collective::barrier(*stage.value(), differs ? "other" : "this");
+        causes.push_back(status.message());
+        check(status.code() == Code::kMismatch && causes.back() == causes.front(), "two first causes");
+        const std::string named = text("rank ", std::max(other, 1), " called barrier");
+        check(causes.back().starts_with(named), text("not ", named, " but ", causes.back()));
+      },
+      size);
+}
+
+/// How many cache lines with words the last of `size` ranks looks at.
+struct Lines {
+  size_t meeting = 0;
+  size_t signal = 0;  ///< of a bucket that all others have started
+};
+
+Lines lines_of_the_last(int size) {
+  Lines found;
+  on_ranks(size, [&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), {});
+    must(group.status());
+    auto stage = Stage::create(*group.value());
+    must(stage.status());
+    const collective::Bucket bucket{DType::kInt32, 0, collective::Bucket::kAlignment};
+    auto reduction = collective::NodeReduction::create(*group.value(), {bucket}, "a plan");
+    must(reduction.status());
+    const auto call = [&](size_t& lines, const std::function<void()>& body) {
+      if (rank != size - 1) return body();
+      ::explorer::sleep(200ms);  // all others wait
+      ::explorer::count_lines();
+      body();
+      lines = ::explorer::lines();
+    };
+    call(found.meeting, [&] { must(collective::barrier(*stage.value(), "")); });
+    call(found.signal, [&] { reduction.value()->start(0); });
+    must(collective::barrier(*stage.value(), "end"));
+  });
+  return found;
+}
+
+/// The cache lines of others that a rank looks at: one of each rank of its block, and one of each other block.
+void lines() {
+  ::explorer::allow(3600s);
+  const std::vector<int> sizes = {2, 3, 8, 9, 10, 16, 20, 64};
+  const int size = chance(32) ? sizes.back() : sizes[random(sizes.size() - 1)];
+  const auto count = static_cast<size_t>(size);
+  const collective::Blocks blocks =
+      size <= 8 ? collective::Blocks(size) : collective::Blocks(std::vector<uint64_t>(count));
+  const size_t of_block = blocks.ranks(blocks.block_of(size - 1)).size() - 1;
+  const Lines own = lines_of_the_last(1);
+  const Lines all = lines_of_the_last(size);
+  const size_t meeting = all.meeting - own.meeting;
+  check(meeting == of_block + blocks.count() - 1,
+        text("a meeting of ", size, " ranks reads ", meeting, " lines"));
+  const size_t words = blocks.count() == 1 ? 0 : blocks.count();
+  const size_t rung = 2 * (count - 1);  // does each look at buckets, does each sleep?
+  const size_t signal = all.signal - own.signal;
+  check(signal == of_block + words + rung, text("a signal to ", size, " ranks reads ", signal, " lines"));
 }
 
 /// One rank posts values without waiting, the others await each of them.
@@ -195,30 +289,28 @@ void fail() {
 /// A rank closes its communicator while another of its threads waits in a call or for a step.
 void close() {
   ::explorer::allow(Group::kSlice);
-  on_communicators(
-      [](std::unique_ptr<Communicator>& communicator) {
-        const int rank = communicator->group().rank();
-        Model model(*communicator, kCounts, kThreshold);
-        if (rank != 0) return;
-        const bool calls = chance(2);
-        std::thread waits([&] {
-          Status status;
-          if (calls) {
-            status = communicator->call([](Stage& stage) { return collective::barrier(stage, ""); });
-          } else {
-            model.begin_step();
-            size_t refused = 0;
-            for (size_t tensor = 0; tensor < kCounts.size(); ++tensor)
-              refused += model.submit(tensor).ok() ? 0 : 1;
-            if (refused != kCounts.size()) status = model.wait(refused);
-            if (refused != 0) return;
-          }
-          check(status.code() == Code::kPeerLost, "a wait did not end with its communicator");
-        });
-        communicator->close();
-        waits.join();
-      },
-      2);
+  on_communicators([](std::unique_ptr<Communicator>& communicator) {
+    const int rank = communicator->group().rank();
+    Model model(*communicator, kCounts, kThreshold);
+    if (rank != 0) return;
+    const bool calls = chance(2);
+    std::thread waits([&] {
+      Status status;
+      if (calls) {
+        status = communicator->call([](Stage& stage) { return collective::barrier(stage, ""); });
+      } else {
+        model.begin_step();
+        size_t refused = 0;
+        for (size_t tensor = 0; tensor < kCounts.size(); ++tensor)
+          refused += model.submit(tensor).ok() ? 0 : 1;
+        if (refused != kCounts.size()) status = model.wait(refused);
+        if (refused != 0) return;
+      }
+      check(status.code() == Code::kPeerLost, "a wait did not end with its communicator");
+    });
+    communicator->close();
+    waits.join();
+  });
 }
 
 /// Rank 0 is asked where its program is, and closes its group meanwhile.
@@ -283,9 +375,10 @@ void give_up() {
 }  // namespace
 
 const std::vector<Scenario>& scenarios() {
-  static const std::vector<Scenario> all = {{"meet", meet},         {"post", post},     {"plan", plan},
-                                            {"callback", callback}, {"fail", fail},     {"close", close},
-                                            {"question", question}, {"groups", groups}, {"give_up", give_up}};
+  static const std::vector<Scenario> all = {
+      {"meet", meet},         {"disagree", disagree}, {"lines", lines},    {"post", post},
+      {"plan", plan},         {"callback", callback}, {"fail", fail},      {"close", close},
+      {"question", question}, {"groups", groups},     {"give_up", give_up}};
   return all;
 }
 

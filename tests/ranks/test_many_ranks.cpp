@@ -1,6 +1,7 @@
 // What calls cost, in meetings, for any number of ranks, and their bits around the sizes at which the way changes.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -84,6 +85,20 @@ TEST_P(ManyRanks, BelowTheThresholdEachReadsAtMost64KiBOfOthers) {
     EXPECT_LE((size() - 1) * sliced_from(size()), 64 * kKiB);
     EXPECT_GT((size() + 1) * sliced_from(size()), 64 * kKiB);
   }
+}
+
+TEST_P(ManyRanks, AMeetingLooksAtFewerThanTwiceTheRootOfTheirLines) {
+  run([&](Stage& stage) {
+    const Blocks& blocks = stage.group().blocks();
+    const size_t of_block = blocks.ranks(blocks.block_of(stage.rank())).size() - 1;
+    const size_t lines = of_block + blocks.count() - 1;  // "lines" of tests/explorer counts them
+    if (size() <= 8) {
+      EXPECT_EQ(lines, size() - 1);
+    } else {
+      const auto root = static_cast<size_t>(std::ceil(std::sqrt(size())));
+      EXPECT_LE(lines, 2 * (root - 1));
+    }
+  });
 }
 
 TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {

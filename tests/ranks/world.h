@@ -30,12 +30,15 @@ class World {
   /// That of the run under way.
   transport::FakeNode& node() { return *node_; }
   collective::GroupOptions& options() { return options_; }
+  /// See FakeNode; on fake only.
+  void set_caches(const std::vector<uint64_t>& caches) { caches_ = caches; }
 
   /// Runs body(rank, memory) on one thread a rank, as a new job.
   void run_memories(const std::function<void(int, std::unique_ptr<transport::Memory>)>& body) {
     job_ = new_job_name();
     node_ = std::make_unique<transport::FakeNode>(size_);
     node_->set_own_cores(transport_ == "spinning");
+    if (!caches_.empty()) node_->set_caches(caches_);
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size_; ++rank) {
       ranks.emplace_back([&, rank] { body(rank, memory(rank)); });
@@ -62,6 +65,7 @@ class World {
 
   const std::string transport_;
   const int size_;
+  std::vector<uint64_t> caches_;
   std::string job_;
   std::unique_ptr<transport::FakeNode> node_;
   collective::GroupOptions options_;

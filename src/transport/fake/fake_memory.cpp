@@ -71,6 +71,8 @@ class FakeMemory final : public Memory {
 
   bool own_cores() const override { return node_.own_cores_; }
 
+  uint64_t cache() const override { return node_.cache(rank_); }
+
  private:
   FakeNode& node_;
   const int rank_;
@@ -108,6 +110,11 @@ void FakeNode::leave(int rank) {
 int FakeNode::job_rank(int rank) const {
   const int member = members_[static_cast<size_t>(rank)];
   return parent_ == nullptr ? member : parent_->job_rank(member);
+}
+
+uint64_t FakeNode::cache(int rank) const {
+  const auto index = static_cast<size_t>(rank);
+  return parent_ == nullptr ? caches_[index] : parent_->cache(members_[index]);
 }
 
 void FakeNode::end(int rank) {

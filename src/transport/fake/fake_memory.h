@@ -34,6 +34,8 @@ class FakeNode {
   void refuse_maps(int rank);
   /// The answer of own_cores(), false at first. To be set before memory() and group().
   void set_own_cores(bool own) { own_cores_ = own; }
+  /// The answers of cache() on each rank, 0 at first. To be set before memory() and group().
+  void set_caches(const std::vector<uint64_t>& caches) { caches_ = caches; }
   /// Sleeps that nobody wakes last at least this long. To be set before memory().
   void set_least_sleep(Duration time) { least_sleep_ = time; }
 
@@ -47,11 +49,13 @@ class FakeNode {
         left_(members.size()),
         refused_(members.size()),
         wakes_(members.size()),
+        caches_(members.size()),
         own_cores_(parent != nullptr && parent->own_cores_) {}
   bool has_ended(int rank) const;
   bool has_left(int rank) const;
   void leave(int rank);
   int job_rank(int rank) const;
+  uint64_t cache(int rank) const;
 
   const FakeNode* const parent_;
   std::vector<int> members_;  ///< their ranks in the parent
@@ -61,6 +65,7 @@ class FakeNode {
   std::vector<bool> left_;
   std::vector<bool> refused_;
   std::vector<size_t> wakes_;
+  std::vector<uint64_t> caches_;  ///< of the node of all ranks
   std::vector<std::shared_ptr<std::byte>> regions_;
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;

@@ -9,6 +9,7 @@
 
 #include "base/forks.h"
 #include "base/round.h"
+#include "runtime/cache.h"
 #include "runtime/cpu_mask.h"
 
 namespace tarantella::transport {
@@ -107,6 +108,8 @@ bool Node::has_ended(int rank) const {
 bool Node::has_left(int rank) const { return seat(rank).left.load(std::memory_order_acquire) != 0; }
 
 bool Node::share_cores(int a, int b) const { return seat(a).cores.meets(seat(b).cores); }
+
+uint64_t Node::cache(int rank) const { return runtime::last_level_cache(seat(rank).cores); }
 
 uint64_t Node::claim(size_t bytes) const {
   const uint64_t units = round_up(bytes, kRegionAlignment) / kRegionAlignment;

@@ -32,6 +32,8 @@ class Node {
   bool has_left(int rank) const;
   /// Whether ranks `a` and `b` may run on one core.
   bool share_cores(int a, int b) const;
+  /// See Memory::cache().
+  uint64_t cache(int rank) const;
 
   /// Reserves `bytes` of the file that were never reserved. Returns their offset in units of kRegionAlignment.
   uint64_t claim(size_t bytes) const;

@@ -72,6 +72,8 @@ class ShmMemory final : public Memory {
     return true;
   }
 
+  uint64_t cache() const override { return node_->cache(job_rank(rank_)); }
+
  private:
   const std::shared_ptr<const Node> node_;
   const std::vector<int> members_;
