@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <climits>
+#include <iterator>
+#include <sstream>
 
 #include "base/fd.h"
+#include "launch/say.h"
 
 namespace tarantella::launch {
 namespace {
@@ -34,18 +37,64 @@ std::string python_in(const std::string& folder) {
   return "";
 }
 
-Result<std::string> find_python(const std::string& folder, const std::string& path) {
-  std::string python = folder.empty() ? "" : python_in(folder);
-  for (size_t start = 0; python.empty() && start <= path.size();) {
+/// The first program of this name in `path`, a value of PATH; empty if there is none.
+std::string program_in(const std::string& path, const std::string& name) {
+  for (size_t start = 0; start <= path.size();) {
     const size_t colon = std::min(path.find(':', start), path.size());
     const std::string entry = path.substr(start, colon - start);
-    if (is_program((entry.empty() ? "." : entry) + "/python3")) {
-      python = (entry.empty() ? "." : entry) + "/python3";
-    }
+    const std::string program = (entry.empty() ? "." : entry) + "/" + name;
+    if (is_program(program)) return program;
     start = colon + 1;
   }
+  return "";
+}
+
+Result<std::string> find_python(const std::string& folder, const std::string& path) {
+  std::string python = folder.empty() ? "" : python_in(folder);
+  if (python.empty()) python = program_in(path, "python3");
   if (python.empty()) return Status(Code::kSystem, "no python3 beside the tarantella executable or in PATH");
   return python;
+}
+
+/// The words of --python-interpreter; only the program, if the whole text names one.
+std::vector<std::string> words_of(const std::string& interpreter) {
+  if (is_program(interpreter)) return {interpreter};
+  std::istringstream in(interpreter);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+/// The command that runs a script by the words of --python-interpreter, without the script and its arguments.
+Result<Command> interpreter_command(const std::string& interpreter, const std::string& path) {
+  Command command;
+  command.words = words_of(interpreter);
+  const std::string name = command.words.empty() ? "" : command.words[0];
+  command.program = name.find('/') == std::string::npos ? program_in(path, name) : name;
+  if (name.empty() || !is_program(command.program)) {
+    return Status(Code::kSystem,
+                  text("option '--python-interpreter' names no program: '", printable(interpreter), "'"));
+  }
+  return command;
+}
+
+Result<Command> script_as_program(const std::string& script) {
+  if (script.starts_with('-')) {
+    return Status(Code::kInvalidArgument,
+                  text("an empty '--python-interpreter' needs a program, not '", printable(script), "'"));
+  }
+  if (!is_program(script)) {
+    return Status(Code::kSystem, text("'", printable(script),
+                                      "' is not a program (chmod +x?), which an empty "
+                                      "'--python-interpreter' needs"));
+  }
+  return Command{script, {}};
+}
+
+Result<Command> python_command(const std::string& script, const std::string& folder,
+                               const std::string& path) {
+  if (!script.starts_with('-') && runs_itself(script)) return Command{script, {}};
+  const Result<std::string> python = find_python(folder, path);
+  if (!python.ok()) return python.status();
+  return Command{python.value(), {python.value()}};
 }
 
 }  // namespace
@@ -59,18 +108,15 @@ std::string own_folder() {
 }
 
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
-                            const std::string& folder, const std::string& path) {
-  Command command;
-  if (!script.starts_with('-') && runs_itself(script)) {
-    command.program = script;
-  } else {
-    const Result<std::string> python = find_python(folder, path);
-    if (!python.ok()) return python.status();
-    command.program = python.value();
-    command.words.push_back(command.program);
-  }
-  command.words.push_back(script);
-  command.words.insert(command.words.end(), arguments.begin(), arguments.end());
+                            const std::optional<std::string>& interpreter, const std::string& folder,
+                            const std::string& path) {
+  Result<Command> command = !interpreter           ? python_command(script, folder, path)
+                            : interpreter->empty() ? script_as_program(script)
+                                                   : interpreter_command(*interpreter, path);
+  if (!command.ok()) return command;
+  std::vector<std::string>& words = command.value().words;
+  words.push_back(script);
+  words.insert(words.end(), arguments.begin(), arguments.end());
   return command;
 }
 

@@ -37,6 +37,7 @@ std::string describe_placement(const Placement& placement, const Command& comman
   for (size_t rank = 0; rank < additions.size(); ++rank) {
     lines += text("rank ", rank, ":\n  cores: ");
     lines += placement.cores.empty() ? "all (not bound)" : ranges(placement.cores[rank].cpus);
+    if (!placement.memory.empty()) lines += "\n  memory of NUMA nodes: " + ranges(placement.memory[rank]);
     lines += "\n  environment:";
     for (const auto& [name, value] : additions[rank]) lines += text(' ', name, '=', shell_quoted({value}));
     lines += text("\n  command: ", shell_quoted(command.words), '\n');

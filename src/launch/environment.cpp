@@ -14,6 +14,13 @@
 #include "launch/guard.h"
 
 namespace tarantella::launch {
+namespace {
+
+constexpr const char* kOfTheJob[] = {"TNT_RANK",   "TNT_SIZE",       "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
+                                     "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",   "TNT_ENDED_FD",
+                                     "TNT_REPORT", "TNT_TIMELINE_FD"};
+
+}  // namespace
 
 Environment current_environment() {
   Environment environment;
@@ -56,12 +63,15 @@ Result<std::string> new_job_id() {
   return id.str();
 }
 
+bool is_of_the_job(const std::string& name) {
+  return name == kMark || std::find(std::begin(kOfTheJob), std::end(kOfTheJob), name) != std::end(kOfTheJob);
+}
+
 void forget_outer_job(Environment& environment) {
   if (!environment.contains("TNT_RANK")) return;
-  for (const char* name :
-       {"TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_JOB_ID", "TNT_RANK_PID",
-        "TNT_LAUNCHER", "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE", "TNT_TIMELINE_FD", "TNT_LOG_LEVEL",
-        "TNT_FUSION_THRESHOLD", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
+  for (const char* name : kOfTheJob) environment.erase(name);
+  for (const char* name : {"TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
+                           "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
 }
@@ -93,6 +103,8 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   }
   const std::string old_path = value_of(user, "PATH").value_or(kUsualPath);
   if (!folder.empty() && !(old_path + ":").starts_with(folder + ":")) set("PATH", folder + ":" + old_path);
+  for (const auto& [name, value] : options.variables)
+    added.emplace(name, value);  // also in `user`; shown by --dry-run
   return added;
 }
 

@@ -36,6 +36,9 @@ bool is_on(const Environment& environment, const std::string& name);
 /// 32 random hexadecimal digits.
 Result<std::string> new_job_id();
 
+/// Whether the launcher gives each rank a value of its own for this variable, so that no user can.
+bool is_of_the_job(const std::string& name);
+
 /// If this process is a rank of an outer job, removes the variables which that job's launcher has set, so that they are
 /// not taken for settings of the user.
 void forget_outer_job(Environment& environment);

@@ -27,7 +27,7 @@ Job::Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Gu
       orphans_(orphans),
       guard_(guard),
       ranks_(job, signals.inherited(), orphans, guard, ended),
-      streams_(job.placement.ranks, job.options.shows_all_errors()),
+      streams_(job.placement.ranks, job.options, job.logs),
       report_reader_(job.placement.ranks),
       shutdown_(job.options.grace_seconds) {}
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/launch.h"
+#include "launch/option_table.h"
 #include "launch/options.h"
 #include "launch/say.h"
 #include "launch/subcommands.h"

@@ -5,61 +5,23 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
-#include "launch/nearest.h"
+#include "launch/environment.h"
+#include "launch/option_table.h"
 #include "launch/say.h"
-#include "launch/subcommands.h"
 
 namespace tarantella::launch {
 namespace {
-
-enum Key {
-  kKeyRanks = 'n',
-  kKeyHelp = 'h',
-  kKeyNoGpu = 0x100,
-  kKeyLogLevel,
-  kKeyLogOnAll,
-  kKeyOutputOnAll,
-  kKeyFusionThreshold,
-  kKeyGrace,
-  kKeyTimeline,
-  kKeyDryRun,
-  kKeyVersion,
-};
-
-constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]";
-// Options of Python, for a hint.
-constexpr const char* kOfPython[] = {"-m", "-c", "-u", "-O", "-W", "-X"};
-
-const argp_option kOptions[] = {
-    {"n", kKeyRanks, "N", 0, "Number of ranks (default: one per GPU; 1 without GPUs)", 1},
-    {"no-gpu", kKeyNoGpu, nullptr, 0, "Use no GPU (default: one GPU per rank if there are enough)", 1},
-    {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
-    {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
-     "Largest bucket of gradients reduced together, in KB (default: 1024); 0: each gradient alone", 1},
-    {"grace-seconds", kKeyGrace, "S", 0,
-     "Seconds that ranks have to end after a signal, until SIGKILL (default: 30; 1.5 after Ctrl-C)", 1},
-    {"log-level", kKeyLogLevel, "LEVEL", 0,
-     "Show messages from this level up: DEBUG, INFO, WARNING (default) or ERROR", 2},
-    {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
-     "Show stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
-    {"output-on-all-devices", kKeyOutputOnAll, nullptr, 0,
-     "Show stdout and stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
-    {"timeline", kKeyTimeline, "FILE", 0, "Write to FILE what all ranks do when, for https://ui.perfetto.dev",
-     2},
-    {"dry-run", kKeyDryRun, nullptr, 0, "Print cores, environment and command of each rank, and exit", 3},
-    {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
-    {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
-    {nullptr, 0, nullptr, 0, nullptr, 0}};
 
 /// The state of parse_one(), which argp passes as a void pointer.
 struct Parse {
   Options options;
   std::string mistake;
-  int next = 1;  ///< the first word after those parsed so far: the one that getopt refuses
+  int next = 1;               ///< the first word after those parsed so far: the one that getopt refuses
+  bool in_variables = false;  ///< the last word was a NAME=VALUE of -x, which more may follow
 };
 
 bool to_number(std::string_view word, int& number) {
@@ -72,12 +34,13 @@ error_t fail(Parse& parse, std::string mistake) {
   return EINVAL;
 }
 
-error_t set_ranks(Parse& parse, const char* word) {
+error_t set_count(Parse& parse, const char* option, const char* word, std::optional<int>& count) {
   int ranks = 0;
   if (!to_number(word, ranks) || ranks < 1 || ranks > kMostRanks) {
-    return fail(parse, text("option '-n' needs a whole number from 1 to ", kMostRanks, ", not '", word, "'"));
+    return fail(parse, text("option '", option, "' needs a whole number from 1 to ", kMostRanks, ", not '",
+                            word, "'"));
   }
-  parse.options.ranks = ranks;
+  count = ranks;
   return 0;
 }
 
@@ -110,48 +73,55 @@ error_t set_grace(Parse& parse, const char* word) {
   return 0;
 }
 
-error_t set_timeline(Parse& parse, const char* word) {
-  if (*word == '\0') return fail(parse, "option '--timeline' needs the name of a file, not ''");
-  parse.options.timeline = word;
+error_t set_path(Parse& parse, const char* option, const char* what, const char* word,
+                 std::optional<std::string>& path) {
+  if (*word == '\0') return fail(parse, text("option '", option, "' needs the name of a ", what, ", not ''"));
+  path = word;
   return 0;
 }
 
-const argp_option* option_named(const std::string& name) {
-  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
-    if (name == std::string("--") + option->name ||
-        (option->key < 0x80 && name == text("-", char(option->key)))) {
-      return option;
-    }
-  }
-  return nullptr;
+bool is_name(std::string_view word) {
+  const auto may_stand = [](unsigned char letter) { return std::isalnum(letter) != 0 || letter == '_'; };
+  return !word.empty() && std::isdigit(static_cast<unsigned char>(word.front())) == 0 &&
+         std::all_of(word.begin(), word.end(), may_stand);
 }
 
-/// The error message for an option that getopt refuses.
-std::string refusal(const std::string& word) {
-  const std::string name = word.substr(0, word.find('='));
-  if (const argp_option* option = option_named(name)) {
-    return text("option '", name, option->arg != nullptr ? "' needs a value" : "' takes no value");
+bool is_variable(std::string_view word) {
+  const size_t equals = word.find('=');
+  return equals != std::string_view::npos && is_name(word.substr(0, equals));
+}
+
+error_t set_variable(Parse& parse, const std::string& word) {
+  if (!is_variable(word)) {
+    return fail(parse, text("option '-x' needs NAME=VALUE, not '", word, "'"));
   }
-  std::vector<std::string> known;
-  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
-    known.push_back(std::string("--") + option->name);
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  if (is_of_the_job(name)) {
+    return fail(parse, text("option '-x' cannot set ", name, ", which the launcher sets for each rank"));
   }
-  const std::string guess = nearest(name, known);
-  if (!guess.empty()) return text("unknown option '", name, "'; did you mean '", guess, "'? ", kUsage);
-  for (const std::string_view python : kOfPython) {
-    if (!name.starts_with("--") && name.starts_with(python)) {
-      return text("unknown option '", name, "'; put options of Python after '--': tarantella -n 2 -- ", name,
-                  " …");
-    }
-  }
-  return text("unknown option '", name, "'; 'tarantella --help' lists them; ", kUsage);
+  parse.options.variables.insert_or_assign(name, word.substr(equals + 1));
+  parse.in_variables = true;
+  return 0;
+}
+
+error_t take_word(Parse& parse, const char* word, argp_state* state) {
+  const bool is_behind_dashes = state->quoted > 0 && state->next > state->quoted;
+  if (parse.in_variables && !is_behind_dashes && is_variable(word)) return set_variable(parse, word);
+  parse.options.script = word;
+  parse.options.arguments.assign(state->argv + state->next, state->argv + state->argc);
+  state->next = state->argc;
+  return 0;
 }
 
 error_t take(Parse& parse, int key, const char* word, argp_state* state) {
   Options& options = parse.options;
+  if (key != ARGP_KEY_ARG) parse.in_variables = false;
   switch (key) {
     case kKeyRanks:
-      return set_ranks(parse, word);
+      return set_count(parse, "-n", word, options.ranks);
+    case kKeyRanksPerNode:
+      return set_count(parse, "--n-per-node", word, options.ranks_per_node);
     case kKeyLogLevel:
       return set_log_level(parse, word);
     case kKeyFusionThreshold:
@@ -159,9 +129,22 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyGrace:
       return set_grace(parse, word);
     case kKeyTimeline:
-      return set_timeline(parse, word);
+      return set_path(parse, "--timeline", "file", word, options.timeline);
+    case kKeyLogDir:
+      return set_path(parse, "--log-dir", "folder", word, options.log_dir);
+    case kKeyVariable:
+      return set_variable(parse, word);
+    case kKeyInterpreter:
+      options.interpreter = word;
+      return 0;
     case kKeyNoGpu:
       options.no_gpu = true;
+      return 0;
+    case kKeyPinToSocket:
+      options.pin_to_socket = true;
+      return 0;
+    case kKeyPinMemory:
+      options.pin_memory_to_socket = true;
       return 0;
     case kKeyLogOnAll:
       options.log_on_all_devices = true;
@@ -177,10 +160,7 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
       options.action = key == kKeyHelp ? Action::kHelp : Action::kVersion;
       return ECANCELED;  // what follows is not looked at
     case ARGP_KEY_ARG:
-      options.script = word;
-      options.arguments.assign(state->argv + state->next, state->argv + state->argc);
-      state->next = state->argc;
-      return 0;
+      return take_word(parse, word, state);
     default:
       return ARGP_ERR_UNKNOWN;
   }
@@ -196,8 +176,16 @@ error_t parse_one(int key, char* word, argp_state* state) {
   return error;
 }
 
-constexpr char kSynopsis[] = "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...]";
-const argp kArgp = {kOptions, parse_one, kSynopsis, nullptr, nullptr, nullptr, nullptr};
+/// What is wrong with options that are each right; empty if nothing is.
+std::string contradiction(const Options& options) {
+  if (options.ranks && options.ranks_per_node) {
+    return "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job";
+  }
+  const bool needs_script = options.action == Action::kRun || options.action == Action::kDryRun;
+  return needs_script && options.script.empty() ? text("no script given; ", kUsage) : "";
+}
+
+const argp kArgp = {kOptions, parse_one, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 
@@ -218,27 +206,9 @@ Result<Options> parse_options(int argc, char** argv) {
   if (error != 0 || !parse.mistake.empty()) {
     return Status(Code::kInvalidArgument, printable(parse.mistake.empty() ? text(kUsage) : parse.mistake));
   }
-  const bool needs_script = options.action == Action::kRun || options.action == Action::kDryRun;
-  if (needs_script && options.script.empty()) {
-    return Status(Code::kInvalidArgument, text("no script given; ", kUsage));
-  }
+  const std::string mistake = contradiction(options);
+  if (!mistake.empty()) return Status(Code::kInvalidArgument, mistake);
   return std::move(options);
-}
-
-void print_help() {
-  std::string about =
-      "Trains a Keras model on several processes (ranks) of this machine.\v"
-      "Example: tarantella -n 4 -- model.py --batch_size=64\n\nCommands (each has its own --help):";
-  for (const Subcommand& each : kSubcommands) {
-    if (each.module != nullptr) about += text("\n  tarantella ", each.name, "  ", each.summary);
-  }
-  // No note that "-n" takes what "--n" takes.
-  ::setenv("ARGP_HELP_FMT", "no-dup-args-note,opt-doc-col=31", 0);
-  argp with_text = kArgp;
-  with_text.doc = about.c_str();
-  char name[] = "tarantella";
-  argp_help(&with_text, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
-  std::fflush(stdout);
 }
 
 }  // namespace tarantella::launch

@@ -3,8 +3,9 @@
 //
 // Parsed by glibc's argp. A library with more (CLI11: exclusive options, values from variables, sub-commands) would
 // need its headers on machines without root, and no Python package has them. Argp does not say which word it refuses,
-// or why, so options.cpp does. Sub-commands parse their own options, in Python: see subcommands.h.
+// or why, so option_table.cpp does. Sub-commands parse their own options, in Python: see subcommands.h.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,10 +25,16 @@ enum class Action { kRun, kDryRun, kHelp, kVersion };
 struct Options {
   Action action = Action::kRun;
   std::optional<int> ranks;
+  std::optional<int> ranks_per_node;  ///< never set together with `ranks`
   bool no_gpu = false;
-  std::optional<std::string> log_level;  ///< DEBUG, INFO, WARNING or ERROR
+  bool pin_to_socket = false;
+  bool pin_memory_to_socket = false;
+  std::map<std::string, std::string> variables;  ///< of -x; names are valid and none is the launcher's own
+  std::optional<std::string> interpreter;        ///< runs the script; empty: the script is a program
+  std::optional<std::string> log_level;          ///< DEBUG, INFO, WARNING or ERROR
   bool log_on_all_devices = false;
   bool output_on_all_devices = false;
+  std::optional<std::string> log_dir;              ///< the folder for a file a rank; not empty
   std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::optional<std::string> timeline;             ///< the file to write; not empty
@@ -37,6 +44,7 @@ struct Options {
   /// Whether stderr of every rank is shown, not only that of the master.
   bool shows_all_errors() const { return output_on_all_devices || log_on_all_devices; }
   bool shows_warnings() const { return log_level != "ERROR"; }
+  bool shows_information() const { return log_level == "INFO" || log_level == "DEBUG"; }
 };
 
 /// The log level that `word` names in any case, in capitals; none if it names none.
@@ -45,8 +53,5 @@ std::optional<std::string> log_level_named(const std::string& word);
 /// Parses argv up to the script; all words after it are the script's. kInvalidArgument, with one line that names the
 /// word, for an invalid command line. Prints nothing and checks no file. Not thread-safe (argp).
 Result<Options> parse_options(int argc, char** argv);
-
-/// Prints the help text on stdout.
-void print_help();
 
 }  // namespace tarantella::launch

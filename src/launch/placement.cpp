@@ -1,42 +1,91 @@
 #include "launch/placement.h"
 
 #include <algorithm>
+#include <set>
 
 namespace tarantella::launch {
 namespace {
 
 std::string count_of_gpus(size_t count) { return count == 1 ? "1 GPU" : text(count, " GPUs"); }
 
+std::string count_of_ranks(size_t count) { return count == 1 ? "1 rank" : text(count, " ranks"); }
+
+/// The NUMA nodes of all sockets that have a hardware thread of `share`.
+std::vector<int> memory_of(const runtime::CoreShare& share, const std::vector<runtime::Socket>& sockets) {
+  std::set<int> nodes;
+  for (const runtime::Socket& socket : sockets) {
+    const bool used = std::any_of(share.cpus.begin(), share.cpus.end(), [&](int cpu) {
+      return std::binary_search(socket.cpus.begin(), socket.cpus.end(), cpu);
+    });
+    if (used) nodes.insert(socket.memory_nodes.begin(), socket.memory_nodes.end());
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
+void place_in_memory(Placement& placement, const std::vector<runtime::Socket>& sockets) {
+  for (const runtime::CoreShare& share : placement.cores) {
+    placement.memory.push_back(memory_of(share, sockets));
+    if (!placement.memory.back().empty()) continue;
+    placement.memory.clear();
+    placement.warnings.push_back("memory is not pinned to sockets: this kernel tells no NUMA nodes");
+    return;
+  }
+}
+
 }  // namespace
 
-Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus) {
+Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus, int otherwise) {
   Placement placement;
   const size_t found = options.no_gpu ? 0 : gpus.ids.size();
   const bool may_warn = !options.no_gpu && gpus.driver && !gpus.hidden_by_user;
-  placement.ranks = options.ranks.value_or(std::clamp(static_cast<int>(found), 1, kMostRanks));
+  const int usual = found > 0 ? std::min(static_cast<int>(found), kMostRanks) : otherwise;
+  placement.ranks = options.ranks.value_or(options.ranks_per_node.value_or(usual));
+  const bool chosen = options.ranks || options.ranks_per_node;
   const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
-  } else if (may_warn && !options.ranks) {
+  } else if (may_warn && !chosen) {
     placement.warnings.push_back(
-        "no GPU found: one rank runs on the CPU; -n starts more, --no-gpu hides this warning");
+        text("no GPU found: ", wanted == 1 ? "one rank runs" : text(wanted, " ranks run"),
+             " on the CPU; -n starts more, --no-gpu hides this warning"));
   } else if (may_warn) {
     placement.warnings.push_back(
-        text("there ", found == 1 ? "is " : "are ", count_of_gpus(found), " for ", wanted,
-             wanted == 1 ? " rank" : " ranks",
+        text("there ", found == 1 ? "is " : "are ", count_of_gpus(found), " for ", count_of_ranks(wanted),
              ": all run on the CPU; a smaller -n uses the GPUs, --no-gpu hides this warning"));
   }
   return placement;
 }
 
-void place_on_cores(Placement& placement) {
-  if (placement.ranks == 1) return;
+void place_on_cores(Placement& placement, const Options& options) {
+  if (placement.ranks == 1 && !options.pin_to_socket && !options.pin_memory_to_socket) return;
   const Result<std::vector<int>> allowed = runtime::allowed_cpus();
   if (!allowed.ok() || allowed.value().empty()) {
     placement.warnings.push_back(text("ranks are not bound to cores: ", allowed.status().message()));
     return;
   }
-  placement.cores = runtime::share_cores(allowed.value(), placement.ranks);
+  const std::vector<runtime::Socket> sockets = runtime::sockets_of(allowed.value(), "/sys");
+  for (const runtime::Socket& socket : sockets) placement.cores_here += socket.cores;
+  placement.cores = options.pin_to_socket ? on_sockets(sockets, placement.ranks)
+                                          : runtime::share_cores(allowed.value(), placement.ranks);
+  if (options.pin_memory_to_socket) place_in_memory(placement, sockets);
+}
+
+std::vector<runtime::CoreShare> on_sockets(const std::vector<runtime::Socket>& sockets, int ranks) {
+  const size_t count = sockets.size(), all = static_cast<size_t>(ranks);
+  std::vector<int> sharing(count, 0);
+  for (size_t rank = 0; rank < all; ++rank) ++sharing[rank * count / all];
+  std::vector<runtime::CoreShare> shares;
+  for (size_t rank = 0; rank < all; ++rank) {
+    const size_t index = rank * count / all;
+    shares.push_back({sockets[index].cpus, std::max(1, sockets[index].cores / sharing[index])});
+  }
+  return shares;
+}
+
+std::string crowding(const Placement& placement) {
+  const int cores = placement.cores_here;
+  if (cores == 0 || cores >= placement.ranks) return "";
+  return text(placement.ranks, " ranks share ", cores, cores == 1 ? " core" : " cores");
 }
 
 }  // namespace tarantella::launch

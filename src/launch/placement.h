@@ -1,5 +1,5 @@
 #pragma once
-// How many ranks are started, and on which GPUs and cores. Decided before anything runs.
+// How many ranks are started on this machine, and on which GPUs, cores and memory. Decided before anything runs.
 
 #include <string>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "launch/options.h"
 #include "runtime/topology/gpus.h"
+#include "runtime/topology/sockets.h"
 #include "runtime/topology/topology.h"
 
 namespace tarantella::launch {
@@ -14,14 +15,25 @@ namespace tarantella::launch {
 struct Placement {
   int ranks = 1;
   std::vector<std::string> gpus;          ///< one per rank; empty: all ranks run on the CPU
-  std::vector<runtime::CoreShare> cores;  ///< one per rank; empty: no rank is bound (always so with one rank)
+  std::vector<runtime::CoreShare> cores;  ///< one per rank; empty: no rank is bound
+  std::vector<std::vector<int>> memory;   ///< one per rank, NUMA nodes; empty: no rank is bound
+  int cores_here = 0;                     ///< cores that this process may use; 0: not counted
   std::vector<std::string> warnings;      ///< for the user, without "WARNING:"
 };
 
-/// The number of ranks and their GPUs; `cores` stays empty. Pure.
-Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus);
+/// The number of ranks and their GPUs; the rest stays empty. Without options about them there is one rank per GPU, and
+/// `otherwise` ranks if there is none. Pure.
+Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus, int otherwise = 1);
 
-/// Divides the cores of this process among the ranks. On an error it binds no rank and adds a warning.
-void place_on_cores(Placement& placement);
+/// Divides the cores of this process among the ranks, and binds them and their memory to sockets as the options say.
+/// One rank is bound to a socket only. On an error it binds no rank and adds a warning.
+void place_on_cores(Placement& placement, const Options& options);
+
+/// Gives each of `ranks` all cores of one socket; neighbouring ranks share one. Their `cores`, of which threads are
+/// made, are the socket's divided by its ranks, at least 1. Pure.
+std::vector<runtime::CoreShare> on_sockets(const std::vector<runtime::Socket>& sockets, int ranks);
+
+/// "4 ranks share 2 cores", if some ranks have no core of their own; else empty. Pure.
+std::string crowding(const Placement& placement);
 
 }  // namespace tarantella::launch

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "launch/say.h"
+#include "runtime/topology/sockets.h"
 #include "runtime/topology/topology.h"
 
 namespace tarantella::launch {
@@ -52,6 +53,8 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   // A rank runs even if a core has gone since the placement was made.
   if (request.cpus != nullptr) [[maybe_unused]]
     const Status unbound = runtime::bind_to(*request.cpus);
+  if (request.memory != nullptr) [[maybe_unused]]
+    const Status unbound = runtime::bind_memory_to(*request.memory);
   if (request.in == Stream::kGiven) ::dup2(request.in_fd, STDIN_FILENO);
   connect(request.in, request.null_fd, {}, STDIN_FILENO);
   connect(request.out, request.null_fd, out, STDOUT_FILENO);

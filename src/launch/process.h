@@ -21,7 +21,8 @@ struct SpawnRequest {
   int rank = 0;
   const Command* command = nullptr;
   const std::vector<std::string>* environment = nullptr;
-  const std::vector<int>* cpus = nullptr;  ///< null: not bound
+  const std::vector<int>* cpus = nullptr;    ///< null: not bound
+  const std::vector<int>* memory = nullptr;  ///< NUMA nodes; null: not bound
   const Inherited* inherited = nullptr;
   bool own_group = true;  ///< false: it stays in the launcher's process group
   Stream in = Stream::kDrop;

@@ -63,13 +63,15 @@ SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   request.rank = rank;
   request.command = &job_.command;
   request.cpus = placement.cores.empty() ? nullptr : &placement.cores[static_cast<size_t>(rank)].cpus;
+  request.memory = placement.memory.empty() ? nullptr : &placement.memory[static_cast<size_t>(rank)];
   request.inherited = &inherited_;
   request.own_group = !master || master_in_own_group_;
   request.in = master ? Stream::kInherit : Stream::kDrop;
-  request.out = job_.options.output_on_all_devices ? Stream::kPipe
-                : master                           ? Stream::kInherit
-                                                   : Stream::kDrop;
-  request.err = master && !job_.options.shows_all_errors() ? Stream::kInherit : Stream::kPipe;
+  const Options& options = job_.options;
+  request.out = options.output_on_all_devices || options.log_dir ? Stream::kPipe
+                : master                                         ? Stream::kInherit
+                                                                 : Stream::kDrop;
+  request.err = master && !options.shows_all_errors() && !options.log_dir ? Stream::kInherit : Stream::kPipe;
   request.null_fd = null_.get();
   request.report_fd = reports.write_fd();
   request.failure_fd = failure_write_.get();

@@ -11,6 +11,7 @@
 #include "launch/command.h"
 #include "launch/guard.h"
 #include "launch/input.h"
+#include "launch/log_files.h"
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/placement.h"
@@ -27,6 +28,7 @@ struct JobDescription {
   const Options& options;
   const Command& command;
   const std::vector<std::vector<std::string>>& environments;  ///< one per rank, of "NAME=value" words
+  LogFiles& logs;
 };
 
 class Ranks {

@@ -17,8 +17,12 @@ constexpr int kHurriedMs = 2000;
 
 }  // namespace
 
-Streams::Streams(int ranks, bool show_errors)
-    : show_errors_(show_errors), stdout_(STDOUT_FILENO), stderr_(STDERR_FILENO) {
+Streams::Streams(int ranks, const Options& options, LogFiles& logs)
+    : marks_output_(options.output_on_all_devices),
+      marks_errors_(options.shows_all_errors()),
+      logs_(logs),
+      stdout_(STDOUT_FILENO),
+      stderr_(STDERR_FILENO) {
   for (int rank = 0; rank < ranks; ++rank) pipes_.push_back({{}, LineMarker(rank), LineMarker(rank)});
 }
 
@@ -40,13 +44,20 @@ void Streams::take(Process& rank, bool is_err) {
     is_err ? rank.close_err() : rank.close_out();
     return;
   }
-  const std::string_view data(buffer, static_cast<size_t>(bytes));
-  Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
-  if (!is_err) {
-    stdout_.put(pipes.out.add(data));
-  } else if (show_errors_) {
-    stderr_.put(pipes.err.add(data));
-  } else {
+  pass_on(rank.rank(), is_err, {buffer, static_cast<size_t>(bytes)});
+}
+
+void Streams::pass_on(int rank, bool is_err, std::string_view data) {
+  logs_.write(rank, is_err, data);
+  if (const std::string failure = logs_.failure(); !failure.empty()) say("WARNING: " + failure);
+  Pipes& pipes = pipes_[static_cast<size_t>(rank)];
+  const bool marks = is_err ? marks_errors_ : marks_output_;
+  Sink& sink = is_err ? stderr_ : stdout_;
+  if (marks) {
+    sink.put((is_err ? pipes.err : pipes.out).add(data));
+  } else if (rank == 0) {
+    sink.put(data);
+  } else if (is_err) {
     pipes.tail.append(data);
   }
 }
@@ -65,6 +76,7 @@ void Streams::drain(Process& rank) {
   Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
   stdout_.put(pipes.out.finish());
   stderr_.put(pipes.err.finish());
+  logs_.finish(rank.rank());
 }
 
 std::string Streams::last_words(int rank) const {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/log_files.h"
+#include "launch/options.h"
 #include "launch/output.h"
 #include "launch/poller.h"
 #include "launch/process.h"
@@ -13,12 +15,13 @@
 
 namespace tarantella::launch {
 
-/// Passes on what the user should see of the ranks' pipes, each line marked with its rank, and keeps the end of the
-/// rest. Never blocks on the user's terminal, file or pipe, except in write_rest().
+/// Passes on what the user should see of the ranks' pipes: of all ranks, each line marked with its rank, or of the
+/// master, as it is. Keeps the end of the rest, and writes everything to the logs. Never blocks on the user's terminal,
+/// file or pipe, except in write_rest().
 class Streams {
  public:
-  /// `show_errors`: whether stderr of the ranks is passed on.
-  Streams(int ranks, bool show_errors);
+  /// `logs` must outlive it.
+  Streams(int ranks, const Options& options, LogFiles& logs);
 
   /// Adds to `poller` what to wait for: room for pending output, and bytes of the ranks unless too much is pending.
   /// Both arguments must exist until the poller has called its handlers.
@@ -45,8 +48,10 @@ class Streams {
   };
 
   void take(Process& rank, bool is_err);
+  void pass_on(int rank, bool is_err, std::string_view data);
 
-  const bool show_errors_;
+  const bool marks_output_, marks_errors_;  ///< whether those of all ranks are passed on
+  LogFiles& logs_;
   std::vector<Pipes> pipes_;
   Sink stdout_, stderr_;
 };

@@ -9,7 +9,7 @@
 
 #include "launch/command.h"
 #include "launch/environment.h"
-#include "launch/options.h"
+#include "launch/option_table.h"
 #include "launch/say.h"
 
 namespace tarantella::launch {

@@ -31,6 +31,7 @@ VARIABLES = {
     ),
     "TNT_LOG_ON_ALL_DEVICES": Variable(_FLAG, "0", "stderr of every rank is shown, not only of rank 0", flag),
     "TNT_OUTPUT_ON_ALL_DEVICES": Variable(_FLAG, "0", "stdout and stderr of every rank are shown", flag),
+    "TNT_LOG_DIR": Variable("a folder", "", "where the launcher also writes the output of each rank: rank-0.log, …"),
     "TNT_TENSORBOARD_ON_ALL_DEVICES": Variable(_FLAG, "0", "TensorBoard callbacks run on every rank", flag),
     "TNT_FUSION_THRESHOLD": Variable(
         "KB (1024 bytes), 0 or more",

@@ -36,7 +36,7 @@ TEST_F(CommandTest, PythonBesideTheExecutableComesFirst) {
   const std::string script = file("a.py", "");
   const std::string beside = file("bin/python3", "", true);
   file("path/python3", "", true);
-  const auto command = command_for(script, {"x y"}, folder_ / "bin", folder_ / "path");
+  const auto command = command_for(script, {"x y"}, {}, folder_ / "bin", folder_ / "path");
   EXPECT_EQ(command.value().program, beside);
   EXPECT_EQ(command.value().words, (std::vector<std::string>{beside, script, "x y"}));
 }
@@ -47,16 +47,40 @@ TEST_F(CommandTest, PythonInPathComesNext) {
   const std::string python = file("second/python3", "", true);
   const std::string path =
       (folder_ / "none").string() + ":" + (folder_ / "first").string() + "::" + (folder_ / "second").string();
-  EXPECT_EQ(command_for(script, {}, folder_, path).value().program, python);
-  EXPECT_FALSE(command_for(script, {}, folder_, "").ok());
+  EXPECT_EQ(command_for(script, {}, {}, folder_, path).value().program, python);
+  EXPECT_FALSE(command_for(script, {}, {}, folder_, "").ok());
+}
+
+TEST_F(CommandTest, AnInterpreterRunsAnyScript) {
+  const std::string script = file("run", "#!/bin/sh\n", true);
+  const std::string tool = file("path/my tool", "", true);
+  file("path/tool", "", true);
+  const auto command = command_for(script, {"x"}, "tool  --flag", "", folder_ / "path");
+  EXPECT_EQ(command.value().program, folder_ / "path/tool");
+  EXPECT_EQ(command.value().words, (std::vector<std::string>{"tool", "--flag", script, "x"}));
+  EXPECT_EQ(command_for(script, {}, tool, "", "").value().words, (std::vector<std::string>{tool, script}));
+  for (const char* wrong : {"none", "./none", " ", "/"}) {
+    EXPECT_EQ(command_for(script, {}, wrong, "", folder_).status().message(),
+              text("option '--python-interpreter' names no program: '", wrong, "'"));
+  }
+}
+
+TEST_F(CommandTest, WithoutAnInterpreterTheScriptIsAProgram) {
+  const std::string program = file("train",
+                                   "\x7f"
+                                   "ELF",
+                                   true);
+  EXPECT_EQ(command_for(program, {"x"}, "", "", "").value().words, (std::vector<std::string>{program, "x"}));
+  EXPECT_EQ(command_for(file("a.py", ""), {}, "", "", "").status().code(), Code::kSystem);
+  EXPECT_EQ(command_for("-m", {"module"}, "", "", "").status().code(), Code::kInvalidArgument);
 }
 
 TEST_F(CommandTest, ExecutableWithHashBangIsItsOwnProgram) {
   const std::string script = file("run", "#!/bin/sh\n", true);
-  EXPECT_EQ(command_for(script, {"x"}, "", "").value().words, (std::vector<std::string>{script, "x"}));
-  EXPECT_FALSE(command_for(file("data", "no mark", true), {}, "", "").ok());
-  EXPECT_FALSE(command_for(file("text", "#!/bin/sh\n"), {}, "", "").ok());
-  EXPECT_FALSE(command_for(file("empty", "", true), {}, "", "").ok());
+  EXPECT_EQ(command_for(script, {"x"}, {}, "", "").value().words, (std::vector<std::string>{script, "x"}));
+  EXPECT_FALSE(command_for(file("data", "no mark", true), {}, {}, "", "").ok());
+  EXPECT_FALSE(command_for(file("text", "#!/bin/sh\n"), {}, {}, "", "").ok());
+  EXPECT_FALSE(command_for(file("empty", "", true), {}, {}, "", "").ok());
 }
 
 TEST_F(CommandTest, RefusesScriptsThatNobodyCanRun) {

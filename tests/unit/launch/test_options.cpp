@@ -74,8 +74,8 @@ TEST(Options, MistakesNameTheWord) {
   EXPECT_EQ(mistake({"--dryrun", "a.py"}),
             "unknown option '--dryrun'; did you mean '--dry-run'? usage: tarantella [options] -- script.py "
             "[arguments]");
-  EXPECT_EQ(mistake({"-x", "a.py"}),
-            "unknown option '-x'; 'tarantella --help' lists them; usage: tarantella [options] -- script.py "
+  EXPECT_EQ(mistake({"-q", "a.py"}),
+            "unknown option '-q'; 'tarantella --help' lists them; usage: tarantella [options] -- script.py "
             "[arguments]");
   EXPECT_EQ(mistake({"-n", "0", "a.py"}), "option '-n' needs a whole number from 1 to 4096, not '0'");
   EXPECT_EQ(mistake({"--log-level", "x", "a.py"}),
@@ -88,7 +88,7 @@ TEST(Options, MistakesNameTheWord) {
 TEST(Options, TheRefusedWordIsNamedWhateverStandsBefore) {
   for (const auto& before : std::vector<std::vector<std::string>>{
            {}, {"-n2"}, {"-n", "2"}, {"--n=2"}, {"--log-level=INFO"}, {"--no-gpu"}, {"--no-g"}}) {
-    for (const std::string wrong : {"-x", "-xq", "--quite-something-else"}) {
+    for (const std::string wrong : {"-q", "-qx", "--quite-something-else"}) {
       auto words = before;
       words.insert(words.end(), {wrong, "a.py"});
       EXPECT_EQ(mistake(words).find("unknown option '" + wrong + "'; "), 0U) << mistake(words);
@@ -114,6 +114,46 @@ TEST(Options, TakeTheFileOfATimeline) {
   EXPECT_EQ(parse({"--timeline=x", "--timeline=a b.json", "a.py"}).value().timeline, "a b.json");
   EXPECT_EQ(mistake({"--timeline=", "a.py"}), "option '--timeline' needs the name of a file, not ''");
   EXPECT_EQ(mistake({"--timeline"}), "option '--timeline' needs a value");
+}
+
+TEST(Options, TakeVariablesUntilAnotherWord) {
+  using Variables = std::map<std::string, std::string>;
+  const auto several = parse({"-x", "A=1", "B_2=b=c", "-x", "A=", "--no-gpu", "a.py", "C=3"});
+  ASSERT_TRUE(several.ok()) << several.status().message();
+  EXPECT_EQ(several.value().variables, (Variables{{"A", ""}, {"B_2", "b=c"}}));
+  EXPECT_EQ(several.value().script, "a.py");
+  EXPECT_EQ(several.value().arguments, std::vector<std::string>{"C=3"});
+  EXPECT_EQ(parse({"-xA=1", "B=2", "--", "C=3", "D=4"}).value().script, "C=3");
+  EXPECT_EQ(parse({"-x", "A=1", "--no-gpu", "B=2"}).value().script, "B=2");
+  EXPECT_EQ(parse({"-x", "A=1", "./B=2"}).value().script, "./B=2");
+}
+
+TEST(Options, RefuseVariablesThatAreNone) {
+  for (const std::string word : {"A", "=1", "1A=2", "a-b=c", "", "--", "a.py"}) {
+    EXPECT_EQ(mistake({"-x", word, "a.py"}), "option '-x' needs NAME=VALUE, not '" + word + "'");
+  }
+  EXPECT_EQ(mistake({"-x"}), "option '-x' needs a value");
+  EXPECT_EQ(mistake({"-x", "TNT_RANK=1", "a.py"}),
+            "option '-x' cannot set TNT_RANK, which the launcher sets for each rank");
+  EXPECT_TRUE(parse({"-x", "TNT_LOG_LEVEL=INFO", "a.py"}).ok());
+}
+
+TEST(Options, TakeRanksPerNodeUnderBothNames) {
+  EXPECT_EQ(parse({"--n-per-node=4", "a.py"}).value().ranks_per_node, 4);
+  EXPECT_EQ(parse({"--devices-per-node", "4", "a.py"}).value().ranks_per_node, 4);
+  EXPECT_EQ(mistake({"--devices-per-node", "0", "a.py"}),
+            "option '--n-per-node' needs a whole number from 1 to 4096, not '0'");
+  EXPECT_EQ(mistake({"--devices-per-node"}), "option '--devices-per-node' needs a value");
+  EXPECT_EQ(
+      mistake({"-n", "2", "--n-per-node", "2", "a.py"}),
+      "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job");
+}
+
+TEST(Options, AnInterpreterMayBeEmpty) {
+  EXPECT_FALSE(parse({"a.py"}).value().interpreter);
+  EXPECT_EQ(parse({"--python-interpreter=", "a.py"}).value().interpreter, "");
+  EXPECT_EQ(parse({"--python-interpreter", "gdb --args python3", "a.py"}).value().interpreter,
+            "gdb --args python3");
 }
 
 }  // namespace

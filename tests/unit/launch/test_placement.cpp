@@ -51,11 +51,52 @@ TEST(Placement, WarnsOnlyIfTheUserMayExpectGpus) {
 
 TEST(Placement, OneRankIsNotBound) {
   Placement placement = place_on_gpus(with(1), kNoDriver);
-  place_on_cores(placement);
+  place_on_cores(placement, {});
   EXPECT_TRUE(placement.cores.empty());
   placement.ranks = 2;
-  place_on_cores(placement);
+  place_on_cores(placement, {});
   EXPECT_EQ(placement.cores.size(), 2u);
+}
+
+TEST(Placement, RanksPerNodeAndTheUsualNumberCount) {
+  Options options;
+  options.ranks_per_node = 2;
+  EXPECT_EQ(place_on_gpus(options, kNoDriver).ranks, 2);
+  EXPECT_EQ(place_on_gpus({}, kNoDriver, 3).ranks, 3);
+  EXPECT_EQ(place_on_gpus({}, kTwo, 3).ranks, 2);
+  EXPECT_NE(place_on_gpus({}, kDriverOnly, 3).warnings.at(0).find("3 ranks run on the CPU"),
+            std::string::npos);
+}
+
+TEST(Placement, NeighboursShareASocket) {
+  const std::vector<runtime::Socket> sockets{{{0, 1, 4, 5}, 4, {0}}, {{2, 3}, 2, {1}}};
+  const auto shares = on_sockets(sockets, 4);
+  EXPECT_EQ(shares[0].cpus, (std::vector<int>{0, 1, 4, 5}));
+  EXPECT_EQ(shares[1].cpus, shares[0].cpus);
+  EXPECT_EQ(shares[0].cores, 2);
+  EXPECT_EQ(shares[2].cpus, (std::vector<int>{2, 3}));
+  EXPECT_EQ(shares[3].cores, 1);
+  EXPECT_EQ(on_sockets(sockets, 1)[0].cores, 4);
+  EXPECT_EQ(on_sockets(sockets, 9)[8].cores, 1);
+}
+
+TEST(Placement, OneRankIsPinnedIfTheUserAsks) {
+  Options options;
+  options.pin_to_socket = options.pin_memory_to_socket = true;
+  Placement placement = place_on_gpus(with(1), kNoDriver);
+  place_on_cores(placement, options);
+  ASSERT_EQ(placement.cores.size(), 1u);
+  EXPECT_EQ(placement.memory.empty(), !placement.warnings.empty());
+}
+
+TEST(Placement, SaysHowManyRanksShareCores) {
+  Placement placement;
+  placement.ranks = 4;
+  EXPECT_EQ(crowding(placement), "");
+  placement.cores_here = 2;
+  EXPECT_EQ(crowding(placement), "4 ranks share 2 cores");
+  placement.cores_here = 4;
+  EXPECT_EQ(crowding(placement), "");
 }
 
 }  // namespace

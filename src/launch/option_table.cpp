@@ -1,0 +1,102 @@
+#include "launch/option_table.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "launch/nearest.h"
+#include "launch/subcommands.h"
+
+namespace tarantella::launch {
+namespace {
+
+// Options of Python, for a hint.
+constexpr const char* kOfPython[] = {"-m", "-c", "-u", "-O", "-W", "-X"};
+constexpr char kSynopsis[] = "-- SCRIPT [ARGUMENT...]\n-- -m MODULE [ARGUMENT...]";
+
+const argp_option* option_named(const std::string& name) {
+  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
+    if (name == std::string("--") + option->name ||
+        (option->key < 0x80 && name == text("-", char(option->key)))) {
+      return option;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const argp_option kOptions[] = {
+    {"n", kKeyRanks, "N", 0, "Number of ranks (default: one per GPU; 1 without GPUs)", 1},
+    {"n-per-node", kKeyRanksPerNode, "N", 0, "Number of ranks on each machine, in place of -n", 1},
+    {"devices-per-node", kKeyRanksPerNode, nullptr, OPTION_ALIAS, nullptr, 1},
+    {"no-gpu", kKeyNoGpu, nullptr, 0, "Use no GPU (default: one GPU per rank if there are enough)", 1},
+    {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
+    {"pin-to-socket", kKeyPinToSocket, nullptr, 0,
+     "Bind each rank to all cores of one socket (default: to its own share of the cores)", 1},
+    {"pin-memory-to-socket", kKeyPinMemory, nullptr, 0, "Give each rank memory of its own socket only", 1},
+    {"python-interpreter", kKeyInterpreter, "COMMAND", 0,
+     "What runs the script, such as 'valgrind python3' (default: the Python of this installation); empty: "
+     "the "
+     "script is a program",
+     1},
+    {"x", kKeyVariable, "NAME=VALUE", 0,
+     "Set variables of the ranks' environment; more may follow: -x A=1 B=2", 1},
+    {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
+     "Largest bucket of gradients reduced together, in KB (default: 1024); 0: each gradient alone", 1},
+    {"grace-seconds", kKeyGrace, "S", 0,
+     "Seconds that ranks have to end after a signal, until SIGKILL (default: 30; 1.5 after Ctrl-C)", 1},
+    {"log-level", kKeyLogLevel, "LEVEL", 0,
+     "Show messages from this level up: DEBUG, INFO, WARNING (default) or ERROR", 2},
+    {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,
+     "Show stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
+    {"output-on-all-devices", kKeyOutputOnAll, nullptr, 0,
+     "Show stdout and stderr of all ranks, each line marked with its rank (default: only rank 0)", 2},
+    {"log-dir", kKeyLogDir, "FOLDER", 0, "Also write all output of each rank to FOLDER/rank-N.log", 2},
+    {"timeline", kKeyTimeline, "FILE", 0, "Write to FILE what all ranks do when, for https://ui.perfetto.dev",
+     2},
+    {"dry-run", kKeyDryRun, nullptr, 0, "Print cores, environment and command of each rank, and exit", 3},
+    {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
+    {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
+    {nullptr, 0, nullptr, 0, nullptr, 0}};
+
+std::string refusal(const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  if (const argp_option* option = option_named(name)) {
+    const bool takes_value =
+        option->arg != nullptr || option->key == kKeyRanksPerNode;  // an alias has no `arg`
+    return text("option '", name, takes_value ? "' needs a value" : "' takes no value");
+  }
+  std::vector<std::string> known;
+  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
+    known.push_back(std::string("--") + option->name);
+  }
+  const std::string guess = nearest(name, known);
+  if (!guess.empty()) return text("unknown option '", name, "'; did you mean '", guess, "'? ", kUsage);
+  for (const std::string_view python : kOfPython) {
+    if (!name.starts_with("--") && name.starts_with(python)) {
+      return text("unknown option '", name, "'; put options of Python after '--': tarantella -n 2 -- ", name,
+                  " …");
+    }
+  }
+  return text("unknown option '", name, "'; 'tarantella --help' lists them; ", kUsage);
+}
+
+void print_help() {
+  std::string about =
+      "Trains a Keras model on several processes (ranks) of this machine.\v"
+      "Example: tarantella -n 4 -- model.py --batch_size=64\n\nCommands (each has its own --help):";
+  for (const Subcommand& each : kSubcommands) {
+    if (each.module != nullptr) about += text("\n  tarantella ", each.name, "  ", each.summary);
+  }
+  // No note that "-n" takes what "--n" takes.
+  ::setenv("ARGP_HELP_FMT", "no-dup-args-note,opt-doc-col=31", 0);
+  const argp description = {kOptions, nullptr, kSynopsis, about.c_str(), nullptr, nullptr, nullptr};
+  char name[] = "tarantella";
+  argp_help(&description, stdout, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, name);
+  std::fflush(stdout);
+}
+
+}  // namespace tarantella::launch

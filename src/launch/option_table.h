@@ -1,0 +1,42 @@
+#pragma once
+// The options of the command line by name, and the texts made from them: the help and the refusal of a word.
+
+#include <argp.h>
+
+#include <string>
+
+namespace tarantella::launch {
+
+/// What argp calls the options: the letter of a short one, or a number.
+enum Key {
+  kKeyRanks = 'n',
+  kKeyVariable = 'x',
+  kKeyHelp = 'h',
+  kKeyRanksPerNode = 0x100,
+  kKeyNoGpu,
+  kKeyPinToSocket,
+  kKeyPinMemory,
+  kKeyInterpreter,
+  kKeyFusionThreshold,
+  kKeyGrace,
+  kKeyLogLevel,
+  kKeyLogOnAll,
+  kKeyOutputOnAll,
+  kKeyLogDir,
+  kKeyTimeline,
+  kKeyDryRun,
+  kKeyVersion,
+};
+
+constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]";
+
+/// Ends with an entry whose name is null.
+extern const argp_option kOptions[];
+
+/// The error message for an option that getopt refuses. Pure.
+std::string refusal(const std::string& word);
+
+/// Prints the help text on stdout.
+void print_help();
+
+}  // namespace tarantella::launch

@@ -1,0 +1,37 @@
+#include "launch/timeline_file.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/host.h"
+#include "launch/say.h"
+#include "timeline/json.h"
+
+namespace tarantella::launch {
+
+timeline::Memory timeline_memory(const Options& options, int ranks) {
+  if (!options.timeline || options.action == Action::kDryRun) return {};
+  Result<timeline::Memory> memory = timeline::Memory::make(ranks);
+  if (memory.ok()) return std::move(memory).value();
+  say(text("WARNING: there will be no timeline: ", memory.status().message()));
+  return {};
+}
+
+void write_timeline(const Options& options, const timeline::Memory& memory, int ranks) {
+  std::vector<Mapping> parts;
+  std::vector<timeline::Process> processes;
+  for (int rank = 0; rank < ranks && memory.fd() >= 0; ++rank) {
+    Result<Mapping> part = memory.part(rank);
+    if (!part.ok()) return say(text("WARNING: cannot read the timeline: ", part.status().message()));
+    parts.push_back(std::move(part).value());
+    processes.push_back({rank, host_name(), timeline::Timeline(parts.back().bytes())});
+  }
+  if (processes.empty() || !options.timeline) return;
+  const Status written = timeline::write_json(*options.timeline, processes);
+  if (!written.ok()) return say("WARNING: " + printable(written.message()));
+  const std::string lost = timeline::lost_records(processes);
+  if (!lost.empty() && options.shows_warnings()) say("WARNING: " + lost);
+}
+
+}  // namespace tarantella::launch
