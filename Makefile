@@ -1,14 +1,17 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-all bench bench-allreduce bench-costs wheel compatibility lint format clean
+.PHONY: help setup demo test test-all fuzz bench bench-allreduce bench-costs wheel compatibility lint format clean
 
 # TRAIN, ALLREDUCE and COST are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 5
+# The seconds of `make fuzz` for each parser.
+FUZZ ?= 600
 
 help:
 	@echo "make setup    install what is missing: system packages, .venv, the built package"
 	@echo "make demo     train LeNet-5 on two ranks and on one process, and print a table of both"
 	@echo "make test     set up, then run the checks and tests that CI runs"
 	@echo "make test-all run all tests, also those that CI has no time for (hours)"
+	@echo "make fuzz     feed each parser of foreign input with mutations for ten minutes (FUZZ=60: one minute)"
 	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
 	@echo "make bench    measure training on one node against its goals in 30 minutes; write JSON and a page (ROUNDS=1: in 7;"
@@ -32,6 +35,10 @@ test:
 test-all:
 	@tools/setup.sh --dev
 	@tools/test.sh --all
+
+fuzz:
+	@tools/setup.sh
+	@tools/fuzz.sh $(FUZZ)
 
 wheel:
 	@tools/wheel.sh $(PYTHONS)

@@ -9,6 +9,7 @@
 #include "launch/dry_run.h"
 #include "launch/environment.h"
 #include "launch/guard.h"
+#include "launch/hosts/plan.h"
 #include "launch/job.h"
 #include "launch/log_files.h"
 #include "launch/orphans.h"
@@ -31,9 +32,8 @@ int refuse(const Status& status, int otherwise) {
   return status.code() == Code::kInvalidArgument ? kUsageError : otherwise;
 }
 
-Placement place(const Options& options, const Environment& user) {
-  Placement placement =
-      place_on_gpus(options, runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES")));
+Placement place(int ranks, const Options& options, const runtime::Gpus& gpus) {
+  Placement placement = place_on_gpus(ranks, options, gpus);
   place_on_cores(placement, options);
   if (options.shows_warnings()) {
     for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
@@ -83,10 +83,18 @@ int launch(Options options) {
   const Result<Command> command = command_for(options.script, options.arguments, options.interpreter, folder,
                                               value_of(user, "PATH").value_or(kUsualPath));
   if (!command.ok()) return refuse(command.status(), kCannotRun);
+  const runtime::Gpus gpus = runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES"));
+  const Result<Plan> plan = plan_for(options, user, gpus);
+  if (!plan.ok()) return refuse(plan.status(), kUsageError);
+  const bool is_dry = options.action == Action::kDryRun;
+  if (is_dry) std::fputs(describe_hosts(plan.value()).c_str(), stdout);
+  if (const Status status = check_runs_here(plan.value(), user); !status.ok()) {
+    std::fflush(stdout);
+    return refuse(status, kUsageError);
+  }
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
-  const Placement placement = place(options, user);
-  const bool is_dry = options.action == Action::kDryRun;
+  const Placement placement = place(plan.value().shares[0].ranks, options, gpus);
   const runtime::Ended ended = is_dry ? runtime::Ended() : runtime::Ended::make(placement.ranks);
   const timeline::Memory records = timeline_memory(options, placement.ranks);
 

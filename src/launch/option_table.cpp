@@ -29,9 +29,14 @@ const argp_option* option_named(const std::string& name) {
 }  // namespace
 
 const argp_option kOptions[] = {
-    {"n", kKeyRanks, "N", 0, "Number of ranks (default: one per GPU; 1 without GPUs)", 1},
-    {"n-per-node", kKeyRanksPerNode, "N", 0, "Number of ranks on each machine, in place of -n", 1},
+    {"n", kKeyRanks, "N", 0,
+     "Number of ranks (default: one per GPU; without GPUs the tasks per node of the batch job, else 1)", 1},
+    {"n-per-node", kKeyRanksPerNode, "N", 0, "Number of ranks on each host, in place of -n", 1},
     {"devices-per-node", kKeyRanksPerNode, nullptr, OPTION_ALIAS, nullptr, 1},
+    {"hostfile", kKeyHostfile, "FILE", 0,
+     "Hosts of the job, one per line: 'name' or 'name slots=4' (default: those of the batch job, else this "
+     "one)",
+     1},
     {"no-gpu", kKeyNoGpu, nullptr, 0, "Use no GPU (default: one GPU per rank if there are enough)", 1},
     {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
     {"pin-to-socket", kKeyPinToSocket, nullptr, 0,
@@ -57,7 +62,8 @@ const argp_option kOptions[] = {
     {"log-dir", kKeyLogDir, "FOLDER", 0, "Also write all output of each rank to FOLDER/rank-N.log", 2},
     {"timeline", kKeyTimeline, "FILE", 0, "Write to FILE what all ranks do when, for https://ui.perfetto.dev",
      2},
-    {"dry-run", kKeyDryRun, nullptr, 0, "Print cores, environment and command of each rank, and exit", 3},
+    {"dry-run", kKeyDryRun, nullptr, 0,
+     "Check the job, print hosts, cores, environments and commands, and exit", 3},
     {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};

@@ -122,6 +122,8 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
       return set_count(parse, "-n", word, options.ranks);
     case kKeyRanksPerNode:
       return set_count(parse, "--n-per-node", word, options.ranks_per_node);
+    case kKeyHostfile:
+      return set_path(parse, "--hostfile", "file", word, options.hostfile);
     case kKeyLogLevel:
       return set_log_level(parse, word);
     case kKeyFusionThreshold:

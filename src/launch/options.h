@@ -25,7 +25,8 @@ enum class Action { kRun, kDryRun, kHelp, kVersion };
 struct Options {
   Action action = Action::kRun;
   std::optional<int> ranks;
-  std::optional<int> ranks_per_node;  ///< never set together with `ranks`
+  std::optional<int> ranks_per_node;    ///< never set together with `ranks`
+  std::optional<std::string> hostfile;  ///< not empty
   bool no_gpu = false;
   bool pin_to_socket = false;
   bool pin_memory_to_socket = false;

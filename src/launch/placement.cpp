@@ -34,17 +34,21 @@ void place_in_memory(Placement& placement, const std::vector<runtime::Socket>& s
 
 }  // namespace
 
-Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus, int otherwise) {
+int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise) {
+  const size_t found = options.no_gpu ? 0 : gpus.ids.size();
+  return found > 0 ? static_cast<int>(std::min<size_t>(found, kMostRanks)) : otherwise;
+}
+
+Placement place_on_gpus(int ranks, const Options& options, const runtime::Gpus& gpus) {
   Placement placement;
+  placement.ranks = ranks;
   const size_t found = options.no_gpu ? 0 : gpus.ids.size();
   const bool may_warn = !options.no_gpu && gpus.driver && !gpus.hidden_by_user;
-  const int usual = found > 0 ? std::min(static_cast<int>(found), kMostRanks) : otherwise;
-  placement.ranks = options.ranks.value_or(options.ranks_per_node.value_or(usual));
   const bool chosen = options.ranks || options.ranks_per_node;
   const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
-  } else if (may_warn && !chosen) {
+  } else if (may_warn && !chosen && found == 0) {
     placement.warnings.push_back(
         text("no GPU found: ", wanted == 1 ? "one rank runs" : text(wanted, " ranks run"),
              " on the CPU; -n starts more, --no-gpu hides this warning"));

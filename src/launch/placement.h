@@ -21,9 +21,11 @@ struct Placement {
   std::vector<std::string> warnings;      ///< for the user, without "WARNING:"
 };
 
-/// The number of ranks and their GPUs; the rest stays empty. Without options about them there is one rank per GPU, and
-/// `otherwise` ranks if there is none. Pure.
-Placement place_on_gpus(const Options& options, const runtime::Gpus& gpus, int otherwise = 1);
+/// The number of ranks on a host without options about it: one per GPU that may be used, else `otherwise`. Pure.
+int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise);
+
+/// Gives each of `ranks` a GPU if there are enough, else none; the rest stays empty. Pure.
+Placement place_on_gpus(int ranks, const Options& options, const runtime::Gpus& gpus);
 
 /// Divides the cores of this process among the ranks, and binds them and their memory to sockets as the options say.
 /// One rank is bound to a socket only. On an error it binds no rank and adds a warning.

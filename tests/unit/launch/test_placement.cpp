@@ -14,25 +14,30 @@ Options with(std::optional<int> ranks, bool no_gpu = false) {
   return options;
 }
 
+Placement place(const Options& options, const Gpus& gpus, int otherwise = 1) {
+  const int usual = usual_ranks(options, gpus, otherwise);
+  return place_on_gpus(options.ranks.value_or(options.ranks_per_node.value_or(usual)), options, gpus);
+}
+
 const Gpus kNoDriver{};
 const Gpus kDriverOnly{.driver = true, .ids = {}};
 const Gpus kTwo{.driver = true, .ids = {"0", "1"}};
 
 TEST(Placement, StartsOneRankPerGpu) {
-  const Placement placement = place_on_gpus(with({}), kTwo);
+  const Placement placement = place(with({}), kTwo);
   EXPECT_EQ(placement.ranks, 2);
   EXPECT_EQ(placement.gpus, (std::vector<std::string>{"0", "1"}));
   EXPECT_TRUE(placement.warnings.empty());
 }
 
 TEST(Placement, FewerRanksThanGpusTakeTheFirstGpus) {
-  const Placement placement = place_on_gpus(with(1), kTwo);
+  const Placement placement = place(with(1), kTwo);
   EXPECT_EQ(placement.gpus, std::vector<std::string>{"0"});
   EXPECT_TRUE(placement.warnings.empty());
 }
 
 TEST(Placement, MoreRanksThanGpusRunOnTheCpu) {
-  const Placement placement = place_on_gpus(with(3), kTwo);
+  const Placement placement = place(with(3), kTwo);
   EXPECT_EQ(placement.ranks, 3);
   EXPECT_TRUE(placement.gpus.empty());
   ASSERT_EQ(placement.warnings.size(), 1u);
@@ -40,17 +45,16 @@ TEST(Placement, MoreRanksThanGpusRunOnTheCpu) {
 }
 
 TEST(Placement, WarnsOnlyIfTheUserMayExpectGpus) {
-  EXPECT_TRUE(place_on_gpus(with(3, true), kTwo).warnings.empty());
-  EXPECT_TRUE(place_on_gpus(with({}, true), kDriverOnly).warnings.empty());
-  EXPECT_TRUE(place_on_gpus(with({}), kNoDriver).warnings.empty());
-  EXPECT_TRUE(place_on_gpus(with(4), kNoDriver).warnings.empty());
-  EXPECT_TRUE(
-      place_on_gpus(with(4), Gpus{.driver = true, .hidden_by_user = true, .ids = {}}).warnings.empty());
-  EXPECT_EQ(place_on_gpus(with({}), kDriverOnly).warnings.size(), 1u);
+  EXPECT_TRUE(place(with(3, true), kTwo).warnings.empty());
+  EXPECT_TRUE(place(with({}, true), kDriverOnly).warnings.empty());
+  EXPECT_TRUE(place(with({}), kNoDriver).warnings.empty());
+  EXPECT_TRUE(place(with(4), kNoDriver).warnings.empty());
+  EXPECT_TRUE(place(with(4), Gpus{.driver = true, .hidden_by_user = true, .ids = {}}).warnings.empty());
+  EXPECT_EQ(place(with({}), kDriverOnly).warnings.size(), 1u);
 }
 
 TEST(Placement, OneRankIsNotBound) {
-  Placement placement = place_on_gpus(with(1), kNoDriver);
+  Placement placement = place(with(1), kNoDriver);
   place_on_cores(placement, {});
   EXPECT_TRUE(placement.cores.empty());
   placement.ranks = 2;
@@ -61,11 +65,10 @@ TEST(Placement, OneRankIsNotBound) {
 TEST(Placement, RanksPerNodeAndTheUsualNumberCount) {
   Options options;
   options.ranks_per_node = 2;
-  EXPECT_EQ(place_on_gpus(options, kNoDriver).ranks, 2);
-  EXPECT_EQ(place_on_gpus({}, kNoDriver, 3).ranks, 3);
-  EXPECT_EQ(place_on_gpus({}, kTwo, 3).ranks, 2);
-  EXPECT_NE(place_on_gpus({}, kDriverOnly, 3).warnings.at(0).find("3 ranks run on the CPU"),
-            std::string::npos);
+  EXPECT_EQ(place(options, kNoDriver).ranks, 2);
+  EXPECT_EQ(place({}, kNoDriver, 3).ranks, 3);
+  EXPECT_EQ(place({}, kTwo, 3).ranks, 2);
+  EXPECT_NE(place({}, kDriverOnly, 3).warnings.at(0).find("3 ranks run on the CPU"), std::string::npos);
 }
 
 TEST(Placement, NeighboursShareASocket) {
@@ -83,7 +86,7 @@ TEST(Placement, NeighboursShareASocket) {
 TEST(Placement, OneRankIsPinnedIfTheUserAsks) {
   Options options;
   options.pin_to_socket = options.pin_memory_to_socket = true;
-  Placement placement = place_on_gpus(with(1), kNoDriver);
+  Placement placement = place(with(1), kNoDriver);
   place_on_cores(placement, options);
   ASSERT_EQ(placement.cores.size(), 1u);
   EXPECT_EQ(placement.memory.empty(), !placement.warnings.empty());

@@ -1,0 +1,185 @@
+#include "launch/hosts/allocation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string_view>
+
+#include "launch/hosts/names.h"
+#include "launch/options.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+using Read = std::function<Result<std::string>(const std::string&)>;
+
+Status wrong(const std::string& source, const std::string& value, const std::string& message) {
+  constexpr size_t kShown = 60;
+  const std::string shown = value.size() > kShown ? value.substr(0, kShown) + "…" : value;
+  return {Code::kInvalidArgument, text(source, " ('", printable(shown), "'): ", message)};
+}
+
+Status column(size_t position, const std::string& message) {
+  return {Code::kInvalidArgument, text("column ", position + 1, ": ", message)};
+}
+
+/// Reads a number from 1 to `most` at `next`, and moves behind it.
+bool read_number(std::string_view list, size_t& next, int most, int& number) {
+  const auto [end, error] = std::from_chars(list.data() + next, list.data() + list.size(), number);
+  if (error != std::errc() || number < 1 || number > most) return false;
+  next = static_cast<size_t>(end - list.data());
+  return true;
+}
+
+std::vector<std::string> words_of(const std::string& list) {
+  std::istringstream in(list);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+Status check_name(const std::string& source, const std::string& word) {
+  std::vector<std::string> names;
+  const Status status = expand_names(word, 1, names);
+  if (!status.ok()) return wrong(source, word, status.message());
+  return names == std::vector<std::string>{word} ? Status()
+                                                 : wrong(source, word, "this is not the name of one host");
+}
+
+/// The hosts in a list with one name per rank.
+Result<std::vector<Host>> hosts_named(const std::string& source, const std::string& list) {
+  std::vector<Host> ranks;
+  for (std::string& word : words_of(list)) {
+    TNT_RETURN_IF_ERROR(check_name(source, word));
+    ranks.push_back({std::move(word), 1});
+  }
+  if (ranks.empty()) return wrong(source, list, "it names no host");
+  return summed(ranks);
+}
+
+Result<std::vector<Host>> slurm_hosts(const Environment& environment, bool& counts_tasks) {
+  const std::string list = stripped(environment, "SLURM_JOB_NODELIST");
+  std::vector<std::string> names;
+  if (const Status status = expand_names(list, 1, names); !status.ok()) {
+    return wrong("SLURM_JOB_NODELIST", list, status.message());
+  }
+  std::vector<Host> hosts;
+  for (std::string& name : names) hosts.push_back({std::move(name), {}});
+  // Without a number of tasks from the user, Slurm may count a task per core.
+  counts_tasks = environment.contains("SLURM_NTASKS") || environment.contains("SLURM_NTASKS_PER_NODE");
+  const std::string tasks = stripped(environment, "SLURM_TASKS_PER_NODE");
+  counts_tasks = counts_tasks && !tasks.empty();
+  if (!counts_tasks) return hosts;
+  const Result<std::vector<int>> counts = expand_counts(tasks);
+  if (!counts.ok()) return wrong("SLURM_TASKS_PER_NODE", tasks, counts.status().message());
+  if (counts.value().size() != hosts.size()) {
+    return wrong("SLURM_TASKS_PER_NODE", tasks,
+                 text("it has ", counts.value().size(), " numbers for ", hosts.size(), " hosts"));
+  }
+  for (size_t index = 0; index < hosts.size(); ++index) hosts[index].slots = counts.value()[index];
+  return hosts;
+}
+
+/// LSF's "host1 4 host2 2".
+Result<std::vector<Host>> lsf_pairs(const std::string& list) {
+  constexpr char kVariable[] = "LSB_MCPU_HOSTS";
+  const std::vector<std::string> words = words_of(list);
+  if (words.empty() || words.size() % 2 != 0) return wrong(kVariable, list, "a number must follow each host");
+  std::vector<Host> hosts;
+  for (size_t index = 0; index < words.size(); index += 2) {
+    TNT_RETURN_IF_ERROR(check_name(kVariable, words[index]));
+    int slots = 0;
+    size_t next = 0;
+    if (!read_number(words[index + 1], next, kMostRanks, slots) || next != words[index + 1].size()) {
+      return wrong(kVariable, list, text("'", printable(words[index + 1]), "' is not a number of slots"));
+    }
+    hosts.push_back({words[index], slots});
+  }
+  return summed(hosts);
+}
+
+Result<std::vector<Host>> hosts_in(const std::string& variable, const std::string& file, const Read& read) {
+  const Result<std::string> content = read(file);
+  if (!content.ok()) return wrong(variable, file, content.status().message());
+  return hosts_named(variable + " " + file, content.value());
+}
+
+Result<std::vector<Host>> lsf_hosts(const Environment& environment, const Read& read) {
+  const std::string file = stripped(environment, "LSB_DJOB_HOSTFILE");
+  if (!file.empty()) return hosts_in("LSB_DJOB_HOSTFILE", file, read);
+  const std::string pairs = stripped(environment, "LSB_MCPU_HOSTS");
+  if (!pairs.empty()) return lsf_pairs(pairs);
+  return hosts_named("LSB_HOSTS", stripped(environment, "LSB_HOSTS"));
+}
+
+}  // namespace
+
+Result<std::vector<int>> expand_counts(std::string_view list) {
+  std::vector<int> counts;
+  size_t next = 0;
+  do {
+    int count = 0, times = 1;
+    const size_t start = next;
+    if (!read_number(list, next, kMostRanks, count)) {
+      return column(start, text("a number from 1 to ", kMostRanks, " belongs here"));
+    }
+    if (list.substr(next).starts_with("(x")) {
+      next += 2;
+      const size_t number = next;
+      if (!read_number(list, next, static_cast<int>(kMostHosts), times)) {
+        return column(number, text("a number from 1 to ", kMostHosts, " belongs here"));
+      }
+      if (next == list.size() || list[next] != ')') return column(next, "')' belongs here");
+      ++next;
+    }
+    if (counts.size() + static_cast<size_t>(times) > kMostHosts) {
+      return column(start, text("more than ", kMostHosts, " hosts"));
+    }
+    counts.insert(counts.end(), static_cast<size_t>(times), count);
+    if (next < list.size() && list[next] != ',') return column(next, "',' belongs here");
+  } while (next++ < list.size());
+  return counts;
+}
+
+std::vector<Host> summed(const std::vector<Host>& parts) {
+  std::vector<Host> hosts;
+  std::map<std::string, size_t> known;
+  for (const Host& part : parts) {
+    const auto [entry, is_new] = known.emplace(part.name, hosts.size());
+    if (is_new) hosts.push_back({part.name, 0});
+    std::optional<int>& slots = hosts[entry->second].slots;
+    slots = std::min(kMostRanks, *slots + part.slots.value_or(0));
+  }
+  return hosts;
+}
+
+Result<std::optional<Allocation>> find_allocation(const Environment& environment, const Read& read) {
+  Allocation found;
+  Result<std::vector<Host>> hosts = std::vector<Host>();
+  const auto id = [&](const char* variable) { return stripped(environment, variable); };
+  const std::string slurm = id("SLURM_JOB_ID"), pbs = id("PBS_JOBID"), lsf = id("LSB_JOBID");
+  found.counts_tasks = true;
+  if (!slurm.empty() && environment.contains("SLURM_JOB_NODELIST")) {
+    found.job = "Slurm job " + slurm;
+    hosts = slurm_hosts(environment, found.counts_tasks);
+  } else if (!pbs.empty() && environment.contains("PBS_NODEFILE")) {
+    found.job = "PBS job " + pbs;
+    hosts = hosts_in("PBS_NODEFILE", id("PBS_NODEFILE"), read);
+  } else if (!lsf.empty() && (environment.contains("LSB_DJOB_HOSTFILE") ||
+                              environment.contains("LSB_HOSTS") || environment.contains("LSB_MCPU_HOSTS"))) {
+    found.job = "LSF job " + lsf;
+    hosts = lsf_hosts(environment, read);
+  } else {
+    return std::optional<Allocation>();
+  }
+  if (!hosts.ok()) {
+    return Status(Code::kInvalidArgument,
+                  printable(text("cannot read the hosts of ", found.job, ": ", hosts.status().message(),
+                                 "; --hostfile names them instead")));
+  }
+  found.hosts = std::move(hosts).value();
+  return std::optional(std::move(found));
+}
+
+}  // namespace tarantella::launch

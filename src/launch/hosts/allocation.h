@@ -1,0 +1,34 @@
+#pragma once
+// The hosts that a batch system has given to this job: Slurm, PBS or LSF.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "launch/environment.h"
+#include "launch/hosts/hosts.h"
+
+namespace tarantella::launch {
+
+struct Allocation {
+  std::string job;  ///< for messages: "Slurm job 12"
+  std::vector<Host> hosts;
+  bool counts_tasks = false;  ///< the slots are the tasks per host that the user asked for
+};
+
+/// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside of
+/// jobs. `read` returns the content of a file. kInvalidArgument, with one line that names the variable or file, if a
+/// list cannot be read.
+Result<std::optional<Allocation>> find_allocation(
+    const Environment& environment, const std::function<Result<std::string>(const std::string&)>& read);
+
+/// The numbers of Slurm's short form: "2(x3),1" is 2, 2, 2, 1. kInvalidArgument with "column N: " and the mistake. Pure.
+Result<std::vector<int>> expand_counts(std::string_view list);
+
+/// Each host of `parts` once, in the order of their first appearance, with the sum of its slots. Pure.
+std::vector<Host> summed(const std::vector<Host>& parts);
+
+}  // namespace tarantella::launch

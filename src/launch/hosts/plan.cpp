@@ -1,0 +1,86 @@
+#include "launch/hosts/plan.h"
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/host.h"
+#include "launch/hosts/allocation.h"
+#include "launch/hosts/hostfile.h"
+#include "launch/hosts/this_host.h"
+#include "launch/placement.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+Result<std::string> content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Status(Code::kSystem, "cannot read this file");
+  return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
+Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, const Options& options,
+                        int usual) {
+  Result<std::vector<HostShare>> shares = ranks_on_hosts(hosts, options, usual);
+  if (!shares.ok()) return Status(Code::kInvalidArgument, text(source, ": ", shares.status().message()));
+  return Plan{std::move(source), std::move(shares).value()};
+}
+
+/// On one host -n may start any number of ranks, and its GPUs count more than the tasks that the user asked for.
+Result<Plan> plan_in(Allocation allocation, const Options& options, const runtime::Gpus& gpus) {
+  std::vector<Host>& hosts = allocation.hosts;
+  const int tasks = hosts.size() == 1 ? hosts[0].slots.value_or(1) : 1;
+  const int usual = usual_ranks(options, gpus, tasks);
+  const bool counts_gpus = usual_ranks(options, gpus, 0) > 0;
+  for (Host& host : hosts) {
+    if (hosts.size() == 1 || counts_gpus) host.slots.reset();
+  }
+  return with_ranks(printable(allocation.job), hosts, options, usual);
+}
+
+std::string several(const Plan& plan) {
+  std::vector<Host> hosts;
+  for (const HostShare& share : plan.shares) hosts.push_back({share.host, {}});
+  return text(plan.source, " has ", hosts.size(), " hosts (", listed(hosts),
+              "), but several machines are not supported yet: use one host (sbatch --nodes=1), or --hostfile "
+              "with this "
+              "one alone");
+}
+
+}  // namespace
+
+Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus) {
+  const int usual = usual_ranks(options, gpus, 1);
+  if (options.hostfile) {
+    const Result<std::vector<Host>> hosts = read_hostfile(*options.hostfile);
+    if (!hosts.ok()) return hosts.status();
+    return with_ranks(text("hostfile '", printable(*options.hostfile), "'"), hosts.value(), options, usual);
+  }
+  Result<std::optional<Allocation>> allocation = find_allocation(user, content_of);
+  if (!allocation.ok()) return allocation.status();
+  if (allocation.value()) return plan_in(*std::move(allocation).value(), options, gpus);
+  return with_ranks("", {{host_name(), {}}}, options, usual);
+}
+
+Status check_runs_here(const Plan& plan, const Environment& user) {
+  if (plan.shares.size() > 1) return {Code::kInvalidArgument, several(plan)};
+  const std::string& host = plan.shares[0].host;
+  if (plan.source.empty() || host == stripped(user, "SLURMD_NODENAME") || is_this_host(host)) return {};
+  return {Code::kInvalidArgument,
+          text(plan.source, " names host '", host, "', which is not this machine (", host_name(),
+               "): start tarantella there; other machines are not supported yet")};
+}
+
+std::string describe_hosts(const Plan& plan) {
+  std::string lines;
+  for (const HostShare& share : plan.shares) {
+    const int last = share.first + share.ranks - 1;
+    lines += text("host ", share.host, share.ranks == 1 ? ": rank " : ": ranks ", share.first);
+    if (share.ranks > 1) lines += text('-', last);
+    lines += '\n';
+  }
+  return lines;
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,31 @@
+#pragma once
+// The hosts of a job, and how many ranks run on each: decided by options, hostfile and batch system.
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "launch/environment.h"
+#include "launch/hosts/layout.h"
+#include "launch/options.h"
+#include "runtime/topology/gpus.h"
+
+namespace tarantella::launch {
+
+struct Plan {
+  std::string source;             ///< who named the hosts, for messages; empty: nobody, so it is this machine
+  std::vector<HostShare> shares;  ///< at least one
+};
+
+/// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus` are
+/// those of this machine; all hosts are alike. Reads the files that name hosts. kInvalidArgument, with one line.
+Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus);
+
+/// Whether the ranks of the plan can run: on this machine alone. kInvalidArgument, with one line, if not. May block while
+/// a name is looked up.
+Status check_runs_here(const Plan& plan, const Environment& user);
+
+/// "host node1: ranks 0-3", one line each.
+std::string describe_hosts(const Plan& plan);
+
+}  // namespace tarantella::launch
