@@ -13,12 +13,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
+#include "launch/proc.h"
 
 namespace tarantella::launch {
 namespace {
@@ -27,21 +26,6 @@ constexpr char kName[] = "tnt-guard";  // `killall tarantella` must not find it;
 // A process that SIGKILL does not end is stuck in the kernel.
 constexpr Duration kGiveUpAfter = 10s;
 
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-bool has_entry(const std::string& environment, const std::string& entry) {
-  size_t start = 0;
-  while (start < environment.size()) {
-    const size_t end = std::min(environment.find('\0', start), environment.size());
-    if (environment.compare(start, end - start, entry) == 0) return true;
-    start = end + 1;
-  }
-  return false;
-}
-
 /// Kills the process if it belongs to this user and has the mark, and its group if that is one of `groups`. Spares the
 /// guards of jobs inside this one: they clean up their own job and end by themselves. Returns whether it was killed.
 bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string& entry) {
@@ -49,24 +33,18 @@ bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string&
   const std::string folder = text("/proc/", pid);
   struct stat owner{};
   if (!process.valid() || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return false;
-  if (!has_entry(content(folder + "/environ"), entry)) return false;
-  if (content(folder + "/comm") == text(kName, '\n')) return false;
+  if (!has_variable(pid, entry)) return false;
+  if (content_of(folder + "/comm") == text(kName, '\n')) return false;
   const pid_t group = ::getpgid(pid);
   if (group > 0 && std::find(groups.begin(), groups.end(), group) != groups.end()) ::kill(-group, SIGKILL);
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
 }
 
 int kill_marked(std::span<const pid_t> groups, const std::string& entry) {
-  DIR* processes = ::opendir("/proc");
-  if (processes == nullptr) return 0;
   int killed = 0;
-  while (const dirent* found = ::readdir(processes)) {
-    pid_t pid = 0;
-    const char* end = found->d_name + std::strlen(found->d_name);
-    if (std::from_chars(found->d_name, end, pid).ptr != end || pid == ::getpid()) continue;
-    if (kill_if_marked(pid, groups, entry)) ++killed;
+  for (const pid_t pid : all_processes()) {
+    if (pid != ::getpid() && kill_if_marked(pid, groups, entry)) ++killed;
   }
-  ::closedir(processes);
   return killed;
 }
 
@@ -84,7 +62,8 @@ void close_others() {
   for (const int fd : open) ::close(fd);
 }
 
-[[noreturn]] void keep_guard(int end_of_launcher, std::span<const pid_t> groups, const std::string& entry) {
+[[noreturn]] void keep_guard(int end_of_launcher, std::span<const pid_t> groups, const std::string& entry,
+                             const std::string& record) {
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -98,13 +77,15 @@ void close_others() {
   }
   // Repeated until none is found: a process that was just forked is not in the list that is being read.
   const Deadline deadline = Deadline::after(kGiveUpAfter);
-  while (kill_marked(groups, entry) > 0 && !deadline.passed()) ::usleep(5000);
+  int left = kill_marked(groups, entry);
+  for (; left > 0 && !deadline.passed(); left = kill_marked(groups, entry)) ::usleep(5000);
+  if (left == 0 && !record.empty()) ::unlink(record.c_str());
   ::_exit(0);
 }
 
 }  // namespace
 
-Result<Guard> Guard::start(const std::string& job_id, int ranks) {
+Result<Guard> Guard::start(const std::string& job_id, int ranks, const std::string& record) {
   Guard guard;
   const size_t bytes = static_cast<size_t>(ranks) * sizeof(pid_t);
   void* shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -118,7 +99,7 @@ Result<Guard> Guard::start(const std::string& job_id, int ranks) {
   if (guard.pid_ < 0) return Status::system("fork", errno);
   if (guard.pid_ == 0) {
     keep_guard(read_end.get(), {static_cast<pid_t*>(shared), static_cast<size_t>(ranks)},
-               text(kMark, '=', job_id));
+               text(kMark, '=', job_id), record);
   }
   guard.process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, guard.pid_, 0)));
   if (!guard.process_.valid()) return Status::system("pidfd_open (Linux 5.3 or newer is needed)", errno);

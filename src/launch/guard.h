@@ -22,8 +22,8 @@ constexpr char kMark[] = "TARANTELLA_JOB";
 class Guard {
  public:
   /// Starts the process. Call it before any rank is started and before Orphans is made. `job_id` is the value of the
-  /// mark. Errors: kSystem.
-  static Result<Guard> start(const std::string& job_id, int ranks);
+  /// mark. `record` is a file that the process removes when it has killed the job; empty: none. Errors: kSystem.
+  static Result<Guard> start(const std::string& job_id, int ranks, const std::string& record);
 
   /// Announces that rank `rank` leads process group `group`; 0: that it no longer does. Announce the latter before the
   /// leader is collected, since another process may get its number afterwards.

@@ -1,6 +1,7 @@
 #include "launch/launch.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "launch/log_files.h"
 #include "launch/orphans.h"
 #include "launch/placement.h"
+#include "launch/record.h"
 #include "launch/say.h"
 #include "launch/script.h"
 #include "launch/settings.h"
@@ -55,21 +57,16 @@ int print_dry_run(const Placement& placement, const Command& command, const std:
   return std::fflush(stdout) == 0 ? 0 : kLaunchError;
 }
 
-/// Runs the job to its end and returns the exit code.
-int run(const JobDescription& job, const std::string& job_id, const runtime::Ended& ended,
-        const timeline::Memory& records) {
+/// Runs the job to its end. kSystem if it cannot be started.
+Result<Verdict> run(const JobDescription& job, const std::string& job_id, const runtime::Ended& ended) {
   Result<Signals> signals = Signals::open();
-  if (!signals.ok()) return refuse(signals.status(), kLaunchError);
-  Result<Guard> guard = Guard::start(job_id, job.placement.ranks);
+  if (!signals.ok()) return signals.status();
+  Result<Guard> guard = Guard::start(job_id, job.placement.ranks, job.record.path());
   if (!guard.ok()) {
-    say(text("cannot start the process that guards the job: ", guard.status().message()));
-    return kLaunchError;
+    return Status(Code::kSystem, "cannot start the process that guards the job: " + guard.status().message());
   }
   const Orphans orphans;
-  const Verdict verdict = Job(job, signals.value(), orphans, guard.value(), ended).run();
-  write_timeline(job.options, records, job.placement.ranks);
-  if (verdict.signal != 0) die_of(verdict.signal);
-  return verdict.code;
+  return Job(job, signals.value(), orphans, guard.value(), ended).run();
 }
 
 }  // namespace
@@ -111,8 +108,14 @@ int launch(Options options) {
   if (is_dry) return print_dry_run(placement, command.value(), additions, options);
   Result<LogFiles> logs = options.log_dir ? LogFiles::open(*options.log_dir, placement.ranks) : LogFiles();
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
-  return run({placement, options, command.value(), environments, logs.value()}, job_id.value(), ended,
-             records);
+  std::optional<Record> record(std::in_place, user, job_id.value(), options.script);
+  const Result<Verdict> verdict =
+      run({placement, options, command.value(), environments, logs.value(), *record}, job_id.value(), ended);
+  record.reset();
+  if (!verdict.ok()) return refuse(verdict.status(), kLaunchError);
+  write_timeline(options, records, placement.ranks);
+  if (verdict.value().signal != 0) die_of(verdict.value().signal);
+  return verdict.value().code;
 }
 
 }  // namespace tarantella::launch

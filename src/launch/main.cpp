@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/cleanup.h"
 #include "launch/launch.h"
 #include "launch/option_table.h"
 #include "launch/options.h"
@@ -43,6 +44,8 @@ int run(int argc, char** argv) {
     case Action::kVersion:
       std::puts("tarantella " TARANTELLA_VERSION);
       return 0;
+    case Action::kCleanup:
+      return clean_up(options.value());
     default:
       return launch(std::move(options).value());
   }

@@ -26,6 +26,8 @@ enum Key {
   kKeyLogDir,
   kKeyTimeline,
   kKeyDryRun,
+  kKeyCleanup,
+  kKeyForce,
   kKeyVersion,
 };
 

@@ -157,6 +157,12 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyDryRun:
       options.action = Action::kDryRun;
       return 0;
+    case kKeyCleanup:
+      options.action = Action::kCleanup;
+      return 0;
+    case kKeyForce:
+      options.force = true;
+      return 0;
     case kKeyHelp:
     case kKeyVersion:
       options.action = key == kKeyHelp ? Action::kHelp : Action::kVersion;
@@ -183,6 +189,7 @@ std::string contradiction(const Options& options) {
   if (options.ranks && options.ranks_per_node) {
     return "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job";
   }
+  if (options.force && options.action != Action::kCleanup) return "option '--force' needs '--cleanup'";
   const bool needs_script = options.action == Action::kRun || options.action == Action::kDryRun;
   return needs_script && options.script.empty() ? text("no script given; ", kUsage) : "";
 }

@@ -20,7 +20,7 @@ constexpr int kMostRanks = 4096;
 /// The longest grace: a million seconds, or eleven days.
 constexpr int kMostGraceSeconds = 1000000;
 
-enum class Action { kRun, kDryRun, kHelp, kVersion };
+enum class Action { kRun, kDryRun, kCleanup, kHelp, kVersion };
 
 struct Options {
   Action action = Action::kRun;
@@ -39,8 +39,9 @@ struct Options {
   std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::optional<std::string> timeline;             ///< the file to write; not empty
-  std::string script;
-  std::vector<std::string> arguments;  ///< of the script, unchanged
+  bool force = false;                              ///< of kCleanup: do not ask
+  std::string script;                              ///< may be empty for kCleanup
+  std::vector<std::string> arguments;              ///< of the script, unchanged
 
   /// Whether stderr of every rank is shown, not only that of the master.
   bool shows_all_errors() const { return output_on_all_devices || log_on_all_devices; }

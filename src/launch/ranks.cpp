@@ -50,6 +50,7 @@ Status Ranks::start(const Input& input, const ReportPipe& reports) {
                                   "; use fewer ranks or raise the limits (ulimit -u, -n)")};
     }
     processes_.push_back(std::move(process).value());
+    job_.record.add_rank(processes_.back().pid());
     if (processes_.back().own_group()) guard_.set_group(rank, processes_.back().pid());
   }
   failure_write_ = Fd();

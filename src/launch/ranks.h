@@ -16,6 +16,7 @@
 #include "launch/orphans.h"
 #include "launch/placement.h"
 #include "launch/process.h"
+#include "launch/record.h"
 #include "launch/reports.h"
 #include "launch/signals.h"
 #include "runtime/ended.h"
@@ -29,6 +30,7 @@ struct JobDescription {
   const Command& command;
   const std::vector<std::vector<std::string>>& environments;  ///< one per rank, of "NAME=value" words
   LogFiles& logs;
+  Record& record;
 };
 
 class Ranks {

@@ -47,6 +47,7 @@ class Launcher:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         self.env["CUDA_VISIBLE_DEVICES"] = "-1"  # as on a machine without GPUs
         self.env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # this Python, not a shim of it
+        self.env["XDG_RUNTIME_DIR"] = str(folder)  # where jobs are recorded
         name, value = self.mark.split("=")
         self.env[name] = value
 

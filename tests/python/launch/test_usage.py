@@ -45,6 +45,7 @@ SCRIPT = "open('ran', 'w')"
         (["-n", "2", "--n-per-node=2", "script.py"], "'-n' and '--n-per-node' exclude each other"),
         (["--devices-per-node=none", "script.py"], "'--n-per-node' needs a whole number from 1 to 4096"),
         (["--log-dir", "script.py/x", "script.py"], "cannot write logs to 'script.py/x': Not a directory"),
+        (["--force", "script.py"], "'--force' needs '--cleanup'"),
         (["--log-dir=", "script.py"], "needs the name of a folder, not ''"),
         (["--python-interpreter=", "--", "-m", "json"], "needs a program, not '-m'"),
         (["--no-gpu=1", "script.py"], "'--no-gpu' takes no value"),

@@ -149,6 +149,12 @@ TEST(Options, TakeRanksPerNodeUnderBothNames) {
       "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job");
 }
 
+TEST(Options, CleanupNeedsNoScriptAndForceNeedsCleanup) {
+  EXPECT_EQ(parse({"--cleanup"}).value().action, Action::kCleanup);
+  EXPECT_TRUE(parse({"--force", "--cleanup", "--", "a.py"}).value().force);
+  EXPECT_EQ(mistake({"--force", "a.py"}), "option '--force' needs '--cleanup'");
+}
+
 TEST(Options, AnInterpreterMayBeEmpty) {
   EXPECT_FALSE(parse({"a.py"}).value().interpreter);
   EXPECT_EQ(parse({"--python-interpreter=", "a.py"}).value().interpreter, "");

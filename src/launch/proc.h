@@ -1,0 +1,42 @@
+#pragma once
+// Processes of this machine, as /proc shows them. For one's own process number space and user.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tarantella::launch {
+
+/// A process, told from a later one that gets its number.
+struct ProcessId {
+  pid_t pid = 0;
+  uint64_t start = 0;  ///< in clock ticks after boot
+
+  bool operator==(const ProcessId&) const = default;
+};
+
+/// The content of a file; empty if it cannot be read.
+std::string content_of(const std::string& path);
+
+/// The numbers of all processes.
+std::vector<pid_t> all_processes();
+
+/// When the process started; none if there is none of this number, or if it has ended and was not collected.
+std::optional<uint64_t> start_of(pid_t pid);
+
+/// Whether the process still runs and belongs to this process's effective user.
+bool is_own_and_runs(const ProcessId& process);
+
+/// Whether the process was started with the variable `entry`, "NAME=value", in its environment.
+bool has_variable(pid_t pid, const std::string& entry);
+
+/// Changes when the machine boots, so that numbers of processes mean nothing any more.
+std::string boot_id();
+
+/// Tells one space of process numbers, such as a container's, from another.
+std::string process_space();
+
+}  // namespace tarantella::launch
