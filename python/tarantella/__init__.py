@@ -34,19 +34,22 @@ if TYPE_CHECKING:
     from .collectives import (
         Allgatherv,
         Allreduce,
+        Alltoall,
         Broadcast,
+        ReduceScatter,
         ReductionOp,
         TensorAllgatherer,
         TensorAllreducer,
         TensorBroadcaster,
     )
-    from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer
+    from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer, reduce_gradients
     from .keras.model import Model, Sequential
     from .keras.strategy import ParallelStrategy
 
 __all__ = [
     "Allgatherv",
     "Allreduce",
+    "Alltoall",
     "Barrier",
     "Broadcast",
     "Error",
@@ -55,6 +58,7 @@ __all__ = [
     "Model",
     "ParallelStrategy",
     "PeerLostError",
+    "ReduceScatter",
     "ReductionOp",
     "Sequential",
     "TensorAllgatherer",
@@ -75,13 +79,16 @@ __all__ = [
     "is_master_rank",
     "keras",
     "models",
+    "reduce_gradients",
 ]
 
 _MODULES = ("keras", "models")
 _LAZY = {
     "Allgatherv": ".collectives",
     "Allreduce": ".collectives",
+    "Alltoall": ".collectives",
     "Broadcast": ".collectives",
+    "ReduceScatter": ".collectives",
     "ReductionOp": ".collectives",
     "TensorAllgatherer": ".collectives",
     "TensorAllreducer": ".collectives",
@@ -95,6 +102,7 @@ _LAZY = {
     "TimeoutError": "._job.errors",
     "broadcast_variables": ".keras.calls.custom_loops",
     "distributed_optimizer": ".keras.calls.custom_loops",
+    "reduce_gradients": ".keras.calls.custom_loops",
 }
 
 _variables.check()

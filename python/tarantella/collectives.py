@@ -12,6 +12,7 @@ tarantella.MismatchError if ranks disagree, tarantella.PeerLostError if a rank i
 from __future__ import annotations
 
 import enum
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _exchange
+from ._job import runtime
 from ._job.groups import Barrier, Group
 
 __all__ = [
     "Allgatherv",
     "Allreduce",
+    "Alltoall",
     "Barrier",
     "Broadcast",
+    "ReduceScatter",
     "ReductionOp",
     "TensorAllgatherer",
     "TensorAllreducer",
@@ -47,6 +51,7 @@ class ReductionOp(enum.Enum):
     AND = "and"
     OR = "or"
     AVERAGE = "average"
+    PRODUCT = "product"
 
 
 class Allreduce:
@@ -71,10 +76,9 @@ class Allreduce:
             context = self.group.context()
             if context is None:
                 return array.copy()
-            if array.dtype.name == "bfloat16":  # NumPy does not export such arrays
-                raw = array.view(np.uint16)
-                return context.allreduce(raw, name, self.op.value, "bfloat16").view(array.dtype)
-            return context.allreduce(array, name, self.op.value).view(array.dtype)
+            if self.op is ReductionOp.PRODUCT:
+                return _product(_exchange.rows(context, array[np.newaxis], name))
+            return context.allreduce(_exported(array), name, self.op.value, array.dtype.name).view(array.dtype)
 
         self.check(inputs)
         return _map(one, inputs)
@@ -125,6 +129,67 @@ class Allgatherv:
         return _map(one, inputs, rows=True)
 
 
+class ReduceScatter:
+    """`ReduceScatter(group, op).execute(inputs)`: reduces over the ranks, and gives each rank its rows of the result.
+
+    The rows are split evenly, in the order of the group; its first ranks get one more if its size does not divide them.
+    """
+
+    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        self.group, self.op = group or Group(), ReductionOp(op)
+
+    def execute(self, inputs: Any) -> Any:
+        """Raises TypeError for scalars, and where `Allreduce` does."""
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            _check_reduction(name, array.dtype.name, self.op)
+            if array.ndim == 0:
+                raise TypeError(f"{name} has no rows to give to the ranks")
+            context = self.group.context()
+            if context is None:
+                return array.copy()
+            ends = _even_ends(len(array), self.group.size)
+            rank = self.group.to_group_rank(runtime.get_rank())
+            if self.op is ReductionOp.PRODUCT:
+                return _product(_exchange.rows(context, array[np.newaxis], name))[ends[rank] : ends[rank + 1]]
+            most = ends[1]  # every rank gets as many from the core
+            padded = np.zeros((self.group.size, most, *array.shape[1:]), array.dtype)
+            for part, begin, end in zip(padded, ends, ends[1:], strict=False):
+                part[: end - begin] = array[begin:end]
+            flat = padded.reshape(-1, *array.shape[1:])
+            own = context.reduce_scatter(_exported(flat), name, self.op.value, array.dtype.name).view(array.dtype)
+            return own[: ends[rank + 1] - ends[rank]].copy()
+
+        return _map(one, inputs)
+
+
+class Alltoall:
+    """`Alltoall(group).execute(inputs, splits)`: gives every rank its rows of this rank's inputs."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self, inputs: Any, splits: Any) -> Any:
+        """Sends `splits[i]` rows to rank i of the group, and returns the rows received, in rank order.
+
+        Raises ValueError unless `splits` has a number of rows for each rank, in total those of the inputs.
+        """
+        counts = [operator.index(each) for each in np.asarray(splits).ravel()]
+
+        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            if len(counts) != self.group.size or min(counts) < 0 or array.ndim == 0 or sum(counts) != len(array):
+                raise ValueError(
+                    f"{name}: splits must say how many of its rows go to each of the {self.group.size} ranks "
+                    f"(got {counts} for shape {list(array.shape)})"
+                )
+            context = self.group.context()
+            if context is None:
+                return array.copy()
+            return context.alltoall(_exported(array), counts, name, array.dtype.name).view(array.dtype)
+
+        return _map(one, inputs, rows=True)
+
+
 class TensorAllreducer:
     """Reduces structures like `inputs` over the ranks: `TensorAllreducer(inputs).allreduce(inputs)`."""
 
@@ -165,6 +230,23 @@ class TensorAllgatherer:
         return self._allgather.execute(inputs)
 
 
+def _exported(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as one that NumPy can export: it cannot export bfloat16."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def _product(rows: NDArray[Any]) -> NDArray[Any]:
+    """Of the ranks, in rank order; halves are multiplied as float32, as they are summed."""
+    wide = np.promote_types(rows.dtype, np.float32) if "float" in rows.dtype.name else rows.dtype
+    return np.multiply.reduce(rows.astype(wide), axis=0, dtype=wide).astype(rows.dtype)
+
+
+def _even_ends(rows: int, parts: int) -> list[int]:
+    """Where the parts begin, and where the last one ends."""
+    least, more = divmod(rows, parts)
+    return [least * part + min(part, more) for part in range(parts + 1)]
+
+
 def _check_kinds(inputs: Any) -> None:
     _map(lambda name, array: array, inputs)
 
@@ -176,7 +258,7 @@ def _check_reduction(name: str, dtype: str, op: ReductionOp) -> None:
     if (
         (op is ReductionOp.AVERAGE and not floating)
         or (op in (ReductionOp.AND, ReductionOp.OR) and floating)
-        or (op is ReductionOp.SUM and dtype == "bool")
+        or (op in (ReductionOp.SUM, ReductionOp.PRODUCT) and dtype == "bool")
     ):
         raise TypeError(f"{name} of type {dtype} has no {op.value} over ranks; convert it first")
 
