@@ -46,22 +46,22 @@ def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
     return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), like, strict=False)]
 
 
-def gather_bytes(payload: bytes) -> list[bytes]:
-    """The payloads of all ranks, in rank order."""
-    context = runtime.context()
+def gather_bytes(payload: bytes, context: Any = None) -> list[bytes]:
+    """The payloads of all ranks, in rank order. The context is the job's by default, here and below."""
+    context = context or runtime.context()
     lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
     joined = context.allgatherv(np.frombuffer(payload, np.uint8), "bytes")
     return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 
-def agree(what: str, lines: Sequence[str], cure: str) -> None:
+def agree(what: str, lines: Sequence[str], cure: str, context: Any = None) -> None:
     """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does. Collective."""
     text = "\n".join(lines).encode()
     digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
-    digests = runtime.context().allgather(digest, f"compare {what}")
+    digests = (context or runtime.context()).allgather(digest, f"compare {what}")
     if (digests == digests[0]).all():
         return
-    descriptions = [payload.decode().split("\n") for payload in gather_bytes(text)]
+    descriptions = [payload.decode().split("\n") for payload in gather_bytes(text, context)]
     master = descriptions[0]
     others = [rank for rank, description in enumerate(descriptions) if description != master]
     mine = descriptions[others[0]]

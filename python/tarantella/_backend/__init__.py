@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from .._job.groups import Group
+
 # By the name of Keras's backend: the package that it needs.
 _NEEDS = {"tensorflow": "tensorflow"}
 
@@ -34,8 +36,10 @@ class Backend(Protocol):
 
     # Sums over ranks, within a step.
 
-    def allreduce(self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
-        """The sum of each `prepared` gradient over the ranks; None stays None. Collective.
+    def allreduce(
+        self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool, group: Group | None = None
+    ) -> list[Any]:
+        """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
 
         With `borrow` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
         A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with

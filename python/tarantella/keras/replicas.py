@@ -41,41 +41,45 @@ def check_alike(model: Any, optimizers: bool = True) -> None:
         _exchange.agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
-def differing(every: Sequence[Any]) -> list[Any]:
-    """The variables whose bits differ between ranks. Their number and shapes must be equal. Collective."""
-    if not every or not _differ([backend.checksum(every)]).any():
+def differing(every: Sequence[Any], context: Any = None) -> list[Any]:
+    """The variables whose bits differ between ranks. Their number and shapes must be equal. Collective.
+
+    The context is the job's by default, here and below.
+    """
+    if not every or not _differ([backend.checksum(every)], context).any():
         return []
-    return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every])))
+    return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every], context)))
 
 
-def _differ(checksums: list[int]) -> NDArray[np.bool_]:
-    everyone = runtime.context().allgather(np.array(checksums, np.int64), "checksums of variables")
+def _differ(checksums: list[int], context: Any) -> NDArray[np.bool_]:
+    everyone = (context or runtime.context()).allgather(np.array(checksums, np.int64), "checksums of variables")
     differ: NDArray[np.bool_] = (everyone != everyone[0]).any(axis=0)
     return differ
 
 
-def broadcast(every: Iterable[Any]) -> None:
-    """Sets variables to the master's values; random generators get a different stream on each rank. Collective.
+def broadcast(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
+    """Sets variables to the root's values; random generators get a different stream on each rank. Collective.
 
     Only variables that differ, and the states of generators, are sent.
     """
     every = list(every)
     seeds = [v for v in every if private.is_seed(v)]
-    send([*differing([v for v in every if not private.is_seed(v)]), *seeds])
+    send([*differing([v for v in every if not private.is_seed(v)], context), *seeds], root, context)
 
 
-def send(every: Iterable[Any]) -> None:
+def send(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
     """As `broadcast`, for variables that are known to differ. Collective."""
-    rank = runtime.get_rank()
     for group in _groups(every):
+        context = context or runtime.context()
+        distance = (context.rank - root) % context.size
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
         raw = [value.reshape(-1).view(np.uint8) for value in values]  # sent as bytes, whatever the dtype
-        received = runtime.context().broadcast(np.concatenate(raw), 0, "variables")
-        if rank == 0:
+        received = context.broadcast(np.concatenate(raw), root, "variables")
+        if not distance:
             continue
         for variable, value, part in zip(group, values, _exchange.cut(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
-            variable.assign(fold(new, rank) if private.is_seed(variable) else new)
+            variable.assign(fold(new, distance) if private.is_seed(variable) else new)
 
 
 def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:

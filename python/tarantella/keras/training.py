@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .._backend import backend
 from .._job import runtime
 from . import private
+
+# `loop(optimizer, gradients, variables, apply)` returns `apply(reduced)`, the optimizer's own update. It must not hold
+# the optimizer.
+Loop = Callable[[Any, list[Any], list[Any], Callable[[list[Any]], Any]], Any]
 
 
 class Call:
@@ -82,8 +86,8 @@ class Training:
 
 
 _known: weakref.WeakKeyDictionary[Any, Training] = weakref.WeakKeyDictionary()
-# By optimizer of a user-defined loop, which has no model: the weight of a rank's gradients, until it is set again.
-_loops: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+# By optimizer of a user-defined loop, which has no model: what is done with a rank's gradients, until it is set again.
+_loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
 
 
 def of(model: Any) -> Training:
@@ -98,13 +102,13 @@ def known(model: Any) -> Training | None:
     return _known.get(model)
 
 
-def set_weight_in_loops(optimizer: Any, weight: float) -> None:
-    """Sets the weight of a rank's gradients where a user-defined loop applies them with this optimizer."""
-    _loops[optimizer] = weight
+def set_loop(optimizer: Any, loop: Loop) -> None:
+    """Sets what is done with a rank's gradients where a user-defined loop applies them with this optimizer."""
+    _loops[optimizer] = loop
 
 
-def weight_in_loops(optimizer: Any) -> float | None:
-    """The weight set by `set_weight_in_loops`, or None."""
+def loop_of(optimizer: Any) -> Loop | None:
+    """What `set_loop` has set, or None."""
     return _loops.get(optimizer)
 
 

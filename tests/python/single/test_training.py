@@ -17,7 +17,7 @@ from tarantella._job import runtime
 from tarantella.keras import training
 from tarantella.keras.calls import on_batch, start
 from tarantella.keras.epoch import drift, layer_state
-from tarantella.keras.step import added_losses, log_sources
+from tarantella.keras.step import added_losses, log_sources, loops
 from tarantella.keras.trials import coupling, reduction, sandbox
 
 
@@ -220,12 +220,13 @@ def test_added_losses_are_tried_out_once_for_each_model(monkeypatch: pytest.Monk
     assert tried == [one, other]
 
 
-def test_the_weight_in_a_loop_is_that_of_the_last_setting() -> None:
+def test_what_a_loop_does_is_the_last_setting() -> None:
     optimizer = keras.optimizers.SGD()
-    assert training.weight_in_loops(optimizer) is None
-    training.set_weight_in_loops(optimizer, 0.5)
-    training.set_weight_in_loops(optimizer, 1.0)
-    assert training.weight_in_loops(optimizer) == 1.0
+    assert training.loop_of(optimizer) is None
+    training.set_loop(optimizer, loops.reduce_with(0.5))
+    last = loops.reduce_with(1.0)
+    training.set_loop(optimizer, last)
+    assert training.loop_of(optimizer) is last
     gc.collect()
     before = len(training._loops)
     del optimizer

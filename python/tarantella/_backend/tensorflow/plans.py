@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ..._job import runtime
 from ..._job.environment import integer
+from ..._job.groups import Group
 from ..._names import name_of
 from . import eager
 
@@ -29,24 +30,28 @@ class Plan(NamedTuple):
 _plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
 
-def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any]) -> Plan:
-    """The core's plan for these gradients. Collective at the first call; later traces get the same one.
+def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group) -> Plan:
+    """The core's plan for these gradients of a group. Collective at the first call; later traces get the same one.
 
     It lives as long as `owner`, so that models made in a loop do not pile up memory.
     """
-    key = tuple((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True))
+    key = (group.ranks, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
     tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
-    return plan_of(owner, key, "the gradients", tensors)
+    return plan_of(owner, key, "the gradients", tensors, group.context())
 
 
-def plan_of(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]]) -> Plan:
+def plan_of(
+    owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]], context: Any = None
+) -> Plan:
+    """As `plan`, for tensors of these names, types and shapes, in the context of the job by default."""
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
     if key not in _plans[owner]:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        number = runtime.context().plan(what, tensors, threshold)
-        _plans[owner][key] = Plan(number, runtime.context().buckets(number, len(tensors)), eager.counter())
+        context = context or runtime.context()
+        number = context.plan(what, tensors, threshold)
+        _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), eager.counter())
     return _plans[owner][key]
 
 

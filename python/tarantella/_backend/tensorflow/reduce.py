@@ -9,29 +9,37 @@ import tensorflow as tf
 from keras import tree
 
 from ..._job import log, runtime
+from ..._job.groups import Group
 from . import origin, plans, slices, xla
 from .operations import operations
 
 
-def allreduce(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool) -> list[Any]:
+def allreduce(
+    owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool, group: Group | None = None
+) -> list[Any]:
     """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
     gradients = list(gradients)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
-    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow) if dense else []
+    group = Group() if group is None else group
+    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow, group)
     # After the sums, so that no rank waits in the one exchange while another waits in the other.
     with tf.control_dependencies(sums):
-        joined = slices.of_all_ranks([gradients[i] for i in sparse]) if sparse else []
+        joined = slices.of_all_ranks([gradients[i] for i in sparse], group) if sparse else []
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
         gradients[i] = result
     return gradients
 
 
-def _dense_sums(owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool) -> list[tf.Tensor]:
+def _dense_sums(
+    owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool, group: Group
+) -> list[tf.Tensor]:
+    if not gradients:
+        return []
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    reduction = plans.plan(owner, gradients, variables)
+    reduction = plans.plan(owner, gradients, variables, group)
     return xla.call(reduction, gradients, xla.latest_call()) if xla.compiled() else _sums(reduction, gradients, borrow)
 
 

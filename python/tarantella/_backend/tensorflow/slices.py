@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ... import _exchange
 from ..._job import runtime
+from ..._job.groups import Group
 from . import origin
 
 
@@ -82,7 +83,7 @@ def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
     return [part for each in indices.op.inputs[:-1] for part in _joined(each)]
 
 
-def of_all_ranks(gradients: list[list[Piece]]) -> list[tf.IndexedSlices]:
+def of_all_ranks(gradients: list[list[Piece]], group: Group) -> list[tf.IndexedSlices]:
     """The slices that one process has for the global batch, from this rank's pieces of each gradient.
 
     Slices of rows are those of all ranks, in rank order, which is the order of the global batch's rows. Slices that
@@ -91,7 +92,7 @@ def of_all_ranks(gradients: list[list[Piece]]) -> list[tf.IndexedSlices]:
     """
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
-    exchange = functools.partial(_exchanged, [piece.judgement for piece in flat])
+    exchange = functools.partial(_exchanged, group, [piece.judgement for piece in flat])
     exchanged = tf.numpy_function(exchange, parts, [part.dtype for part in parts])
     for result, part in zip(exchanged, parts, strict=True):
         result.set_shape([None, *part.shape[1:]])
@@ -113,12 +114,12 @@ class _Row(NamedTuple):
     hash: int
 
 
-def _exchanged(judgements: list[Judgement], *parts: NDArray[Any]) -> list[NDArray[Any]]:
+def _exchanged(group: Group, judgements: list[Judgement], *parts: NDArray[Any]) -> list[NDArray[Any]]:
     """Values and indices of each piece, of all ranks.
 
     Ranks first tell each other what they know of their pieces, so that all take the same way with each.
     """
-    context = runtime.context()
+    context = group.context() or runtime.context()
     own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
     table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients")
     results: list[NDArray[Any]] = []

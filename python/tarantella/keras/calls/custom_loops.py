@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,8 +10,10 @@ from keras import tree
 
 from ... import _exchange
 from ..._job import runtime
+from ..._job.groups import Group
 from ..._names import described
-from .. import replicas
+from .. import replicas, training
+from ..step import loops
 from ..step import optimizer as optimizers
 from . import proof
 
@@ -40,23 +43,58 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     if runtime.get_size() > 1:
         proof.once()
         optimizers.install(optimizer)
-        optimizers.reduce_in_loops(optimizer, 1 / runtime.get_size() if op == "average" else 1.0)
+        training.set_loop(optimizer, loops.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
     return optimizer
 
 
-def broadcast_variables(source: Any) -> None:
-    """Gives all ranks the master's values of a model, a layer, an optimizer, or a structure of variables.
+def reduce_gradients(
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    op: str = "average",
+    *,
+    group: Group | None = None,
+    owner: Any = None,
+) -> list[Any]:
+    """The gradients of these variables over the ranks of a group: for optimizers that are not Keras's.
 
-    A model brings its optimizers along. Generators of random numbers get a stream of their own on each rank.
-    Blocks until all ranks have called it; with one rank nothing changes. Build models and optimizers before.
-    Raises MismatchError on all ranks where their variables differ in number, name, shape or type.
+    For loops as those of `distributed_optimizer`, in a tf.function or eager; do not use both. The default group is all
+    ranks. None stays None; a sparse gradient gets the slices of all ranks. All ranks of the group must reduce the
+    gradients of the same variables equally often; each reduction waits for all of them. With one rank nothing changes.
+
+    Reductions of the same variables in one tf.function need different `owner`s, each an object that lives as long as
+    the function; the default lives as long as the first variable.
+    Raises ValueError for another `op`, for lists of different lengths, and on a rank that is not in the group.
     """
-    if runtime.get_size() == 1:
+    if op not in ("average", "sum"):
+        raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
+    gradients, variables = list(gradients), list(variables)
+    if len(gradients) != len(variables):
+        raise ValueError(f"there are {len(gradients)} gradients for {len(variables)} variables")
+    group = Group() if group is None else group
+    if group.context() is None or group.size == 1 or not variables:
+        return gradients
+    owner = loops.owner_of(variables[0]) if owner is None else owner
+    return loops.reduced(owner, gradients, variables, 1 / group.size if op == "average" else 1.0, group)
+
+
+def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = None) -> None:
+    """Gives all ranks of a group the root's values of a model, a layer, an optimizer, or a structure of variables.
+
+    The default group is all ranks; `root_rank` is a rank of the job. A model brings its optimizers along. Generators
+    of random numbers get a stream of their own on each rank. Blocks until all ranks of the group have called it; with
+    one rank nothing changes. Build models and optimizers before.
+    Raises MismatchError on all ranks where their variables differ in number, name, shape or type; ValueError for a root
+    that is not in the group.
+    """
+    group = Group() if group is None else group
+    root = group.to_group_rank(root_rank)
+    if group.context() is None or group.size == 1:
         return
     if isinstance(source, keras.Model):
         variables = replicas.variables(source)
     else:
         variables = list(source.variables) if hasattr(source, "variables") else tree.flatten(source)
     lines = [described(v) for v in variables]
-    _exchange.agree("the variables to broadcast", lines, "build the same model and optimizer on every rank")
-    replicas.broadcast(variables)
+    cure = "build the same model and optimizer on every rank"
+    _exchange.agree("the variables to broadcast", lines, cure, group.context())
+    replicas.broadcast(variables, root, group.context())

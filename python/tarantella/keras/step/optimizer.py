@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from ..._backend import backend
-from ..._job import log, runtime
 from .. import hooks, private, training
 from .step import Step, current_step, zero_where
 
@@ -22,7 +20,8 @@ from .step import Step, current_step, zero_where
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
 
 
-def _keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
+def keeps_no_gradient(optimizer: Any, variables: list[Any]) -> bool:
+    """Whether the optimizer's update keeps no gradient, so that it may borrow memory for them."""
     kinds = [getattr(keras.optimizers, name) for name in _PLAIN]
     return (
         type(optimizer) in kinds  # a subclass may do anything
@@ -44,15 +43,10 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
     """Otherwise threads would add repeated rows in any order, and variables would differ between ranks by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
-        distributed = current_step() is not None or training.weight_in_loops(optimizer) is not None
+        distributed = current_step() is not None or training.loop_of(optimizer) is not None
         return original(variable, backend.without_repeats(value) if distributed else value)
 
     return assign
-
-
-def reduce_in_loops(optimizer: Any, weight: float) -> None:
-    """Makes a hooked optimizer reduce gradients outside of distributed steps too, each rank's times `weight`."""
-    training.set_weight_in_loops(optimizer, weight)
 
 
 def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -68,48 +62,34 @@ def _scale_loss(optimizer: Any, original: Callable[[Any], Any]) -> Callable[[Any
 
 def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
-        step, weight = current_step(), training.weight_in_loops(optimizer)
-        if step is None and weight is None:
+        step, loop = current_step(), training.loop_of(optimizer)
+        if step is None and loop is None:
             return original(grads, trainable_variables)
         grads = list(grads)
         variables = list(private.variables_of(optimizer) if trainable_variables is None else trainable_variables)
-        rows = None if step is None else step.static_rows
-        grads = [backend.prepared(g, v, rows) for g, v in zip(grads, variables, strict=True)]
-        grads = [_scaled(g, lambda _: weight) for g in grads] if step is None else _weighed(step, optimizer, grads)
-        borrow = _keeps_no_gradient(optimizer, variables)
-        reduced = backend.allreduce(optimizer, grads, variables, borrow)
-        if step is None:
-            _look_at_the_first(optimizer, grads, reduced)
-        return original(reduced, trainable_variables)
+        if step is not None:
+            return original(_of_global_batch(step, optimizer, grads, variables), trainable_variables)
+        assert loop is not None
+        return loop(optimizer, grads, variables, lambda reduced: original(reduced, trainable_variables))
 
     return apply
 
 
-def _look_at_the_first(optimizer: Any, grads: list[Any], reduced: list[Any]) -> None:
-    """Warns once if all ranks have the same gradient of the largest variable: they train on the same rows."""
-    size = runtime.get_size()
-
-    def look(own: Any, total: Any) -> None:
-        scale = np.abs(total).max(initial=0)
-        if 0 < scale < np.inf and np.abs(size * own - total).max() <= 8 * np.finfo(own.dtype).eps * scale:
-            log.warn_once(
-                "the first gradients of all ranks are equal: every rank trains on the same rows, which is no faster "
-                f"than one process, and under op='sum' {size} times its gradient; take this rank's rows: "
-                "`for batch, share in tarantella.data.distribute(dataset)`"
-            )
-
-    backend.look_once(optimizer, grads, reduced, look)
+def _of_global_batch(step: Step, optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
+    grads = [backend.prepared(g, v, step.static_rows) for g, v in zip(grads, variables, strict=True)]
+    grads = _weighed(step, optimizer, grads)
+    return backend.allreduce(optimizer, grads, variables, keeps_no_gradient(optimizer, variables))
 
 
 def _weighed(step: Step, optimizer: Any, grads: list[Any]) -> list[Any]:
     """This rank's part of the gradients of the global batch."""
     step.applied = True
     if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
-        grads = [_scaled(g, step.weight) for g in grads]
+        grads = [scaled(g, step.weight) for g in grads]
     return grads if step.copied is None else [_none_where(step.copied, g) for g in grads]
 
 
-def _scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     """The prepared gradient times `weight(dtype)`."""
     if gradient is None:
         return None
