@@ -72,14 +72,15 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "collectives": _JOB,
     "models": ("keras/",),
     "verify/": (*_CALLS, "keras/calls/"),
+    "horovod/": (*_CALLS, "keras/calls/", "collectives"),
     "__init__": ("",),
 }
 # Other people's packages -> the files, or folders, that alone may import them.
 FOREIGN: dict[str, tuple[str, ...]] = {
-    "tensorflow": ("_backend/tensorflow/", "data/tf_data/"),
+    "tensorflow": ("_backend/tensorflow/", "data/tf_data/", "horovod/"),
     "keras.src": ("keras/private",),
-    "keras": ("_backend/", "data/", "keras/", "models", "verify/"),
-    "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "keras/", "verify/"),
+    "keras": ("_backend/", "data/", "horovod/", "keras/", "models", "verify/"),
+    "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "horovod/", "keras/", "verify/"),
 }
 # The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
 PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")

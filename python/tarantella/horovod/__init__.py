@@ -1,0 +1,6 @@
+"""Horovod's API for Keras, over Tarantella: `import tarantella.horovod.keras as hvd`.
+
+`tarantella.horovod.tensorflow.keras` and `tarantella.horovod.tensorflow` are its other two faces. The meaning is
+Horovod's, not that of `tarantella.Model`: a batch is one rank's, each rank reads its own data, and what only one rank
+should do stands behind the user's own `if hvd.rank() == 0`. `docs/horovod.md` says what is offered.
+"""

@@ -1,0 +1,97 @@
+"""The reduction of gradients that an optimizer or a tape was given: Horovod's, over that of the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ..keras.step import loops
+from .process_sets import ProcessSet
+from .reductions import Average, Compression, ReduceOp
+
+
+class LocalVariables:
+    """The variables whose gradients stay this rank's."""
+
+    def __init__(self, scaled: bool) -> None:
+        """`scaled`: their gradients are divided by the number of ranks."""
+        self.scaled = scaled
+        self._variables: list[Any] = []
+
+    def add(self, variable: Any) -> None:
+        """Excludes a variable of Keras or TensorFlow from the reduction. Raises TypeError for anything else."""
+        if not isinstance(variable, tf.Variable) and not hasattr(variable, "path"):
+            raise TypeError(f"a local variable must be a variable (got {type(variable).__name__})")
+        self._variables.append(_of_tensorflow(variable))
+
+    def __contains__(self, variable: Any) -> bool:
+        plain = _of_tensorflow(variable)
+        return any(plain is each for each in self._variables)
+
+
+def _of_tensorflow(variable: Any) -> Any:
+    """The TensorFlow variable of one of Keras, any other as it is."""
+    return variable.value if hasattr(variable, "path") else variable
+
+
+class Reduction:
+    """How gradients are reduced."""
+
+    def __init__(
+        self,
+        op: ReduceOp,
+        compression: Any,
+        sparse_as_dense: bool,
+        predivide: float,
+        process_set: ProcessSet,
+        local: LocalVariables,
+    ) -> None:
+        """Raises ValueError for a process set that is not part of the job."""
+        process_set.group()
+        self._op, self._compression, self._dense = op, compression, sparse_as_dense
+        self._predivide, self._process_set, self.local = predivide, process_set, local
+
+    def reduce(self, owner: Any, gradients: list[Any], variables: list[Any], borrow: bool = False) -> list[Any]:
+        """The reduced gradients; as they are on a rank outside the process set. Collective within it.
+
+        `owner` and `borrow` are those of `loops.reduced`.
+        """
+        if not self._process_set.included() or self._process_set.size() == 1:
+            return gradients
+        group = self._process_set.group()
+        result = [_dense(g) if self._dense else g for g in gradients]
+        shared = [i for i, v in enumerate(variables) if v not in self.local and gradients[i] is not None]
+        for i in (i for i, v in enumerate(variables) if v in self.local and self.local.scaled):
+            result[i] = _times(result[i], 1 / group.size)
+        before, after = 1.0, 1.0
+        if self._op == Average:
+            before, after = 1 / self._predivide, self._predivide / group.size
+        # Halves keep their range if all of the factor comes before the sum; a user's own factor says otherwise.
+        if self._predivide == 1.0:
+            before, after = after, before
+        sent, contexts = [], {}
+        for i in shared:
+            gradient = _times(result[i], before)
+            if not isinstance(gradient, tf.IndexedSlices):
+                gradient, contexts[i] = self._compression.compress(gradient)
+            sent.append(gradient)
+        borrow = borrow and self._compression is Compression.none
+        reduced = loops.reduced(owner, sent, [variables[i] for i in shared], 1.0, group, borrow)
+        for i, gradient in zip(shared, reduced, strict=True):
+            whole = self._compression.decompress(gradient, contexts[i]) if i in contexts else gradient
+            result[i] = _times(whole, after)
+        return result
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def _times(gradient: Any, factor: float) -> Any:
+    if gradient is None or factor == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(factor, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

@@ -1,0 +1,3 @@
+"""`hvd.callbacks`, by this name too."""
+
+from ..callbacks import *  # noqa: F403

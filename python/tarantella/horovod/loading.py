@@ -1,0 +1,47 @@
+"""`load_model`: a saved model whose optimizer reduces gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from . import process
+from .optimizer import DistributedOptimizer
+from .reductions import Compression
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Sequence[type] | None = None,
+    custom_objects: dict[str, Any] | None = None,
+    compression: Any = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Loads a model that Keras has saved, and wraps its optimizer with `DistributedOptimizer`.
+
+    The optimizer keeps its state. A model that was not compiled has none to wrap. Every rank reads the file.
+    `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
+    Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for one that does not exist, and
+    NotImplementedError for `legacy_opts`.
+    """
+    process.check("load_model")
+    if legacy_opts:
+        raise NotImplementedError("Keras 3 has no legacy optimizers: leave legacy_opts out")
+    objects = {each.__name__: each for each in custom_optimizers or ()}
+    if isinstance(filepath, (str, os.PathLike)) and "://" not in os.fspath(filepath) and not os.path.exists(filepath):
+        raise FileNotFoundError(f"hvd.load_model: there is no file {os.fspath(filepath)!r}")
+    try:
+        model = keras.models.load_model(filepath, {**objects, **(custom_objects or {})})
+    except Exception as error:
+        raise ValueError(
+            f"hvd.load_model cannot read {str(filepath)!r} as a model of Keras 3, saved as .keras or .h5 ({error}); "
+            "user-defined classes need custom_objects"
+        ) from error
+    if model.optimizer is not None:
+        optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+        if optimizer is not model.optimizer:
+            model.optimizer = optimizer
+    return model

@@ -1,0 +1,45 @@
+"""`SyncBatchNormalization`: moments over the batches of all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from .._backend import backend
+from .._job import runtime
+from ..keras import private
+
+
+@keras.saving.register_keras_serializable(package="tarantella.horovod")
+class SyncBatchNormalization(keras.layers.BatchNormalization):
+    """Keras's BatchNormalization that normalizes by the moments of all ranks while it trains.
+
+    The mean is the average of the ranks' means, the variance that of their squares less its square: exact where all
+    ranks have equally many rows. All ranks run the layer equally often. Files with it load where `tarantella.horovod`
+    is imported.
+    """
+
+    def __init__(self, fused: bool | None = False, **options: Any) -> None:
+        """Raises ValueError for `fused`, as Horovod does."""
+        if fused is not False:
+            raise ValueError("SyncBatchNormalization cannot be fused: leave fused out")
+        options["name"] = options.get("name") or "sync_batch_normalization"
+        super().__init__(**options)
+
+
+def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
+    local = getattr(super(SyncBatchNormalization, self), private.MOMENTS)(inputs, mask)
+    if runtime.get_size() == 1:
+        return local
+    mean, variance = (ops.reshape(ops.cast(each, "float64"), (-1,)) for each in local)
+    channels = int(mean.shape[0])
+    parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
+    parts = backend.differentiable_sum(self, f"moments of {self.name!r}", parts)
+    mean, squares = parts[:channels], parts[channels:]
+    whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))
+    return tuple(ops.reshape(ops.cast(new, old.dtype), old.shape) for new, old in zip(whole, local, strict=True))
+
+
+setattr(SyncBatchNormalization, private.MOMENTS, _moments)

@@ -1,0 +1,132 @@
+"""Process sets: parts of the ranks that run collectives of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from .._job import runtime
+from .._job.groups import Group
+from . import process
+
+
+class ProcessSet:
+    """Some ranks of the job, in ascending order: `hvd.ProcessSet([0, 2])`.
+
+    It can be used once it was passed to `hvd.init(process_sets=…)` or `hvd.add_process_set`; until then, and after
+    `remove_process_set`, `process_set_id`, `size()` and `rank()` are None.
+    """
+
+    process_set_id: int | None = None
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        """Raises ValueError for anything but distinct whole numbers: an MPI communicator, for one."""
+        try:
+            self.ranks: list[int] | None = sorted(ranks)
+        except TypeError:
+            raise ValueError(f"an hvd.ProcessSet needs a list of ranks (got {ranks!r})") from None
+        if any(type(rank) is not int for rank in self.ranks) or len(set(self.ranks)) < len(self.ranks):
+            raise ValueError(f"an hvd.ProcessSet needs a list of different whole numbers (got {self.ranks})")
+        self._group: Group | None = None
+        self._graph_group: Group | None = None
+
+    def size(self) -> int | None:
+        """The number of its ranks."""
+        return None if self._group is None else self._group.size
+
+    def rank(self) -> int | None:
+        """This process's number in the set. Raises ValueError where it is not in the set."""
+        if self._group is None:
+            return None
+        if self._group.rank is None:
+            raise ValueError(f"rank {runtime.get_rank()} is not in {self}")
+        return self._group.rank
+
+    def included(self) -> bool | None:
+        """Whether this process is in the set."""
+        return None if self.ranks is None else runtime.get_rank() in self.ranks
+
+    def group(self, in_graph: bool = False) -> Group:
+        """What carries its collectives. Raises ValueError before it was added, or after it was removed.
+
+        Those in graphs have memory of their own, because they run beside the reduction of gradients. It is made when
+        the first of them is traced: all ranks of the job wait for one another then.
+        """
+        if self._group is None:
+            process.check("ProcessSet")
+            raise ValueError(f"{self} is not part of this job: pass it to hvd.init or hvd.add_process_set first")
+        if not in_graph or runtime.get_size() == 1:
+            return self._group
+        if self._graph_group is None:
+            self._graph_group = Group(self._group.ranks)
+        return self._graph_group
+
+    def open(self, number: int) -> None:
+        """Makes it usable. Collective over all ranks of the job."""
+        whole = self is global_process_set
+        self._group = Group() if whole else Group(self.ranks)
+        self.ranks, self.process_set_id = list(self._group.ranks), number
+
+    def close(self) -> None:
+        """Makes it invalid. Waits for no rank."""
+        self._group = self._graph_group = self.process_set_id = None
+
+    def __repr__(self) -> str:
+        return f"hvd.ProcessSet({self.ranks}, process_set_id={self.process_set_id})"
+
+    __str__ = __repr__
+
+
+global_process_set = ProcessSet([])
+_numbers = itertools.count(1)
+_open: dict[int, ProcessSet] = {}
+
+
+@process.initialized
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Makes a process set usable, and returns it. All ranks of the job call it, in the same order; it blocks.
+
+    Raises ValueError for ranks that do not exist, none at all, and the ranks of another set of the job.
+    """
+    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    twin = next((each for each in (global_process_set, *_open.values()) if each.ranks == made.ranks), None)
+    if twin is not None:
+        raise ValueError(f"the job already has a process set of the ranks {made.ranks}: {twin}")
+    made.open(next(_numbers))
+    _open[made.process_set_id or 0] = made
+    return made
+
+
+@process.initialized
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Makes a process set invalid. False for one that was not added, and for the global one."""
+    if process_set.process_set_id not in _open:
+        return False
+    del _open[process_set.process_set_id or 0]
+    process_set.close()
+    return True
+
+
+@process.initialized
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """The ranks of each process set, by its id. 0 is the global one."""
+    return {each.process_set_id or 0: list(each.ranks or ()) for each in (global_process_set, *_open.values())}
+
+
+def _start(process_sets: Any) -> None:
+    global_process_set.open(0)
+    if process_sets is None or process_sets == "dynamic":
+        return
+    for each in process_sets:
+        add_process_set(each)
+
+
+def _end() -> None:
+    for each in (*_open.values(), global_process_set):
+        each.close()
+    _open.clear()
+
+
+process.at_init(_start)
+process.at_shutdown(_end)
