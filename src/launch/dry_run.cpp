@@ -32,11 +32,14 @@ std::string shell_quoted(const std::vector<std::string>& words) {
 }
 
 std::string describe_placement(const Placement& placement, const Command& command,
-                               const std::vector<Additions>& additions) {
-  std::string lines;
+                               const std::vector<Additions>& additions, const Versions& versions) {
+  std::string lines = text("tarantella ", TARANTELLA_VERSION, ", program ", command.program);
+  if (!versions.python.empty()) lines += text(" (Python ", versions.python, ")");
+  lines += '\n';
   for (size_t rank = 0; rank < additions.size(); ++rank) {
     lines += text("rank ", rank, ":\n  cores: ");
     lines += placement.cores.empty() ? "all (not bound)" : ranges(placement.cores[rank].cpus);
+    if (!placement.gpus.empty()) lines += "\n  GPU: " + placement.gpus[rank];
     if (!placement.memory.empty()) lines += "\n  memory of NUMA nodes: " + ranges(placement.memory[rank]);
     lines += "\n  environment:";
     for (const auto& [name, value] : additions[rank]) lines += text(' ', name, '=', shell_quoted({value}));

@@ -7,12 +7,13 @@
 #include "launch/command.h"
 #include "launch/environment.h"
 #include "launch/placement.h"
+#include "launch/versions.h"
 
 namespace tarantella::launch {
 
-/// A few lines per rank: its cores, the additions to its environment, and its command.
+/// Versions, and a few lines per rank: its cores, GPU and memory, the additions to its environment, and its command.
 std::string describe_placement(const Placement& placement, const Command& command,
-                               const std::vector<Additions>& additions);
+                               const std::vector<Additions>& additions, const Versions& versions);
 
 /// `words` quoted as one line, which a shell splits into the same words.
 std::string shell_quoted(const std::vector<std::string>& words);

@@ -21,6 +21,7 @@
 #include "launch/settings.h"
 #include "launch/signals.h"
 #include "launch/timeline_file.h"
+#include "launch/versions.h"
 #include "runtime/ended.h"
 #include "timeline/json.h"
 #include "timeline/memory.h"
@@ -43,6 +44,14 @@ Placement place(int ranks, const Options& options, const runtime::Gpus& gpus) {
   return placement;
 }
 
+/// What runs where, and who said so.
+std::string one_line(const Plan& plan, const Placement& placement) {
+  const std::string crowd = crowding(placement);
+  return text(plan.source.empty() ? "" : plan.source + ": ",
+              placement.ranks == 1 ? "1 rank" : text(placement.ranks, " ranks"), " on ", plan.shares[0].host,
+              placement.gpus.empty() ? "" : ", each with a GPU", crowd.empty() ? "" : "; " + crowd);
+}
+
 /// What must be right before the first rank is started. Starts and writes nothing.
 Status check(const Options& options) {
   TNT_RETURN_IF_ERROR(check_command(options.script, options.arguments));
@@ -50,10 +59,12 @@ Status check(const Options& options) {
 }
 
 int print_dry_run(const Placement& placement, const Command& command, const std::vector<Additions>& additions,
-                  const Options& options) {
-  const std::string crowd = crowding(placement);
-  if (!crowd.empty() && options.shows_warnings()) say("WARNING: " + crowd);
-  std::fputs(describe_placement(placement, command, additions).c_str(), stdout);
+                  const Options& options, const Environment& user) {
+  const Versions versions = ask_python(command, user);
+  for (const std::string& warning : {crowding(placement), complaint(versions)}) {
+    if (!warning.empty() && options.shows_warnings()) say("WARNING: " + warning);
+  }
+  std::fputs(describe_placement(placement, command, additions, versions).c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : kLaunchError;
 }
 
@@ -92,6 +103,7 @@ int launch(Options options) {
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
   const Placement placement = place(plan.value().shares[0].ranks, options, gpus);
+  if (options.shows_information()) say("INFO: " + one_line(plan.value(), placement));
   const runtime::Ended ended = is_dry ? runtime::Ended() : runtime::Ended::make(placement.ranks);
   const timeline::Memory records = timeline_memory(options, placement.ranks);
 
@@ -105,7 +117,7 @@ int launch(Options options) {
     }
     environments.push_back(joined(user, additions.back()));
   }
-  if (is_dry) return print_dry_run(placement, command.value(), additions, options);
+  if (is_dry) return print_dry_run(placement, command.value(), additions, options, user);
   Result<LogFiles> logs = options.log_dir ? LogFiles::open(*options.log_dir, placement.ranks) : LogFiles();
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
   std::optional<Record> record(std::in_place, user, job_id.value(), options.script);

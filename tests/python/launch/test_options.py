@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import resource
 import signal
+import socket
 import sys
 
 import pytest
@@ -120,3 +122,23 @@ def test_a_full_disk_ends_the_log_and_not_the_job(launcher):
     result = launcher.run("--log-dir=logs", "script.py", preexec_fn=no_room)
     assert (result.returncode, result.out) == (0, "shown\n")
     assert result.err == "tarantella: WARNING: cannot write logs to 'logs/rank-0.log': File too large\n"
+
+
+def test_dry_run_checks_the_job(launcher):
+    launcher.script("open('ran', 'w')")
+    cores = len(os.sched_getaffinity(0))
+    result = launcher.run("--dry-run", f"-n{cores + 1}", "script.py")
+    assert result.returncode == 0
+    assert f"WARNING: {cores + 1} ranks share " in result.err
+    assert result.out.startswith(f"host {socket.gethostname()}: ranks 0-{cores}\ntarantella ")
+    assert f"(Python {platform.python_version()})" in result.out
+    assert not (launcher.folder / "ran").exists()
+    fake = launcher.script("#!/bin/sh\necho 3.9.1 0.8.0\n", "python3", 0o755)
+    result = launcher.run("--dry-run", f"--python-interpreter={fake}", "script.py")
+    assert "WARNING: this Python has tarantella 0.8.0, but the launcher is " in result.err
+
+
+def test_information_says_what_runs_where(launcher):
+    launcher.script("")
+    result = launcher.run("-n2", "--log-level=info", "script.py")
+    assert result.err.startswith(f"tarantella: INFO: 2 ranks on {socket.gethostname()}")

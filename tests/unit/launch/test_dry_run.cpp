@@ -17,5 +17,26 @@ TEST(DryRun, QuotesWordsForAShell) {
             "python3 --x=1 'a b' '' 'it'\\''s' '$HOME'");
 }
 
+TEST(DryRun, ShowsWhatARankGets) {
+  Placement placement;
+  placement.ranks = 1;
+  placement.gpus = {"3"};
+  placement.cores = {{{0, 1}, 2}};
+  placement.memory = {{0, 1}};
+  EXPECT_EQ(
+      describe_placement(placement, {"/bin/python3", {"/bin/python3", "a b.py"}}, {{{"X", "1 2"}}},
+                         {"3.11.2", TARANTELLA_VERSION}),
+      "tarantella " TARANTELLA_VERSION
+      ", program /bin/python3 (Python 3.11.2)\nrank 0:\n  cores: 0-1\n  GPU: 3\n  memory of NUMA nodes: 0-1\n"
+      "  environment: X='1 2'\n  command: /bin/python3 'a b.py'\n");
+}
+
+TEST(DryRun, ComplainsAboutAnotherVersion) {
+  EXPECT_EQ(complaint({}), "");
+  EXPECT_EQ(complaint({"3.11.2", TARANTELLA_VERSION}), "");
+  EXPECT_NE(complaint({"3.11.2", "0.9"}).find("has tarantella 0.9, but the launcher is"), std::string::npos);
+  EXPECT_NE(complaint({"3.11.2", ""}).find("has no package tarantella"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tarantella::launch
