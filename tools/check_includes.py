@@ -73,6 +73,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "models": ("keras/",),
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
+    "doctor/": ("_version",),
     "__init__": ("",),
 }
 # Other people's packages -> the files, or folders, that alone may import them.

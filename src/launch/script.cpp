@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "base/fd.h"
@@ -23,7 +24,7 @@ std::string hint_for(const std::string& word) {
   std::vector<std::string> names;
   std::string list;
   for (const Subcommand& each : kSubcommands) {
-    list += text(names.empty() ? "" : " and ", each.name);
+    list += text(names.empty() ? "" : &each == std::end(kSubcommands) - 1 ? " and " : ", ", each.name);
     names.emplace_back(each.name);
   }
   const std::string command = nearest(word, names);

@@ -1,5 +1,5 @@
 #pragma once
-// The commands that may be given in place of a script: tarantella verify.
+// The commands that may be given in place of a script, such as tarantella verify.
 
 #include <string>
 #include <vector>
@@ -15,6 +15,7 @@ struct Subcommand {
 /// A script with such a name runs after "--".
 constexpr Subcommand kSubcommands[] = {
     {"verify", "tarantella.verify", "Compare training on N ranks with training on one process"},
+    {"doctor", "tarantella.doctor", "Check this installation and say how to repair what is wrong"},
     {"help", nullptr, "the options of tarantella"},
 };
 

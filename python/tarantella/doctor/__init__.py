@@ -1,0 +1,1 @@
+"""What `tarantella doctor` runs; nothing of it is loaded otherwise."""

@@ -1,0 +1,133 @@
+"""Cores, memory and GPUs of this machine."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .finding import BAD, NOTE, Finding
+
+# The gradients of a large model on a few ranks; less makes the core refuse to start.
+LEAST_MEMORY = 1 << 30
+
+
+def check(root: Path = Path("/")) -> Iterator[Finding]:
+    """The findings. `root` is where /proc, /sys and /dev are found."""
+    yield cores(root)
+    yield sockets(root)
+    yield memory(root)
+    yield huge_pages(root)
+    yield shared_memory_folder(root)
+    yield gpus(root)
+
+
+def cores(root: Path) -> Finding:
+    """The cores and hardware threads that this process may use."""
+    allowed = os.sched_getaffinity(0)
+    siblings = {_text(_cpu(root, cpu) / "topology/thread_siblings_list") or str(cpu) for cpu in allowed}
+    total = os.cpu_count() or len(allowed)
+    text = f"{_count(len(siblings), 'core')}, {_count(len(allowed), 'hardware thread')}"
+    if len(allowed) < total:
+        return Finding(
+            "cores",
+            f"{text} of {total}: this process may use no more",
+            NOTE,
+            "taskset, cpusets or the batch job limit it; ask the batch system for more cores (--cpus-per-task)",
+        )
+    return Finding("cores", text)
+
+
+def sockets(root: Path) -> Finding:
+    """Sockets and NUMA nodes."""
+    packages = {_text(_cpu(root, cpu) / "topology/physical_package_id") for cpu in os.sched_getaffinity(0)}
+    nodes = glob.glob(str(root / "sys/devices/system/node/node[0-9]*"))
+    text = f"{_count(len(packages), 'socket')}, {_count(max(1, len(nodes)), 'NUMA node')}"
+    if len(nodes) > 1:
+        return Finding("sockets", text, NOTE, "one rank per NUMA node, or --pin-memory-to-socket, keeps memory local")
+    return Finding("sockets", text)
+
+
+def memory(root: Path) -> Finding:
+    """The memory that ranks can share: of the machine, and of the control group of this process."""
+    free = _available(root)
+    limit = _group_limit(root)
+    text = f"{_gib(free)} available"
+    if limit is not None and limit < free:
+        text, free = f"{text}, limited to {_gib(limit)} by the control group", limit
+    if free < LEAST_MEMORY:
+        return Finding("memory", text, BAD, "end other programs, or ask the batch system for more memory (--mem)")
+    return Finding("memory", text)
+
+
+def huge_pages(root: Path) -> Finding:
+    """Whether shared memory may have huge pages."""
+    mode = re.search(r"\[(\w+)\]", _text(root / "sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+    if mode is None:
+        return Finding("huge pages", "not known: this kernel does not tell", NOTE)
+    if mode[1] in ("always", "within_size", "advise", "force"):
+        return Finding("huge pages", f"shared memory may have them ({mode[1]})")
+    return Finding(
+        "huge pages",
+        f"shared memory has none ({mode[1]})",
+        NOTE,
+        "root may allow them, for somewhat faster sums: "
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+    )
+
+
+def shared_memory_folder(root: Path) -> Finding:
+    """/dev/shm, which Tarantella itself does not need."""
+    folder = root / "dev/shm"
+    if not os.access(folder, os.W_OK):
+        return Finding("/dev/shm", "cannot be written; Tarantella needs only memory, some MPIs need the folder", NOTE)
+    status = os.statvfs(folder)
+    return Finding("/dev/shm", f"{_gib(status.f_bavail * status.f_frsize)} free (Tarantella does not need it)")
+
+
+def gpus(root: Path) -> Finding:
+    """NVIDIA GPUs, as the launcher finds them."""
+    driver = root / "proc/driver/nvidia"
+    if not (driver / "version").exists():
+        return Finding("GPUs", "no NVIDIA driver: ranks run on the CPU")
+    count = len(glob.glob(str(driver / "gpus/*")))
+    if count == 0:
+        return Finding("GPUs", "a driver, but no GPU", NOTE, "--no-gpu hides the launcher's warning")
+    return Finding("GPUs", f"{_count(count, 'GPU')}; CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}")
+
+
+def _cpu(root: Path, cpu: int) -> Path:
+    return root / f"sys/devices/system/cpu/cpu{cpu}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _available(root: Path) -> int:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _group_limit(root: Path) -> int | None:
+    """What the control group (version 2 or 1) of this process leaves; None without a limit."""
+    own = _text(root / "proc/self/cgroup")
+    group = next((line[3:] for line in own.splitlines() if line.startswith("0::")), "/")
+    for folder in (root / f"sys/fs/cgroup{group}", root / "sys/fs/cgroup"):
+        most, used = _text(folder / "memory.max"), _text(folder / "memory.current")
+        if most.isdigit() and used.isdigit():
+            return max(0, int(most) - int(used))
+    return None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

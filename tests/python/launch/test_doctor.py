@@ -1,0 +1,125 @@
+"""tarantella doctor: what it finds on this machine, and on machines that a test describes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tarantella.doctor import cluster, machine, software
+from tarantella.doctor.finding import BAD, GOOD, NOTE
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def write(root: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_every_subject_has_a_line_and_what_is_wrong_a_cure(launcher):
+    result = launcher.run("doctor", "--quick")
+    assert result.err == ""
+    for subject in ("tarantella", "core", "keras", "cores", "memory", "huge pages", "GPUs", "MPI", "ssh", "Slurm"):
+        assert f"  {subject} " in result.out
+    lines = result.out.splitlines()
+    wrong = [index for index, line in enumerate(lines) if line.startswith(BAD)]
+    assert all(lines[index + 1].lstrip().startswith("-> ") for index in wrong)
+    assert (result.returncode, lines[-1] == "nothing is wrong") == ((1, False) if wrong else (0, True))
+
+
+def test_it_loads_no_framework_and_refuses_other_words(launcher):
+    code = "import sys, tarantella.doctor.__main__ as it; it.main(['--quick']); print('keras' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\nFalse\n")
+    result = launcher.run("doctor", "--quack")
+    assert (result.returncode, "unrecognized arguments: --quack" in result.err) == (2, True)
+    assert "tarantella doctor" in launcher.run("--help").out
+
+
+def test_a_broken_framework_is_named_with_its_error(tmp_path, monkeypatch):
+    (tmp_path / "broken_one.py").write_text("raise ImportError('no libthing.so')")
+    (tmp_path / "crashes.py").write_text("import os; os.abort()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(software, "version", lambda package: "1.0" if package in ("broken_one", "crashes") else None)
+    found = software.framework("broken_one", ("broken_one",), "pip install it", quick=False, needed=True)
+    assert (found.state, found.cure) == (BAD, "pip install it --force-reinstall")
+    assert found.text == "broken_one 1.0 cannot be loaded: ImportError: no libthing.so"
+    found = software.framework("crashes", ("crashes",), "pip install it", quick=False, needed=False)
+    assert (found.state, found.text) == (NOTE, "crashes 1.0 cannot be loaded: signal 6")
+    assert software.framework("x", ("x",), "pip install x", quick=False, needed=True).state == BAD
+    assert software.framework("x", ("x",), "pip install x", quick=False, needed=False).state == GOOD
+    both = software.framework("x", ("broken_one", "crashes"), "", quick=True, needed=True)
+    assert (both.state, both.text) == (BAD, "broken_one 1.0, crashes 1.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [(None, BAD), ("3.4.1", BAD), ("2.15.0", BAD), ("3.5.0", GOOD), ("3.15.1", GOOD)]
+)
+def test_keras_must_be_new_enough(monkeypatch, version, state):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setattr(software, "version", lambda package: version)
+    assert software.keras().state == state
+
+
+def test_memory_is_that_of_the_control_group(tmp_path):
+    root = write(tmp_path, proc__meminfo="MemTotal: 9 kB\nMemAvailable:   8388608 kB\n")
+    assert machine.memory(root).text == "8.0 GiB available"
+    write(root, proc__self__cgroup="0::/job\n")
+    folder = root / "sys/fs/cgroup/job"
+    folder.mkdir(parents=True)
+    (folder / "memory.max").write_text(f"{1 << 30}\n")
+    (folder / "memory.current").write_text(f"{1 << 29}\n")
+    found = machine.memory(root)
+    assert (found.state, found.text) == (BAD, "8.0 GiB available, limited to 0.5 GiB by the control group")
+    assert "--mem" in found.cure
+
+
+@pytest.mark.parametrize(
+    ("content", "state"), [("always [advise] never", GOOD), ("always advise [never]", NOTE), (None, NOTE)]
+)
+def test_huge_pages(tmp_path, content, state):
+    if content is not None:
+        write(tmp_path, sys__kernel__mm__transparent_hugepage__shmem_enabled=content)
+    assert machine.huge_pages(tmp_path).state == state
+
+
+def test_gpus_as_the_launcher_finds_them(tmp_path):
+    assert machine.gpus(tmp_path).text.startswith("no NVIDIA driver")
+    write(tmp_path, proc__driver__nvidia__version="NVRM")
+    assert machine.gpus(tmp_path).state == NOTE
+    (tmp_path / "proc/driver/nvidia/gpus/0000:01").mkdir(parents=True)
+    assert machine.gpus(tmp_path).text.startswith("1 GPU;")
+
+
+def test_the_mpi_of_the_site_comes_before_wheels(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(cluster, "version", lambda wheel: "5.0.2" if wheel == "mpich" else None)
+    assert "would use mpich 5.0.2 from PyPI" in cluster.mpi().text
+    program = tmp_path / "mpiexec"
+    program.write_text("#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n")
+    program.chmod(0o755)
+    assert f"would use {program} (mpiexec (OpenRTE) 4.1.4): the first in PATH" in cluster.mpi().text
+    monkeypatch.setattr(cluster, "version", lambda wheel: None)
+    program.unlink()
+    assert cluster.mpi().state == NOTE
+
+
+def test_slurm_must_have_a_plugin_for_mpi(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program = tmp_path / "srun"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo slurm 22.05 || echo "MPI plugin types are... none pmi2"\n'
+    )
+    program.chmod(0o755)
+    assert cluster.slurm().text == "slurm 22.05, MPI by pmi2"
+    program.write_text("#!/bin/sh\necho none\n")
+    assert cluster.slurm().state == NOTE
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert cluster.allocation().text == "Slurm job 7, hosts: n[1-2]"
