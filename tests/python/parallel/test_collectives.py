@@ -232,3 +232,49 @@ def test_a_rank_that_dies_ends_a_wait_in_a_group(scripts: Any) -> None:
     )
     assert ended.code != 0
     assert "rank 2" in ended.err
+
+
+ROWS = """
+    import numpy as np, ml_dtypes, tarantella as tnt
+    from tarantella import ReductionOp as Op
+    rank, size = tnt.get_rank(), tnt.get_size()
+    ends = lambda rows: [rows // size * r + min(r, rows % size) for r in range(size + 1)]
+    for dtype in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.uint8):
+        for rows in (0, 1, size, 2 * size + 1):
+            of = [((np.arange(rows * 2).reshape(rows, 2) % 3 + r) % 4).astype(dtype) for r in range(size)]
+            here = slice(ends(rows)[rank], ends(rows)[rank + 1])
+            for op, whole in ((Op.SUM, np.sum), (Op.MAX, np.max), (Op.PRODUCT, np.prod)):
+                expected = whole(np.stack(of).astype(float), 0)
+                part, every = tnt.ReduceScatter(op=op).execute(of[rank]), tnt.Allreduce(op=op).execute(of[rank])
+                assert part.dtype == every.dtype == dtype
+                np.testing.assert_array_equal(every.astype(float), expected)
+                np.testing.assert_array_equal(part.astype(float), expected[here])
+        sent = np.concatenate([np.full((to + rank, 2), 10 * rank + to) for to in range(size)]).astype(dtype)
+        got = tnt.Alltoall().execute(sent, [to + rank for to in range(size)])
+        expected = np.concatenate([np.full((rank + r, 2), 10 * r + rank) for r in range(size)]).astype(dtype)
+        assert got.dtype == dtype and got.tobytes() == expected.tobytes()
+    both = {"a": np.ones((size, 1)), "b": [np.full(size, rank)]}
+    assert tnt.ReduceScatter().execute(both)["b"][0] == [size * (size - 1) // 2]
+    if size > 2:
+        ends = tnt.Group([size - 1, 0])
+        if rank in ends:
+            assert tnt.ReduceScatter(ends).execute(np.arange(2.0) + rank)[0] == (size - 1 if rank else size + 1)
+            assert tnt.Alltoall(ends).execute(np.array([5, 6]), [1, 1]).tolist() == ([5, 5] if rank else [6, 6])
+    calls = [
+        lambda: tnt.ReduceScatter().execute(1.0), lambda: tnt.ReduceScatter(op=Op.AVERAGE).execute(np.ones(2, int)),
+        lambda: tnt.Allreduce(op=Op.PRODUCT).execute(True), lambda: tnt.Alltoall().execute(np.ones(3), [1]),
+        lambda: tnt.Alltoall().execute(np.ones(1), [-1] * size), lambda: tnt.Alltoall().execute(1.0, [1] * size),
+    ]
+    for call in calls:
+        try: call()
+        except (TypeError, ValueError) as error: print("refused:", error)
+    print("all right")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_rows_are_scattered_and_exchanged_and_products_made(ranks: int, scripts: Any) -> None:
+    ended = scripts.ranks(ranks, ROWS, options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("refused: input") == 6 * ranks
+    assert ended.out.count("all right") == ranks

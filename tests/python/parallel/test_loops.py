@@ -227,3 +227,69 @@ fit(fails)
     ):
         assert len([line for line in said if part in line]) == 1, (part, ended.err)
     assert len(said) == 5, said
+
+
+def test_gradients_are_reduced_without_an_optimizer_in_groups_and_variables_come_from_any_root(
+    scripts: Any, tmp_path: Any
+) -> None:
+    source = (
+        HEAD
+        + """
+dense, table = keras.Variable(np.ones((2, 3))), tf.Variable(np.ones((size, 2)))
+own = [tf.constant(np.full((2, 3), rank + 1.0)), None, tf.constant(np.full((1, 2), rank + 1.0))]
+variables = [dense, keras.Variable([1.0]), table]
+
+def reduce(*options, **named):
+    def step(full, values):
+        slices = tf.IndexedSlices(values, tf.constant([rank], tf.int64), tf.constant([size, 2], tf.int64))
+        first, none, second = tnt.reduce_gradients([full, None, slices], variables, *options, **named)
+        assert none is None
+        return first, tf.convert_to_tensor(second)
+    for run in (step, tf.function(step)):
+        yield [each.numpy() for each in run(own[0], own[2])]
+
+def rows(ranks, share):
+    return [[share * (r + 1.0)] * 2 if r in ranks else [0.0] * 2 for r in range(size)]
+
+for first, second in reduce():
+    np.testing.assert_allclose(first, np.full((2, 3), 2.0)), np.testing.assert_allclose(second, rows(range(3), 1 / 3))
+for first, second in reduce("sum"):
+    np.testing.assert_allclose(first, np.full((2, 3), 6.0)), np.testing.assert_allclose(second, rows(range(3), 1))
+ends = tnt.Group([0, 2])
+if rank in ends:
+    for first, second in reduce("sum", group=ends):
+        np.testing.assert_allclose(first, np.full((2, 3), 4.0)), np.testing.assert_allclose(second, rows([0, 2], 1))
+
+@tf.function
+def twice(one, owners=(Owner(), Owner())):
+    return [tnt.reduce_gradients([one * (k + 1)], [dense], "sum", owner=owners[k])[0] for k in range(2)]
+np.testing.assert_allclose(twice(own[0]), np.multiply.outer([6.0, 12.0], np.ones((2, 3))))
+
+seeds = keras.random.SeedGenerator(rank)
+mine = [keras.Variable(np.full(2, rank)), tf.Variable([rank])]
+tnt.broadcast_variables(mine, root_rank=2)
+assert all((np.asarray(each) == 2).all() for each in mine)
+tnt.broadcast_variables([seeds.state], 1)
+states = tnt.Allgatherv().execute(np.asarray(seeds.state)[None])
+assert len(set(map(bytes, states))) == size and states[1][0] == 1
+alone = [keras.Variable(np.full(2, rank))]
+if rank in ends:
+    tnt.broadcast_variables(alone, 2, ends)
+assert (np.asarray(alone[0]) == (2 if rank in ends else 1)).all()
+for call, said in [
+    (lambda: tnt.reduce_gradients([], [], "max"), "op must be"),
+    (lambda: tnt.reduce_gradients([None], [dense, table]), "there are 1 gradients for 2 variables"),
+    (lambda: tnt.broadcast_variables([], 3), "rank 3 is not in the group"),
+]:
+    try:
+        call()
+    except ValueError as caught:
+        assert said in str(caught), caught
+    else:
+        raise AssertionError(said)
+print("all right")
+"""
+    ).replace("dense, table =", "class Owner:\n    pass\n\ndense, table =", 1)
+    ended = scripts.ranks(3, source, str(tmp_path), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all right") == 3
