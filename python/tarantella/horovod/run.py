@@ -1,0 +1,129 @@
+"""The command `tarantella horovodrun`, which runs `python -m tarantella.horovod.run LAUNCHER words…`.
+
+It turns the options of horovodrun into those of the launcher, and becomes the launcher.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+import sys
+
+# Options of horovodrun that have no counterpart: what they tune does not exist here, or needs no help.
+_WITHOUT_VALUE = ("--gloo", "--mpi", "--disable-cache", "--no-stall-check", "--autotune", "--timeline-mark-cycles")
+_WITH_VALUE = ("--start-timeout", "--cycle-time-ms", "--cache-capacity", "--network-interface", "--network-interfaces")
+_ELASTIC = ("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--host-discovery-script", "--slots-per-host")
+_LEVELS = {"TRACE": "DEBUG", "FATAL": "ERROR"}
+
+
+def main(launcher: str, words: list[str]) -> None:
+    """Becomes the launcher. Exits with 2 for a command line that cannot be run, and says why."""
+    command = command_of(launcher, words)
+    os.execv(launcher, command)
+
+
+def command_of(launcher: str, words: list[str]) -> list[str]:
+    """The launcher's command line for one of horovodrun. Exits with 2 as `main` does."""
+    parser = _parser()
+    options = parser.parse_args(words)
+    for name in _ELASTIC:
+        if getattr(options, _key(name)) is not None:
+            parser.error(f"{name}: elastic jobs are not offered; a job keeps its number of ranks")
+    ignored = [name for name in (*_WITHOUT_VALUE, *_WITH_VALUE) if getattr(options, _key(name))]
+    if ignored:
+        print(f"tarantella horovodrun: {', '.join(ignored)}: no such setting here; ignored", file=sys.stderr)
+    if options.hosts and options.hostfile:
+        parser.error("-H and --hostfile say the same: give one of them")
+    try:
+        slots = slots_of(options.hosts, options.hostfile)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if slots is not None and slots < options.num_proc:
+        parser.error(f"-np {options.num_proc}: the hosts have {slots} slots")
+    script = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if script and re.fullmatch(r"python[0-9.]*", os.path.basename(script[0])):
+        script = script[1:]
+    if not script:
+        parser.error("no script given: tarantella horovodrun -np 2 python train.py")
+    settings = ["-n", str(options.num_proc), "--output-on-all-devices"]
+    if options.fusion_threshold_mb is not None:
+        settings += ["--fusion-threshold", str(options.fusion_threshold_mb * 1024)]
+    if options.timeline_filename is not None:
+        settings += ["--timeline", options.timeline_filename]
+    if options.log_level is not None:
+        settings += ["--log-level", _LEVELS.get(options.log_level.upper(), options.log_level)]
+    return [launcher, *settings, "--", *script]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tarantella horovodrun",
+        usage="tarantella horovodrun -np N [options] python script.py [arguments]",
+        description="Runs a script on N ranks of this machine, with the options of horovodrun.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-np", "--num-proc", type=_at_least_1, required=True, metavar="N", help="number of ranks")
+    parser.add_argument(
+        "-H", "--hosts", metavar="HOST:SLOTS,…", help="this machine, and the most ranks that it may have"
+    )
+    parser.add_argument("-hostfile", "--hostfile", metavar="FILE", help="the same, a line each: HOST slots=SLOTS")
+    parser.add_argument("--fusion-threshold-mb", type=int, metavar="MB", help="largest bucket of gradients")
+    parser.add_argument("--timeline-filename", metavar="FILE", help="write what all ranks do when")
+    parser.add_argument("--log-level", metavar="LEVEL", help="show messages from this level up")
+    parser.add_argument("--verbose", action="store_true", help="changes nothing")
+    for name in _WITHOUT_VALUE:
+        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
+    for name in (*_WITH_VALUE, *_ELASTIC):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _key(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
+
+
+def _at_least_1(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1 (got {word})")
+    return number
+
+
+_at_least_1.__name__ = "whole number"  # the name that argparse shows
+
+
+def slots_of(hosts: str | None, hostfile: str | None) -> int | None:
+    """How many ranks this machine may have; None where nothing says so.
+
+    Raises ValueError for other machines and for what is not HOST:SLOTS, or HOST slots=SLOTS in a file; OSError for a
+    file that cannot be read.
+    """
+    if hosts is not None:
+        found = [
+            _host(each.strip(), r"([^:\s]+):(\d+)", "HOST:SLOTS, such as localhost:4") for each in hosts.split(",")
+        ]
+    elif hostfile is not None:
+        with open(hostfile, encoding="utf-8") as file:
+            lines = [line.split("#")[0].strip() for line in file]
+        found = [_host(line, r"(\S+)\s+slots\s*=\s*(\d+)", "HOST slots=SLOTS") for line in lines if line]
+    else:
+        return None
+    here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.gethostname().split(".")[0], socket.getfqdn()}
+    away = [name for name, _ in found if name not in here]
+    if away:
+        raise ValueError(f"host {away[0]!r} is not this machine, and jobs run on one machine so far")
+    return sum(slots for _, slots in found)
+
+
+def _host(text: str, pattern: str, form: str) -> tuple[str, int]:
+    match = re.fullmatch(pattern, text)
+    if match is None:
+        raise ValueError(f"a host is given as {form} (got {text!r})")
+    return match[1], int(match[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
