@@ -60,6 +60,7 @@ def allreduce(
     return compression.decompress(_allreduce(short, op, prescale_factor, postscale_factor, process_set), context)
 
 
+@tf.autograph.experimental.do_not_convert
 def grouped_allreduce(tensors: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
     """`allreduce` of each tensor of a list, with the same arguments."""
     return [allreduce(each, *args, **options) for each in tensors]
@@ -108,6 +109,7 @@ def allgather(
     return _allgather(tf.convert_to_tensor(tensor), process_set)
 
 
+@tf.autograph.experimental.do_not_convert
 def grouped_allgather(tensors: Sequence[Any], *args: Any, **options: Any) -> list[tf.Tensor]:
     """`allgather` of each tensor of a list, with the same arguments."""
     return [allgather(each, *args, **options) for each in tensors]
@@ -172,6 +174,7 @@ def reducescatter(
     return compression.decompress(scattered, context)
 
 
+@tf.autograph.experimental.do_not_convert
 def grouped_reducescatter(tensors: Sequence[Any], *args: Any, **options: Any) -> list[tf.Tensor]:
     """`reducescatter` of each tensor of a list, with the same arguments."""
     return [reducescatter(each, *args, **options) for each in tensors]
@@ -218,20 +221,19 @@ def alltoall(
         return _alltoall(tensor, sent, received, process_set), received
     rows = tf.shape(tensor)[0]
     if tensor.shape[0] is not None and tensor.shape[0] % size:
-        raise ValueError(
-            f"hvd.alltoall cannot split {tensor.shape[0]} rows evenly over {size} ranks: pass splits="
-        )
+        raise ValueError(f"hvd.alltoall cannot split {tensor.shape[0]} rows evenly over {size} ranks: pass splits=")
     even = tf.fill([size], rows // size)
     return _alltoall(tensor, even, even, process_set)
 
 
 def _alltoall(tensor: tf.Tensor, sent: tf.Tensor, received: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
-    group = process_set.group(in_graph=not tf.executing_eagerly())
+    in_graph = not tf.executing_eagerly()
+    process_set.group(in_graph)
 
     @tf.custom_gradient
     def exchange(tensor: tf.Tensor, sent: tf.Tensor, received: tf.Tensor) -> Any:
         def run(rows: NDArray[Any], splits: NDArray[Any]) -> NDArray[Any]:
-            return core.Alltoall(group).execute(rows, splits)
+            return core.Alltoall(process_set.group(in_graph)).execute(rows, splits)
 
         def gradient(upstream: tf.Tensor) -> Any:
             return _alltoall(upstream, received, sent, process_set), None, None
@@ -251,11 +253,13 @@ def _exchange(
     run: _Run, tensor: tf.Tensor, process_set: ProcessSet, shape: Any, gradient: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
     """`run(group, array)` for the array of a tensor, as a tensor with this shape and gradient."""
-    group = process_set.group(in_graph=not tf.executing_eagerly())
+    in_graph = not tf.executing_eagerly()
+    process_set.group(in_graph)
 
     @tf.custom_gradient
     def call(tensor: tf.Tensor) -> Any:
-        return _called(lambda array: run(group, array), [tensor], shape), gradient
+        # TensorFlow keeps the function for ever: it must not hold the group.
+        return _called(lambda array: run(process_set.group(in_graph), array), [tensor], shape), gradient
 
     return call(tensor)
 

@@ -83,7 +83,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         new = float(optimizer.learning_rate)  # rounded to the variable's type, as the update uses it
         if self.momentum_correction and old and new != old:
             for velocity in _velocities(optimizer):
-                velocity.assign(velocity * keras.ops.cast(new / old, velocity.dtype))
+                velocity.assign(velocity * (new / old))
 
 
 def _velocities(optimizer: Any) -> list[Any]:

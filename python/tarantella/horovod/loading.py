@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from .._job import log
+from ..keras import private
 from . import process
 from .optimizer import DistributedOptimizer
 from .reductions import Compression
@@ -22,7 +24,8 @@ def load_model(
 ) -> Any:
     """Loads a model that Keras has saved, and wraps its optimizer with `DistributedOptimizer`.
 
-    The optimizer keeps its state. A model that was not compiled has none to wrap. Every rank reads the file.
+    The optimizer keeps its state, except from an .h5 file, whose state Keras 3 does not restore: a WARNING says that it
+    begins anew. A model that was not compiled has none to wrap. Every rank reads the file.
     `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
     Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for one that does not exist, and
     NotImplementedError for `legacy_opts`.
@@ -41,7 +44,17 @@ def load_model(
             "user-defined classes need custom_objects"
         ) from error
     if model.optimizer is not None:
-        optimizer = DistributedOptimizer(model.optimizer, compression=compression)
-        if optimizer is not model.optimizer:
-            model.optimizer = optimizer
+        model.optimizer = DistributedOptimizer(_for(model, filepath), compression=compression)
     return model
+
+
+def _for(model: Any, filepath: Any) -> Any:
+    """The model's optimizer, or a new one where Keras has built it for none of the model's variables."""
+    optimizer = model.optimizer
+    known = {id(each) for each in private.variables_of(optimizer)} if optimizer.built else set()
+    if not optimizer.built or known >= {id(each) for each in model.trainable_variables}:
+        return optimizer
+    log.logger.warning(
+        "Keras does not restore the state of the optimizer from %s: it begins anew; save as .keras", filepath
+    )
+    return type(optimizer).from_config(optimizer.get_config())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -41,6 +42,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
             "KERAS_BACKEND=tensorflow"
         )
     runtime.init()
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)
     _initialized = True
     for act in _on_init:
         act(process_sets)

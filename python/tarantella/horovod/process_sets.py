@@ -50,8 +50,8 @@ class ProcessSet:
     def group(self, in_graph: bool = False) -> Group:
         """What carries its collectives. Raises ValueError before it was added, or after it was removed.
 
-        Those in graphs have memory of their own, because they run beside the reduction of gradients. It is made when
-        the first of them is traced: all ranks of the job wait for one another then.
+        Those in graphs have memory of their own, because they run beside the reduction of gradients. That of all ranks
+        is made when the first of them is traced: the ranks wait for one another then.
         """
         if self._group is None:
             process.check("ProcessSet")
@@ -66,6 +66,7 @@ class ProcessSet:
         """Makes it usable. Collective over all ranks of the job."""
         whole = self is global_process_set
         self._group = Group() if whole else Group(self.ranks)
+        self._graph_group = None if whole else Group(self.ranks)
         self.ranks, self.process_set_id = list(self._group.ranks), number
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import tensorflow as tf
+
 from .. import callbacks, collectives, elastic
 from ..collectives import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter
 from ..loading import load_model
@@ -48,6 +50,7 @@ from ..reductions import Adasum, Average, Compression, Max, Min, Product, Sum
 from ..tape import DistributedGradientTape, PartialDistributedGradientTape
 
 
+@tf.autograph.experimental.do_not_convert
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -70,16 +73,19 @@ def allreduce(
     )
 
 
+@tf.autograph.experimental.do_not_convert
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The rows of all ranks in rank order: `collectives.allgather`."""
     return collectives.allgather(value, process_set=process_set)
 
 
+@tf.autograph.experimental.do_not_convert
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """The value of one rank: `collectives.broadcast`."""
     return collectives.broadcast(value, root_rank, process_set=process_set)
 
 
+@tf.autograph.experimental.do_not_convert
 def reducescatter(
     value: Any, name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set
 ) -> Any:
