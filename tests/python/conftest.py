@@ -84,6 +84,9 @@ class Scripts:
         script = source if isinstance(source, Path) else self.write(source)
         return run_ranks(ranks, script, *arguments, **options)  # type: ignore[arg-type]
 
+    def run(self, command: list[str]) -> Ended:
+        return run(command)
+
     def plain(self, source: str, *arguments: str, **extra: str) -> Ended:
         return run([sys.executable, str(self.write(source)), *arguments], **extra)
 
