@@ -1,0 +1,114 @@
+"""ImageNet in TFRecords: finds the files, reads them, and turns their JPEGs into images of one size.
+
+Two layouts are known: `imagenet2012-train.tfrecord-00000-of-01024`, which TensorFlow Datasets prepares, and
+`train-00000-of-01024`, which the scripts of the TensorFlow Model Garden write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tensorflow as tf
+
+MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of the pixels of ImageNet
+SHUFFLED_IMAGES = 10_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one program names its files and the parts of a record."""
+
+    name: str
+    pattern: str
+    image: str
+    label: str
+    first_label: int
+
+
+LAYOUTS = (
+    Layout("TensorFlow Datasets", "imagenet2012-{split}.tfrecord-*-of-*", "image", "label", 0),
+    Layout("Model Garden", "{split}-*-of-*", "image/encoded", "image/class/label", 1),
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one split."""
+
+    layout: Layout
+    paths: list[str]
+
+
+def find(folder: Path, split: str) -> Files:
+    """Finds the files of `split` ("train" or "validation") in `folder`, or up to two folders below.
+
+    Raises FileNotFoundError, with a sentence for the user.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the data folder {folder} does not exist")
+    for layout in LAYOUTS:
+        for depth in ("", "*/", "*/*/"):
+            paths = sorted(map(str, folder.glob(depth + layout.pattern.format(split=split))))
+            if paths:
+                return Files(layout, paths)
+    patterns = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
+    raise FileNotFoundError(f"the data folder {folder} has no TFRecords of ImageNet ({patterns})")
+
+
+def read(files: Files, shuffle: bool) -> tf.data.Dataset:
+    """Returns pairs of a JPEG (string) and its label (int64, from 0).
+
+    shuffle: read the files in a random order, and shuffle images within a buffer. Otherwise the order is fixed.
+    """
+    layout = files.layout
+    features = {
+        layout.image: tf.io.FixedLenFeature([], tf.string),
+        layout.label: tf.io.FixedLenFeature([], tf.int64),
+    }
+
+    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, features)
+        return parsed[layout.image], parsed[layout.label] - layout.first_label
+
+    paths = tf.data.Dataset.from_tensor_slices(files.paths)
+    if shuffle:
+        paths = paths.shuffle(len(files.paths))
+    records = paths.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=tf.data.AUTOTUNE)
+    if shuffle:
+        records = records.shuffle(SHUFFLED_IMAGES)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def decode(jpeg: tf.Tensor, size: int, training: bool) -> tf.Tensor:
+    """Returns a normalized float32 image of shape (size, size, 3).
+
+    training: a random part of 8 to 100 % of the image, mirrored or not. Otherwise the middle.
+    """
+    if training:
+        box = random_box(tf.image.extract_jpeg_shape(jpeg))
+        image = tf.image.random_flip_left_right(tf.image.decode_and_crop_jpeg(jpeg, box, channels=3))
+    else:
+        box = middle_box(tf.image.extract_jpeg_shape(jpeg))
+        image = tf.image.decode_and_crop_jpeg(jpeg, box, channels=3)
+    image = tf.image.resize(image, [size, size])
+    return tf.ensure_shape((image - MEAN) / DEVIATION, [size, size, 3])
+
+
+def random_box(shape: tf.Tensor) -> tf.Tensor:
+    """Returns (top, left, height, width) of a random part of an image."""
+    begin, extent, _ = tf.image.sample_distorted_bounding_box(
+        shape,
+        tf.zeros([1, 0, 4]),
+        area_range=(0.08, 1.0),
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        min_object_covered=0.0,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], extent[:2]], axis=0)
+
+
+def middle_box(shape: tf.Tensor) -> tf.Tensor:
+    """Returns (top, left, height, width) of the square in the middle, 7/8 of the shorter side wide."""
+    side = tf.maximum(tf.minimum(shape[0], shape[1]) * 7 // 8, 1)
+    return tf.stack([(shape[0] - side) // 2, (shape[1] - side) // 2, side, side])

@@ -1,0 +1,1 @@
+"""What the training script needs beside data and models."""

@@ -1,0 +1,30 @@
+"""The optimizer, with a learning rate that grows with the number of ranks."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import keras
+
+OPTIMIZERS = {
+    name: value
+    for name, value in vars(keras.optimizers).items()
+    if inspect.isclass(value)
+    and issubclass(value, keras.optimizers.Optimizer)
+    and value is not keras.optimizers.Optimizer
+}
+SCALINGS = {"linear": lambda n_ranks: n_ranks, "sqrt": math.sqrt, "none": lambda n_ranks: 1}
+
+
+def scale_lr(lr: float, lr_scaling: str, n_ranks: int) -> float:
+    """Returns the learning rate for a batch that is `n_ranks` times as large: `lr` times N, the root of N, or 1."""
+    return lr * SCALINGS[lr_scaling](n_ranks)
+
+
+def get_optimizer(options: dict[str, Any], lr: float) -> keras.optimizers.Optimizer:
+    """Returns the Keras optimizer `options["name"]` with learning rate `lr`. Other options are Keras's arguments."""
+    ours = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
+    arguments = {key: value for key, value in options.items() if key not in ours}
+    return OPTIMIZERS[options["name"]](learning_rate=lr, **arguments)
