@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import code
+import functools
 import logging
 import os
 import socket
@@ -75,16 +76,17 @@ def log_worker(rank: int, n_ranks: int, distributed: bool) -> None:
 def get_callbacks(config: dict[str, Any], lr: float, rank: int, distributed: bool) -> list[keras.callbacks.Callback]:
     """Returns the callbacks in the order in which they must run: metrics are averaged before others read them."""
     callbacks: list[keras.callbacks.Callback] = []
+    warmup_epochs = config["optimizer"]["lr_warmup_epochs"]
     if distributed:
-        callbacks += [
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # all ranks start from the weights of rank 0
-            hvd.callbacks.MetricAverageCallback(),
-            hvd.callbacks.LearningRateWarmupCallback(
-                initial_lr=lr, warmup_epochs=config["optimizer"]["lr_warmup_epochs"], verbose=int(rank == 0)
-            ),
-        ]
+        callbacks.append(hvd.callbacks.BroadcastGlobalVariablesCallback(0))  # all ranks start with rank 0's weights
+        callbacks.append(hvd.callbacks.MetricAverageCallback())
+        if warmup_epochs:
+            verbose = int(rank == 0)
+            callbacks.append(hvd.callbacks.LearningRateWarmupCallback(lr, warmup_epochs, verbose=verbose))
     for schedule in config["training"]["lr_schedule"]:
-        callbacks.append(hvd.callbacks.LearningRateScheduleCallback(initial_lr=lr, **schedule))
+        # As a function, since Horovod takes a number for the base of an exponential decay.
+        constant = functools.partial(lambda factor, epoch: factor, schedule["multiplier"])
+        callbacks.append(hvd.callbacks.LearningRateScheduleCallback(lr, **{**schedule, "multiplier": constant}))
     return callbacks
 
 

@@ -38,10 +38,10 @@ def get_datasets(
 
         return images.map(of, num_parallel_calls=tf.data.AUTOTUNE).batch(batch_size, drop_remainder=training)
 
-    share = imagenet.read(valid, shuffle=False).shard(n_ranks, rank)
+    share = imagenet.read(valid, shuffle=False).apply(tf.data.experimental.assert_cardinality(n_valid))
     return Datasets(
         train=prepare(imagenet.read(train, shuffle=True).repeat(), training=True).prefetch(tf.data.AUTOTUNE),
-        valid=prepare(share, training=False).prefetch(tf.data.AUTOTUNE),
+        valid=prepare(share.shard(n_ranks, rank), training=False).prefetch(tf.data.AUTOTUNE),
         steps_per_epoch=steps(n_train, batch_size, n_ranks),
         image_shape=(image_size, image_size, 3),
         n_classes=n_classes,

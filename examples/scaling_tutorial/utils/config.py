@@ -25,7 +25,7 @@ Config = dict[str, Any]
 OUTSIDE_SLURM = {"SCRATCH": "results", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_ID": "local"}
 SECTIONS = ("description", "output_dir", "seed", "data", "model", "optimizer", "training", "device")
 TRAINING = ("batch_size", "n_epochs", "lr_warmup_epochs", "loss", "metrics", "lr_schedule")
-SCHEDULE = ("multiplier", "start_epoch", "end_epoch", "staircase", "momentum_correction")
+SCHEDULE = ("multiplier", "start_epoch", "end_epoch", "momentum_correction")
 OVERRIDES = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
 
 
@@ -199,7 +199,7 @@ def check_keys(where: str, given: Mapping[str, Any], keys: Collection[str], requ
     for key in given:
         if key not in keys:
             known(f"{f'{where}: ' if where else ''}the key", key, keys)
-            raise ConfigError(f"{where}: the key '{key}' must be lower-case")
+            raise ConfigError(f"{where}: write the key '{key}' in lower case")
     require(where, given, required)
 
 
