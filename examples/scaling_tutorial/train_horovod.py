@@ -22,8 +22,9 @@ import numpy as np
 from data import get_datasets
 from models import get_model
 from utils.callbacks import TimingCallback
-from utils.config import ConfigError, check_shapes, expand, load_config, read_pairs, to_text
+from utils.config import check_shapes, expand, load_config, read_pairs, to_text
 from utils.device import configure_device, describe_device
+from utils.errors import ConfigError
 from utils.optimizers import get_optimizer, scale_lr
 
 import tarantella as tnt
@@ -90,12 +91,12 @@ def get_callbacks(config: dict[str, Any], lr: float, rank: int, distributed: boo
     return callbacks
 
 
-def train(args: argparse.Namespace) -> None:
-    config = load_config(args)
+def main(args: argparse.Namespace) -> None:
     rank, n_ranks = init_workers(args.distributed)
     config_logging(args.verbose)
-    keras.utils.set_random_seed(config["seed"] + rank)  # each rank shuffles and augments on its own
+    config = load_config(args)
     configure_device(**config["device"])
+    keras.utils.set_random_seed(config["seed"] + rank)  # each rank shuffles and augments on its own
     log_worker(rank, n_ranks, args.distributed)
 
     output_dir = Path(expand(config["output_dir"], n_ranks))
@@ -110,9 +111,7 @@ def train(args: argparse.Namespace) -> None:
     check_shapes(config["model"], datasets)
     model = get_model(**config["model"])
     lr = scale_lr(config["optimizer"]["lr"], config["optimizer"]["lr_scaling"], n_ranks)
-    optimizer = get_optimizer(config["optimizer"], lr)
-    if args.distributed:
-        optimizer = hvd.DistributedOptimizer(optimizer)
+    optimizer = get_optimizer(config["optimizer"], lr, args.distributed)
     model.compile(optimizer=optimizer, loss=training["loss"], metrics=training["metrics"])
 
     callbacks = get_callbacks(config, lr, rank, args.distributed)
@@ -144,13 +143,8 @@ def train(args: argparse.Namespace) -> None:
             code.interact("`model`, `history` and `datasets` are here; Ctrl-D ends.", local=locals(), exitmsg="")
 
 
-def main() -> None:
-    args = parse_args()
+if __name__ == "__main__":
     try:
-        train(args)
+        main(parse_args())
     except ConfigError as error:
         raise SystemExit(f"train_horovod.py: {error}") from None
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import cifar10, dummy, imagenet
-from .pipeline import DataError, Datasets
+from .pipeline import Datasets
 
-__all__ = ["DATASETS", "DataError", "Datasets", "get_datasets"]
+__all__ = ["DATASETS", "Datasets", "get_datasets"]
 
 DATASETS: dict[str, Callable[..., Datasets]] = {
     "cifar10": cifar10.get_datasets,
@@ -18,5 +18,5 @@ DATASETS: dict[str, Callable[..., Datasets]] = {
 
 
 def get_datasets(name: str, **arguments: Any) -> Datasets:
-    """Loads the data set called `name`. Call it on all ranks: one downloads, the others wait. Raises DataError."""
+    """Loads the data set called `name`. Call it on all ranks: one downloads, the others wait. Raises ConfigError."""
     return DATASETS[name](**arguments)

@@ -9,8 +9,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from utils.errors import ConfigError
 
-from .pipeline import Arrays, DataError, Datasets, download_once, of_arrays
+from .pipeline import Arrays, Datasets, download_once, of_arrays
 
 FOLDER = "cifar-10-batches-py"
 TRAIN = [f"data_batch_{number}" for number in range(1, 6)]
@@ -47,7 +48,7 @@ def download() -> None:
         try:
             keras.datasets.cifar10.load_data()
         except Exception as error:  # what Keras raises without a network has no class of its own
-            raise DataError(
+            raise ConfigError(
                 f"CIFAR-10 is not in Keras's cache and cannot be downloaded ({error}); run scripts/setup.sh where "
                 "there is a network, or name the folder in data.data_dir"
             ) from None
@@ -56,7 +57,7 @@ def download() -> None:
 def read(folder: Path, names: list[str]) -> Arrays:
     """Returns the images and labels of some files: uint8 of shape (rows, 32, 32, 3), int64 of shape (rows,)."""
     if not folder.is_dir():
-        raise DataError(f"the data folder {folder} does not exist")
+        raise ConfigError(f"the data folder {folder} does not exist")
     images, labels = [], []
     for path in (folder / name for name in names):
         try:
@@ -64,12 +65,12 @@ def read(folder: Path, names: list[str]) -> Arrays:
             images.append(np.asarray(content[b"data"], "uint8").reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
             labels.append(np.asarray(content[b"labels"], "int64"))
         except FileNotFoundError:
-            raise DataError(f"the data folder {folder} has no file {path.name}") from None
+            raise ConfigError(f"the data folder {folder} has no file {path.name}") from None
         except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError):
-            raise DataError(f"{path} is not a batch of CIFAR-10, or is incomplete") from None
+            raise ConfigError(f"{path} is not a batch of CIFAR-10, or is incomplete") from None
     x, y = np.concatenate(images), np.concatenate(labels)
     if len(x) != len(y) or len(x) == 0 or not 0 <= y.min() <= y.max() < 10:
-        raise DataError(f"{folder} has {len(x)} images and {len(y)} labels: each image needs one label from 0 to 9")
+        raise ConfigError(f"{folder} has {len(x)} images and {len(y)} labels: each image needs one label from 0 to 9")
     return x, y
 
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
+from utils.errors import ConfigError
 
-from .pipeline import DataError, Datasets, check_share, steps
+from .pipeline import Datasets, check_share, steps
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 from common import imagenet
@@ -29,7 +30,7 @@ def get_datasets(
     try:
         train, valid = (imagenet.find(Path(data_dir), split) for split in ("train", "validation"))
     except FileNotFoundError as error:
-        raise DataError(str(error)) from None
+        raise ConfigError(str(error)) from None
 
     def prepare(images: tf.data.Dataset, training: bool) -> tf.data.Dataset:
         def of(jpeg: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
+from utils.errors import ConfigError
 
 import tarantella.horovod.keras as hvd
 
 Arrays = tuple[np.ndarray, np.ndarray]  # uint8 images of shape (rows, height, width, channels), labels of shape (rows,)
-
-
-class DataError(ValueError):
-    """The data is missing, incomplete or too small. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def steps(n_train: int, batch_size: int, n_ranks: int) -> int:
 
 def check_share(n_valid: int, n_ranks: int) -> None:
     if n_valid < n_ranks:
-        raise DataError(f"{n_valid} validation images cannot be split among {n_ranks} ranks: each needs one")
+        raise ConfigError(f"{n_valid} validation images cannot be split among {n_ranks} ranks: each needs one")
 
 
 def download_once(fetch: Callable[[], None], n_ranks: int) -> None:

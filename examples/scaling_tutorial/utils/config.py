@@ -17,6 +17,7 @@ from data import DATASETS, Datasets
 from models import MODELS
 
 from .device import configure_device
+from .errors import ConfigError
 from .optimizers import OPTIMIZERS, SCALINGS
 
 Config = dict[str, Any]
@@ -27,10 +28,6 @@ SECTIONS = ("description", "output_dir", "seed", "data", "model", "optimizer", "
 TRAINING = ("batch_size", "n_epochs", "lr_warmup_epochs", "loss", "metrics", "lr_schedule")
 SCHEDULE = ("multiplier", "start_epoch", "end_epoch", "momentum_correction")
 OVERRIDES = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
-
-
-class ConfigError(ValueError):
-    """The configuration, or what it names, is wrong. The message is one sentence for the user."""
 
 
 def known(what: str, given: str, names: Collection[str]) -> str:

@@ -6,6 +6,8 @@ import os
 
 import tensorflow as tf
 
+from .errors import ConfigError
+
 
 def configure_device(
     intra_threads: int | None = None, inter_threads: int | None = None, gpu: int | None = None
@@ -13,7 +15,8 @@ def configure_device(
     """Sets TensorFlow's threads and its GPU. Call it before anything is computed.
 
     intra_threads: threads that share one operation. inter_threads: operations that run at a time. TensorFlow chooses
-    what is None. gpu: the number of the only GPU to use; the launcher already gives each rank one of its own.
+    what is None. gpu: the number of the only GPU to use; the launcher already gives each rank one of its own. Raises
+    ConfigError if there are GPUs, but not that one.
     """
     if intra_threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
@@ -21,7 +24,9 @@ def configure_device(
         tf.config.threading.set_inter_op_parallelism_threads(inter_threads)
     gpus = tf.config.list_physical_devices("GPU")
     if gpu is not None and gpus:
-        gpus = gpus[gpu : gpu + 1]
+        if gpu not in range(len(gpus)):
+            raise ConfigError(f"device.gpu is {gpu}, but this process sees {len(gpus)} GPUs, numbered from 0")
+        gpus = [gpus[gpu]]
         tf.config.set_visible_devices(gpus, "GPU")
     for each in gpus:
         tf.config.experimental.set_memory_growth(each, True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+import tarantella.horovod.keras as hvd
+
 OPTIMIZERS = {
     name: value
     for name, value in vars(keras.optimizers).items()
@@ -23,8 +25,12 @@ def scale_lr(lr: float, lr_scaling: str, n_ranks: int) -> float:
     return lr * SCALINGS[lr_scaling](n_ranks)
 
 
-def get_optimizer(options: dict[str, Any], lr: float) -> keras.optimizers.Optimizer:
-    """Returns the Keras optimizer `options["name"]` with learning rate `lr`. Other options are Keras's arguments."""
+def get_optimizer(options: dict[str, Any], lr: float, distributed: bool) -> keras.optimizers.Optimizer:
+    """Returns the Keras optimizer `options["name"]` with learning rate `lr`. Other options are Keras's arguments.
+
+    distributed: it averages the gradients of all ranks. Needs `hvd.init`.
+    """
     ours = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
     arguments = {key: value for key, value in options.items() if key not in ours}
-    return OPTIMIZERS[options["name"]](learning_rate=lr, **arguments)
+    optimizer = OPTIMIZERS[options["name"]](learning_rate=lr, **arguments)
+    return hvd.DistributedOptimizer(optimizer) if distributed else optimizer

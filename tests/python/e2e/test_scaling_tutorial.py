@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/tutorials/scaling.md").read_text(encoding="utf-8")
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
 
-# Stands for Slurm: the script runs at once, and writes its log where the script says. On eight nodes, which are not
-# here, it trains one epoch on two ranks.
+# Stands for Slurm: the script runs at once, with small batches, and writes its log where it says. On eight nodes, which
+# are not here, it trains one epoch on two ranks.
 SBATCH = """#!/bin/bash
 export SLURM_JOB_NUM_NODES=$2 SLURM_JOB_ID=17 SCRATCH=$PWD/results
 script=$3; shift 3
-if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then export RANKS=2; set -- --n_epochs 1; fi
+set -- --batch_size 8 "$@"
+if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then export RANKS=2; set -- --n_epochs 1 "$@"; fi
 log=$(sed -n 's/^#SBATCH -o //p' $script)
 bash $script "$@" > ${log/\\%j/$SLURM_JOB_NUM_NODES} 2>&1
 """
@@ -49,7 +50,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
     for part in ("scaling_tutorial", "common"):
         ignored = shutil.ignore_patterns("results", "plots", "__pycache__")
         shutil.copytree(ROOT / "examples" / part, folder / "examples" / part, ignore=ignored)
-    write_cifar10(folder / "keras/datasets/cifar-10-batches-py-target/cifar-10-batches-py", train=320, test=20)
+    write_cifar10(folder / "keras/datasets/cifar-10-batches-py-target/cifar-10-batches-py", train=40, test=20)
     (folder / "bin").mkdir()
     (folder / "bin/sbatch").write_text(SBATCH)
     (folder / "bin/sbatch").chmod(0o755)
@@ -72,7 +73,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 ["bash", "-ec", command],
                 cwd=place,
                 env=environment,
-                input="print('classes:', model.output_shape[-1], sorted(history))\n",
+                input="print('classes:', model.output_shape[-1], sorted(history))\n"
+                if "--interactive" in command
+                else "",
                 capture_output=True,
                 text=True,
                 timeout=240,
@@ -150,7 +153,7 @@ def test_options_override_the_configuration(ran: Any) -> None:
         assert len(history["loss"]) == 1
 
 
-def test_a_bad_configuration_ends_a_job_with_one_sentence(tmp_path: Path) -> None:
+def test_bad_input_ends_a_job_with_one_sentence(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("runner", ROOT / "tests/python/conftest.py")
     assert spec and spec.loader
     runner = importlib.util.module_from_spec(spec)
@@ -165,6 +168,12 @@ def test_a_bad_configuration_ends_a_job_with_one_sentence(tmp_path: Path) -> Non
         f"train_horovod.py: {tmp_path}/bad.yaml: model.name 'resnet_smal' is unknown; did you mean 'resnet_small'?"
     )
     assert any(line.startswith(sentence) for line in ended.lines), ended.err
+    assert "Traceback" not in ended.err
+
+    (tmp_path / "bad.yaml").write_text(source.replace("name: cifar10", "name: cifar10\n  data_dir: /nowhere"))
+    ended = runner.run([sys.executable, str(script), str(tmp_path / "bad.yaml")], SCRATCH=str(tmp_path))
+    assert ended.code == 1
+    assert ended.lines[-1] == "train_horovod.py: the data folder /nowhere does not exist"
     assert "Traceback" not in ended.err
 
 

@@ -121,7 +121,7 @@ def test_values_of_the_configuration_are_read_and_overridden(load: Callable[...,
 def test_a_mistake_in_the_configuration_is_one_sentence(
     change: Callable[[Any], Any], message: str, load: Callable[..., Any], part: Any
 ) -> None:
-    with pytest.raises(part("utils.config").ConfigError) as error:
+    with pytest.raises(part("utils.errors").ConfigError) as error:
         load(change)
     assert message in str(error.value)
     assert "run.yaml: " in str(error.value)
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_configuration_is_one_sentence(
 ) -> None:
     if text is not None:
         (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(part("utils.config").ConfigError, match=message) as error:
+    with pytest.raises(part("utils.errors").ConfigError, match=message) as error:
         part("utils.config").load_config(arguments(tmp_path / "x.yaml"))
     assert "\n" not in str(error.value)
 
@@ -151,7 +151,9 @@ def test_an_unknown_key_of_the_option_optimizer_is_an_error(part: Any) -> None:
 def test_learning_rates_scale_with_the_ranks(part: Any) -> None:
     scale_lr = part("utils.optimizers").scale_lr
     assert [scale_lr(0.1, name, 4) for name in ("linear", "sqrt", "none")] == pytest.approx([0.4, 0.2, 0.1])
-    optimizer = part("utils.optimizers").get_optimizer({"name": "SGD", "lr": 1, "momentum": 0.5}, 0.25)
+    optimizer = part("utils.optimizers").get_optimizer(
+        {"name": "SGD", "lr": 1, "momentum": 0.5}, 0.25, distributed=False
+    )
     assert float(optimizer.learning_rate) == 0.25
     assert optimizer.momentum == 0.5
 
@@ -232,7 +234,7 @@ def test_missing_or_broken_data_is_one_sentence(tmp_path: Path, part: Any, monke
     data = part("data")
 
     def message(name: str, n_ranks: int = 1, **options: Any) -> str:
-        with pytest.raises(data.DataError) as error:
+        with pytest.raises(part("utils.errors").ConfigError) as error:
             data.get_datasets(name, batch_size=2, rank=0, n_ranks=n_ranks, **options)
         return str(error.value)
 
@@ -331,7 +333,7 @@ def test_imagenet_is_read_in_either_layout_and_trained_on(
     monkeypatch.setenv("IMAGENET_DIR", str(tmp_path / "garden"))
     monkeypatch.setenv("SCRATCH", str(tmp_path))
     caplog.set_level("INFO")
-    part("train_horovod").train(arguments(tmp_path / "run.yaml", batch_size=6, n_epochs=1))
+    part("train_horovod").main(arguments(tmp_path / "run.yaml", batch_size=6, n_epochs=1))
     assert "Best validation accuracy" in caplog.text
     assert (tmp_path / "run/checkpoints/checkpoint-1.keras").exists()
 
@@ -342,9 +344,11 @@ def test_a_model_that_does_not_fit_the_data_is_one_sentence(part: Any) -> None:
     model = {"name": "cnn"}
     config.check_shapes(model, datasets)
     assert model == {"name": "cnn", "input_shape": [32, 32, 3], "n_classes": 10}
-    with pytest.raises(config.ConfigError, match=r"model.input_shape is \[28, 28, 1\], but the images are of shape"):
+    with pytest.raises(
+        part("utils.errors").ConfigError, match=r"model.input_shape is \[28, 28, 1\], but the images are of shape"
+    ):
         config.check_shapes({"input_shape": [28, 28, 1]}, datasets)
-    with pytest.raises(config.ConfigError, match=r"model\.n_classes is 7, but the data has 10 classes"):
+    with pytest.raises(part("utils.errors").ConfigError, match=r"model\.n_classes is 7, but the data has 10 classes"):
         config.check_shapes({"n_classes": 7}, datasets)
 
 
