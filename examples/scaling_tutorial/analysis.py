@@ -10,9 +10,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ def speed_ups(runs: list[Run]) -> dict[int, float]:
 
 def draw_learning_curves(runs: list[Run]) -> Figure:
     """Draws loss and accuracy over the epochs: solid for validation, dashed for training."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     colors = {n: f"C{place}" for place, n in enumerate(sorted({run.n_ranks for run in runs}))}
-    for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+    for axes, metric in zip(panels, ("loss", "accuracy"), strict=True):
         for run in runs:
             for key, style in ((metric, "--"), (f"val_{metric}", "-")):
                 if key in run.history:
                     epochs = np.arange(1, len(run.history[key]) + 1)
                     axes.plot(epochs, run.history[key], style, color=colors[run.n_ranks])
         axes.set(xlabel="epoch", ylabel=metric)
-    lines = [mpl.lines.Line2D([], [], color=color) for color in colors.values()]
+    lines = [Line2D([], [], color=color) for color in colors.values()]
     axes.legend(lines, [f"{n} rank{'s' if n > 1 else ''}" for n in colors])
     return figure
 
@@ -69,8 +70,7 @@ def draw_speed_up(runs: list[Run]) -> Figure:
     """Draws the speed-up over the number of ranks, beside the ideal."""
     measured = speed_ups(runs)
     ranks = list(measured)
-    figure = Figure(figsize=(5, 4), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
     axes.plot(ranks, ranks, "--", color="gray", label="ideal")
     axes.plot(ranks, list(measured.values()), "o-", label="measured")
     axes.set(xlabel="ranks", ylabel="speed-up", xticks=ranks)

@@ -17,7 +17,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/tutorials/scaling.md").read_text(encoding="utf-8")
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S)
+    for line in re.sub(r"\\\n\s*", "", block).splitlines()
+]
 
 # Stands for Slurm: the script runs at once, with small batches, and writes its log where it says. On eight nodes, which
 # are not here, it trains one epoch on two ranks.
