@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -23,13 +24,13 @@ COMMANDS = [
     for line in re.sub(r"\\\n\s*", "", block).splitlines()
 ]
 
-# Stands for Slurm: the script runs at once, with small batches, and writes its log where it says. On eight nodes, which
-# are not here, it trains one epoch on two ranks.
+# Stands for Slurm: the script runs at once, with small batches, and writes its log where it says. For eight nodes,
+# which are not here, it gets two tasks on one.
 SBATCH = """#!/bin/bash
-export SLURM_JOB_NUM_NODES=$2 SLURM_JOB_ID=17 SCRATCH=$PWD/results
+export SLURM_JOB_NUM_NODES=$2 SLURM_JOB_ID=17 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 SCRATCH=$PWD/results
 script=$3; shift 3
 set -- --batch_size 8 "$@"
-if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then export RANKS=2; set -- --n_epochs 1 "$@"; fi
+if [ $SLURM_JOB_NUM_NODES -gt 1 ]; then export SLURM_NTASKS=2 SLURM_TASKS_PER_NODE=2; set -- --n_epochs 1 "$@"; fi
 log=$(sed -n 's/^#SBATCH -o //p' $script)
 bash $script "$@" > ${log/\\%j/$SLURM_JOB_NUM_NODES} 2>&1
 """
@@ -37,8 +38,6 @@ bash $script "$@" > ${log/\\%j/$SLURM_JOB_NUM_NODES} 2>&1
 
 def write_cifar10(folder: Path, train: int, test: int) -> None:
     """Writes files in the format of CIFAR-10 with random images."""
-    import pickle
-
     random = np.random.default_rng(0)
     folder.mkdir(parents=True)
     names = [f"data_batch_{number}" for number in range(1, 6)]
