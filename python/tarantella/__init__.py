@@ -118,7 +118,7 @@ def _observe(module: Any) -> None:
 
 if _is_verified():  # a process of `tarantella verify`, which observes every model
     _imports.after_import(f"{__name__}.keras.model", _observe)
-if layout().launched:
+if layout().launched or layout().size > 1:
     _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
 
 

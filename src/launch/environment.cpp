@@ -68,6 +68,7 @@ bool is_of_the_job(const std::string& name) {
 }
 
 void forget_outer_job(Environment& environment) {
+  environment.erase("TNT_RANK_PID");  // also of a rank that srun or mpirun has started
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name : kOfTheJob) environment.erase(name);
   for (const char* name : {"TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from . import started_by
+
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -107,9 +109,13 @@ def log_level(name: str) -> str:
 def layout() -> Layout:
     """The layout that the environment describes, read once. Never blocks.
 
+    The TNT_ variables count; without them, those of torchrun, mpirun or srun. Raises SystemExit for a job of theirs on
+    several machines.
     Every process that a rank starts inherits the variables, but only the rank itself takes part in the job: the others
     are jobs of one process. Forked children keep the layout that their parent has read.
     """
+    if "TNT_RANK" not in os.environ and "TNT_SIZE" not in os.environ:
+        return _layout_by_others()
     size = integer("TNT_SIZE", 1, least=1)
     rank = integer("TNT_RANK", 0)
     if rank >= size:
@@ -125,6 +131,16 @@ def layout() -> Layout:
         job=job,
         launched=flag("TNT_LAUNCHER"),
     )
+
+
+def _layout_by_others() -> Layout:
+    """The layout that torchrun, mpirun or srun describes."""
+    found = started_by.place()
+    if found is None:
+        return Layout()
+    if not _claims_rank(f"{found.rank}-{found.job}"):
+        return Layout(child_of=found.rank)
+    return Layout(found.rank, found.size, found.rank, found.size, found.job)
 
 
 def _claims_rank(place: str) -> bool:

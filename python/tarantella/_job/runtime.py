@@ -50,7 +50,7 @@ def init() -> None:
             _say_alone(place.child_of)
         elif (unknown := variables.unknown()) is not None:
             log.logger.warning(unknown)
-        if place.launched:
+        if place.launched or place.size > 1:
             uncaught.install(abort, close)
         if place.size > 1:
             with timeline.span("join the other ranks"):

@@ -149,7 +149,7 @@ std::vector<Host> summed(const std::vector<Host>& parts) {
     const auto [entry, is_new] = known.emplace(part.name, hosts.size());
     if (is_new) hosts.push_back({part.name, 0});
     std::optional<int>& slots = hosts[entry->second].slots;
-    slots = std::min(kMostRanks, *slots + part.slots.value_or(0));
+    slots = std::min(kMostRanks, slots.value_or(0) + part.slots.value_or(0));
   }
   return hosts;
 }

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tarantella.doctor import cluster, machine, software
 from tarantella.doctor.finding import BAD, GOOD, NOTE
 

@@ -1,0 +1,189 @@
+"""Ranks that torchrun, mpirun or srun has started: described by their variables, and started here in their place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tarantella._job import started_by
+
+pytestmark = pytest.mark.timeout(120)
+
+TORCHRUN = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
+
+
+def torchrun(rank: int, size: int, here: int | None = None, **more: str) -> dict[str, str]:
+    local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(here or size)}
+    return {"RANK": str(rank), "WORLD_SIZE": str(size), **local, **TORCHRUN, **more}
+
+
+def srun(rank: int, size: int, nodes: int = 1, **more: str) -> dict[str, str]:
+    tasks = str(size) if nodes == 1 else f"{size // nodes}(x{nodes})"
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": str(size), "SLURM_STEP_NUM_NODES": str(nodes)}
+    return {"SLURM_JOB_ID": "7", "SLURM_PROCID": str(rank), "SLURM_STEP_TASKS_PER_NODE": tasks, **step, **more}
+
+
+def open_mpi(rank: int, size: int, here: int | None = None, **more: str) -> dict[str, str]:
+    world = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(size)}
+    return {**world, "OMPI_COMM_WORLD_LOCAL_SIZE": str(here or size), "PMIX_NAMESPACE": "prterun-h-1@1", **more}
+
+
+def mpich(rank: int, size: int, here: int | None = None) -> dict[str, str]:
+    return {"PMI_RANK": str(rank), "PMI_SIZE": str(size), "MPI_LOCALNRANKS": str(here or size)}
+
+
+STARTERS = {"torchrun": torchrun, "srun": srun, "mpirun": open_mpi, "mpiexec": mpich}
+
+
+@pytest.mark.parametrize("name", STARTERS)
+def test_all_ranks_of_a_job_have_one_name(name):
+    places = [started_by.place(STARTERS[name](rank, 3)) for rank in range(3)]
+    assert [(each.rank, each.size, each.starter) for each in places] == [(rank, 3, name) for rank in range(3)]
+    assert len({each.job for each in places}) == 1
+    assert len(places[0].job) <= 64
+    assert started_by.place(STARTERS[name](0, 1)) is None
+
+
+def test_jobs_have_different_names():
+    jobs = [
+        started_by.place(each).job
+        for each in (
+            torchrun(0, 2),
+            torchrun(0, 2, TORCHELASTIC_RESTART_COUNT="1"),
+            torchrun(0, 2, MASTER_PORT="29501"),
+            srun(0, 2),
+            srun(0, 2, SLURM_STEP_ID="1"),
+            srun(0, 2, SLURM_RESTART_COUNT="1"),
+            open_mpi(0, 2),
+            open_mpi(0, 2, PMIX_NAMESPACE="prterun-h-2@1"),
+        )
+    ]
+    assert len({*jobs}) == len(jobs)
+
+
+def test_the_innermost_starter_counts():
+    assert started_by.place({**srun(0, 2), **torchrun(1, 4)}).starter == "torchrun"
+    assert started_by.place({**srun(0, 2), **open_mpi(1, 4)}).starter == "mpirun"
+    assert started_by.place({**srun(0, 2), "PMI_RANK": "0", "PMI_SIZE": "2"}).starter == "srun"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"RANK": "0", "WORLD_SIZE": "2"},  # names that others use as well
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"},  # a batch script
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},  # the shell of salloc
+    ],
+)
+def test_other_processes_are_no_ranks(environment):
+    assert started_by.place(environment) is None
+
+
+@pytest.mark.parametrize(
+    "environments",
+    [
+        [torchrun(rank, 4, here=2) for rank in range(2)],
+        [srun(rank, 4, nodes=2) for rank in range(2)],
+        [open_mpi(rank, 4, here=2) for rank in range(2)],
+        [mpich(rank, 4, here=2) for rank in range(2)],
+    ],
+)
+def test_several_machines_are_refused_once(environments):
+    with pytest.raises(SystemExit, match="has started 4 ranks, 2 of them on this machine, but several machines"):
+        started_by.place(environments[0])
+    with pytest.raises(SystemExit) as second:
+        started_by.place(environments[1])
+    assert second.value.code == 1
+
+
+def test_numbers_that_cannot_be_read():
+    with pytest.raises(ValueError, match="tarantella cannot read the rank that torchrun tells: rank '2' of '2'"):
+        started_by.place(torchrun(2, 2))
+    with pytest.raises(ValueError, match="rank 'x' of '2'"):
+        started_by.place({**mpich(0, 2), "PMI_RANK": "x"})
+
+
+class Job:
+    """Processes that get the variables of a starter, as its ranks do."""
+
+    def __init__(self, launcher, starter: str, ranks: int):
+        ours = {name: value for name, value in launcher.env.items() if not name.startswith("TNT_")}
+        self.processes = [
+            subprocess.Popen(
+                ["sh", "-c", f"'{sys.executable}' script.py; exit $?"],  # a program in between, as in many job scripts
+                env={**ours, "TNT_TIMEOUT": "60", **STARTERS[starter](rank, ranks)},
+                cwd=launcher.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+
+    def wait(self) -> list[tuple[int, str, str]]:
+        ended = [process.communicate(timeout=60) for process in self.processes]
+        return [(process.returncode, *texts) for process, texts in zip(self.processes, ended, strict=True)]
+
+
+@pytest.mark.parametrize("starter", STARTERS)
+def test_ranks_meet_and_sum(launcher, starter):
+    launcher.script("""
+        import numpy as np
+        import subprocess, sys
+        import tarantella as tnt
+        total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([tnt.get_rank() + 1.0]))
+        child = "import tarantella as tnt; print(tnt.get_size())"
+        of_child = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout
+        print(tnt.get_rank(), tnt.get_size(), tnt.get_local_rank(), *total, of_child.strip())
+    """)
+    ended = Job(launcher, starter, 2).wait()
+    assert ended == [(0, "0 2 0 3.0 1\n", ""), (0, "1 2 1 3.0 1\n", "")]
+
+
+def test_an_error_or_a_death_of_one_rank_ends_all(launcher):
+    launcher.script("""
+        import os, sys, time
+        import tarantella as tnt
+        tnt.init()
+        if tnt.get_rank() == 1:
+            if os.path.exists("die"):
+                open("pid", "w").write(str(os.getpid()))
+                time.sleep(100)
+            raise ValueError("the reason")
+        tnt.Barrier(tnt.Group()).execute()
+    """)
+    started = time.monotonic()
+    (code0, _, err0), (code1, _, err1) = Job(launcher, "srun", 2).wait()
+    assert (code0, code1) == (86, 1)
+    assert "ValueError: the reason" in err1
+    assert "rank 1 failed: ValueError: the reason" in err0
+    (launcher.folder / "die").touch()
+    job = Job(launcher, "srun", 2)
+    launcher.wait_for_files("pid")
+    while not (text := (launcher.folder / "pid").read_text()):
+        time.sleep(0.01)
+    os.kill(int(text), signal.SIGKILL)
+    (code0, _, err0), (code1, _, _) = job.wait()
+    assert (code0, code1) == (86, 137)
+    assert "rank 1 " in err0
+    assert time.monotonic() - started < 40
+
+
+def test_a_launcher_inside_a_rank_of_another_starter(launcher):
+    launcher.script("""
+        import os, subprocess
+        import tarantella as tnt
+        command = [os.environ["LAUNCHER"], "-n2", "--output-on-all-devices", "inner.py"]
+        if tnt.get_rank() == 0:
+            print(subprocess.run(command, capture_output=True, text=True).stdout)
+    """)
+    launcher.script("import tarantella as tnt; print(tnt.get_size())", "inner.py")
+    launcher.env["LAUNCHER"] = launcher.executable
+    (code, out, err), _ = Job(launcher, "torchrun", 2).wait()
+    assert (code, sorted(out.split()), err) == (0, ["2", "2", "[0]", "[1]"], "")
