@@ -102,8 +102,8 @@ using Types =
 TYPED_TEST_SUITE(Kernels, Types);
 
 TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
-  for (const size_t n : {1, 2, 3, 4, 9}) {
-    for (const size_t count : {0, 1, 7, 16, 2047, 2048, 2049, 10000}) {
+  for (const size_t n : {1, 2, 3, 4, 7, 8, 9, 16, 17, 64}) {
+    for (const size_t count : {0, 1, 7, 16, 127, 128, 129, 2047, 2048, 2049, 10000}) {
       const auto inputs = this->random_inputs(n, count);
       std::vector<TypeParam> output(count);
       reduce(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), n,
@@ -117,13 +117,15 @@ TYPED_TEST(Kernels, SumInRankOrderToTheBit) {
 
 TYPED_TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
   constexpr size_t kCount = 5003;
-  const auto inputs = this->random_inputs(5, kCount);
-  const auto right = this->expected(inputs);
   const auto check = [&](auto kernel) {
-    std::vector<TypeParam> output(kCount);
-    kernel(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), 5,
-           reinterpret_cast<std::byte*>(output.data()), kCount);
-    EXPECT_EQ(std::memcmp(output.data(), right.data(), kCount * sizeof(TypeParam)), 0);
+    for (const size_t n : {5, 20}) {
+      const auto inputs = this->random_inputs(n, kCount);
+      const auto right = this->expected(inputs);
+      std::vector<TypeParam> output(kCount);
+      kernel(Of<TypeParam>::kDType, Reduction::kSum, this->pointers(inputs).data(), n,
+             reinterpret_cast<std::byte*>(output.data()), kCount);
+      EXPECT_EQ(std::memcmp(output.data(), right.data(), kCount * sizeof(TypeParam)), 0) << n << " inputs";
+    }
   };
   check(baseline::reduce);
 #if defined(__x86_64__)
@@ -132,8 +134,21 @@ TYPED_TEST(Kernels, EveryInstructionSetGivesTheSameBits) {
 #endif
 }
 
+TYPED_TEST(Kernels, AverageManyFloats) {
+  if constexpr (std::is_floating_point_v<TypeParam>) {
+    constexpr size_t kCount = 5003;
+    const auto inputs = this->random_inputs(20, kCount);
+    auto right = this->expected(inputs);
+    for (TypeParam& value : right) value /= 20;
+    std::vector<TypeParam> output(kCount);
+    reduce(Of<TypeParam>::kDType, Reduction::kAverage, this->pointers(inputs).data(), 20,
+           reinterpret_cast<std::byte*>(output.data()), kCount);
+    EXPECT_EQ(output, right);
+  }
+}
+
 TYPED_TEST(Kernels, MayReduceIntoAnyInput) {
-  for (const size_t n : {2, 4}) {
+  for (const size_t n : {2, 4, 18}) {
     for (size_t into = 0; into < n; ++into) {
       auto inputs = this->random_inputs(n, 3000);
       const auto right = this->expected(inputs);
