@@ -102,16 +102,16 @@ Status Wire::too_long(const Transfer& transfer, size_t length) {
 }
 
 Status await(Wire& wire, const Request& request, Deadline deadline) {
-  while (true) {
-    if (request->ended()) return request->status();
-    if (wire.progress() != 0) continue;
-    if (deadline.passed()) break;
-    std::this_thread::yield();
+  for (bool late = false; !request->ended(); late = deadline.passed()) {
+    if (late) {
+      wire.cancel(request);
+      return {Code::kTimeout,
+              text("no message ", request->kind == Transfer::Kind::kSend ? "reached" : "came from", " rank ",
+                   request->peer, " in time")};
+    }
+    if (wire.progress() == 0) std::this_thread::yield();
   }
-  wire.cancel(request);
-  return {Code::kTimeout,
-          text("no message ", request->kind == Transfer::Kind::kSend ? "reached" : "came from", " rank ",
-               request->peer, " in time")};
+  return request->status();
 }
 
 }  // namespace tarantella::transport
