@@ -67,7 +67,7 @@ Status add_range(Reader& reader, std::vector<std::string>& numbers) {
   std::from_chars(first.data(), first.data() + first.size(), from);
   std::from_chars(last.data(), last.data() + last.size(), to);
   if (from > to) return reader.mistake_at(start, text("the range ", first, "-", last, " runs backwards"));
-  if (static_cast<size_t>(to - from) >= kMostHosts) {
+  if (numbers.size() + static_cast<size_t>(to - from) >= kMostHosts) {
     return reader.mistake_at(start, text("more than ", kMostHosts, " hosts"));
   }
   for (int number = from; number <= to; ++number) {

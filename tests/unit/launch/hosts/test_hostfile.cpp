@@ -41,6 +41,7 @@ TEST(HostNames, MistakesHaveAColumn) {
   EXPECT_EQ(refused("-v"), "column 1: a name begins with a letter or a digit");
   EXPECT_EQ(refused("n\x01"), "column 2: '?' stands where a name belongs");
   EXPECT_EQ(refused("n[1-70000]"), "column 3: more than 65536 hosts");
+  EXPECT_EQ(refused("n[1-40000,1-40000]"), "column 11: more than 65536 hosts");
   EXPECT_EQ(refused("n[1-300][1-300]"), "column 9: more than 65536 hosts");
   EXPECT_EQ(refused("n[1234567890]"), "column 3: a number of a host has at most 9 digits");
   EXPECT_EQ(refused(std::string(254, 'a')), "column 1: a name has at most 253 characters");
