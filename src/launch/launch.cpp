@@ -120,7 +120,8 @@ int launch(Options options) {
   if (is_dry) return print_dry_run(placement, command.value(), additions, options, user);
   Result<LogFiles> logs = options.log_dir ? LogFiles::open(*options.log_dir, placement.ranks) : LogFiles();
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
-  std::optional<Record> record(std::in_place, user, job_id.value(), options.script);
+  // --cleanup has no -x, and looks where its own environment says
+  std::optional<Record> record(std::in_place, current_environment(), job_id.value(), options.script);
   const Result<Verdict> verdict =
       run({placement, options, command.value(), environments, logs.value(), *record}, job_id.value(), ended);
   record.reset();
