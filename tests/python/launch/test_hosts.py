@@ -40,7 +40,6 @@ def test_a_wrong_hostfile_gives_one_line_and_starts_nothing(launcher, content, o
     result = launcher.run("--hostfile", "hosts", *options, "script.py")
     assert (result.returncode, result.out, result.err.count("\n")) == (2, "", 1)
     assert part in result.err
-    assert result.seconds < 10
     assert not (launcher.folder / "ran").exists()
 
 
