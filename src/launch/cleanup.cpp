@@ -51,7 +51,8 @@ std::string own_file(const Fd& folder, const char* name) {
   return content;
 }
 
-/// What of a job still runs: recorded ranks, and processes with its mark. Those that have gone are not in it.
+/// What of a job still runs: recorded ranks, and processes with its mark. Those that have gone are not in it, nor are
+/// the guards of jobs inside this one, nor this process, which may run in a terminal that a rank has started.
 std::vector<Left> left_of(const JobRecord& record) {
   std::vector<Left> left;
   for (size_t rank = 0; rank < record.ranks.size(); ++rank) {
@@ -62,7 +63,7 @@ std::vector<Left> left_of(const JobRecord& record) {
     const ProcessId process{pid, start_of(pid).value_or(0)};
     const bool known =
         std::any_of(left.begin(), left.end(), [&](const Left& each) { return each.process == process; });
-    if (!known && is_own_and_runs(process) && has_variable(pid, mark))
+    if (!known && pid != ::getpid() && is_own_and_runs(process) && has_variable(pid, mark) && !is_guard(pid))
       left.push_back({process, "started by a rank"});
   }
   return left;

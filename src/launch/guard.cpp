@@ -34,7 +34,7 @@ bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string&
   struct stat owner{};
   if (!process.valid() || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return false;
   if (!has_variable(pid, entry)) return false;
-  if (content_of(folder + "/comm") == text(kName, '\n')) return false;
+  if (is_guard(pid)) return false;
   const pid_t group = ::getpgid(pid);
   if (group > 0 && std::find(groups.begin(), groups.end(), group) != groups.end()) ::kill(-group, SIGKILL);
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
@@ -84,6 +84,8 @@ void close_others() {
 }
 
 }  // namespace
+
+bool is_guard(pid_t pid) { return content_of(text("/proc/", pid, "/comm")) == text(kName, '\n'); }
 
 Result<Guard> Guard::start(const std::string& job_id, int ranks, const std::string& record) {
   Guard guard;

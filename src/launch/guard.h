@@ -14,6 +14,9 @@ namespace tarantella::launch {
 /// inherit it. It is not TNT_JOB_ID, which a rank may remove for its children.
 constexpr char kMark[] = "TARANTELLA_JOB";
 
+/// Whether the process is the guard of a job. It cleans up its own job and ends by itself.
+bool is_guard(pid_t pid);
+
 /// Owns a process that waits at a pipe until the launcher ends, however it ends. That process then kills every process
 /// of the launcher's effective user that has the job's mark, in any session, and the process groups of ranks in which
 /// it finds one. It misses processes of another user, and processes outside these groups that have emptied their

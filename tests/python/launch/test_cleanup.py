@@ -106,6 +106,7 @@ def test_force_does_not_ask_and_a_script_selects(launcher, left_behind):
     other = cleanup(launcher, "--force", "--", "other.py")
     assert "nothing is left" in other.stdout
     assert launcher.pids() == left_behind
+    launcher.env["TARANTELLA_JOB"] = records(launcher)[0].name  # as in a terminal that a rank has started
     done = cleanup(launcher, "--force", "--", "script.py")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "ended 4 processes")
     assert "[y/N]" not in done.stdout
