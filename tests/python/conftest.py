@@ -48,8 +48,9 @@ def find_executable() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Our own environment without what a launcher sets."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("TNT_")}
+    """Our own environment without what a launcher or a batch system sets."""
+    theirs = ("TNT_", "SLURM", "PBS_", "LSB_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     return {**clean, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
 
 

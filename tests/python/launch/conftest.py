@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parent / "scripts"
-OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
+BATCH = ("SLURM", "PBS_", "LSB_")  # the hosts of a batch job in which these tests may run
+OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", *BATCH)
 
 
 def pids_with(mark: str) -> list[int]:
