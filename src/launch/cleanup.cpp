@@ -80,7 +80,8 @@ void add_jobs_in(const std::string& path, const std::string& script, std::vector
     const bool same_boot = found.record.boot == boot_id();
     if (same_boot && found.record.space != process_space())
       continue;  // a container's: its numbers mean others here
-    found.has_launcher = same_boot && is_own_and_runs(found.record.launcher);
+    // also one that /proc shows as root's, since its executable cannot be read
+    found.has_launcher = same_boot && start_of(found.record.launcher.pid) == found.record.launcher.start;
     if (same_boot) found.left = left_of(found.record);
     jobs.push_back(std::move(found));
   }
