@@ -103,7 +103,7 @@ Result<bool> Stage::meet_in_blocks(const Slot& mine, Await await) {
   };
   const size_t own = blocks.block_of(rank());
   const std::vector<int>& neighbours = blocks.ranks(own);
-  const Result<bool> near = meet_each(neighbours);
+  Result<bool> near = meet_each(neighbours);
   if (!near.ok() || !near.value()) return near;
 
   Relay& told = relay(rank(), round_);

@@ -22,7 +22,7 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr Duration kGiveUpAfter = 5s;
+constexpr Duration kGiveUpAfter = 15s;
 constexpr size_t kLongestRecord = 1024 * 1024;
 
 /// A process that a job has left.

@@ -69,15 +69,14 @@ int print_dry_run(const Placement& placement, const Command& command, const std:
 }
 
 /// Runs the job to its end. kSystem if it cannot be started.
-Result<Verdict> run(const JobDescription& job, const std::string& job_id, const runtime::Ended& ended) {
-  Result<Signals> signals = Signals::open();
-  if (!signals.ok()) return signals.status();
+Result<Verdict> run(const JobDescription& job, Signals& signals, const std::string& job_id,
+                    const runtime::Ended& ended) {
   Result<Guard> guard = Guard::start(job_id, job.placement.ranks, job.record.path());
   if (!guard.ok()) {
     return Status(Code::kSystem, "cannot start the process that guards the job: " + guard.status().message());
   }
   const Orphans orphans;
-  return Job(job, signals.value(), orphans, guard.value(), ended).run();
+  return Job(job, signals, orphans, guard.value(), ended).run();
 }
 
 }  // namespace
@@ -118,12 +117,15 @@ int launch(Options options) {
     environments.push_back(joined(user, additions.back()));
   }
   if (is_dry) return print_dry_run(placement, command.value(), additions, options, user);
+  Result<Signals> signals = Signals::open();  // before any file of ours meets a limit
+  if (!signals.ok()) return refuse(signals.status(), kLaunchError);
   Result<LogFiles> logs = options.log_dir ? LogFiles::open(*options.log_dir, placement.ranks) : LogFiles();
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
   // --cleanup has no -x, and looks where its own environment says
   std::optional<Record> record(std::in_place, current_environment(), job_id.value(), options.script);
   const Result<Verdict> verdict =
-      run({placement, options, command.value(), environments, logs.value(), *record}, job_id.value(), ended);
+      run({placement, options, command.value(), environments, logs.value(), *record}, signals.value(),
+          job_id.value(), ended);
   record.reset();
   if (!verdict.ok()) return refuse(verdict.status(), kLaunchError);
   write_timeline(options, records, placement.ranks);

@@ -83,7 +83,7 @@ Record::Record(const Environment& environment, const std::string& job_id, const 
     file_ = Fd(::openat(folder.get(), job_id.c_str(),
                         O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file_.valid()) continue;
-    path_ = path + "/" + job_id;
+    path_ = text(path, '/', job_id);
     write_line(file_.get(), text(kHead, "\njob ", job_id, "\nboot ", boot_id(), "\nspace ", process_space(),
                                  "\nscript ", printable(script), '\n', as_line("launcher", ::getpid())));
     return;

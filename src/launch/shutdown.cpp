@@ -13,7 +13,7 @@ namespace {
 constexpr Duration kKillAfterKey = 1500ms;
 constexpr Duration kKillAfter = 30s;
 constexpr Duration kKillAfterDeadline = 500ms;
-constexpr Duration kGiveUpAfter = 5s;
+constexpr Duration kGiveUpAfter = 15s;  // threads of idle priority may get a core late
 // Some senders signal a process twice at once (timeout(1) signals it and its group). A second Ctrl-C comes later.
 constexpr Duration kSameKeystroke = 100ms;
 

@@ -28,6 +28,7 @@ Result<Signals> Signals::open() {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &inherited.on_broken_pipe);
+  ::sigaction(SIGXFSZ, &ignore, &inherited.on_long_file);
 
   // If it were ignored, as some parents leave it, no child could be waited for.
   struct sigaction standard{};
@@ -58,6 +59,7 @@ std::optional<Signals::Event> Signals::next() {
 void restore(const Inherited& inherited) {
   ::setrlimit(RLIMIT_NOFILE, &inherited.files);
   ::sigaction(SIGPIPE, &inherited.on_broken_pipe, nullptr);
+  ::sigaction(SIGXFSZ, &inherited.on_long_file, nullptr);
   ::sigaction(SIGCHLD, &inherited.on_child, nullptr);
   ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
 }

@@ -57,9 +57,10 @@ Result<Plan> plan_for(const Options& options, const Environment& user, const run
     if (!hosts.ok()) return hosts.status();
     return with_ranks(text("hostfile '", printable(*options.hostfile), "'"), hosts.value(), options, usual);
   }
-  Result<std::optional<Allocation>> allocation = find_allocation(user, content_of);
-  if (!allocation.ok()) return allocation.status();
-  if (allocation.value()) return plan_in(*std::move(allocation).value(), options, gpus);
+  Result<std::optional<Allocation>> found = find_allocation(user, content_of);
+  if (!found.ok()) return found.status();
+  std::optional<Allocation> allocation = std::move(found).value();
+  if (allocation) return plan_in(*std::move(allocation), options, gpus);
   return with_ranks("", {{host_name(), {}}}, options, usual);
 }
 

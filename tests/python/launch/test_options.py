@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import resource
-import signal
 import socket
 import sys
 
@@ -117,7 +116,6 @@ def test_log_files_by_a_variable_beside_marked_output(launcher):
 
 def test_a_full_disk_ends_the_log_and_not_the_job(launcher):
     def no_room() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
     launcher.script("print('shown')")

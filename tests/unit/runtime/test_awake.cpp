@@ -149,7 +149,7 @@ TEST(Awake, WorksOnlyWhileOn) {
 TEST(Awake, UsesNothingInALongWait) {
   const auto awake = on_all_cpus();
   awake->on();
-  const auto little = 20ms * all_cpus().size();  // 1 %
+  const auto little = 20ms * all_cpus().size();      // 1 %
   const Deadline deadline = Deadline::after(kLate);  // beside busy processes they may begin seconds later
   while (used_in(*awake, 2s) >= little && !deadline.passed()) continue;
   EXPECT_FALSE(deadline.passed());
