@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, --bench the plotting packages)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters and, for root, Slurm; --bench the plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,6 +9,10 @@ readonly LOGS="$PWD/build/log"
 readonly SUMS="$VENV/.setup" # one file per stage: the checksum of its sources
 extras="tensorflow,test"
 case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
+
+# The tests of batch jobs start a Slurm of their own, as root.
+slurm=
+if [ "${1:-}" = --dev ] && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then slurm=yes; fi
 
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
@@ -61,6 +65,10 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || ec
   cmake_is_new_enough || echo cmake
   command -v ninja >/dev/null || echo ninja-build
   command -v ip >/dev/null || [ -x /sbin/ip ] || echo iproute2
+  if [ "$slurm" ]; then
+    [ -x "$(PATH="$PATH:/usr/sbin" command -v slurmctld)" ] || echo slurm-wlm
+    [ -x "$(PATH="$PATH:/usr/sbin" command -v munged)" ] || echo munge
+  fi
   if command -v g++ >/dev/null; then
     has_header hwloc.h || echo libhwloc-dev
     has_header gtest/gtest.h || echo libgtest-dev

@@ -37,18 +37,6 @@ std::string python_in(const std::string& folder) {
   return "";
 }
 
-/// The first program of this name in `path`, a value of PATH; empty if there is none.
-std::string program_in(const std::string& path, const std::string& name) {
-  for (size_t start = 0; start <= path.size();) {
-    const size_t colon = std::min(path.find(':', start), path.size());
-    const std::string entry = path.substr(start, colon - start);
-    const std::string program = (entry.empty() ? "." : entry) + "/" + name;
-    if (is_program(program)) return program;
-    start = colon + 1;
-  }
-  return "";
-}
-
 Result<std::string> find_python(const std::string& folder, const std::string& path) {
   std::string python = folder.empty() ? "" : python_in(folder);
   if (python.empty()) python = program_in(path, "python3");
@@ -98,6 +86,17 @@ Result<Command> python_command(const std::string& script, const std::string& fol
 }
 
 }  // namespace
+
+std::string program_in(const std::string& path, const std::string& name) {
+  for (size_t start = 0; start <= path.size();) {
+    const size_t colon = std::min(path.find(':', start), path.size());
+    const std::string entry = path.substr(start, colon - start);
+    const std::string program = (entry.empty() ? "." : entry) + "/" + name;
+    if (is_program(program)) return program;
+    start = colon + 1;
+  }
+  return "";
+}
 
 std::string own_folder() {
   char path[PATH_MAX];

@@ -17,6 +17,9 @@ struct Command {
 /// The folder of the running executable; empty if it cannot be read.
 std::string own_folder();
 
+/// The first program of this name in `path`, a value of PATH; empty if there is none.
+std::string program_in(const std::string& path, const std::string& name);
+
 /// The command that runs `script` with `arguments`. With an `interpreter`, its words run the script (a path with blanks
 /// is one word); an empty one says that the script is a program. Without one, a script that is executable and begins
 /// with "#!" is its own program; any other script, and a command line that begins with options of Python, is run by

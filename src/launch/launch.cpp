@@ -11,6 +11,7 @@
 #include "launch/environment.h"
 #include "launch/guard.h"
 #include "launch/hosts/plan.h"
+#include "launch/hosts/srun.h"
 #include "launch/job.h"
 #include "launch/log_files.h"
 #include "launch/orphans.h"
@@ -79,10 +80,23 @@ Result<Verdict> run(const JobDescription& job, Signals& signals, const std::stri
   return Job(job, signals, orphans, guard.value(), ended).run();
 }
 
+/// Becomes an srun that runs this command line on the only host of a Slurm job. Returns only if that fails.
+Status run_on_node(const Plan& plan, const Options& options, const std::string& folder,
+                   const Environment& user) {
+  const std::string& host = plan.shares[0].host;
+  const Result<Command> command = command_through_srun(folder + "/tarantella", options.words, host, user);
+  if (!command.ok()) return command.status();
+  if (options.shows_information()) say(text("INFO: ", plan.source, ": srun starts tarantella on ", host));
+  return exec_through_srun(command.value(), plan.tasks, user);
+}
+
 }  // namespace
 
 int launch(Options options) {
   Environment user = current_environment();
+  if (const Status status = check_started_once(user); !status.ok()) {
+    return status.message().empty() ? kUsageError : refuse(status, kUsageError);
+  }
   forget_outer_job(user);
   complete(options, user);
   if (const Status status = check(options); !status.ok()) return refuse(status, kUsageError);
@@ -93,6 +107,10 @@ int launch(Options options) {
   const runtime::Gpus gpus = runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES"));
   const Result<Plan> plan = plan_for(options, user, gpus);
   if (!plan.ok()) return refuse(plan.status(), kUsageError);
+  if (!options.hostfile && plan.value().shares.size() == 1 && is_outside_of_slurm_job(user)) {
+    return refuse(run_on_node(plan.value(), options, folder, user), kCannotRun);
+  }
+  user.erase(kTasks);
   const bool is_dry = options.action == Action::kDryRun;
   if (is_dry) std::fputs(describe_hosts(plan.value()).c_str(), stdout);
   if (const Status status = check_runs_here(plan.value(), user); !status.ok()) {

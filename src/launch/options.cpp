@@ -208,6 +208,7 @@ std::optional<std::string> log_level_named(const std::string& word) {
 
 Result<Options> parse_options(int argc, char** argv) {
   Parse parse;
+  if (argc > 1) parse.options.words.assign(argv + 1, argv + argc);
   const error_t error = argp_parse(
       &kArgp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP | ARGP_NO_ERRS | ARGP_NO_EXIT, nullptr, &parse);
   Options& options = parse.options;

@@ -41,6 +41,7 @@ struct Options {
   std::optional<std::string> timeline;             ///< the file to write; not empty
   bool force = false;                              ///< of kCleanup: do not ask
   std::string script;                              ///< may be empty for kCleanup
+  std::vector<std::string> words;                  ///< the whole command line, without the launcher's name
   std::vector<std::string> arguments;              ///< of the script, unchanged
 
   /// Whether stderr of every rank is shown, not only that of the master.

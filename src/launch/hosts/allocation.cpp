@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "launch/hosts/names.h"
+#include "launch/hosts/srun.h"
 #include "launch/options.h"
 #include "launch/say.h"
 
@@ -68,7 +69,8 @@ Result<std::vector<Host>> slurm_hosts(const Environment& environment, bool& coun
   for (std::string& name : names) hosts.push_back({std::move(name), {}});
   // Without a number of tasks from the user, Slurm may count a task per core.
   counts_tasks = environment.contains("SLURM_NTASKS") || environment.contains("SLURM_NTASKS_PER_NODE");
-  const std::string tasks = stripped(environment, "SLURM_TASKS_PER_NODE");
+  const std::string told = hosts.size() == 1 ? stripped(environment, kTasks) : "";
+  const std::string tasks = told.empty() ? stripped(environment, "SLURM_TASKS_PER_NODE") : told;
   counts_tasks = counts_tasks && !tasks.empty();
   if (!counts_tasks) return hosts;
   const Result<std::vector<int>> counts = expand_counts(tasks);

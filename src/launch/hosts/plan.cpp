@@ -24,7 +24,7 @@ Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, cons
                         int usual) {
   Result<std::vector<HostShare>> shares = ranks_on_hosts(hosts, options, usual);
   if (!shares.ok()) return Status(Code::kInvalidArgument, text(source, ": ", shares.status().message()));
-  return Plan{std::move(source), std::move(shares).value()};
+  return Plan{std::move(source), std::move(shares).value(), 1};
 }
 
 /// On one host -n may start any number of ranks, and its GPUs count more than the tasks that the user asked for.
@@ -36,7 +36,9 @@ Result<Plan> plan_in(Allocation allocation, const Options& options, const runtim
   for (Host& host : hosts) {
     if (hosts.size() == 1 || counts_gpus) host.slots.reset();
   }
-  return with_ranks(printable(allocation.job), hosts, options, usual);
+  Result<Plan> plan = with_ranks(printable(allocation.job), hosts, options, usual);
+  if (plan.ok()) plan.value().tasks = tasks;
+  return plan;
 }
 
 std::string several(const Plan& plan) {

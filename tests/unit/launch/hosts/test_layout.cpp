@@ -80,9 +80,9 @@ TEST(Plan, SeveralHostsAreRefusedAndShown) {
 }
 
 TEST(Plan, TheOnlyHostMustBeThisOne) {
-  EXPECT_TRUE(check_runs_here({"x", {{"localhost", 0, 2}}}, {}).ok());
-  EXPECT_TRUE(check_runs_here({"x", {{"n1", 0, 2}}}, {{"SLURMD_NODENAME", "n1"}}).ok());
-  EXPECT_FALSE(check_runs_here({"x", {{"no-such-host.invalid", 0, 2}}}, {}).ok());
+  EXPECT_TRUE(check_runs_here({"x", {{"localhost", 0, 2}}, 1}, {}).ok());
+  EXPECT_TRUE(check_runs_here({"x", {{"n1", 0, 2}}, 1}, {{"SLURMD_NODENAME", "n1"}}).ok());
+  EXPECT_FALSE(check_runs_here({"x", {{"no-such-host.invalid", 0, 2}}, 1}, {}).ok());
   EXPECT_TRUE(is_this_host("127.0.0.1"));
 }
 

@@ -1,0 +1,32 @@
+#pragma once
+// How this launcher reaches the host of a Slurm job from outside, and notices that it was started several times.
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "launch/command.h"
+#include "launch/environment.h"
+
+namespace tarantella::launch {
+
+/// The variable that tells a launcher under srun how many tasks per node the user has asked for: srun replaces Slurm's
+/// own, because it starts one task.
+constexpr char kTasks[] = "TARANTELLA_TASKS";
+
+/// Whether this process is in a Slurm job but not on a node of it: in the shell of salloc. Pure.
+bool is_outside_of_slurm_job(const Environment& environment);
+
+/// The command that runs `launcher` with `words` once on `host`, with all CPUs of the job there and its exit code. Pure,
+/// except that it looks for srun in PATH; kSystem if there is none.
+Result<Command> command_through_srun(const std::string& launcher, const std::vector<std::string>& words,
+                                     const std::string& host, const Environment& environment);
+
+/// Runs the command in place of this process, with `tasks` in kTasks. Returns only if that fails.
+Status exec_through_srun(const Command& command, int tasks, const Environment& environment);
+
+/// kInvalidArgument if srun or mpirun has started this launcher in several tasks: each would start all ranks. The message
+/// is empty except in the first task. A launcher that a rank starts is fine. Pure.
+Status check_started_once(const Environment& environment);
+
+}  // namespace tarantella::launch

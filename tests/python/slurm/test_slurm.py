@@ -1,0 +1,182 @@
+"""Jobs of a real Slurm on one node: sbatch, salloc, plain srun, scancel, and a time limit with a signal before it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(180)
+
+SHOW = "import os\nprint('ranks', os.environ['TNT_SIZE'], 'on', os.environ['SLURMD_NODENAME'])\n"
+SAVES = """
+    import os, signal, sys, time
+    def save(number, frame):
+        open("saved" + os.environ["TNT_RANK"], "w").write(signal.Signals(number).name)
+        sys.exit(0)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, save)
+    open("ready" + os.environ["TNT_RANK"], "w").close()
+    time.sleep(100)
+"""
+
+
+class Folder:
+    """A user's folder with a script, and the launcher."""
+
+    def __init__(self, slurm, path: Path, executable: str):
+        self.slurm, self.path, self.executable = slurm, path, executable
+
+    def write(self, source: str, name: str = "train.py") -> None:
+        (self.path / name).write_text(textwrap.dedent(source))
+
+    def run(self, *command: object, **options) -> subprocess.CompletedProcess:
+        return self.slurm.run(*command, folder=self.path, **options)
+
+    def batch(self, line: str, *options: str) -> tuple[int, str]:
+        """Runs a batch script to its end: its exit code and output. `sbatch --wait` would look every ten seconds."""
+        (self.path / "code").unlink(missing_ok=True)
+        self.submit(f"({line})\necho $? > code.new\nmv code.new code", *options)
+        self.wait_for("code")
+        return int((self.path / "code").read_text()), (self.path / "out").read_text()
+
+    def submit(self, line: str, *options: str) -> str:
+        self.write(f"#!/bin/bash\n{line}\n", "job.sh")
+        return self.run("sbatch", "--parsable", "--output=out", *options, "job.sh").stdout.strip()
+
+    def wait_for(self, *names: str, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not all((self.path / name).exists() for name in names):
+            assert time.monotonic() < deadline, sorted(each.name for each in self.path.iterdir())
+            time.sleep(0.05)
+
+    def wait_for_none(self, seconds: float = 30) -> None:
+        """No process of this folder runs."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = [each for each in Path("/proc").glob("[0-9]*/cwd") if self._is_here(each)]
+            if not found:
+                return
+            time.sleep(0.05)
+        pytest.fail(f"left behind: {found}")
+
+    def _is_here(self, link: Path) -> bool:
+        try:
+            return link.readlink() == self.path
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def folder(slurm, tmp_path, executable):
+    made = Folder(slurm, tmp_path, executable)
+    yield made
+    made.wait_for_none()
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "ranks"),
+    [
+        (["--nodes=1", "--ntasks=2"], "", 2),
+        (["--nodes=1", "--exclusive"], "", 1),
+        (["--nodes=1", "--ntasks=1", "--cpus-per-task=2"], "-n 2", 2),
+    ],
+)
+def test_a_batch_job_needs_no_option(folder, options, arguments, ranks):
+    folder.write(SHOW)
+    code, out = folder.batch(f"{folder.executable} {arguments} -- train.py", *options)
+    assert (code, out) == (0, f"ranks {ranks} on n1\n")
+
+
+def test_a_batch_job_passes_the_exit_code_on(folder):
+    folder.write("raise SystemExit(7)")
+    code, out = folder.batch(f"exec {folder.executable} -- train.py", "--nodes=1", "--ntasks=2")
+    assert code == 7
+    assert "exit code 7" in out
+
+
+def test_several_nodes_are_refused_in_one_line(folder):
+    folder.write("open('ran', 'w')")
+    code, out = folder.batch(f"{folder.executable} -- train.py", "--nodes=2", "--ntasks=2")
+    assert (code, out.count("\n")) == (2, 1)
+    assert "has 2 hosts (n1, n2), but several machines are not supported yet" in out
+    assert not (folder.path / "ran").exists()
+
+
+def test_the_shell_of_salloc_starts_through_srun(folder):
+    folder.write(SHOW)
+    done = folder.run("salloc", "--quiet", "--nodes=1", "--ntasks=2", folder.executable, "--", "train.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ranks 2 on n1\n", "")
+    folder.write("raise SystemExit(7)")
+    done = folder.run("salloc", "--quiet", "--nodes=1", folder.executable, "--", "train.py")
+    assert done.returncode == 7
+
+
+def test_srun_starts_ranks_by_itself(folder):
+    folder.write("""
+        import numpy as np
+        import tarantella as tnt
+        total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([tnt.get_rank() + 1.0]))
+        print(tnt.get_rank(), tnt.get_size(), *total)
+    """)
+    done = folder.run("srun", "--nodes=1", "--ntasks=2", sys.executable, "train.py")
+    assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, ["0 2 3.0", "1 2 3.0"], "")
+
+
+def test_srun_with_a_rank_that_dies_ends_all(folder):
+    folder.write("""
+        import os, signal
+        import tarantella as tnt
+        tnt.init()
+        if tnt.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        tnt.Barrier(tnt.Group()).execute()
+    """)
+    began = time.monotonic()
+    done = folder.run("srun", "--nodes=1", "--ntasks=2", "--kill-on-bad-exit=0", sys.executable, "train.py")
+    assert done.returncode != 0
+    assert "rank 1 " in done.stderr
+    assert time.monotonic() - began < 30
+
+
+def test_srun_on_several_nodes_is_refused_in_one_line(folder):
+    folder.write("import tarantella\nopen('ran', 'w')")
+    done = folder.run("srun", "--nodes=2", "--ntasks=2", sys.executable, "train.py")
+    said = [line for line in done.stderr.splitlines() if line.startswith("tarantella")]
+    assert done.returncode != 0
+    assert len(said) == 1
+    assert "srun has started 2 ranks, 1 of them on this machine, but several machines are not supported yet" in said[0]
+    assert not (folder.path / "ran").exists()
+
+
+def test_srun_of_several_launchers_is_refused_in_one_line(folder):
+    folder.write("open('ran', 'w')")
+    done = folder.run("srun", "--nodes=1", "--ntasks=2", folder.executable, "--", "train.py")
+    said = [line for line in done.stderr.splitlines() if line.startswith("tarantella")]
+    assert done.returncode == 2
+    assert len(said) == 1
+    assert "srun has started tarantella 2 times" in said[0]
+    assert not (folder.path / "ran").exists()
+
+
+def test_scancel_lets_ranks_save_and_leaves_nothing(folder):
+    folder.write(SAVES)
+    job = folder.submit(f"exec {folder.executable} -- train.py", "--nodes=1", "--ntasks=2")
+    folder.wait_for("ready0", "ready1")
+    folder.run("scancel", "--full", "--signal=TERM", job)
+    folder.wait_for("saved0", "saved1")
+    assert (folder.path / "saved1").read_text() == "SIGTERM"
+    folder.wait_for_none()
+
+
+def test_a_signal_before_the_time_limit_reaches_every_rank(folder):
+    folder.write(SAVES)
+    options = ["--nodes=1", "--ntasks=2", "--time=1", "--signal=B:USR1@60"]
+    folder.submit(f"exec {folder.executable} -- train.py", *options)
+    folder.wait_for("saved0", "saved1", seconds=100)
+    assert (folder.path / "saved0").read_text() == "SIGUSR1"
+    folder.wait_for_none()

@@ -1,0 +1,49 @@
+#include <gtest/gtest.h>
+
+#include "launch/hosts/plan.h"
+#include "launch/hosts/srun.h"
+
+namespace tarantella::launch {
+namespace {
+
+const Environment kShell{
+    {"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n1"}, {"SLURM_JOB_CPUS_PER_NODE", "16(x2)"}};
+
+TEST(Srun, OnlyTheShellOfSallocIsOutside) {
+  Environment on_node = kShell;
+  on_node["SLURMD_NODENAME"] = "n1";
+  EXPECT_TRUE(is_outside_of_slurm_job(kShell));
+  EXPECT_FALSE(is_outside_of_slurm_job(on_node));
+  EXPECT_FALSE(is_outside_of_slurm_job({}));
+}
+
+TEST(Srun, MustBeInPath) {
+  Environment shell = kShell;
+  shell["PATH"] = "/nowhere";
+  EXPECT_EQ(command_through_srun("/t", {}, "n1", shell).status().code(), Code::kSystem);
+}
+
+TEST(Srun, TheTasksOfTheUserReachTheNode) {
+  const Environment step{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n1"},  {"SLURMD_NODENAME", "n1"},
+                         {"SLURM_NTASKS", "1"}, {"SLURM_TASKS_PER_NODE", "1"}, {kTasks, "3"}};
+  const auto plan = plan_for({}, step, {});
+  EXPECT_EQ(plan.value().shares[0].ranks, 3);
+  EXPECT_EQ(plan.value().tasks, 3);
+}
+
+TEST(Srun, SeveralTasksAreRefusedOnce) {
+  Environment task{{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "0"}};
+  EXPECT_NE(check_started_once(task).message().find("srun has started tarantella 4 times"),
+            std::string::npos);
+  task["SLURM_PROCID"] = "1";
+  EXPECT_FALSE(check_started_once(task).ok());
+  EXPECT_EQ(check_started_once(task).message(), "");
+  task["TNT_RANK_PID"] = "7";  // a rank of srun's has started this launcher
+  EXPECT_TRUE(check_started_once(task).ok());
+  EXPECT_FALSE(check_started_once({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}}).ok());
+  EXPECT_TRUE(check_started_once({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}).ok());
+  EXPECT_TRUE(check_started_once({}).ok());
+}
+
+}  // namespace
+}  // namespace tarantella::launch
