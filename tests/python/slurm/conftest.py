@@ -38,7 +38,7 @@ ReturnToService=2
 KillWait=5
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
-PartitionName=p Nodes=n1,n2 Default=YES MaxTime=10 State=UP OverSubscribe=YES
+PartitionName=p Nodes=n1,n2 Default=YES MaxTime=120 State=UP OverSubscribe=YES
 """
 
 
