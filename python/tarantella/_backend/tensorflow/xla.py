@@ -39,7 +39,9 @@ def _xla_custom_call() -> Any:
 
 
 def call(plan: plans.Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Has XLA call the core. `after` is `latest_call()`."""
+    """Has XLA call the core. `after` is `latest_call()`. Raises NotImplementedError where XLA cannot."""
+    if not can_compile():
+        raise NotImplementedError("XLA cannot call tarantella in this TensorFlow; compile with jit_compile=False")
     sums: list[tf.Tensor] = _xla_custom_call()(
         [*values, *after],
         call_target_name="tarantella_allreduce",
