@@ -90,13 +90,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     passes = None
     if backward_passes_per_step > 1:
         passes = Passes(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
+    wrapped = Wrapped(reduction, passes)
     if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if runtime.get_size() > 1 or passes is not None:
         proof.once()
         hooks.install(optimizer)
-        training.set_loop(optimizer, Wrapped(reduction, passes))
-    _wrapped[optimizer] = Wrapped(reduction, passes)
+        training.set_loop(optimizer, wrapped)
+    _wrapped[optimizer] = wrapped
     optimizer.register_local_var = local.add
     return optimizer
 

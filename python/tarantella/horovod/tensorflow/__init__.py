@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import collectives as _collectives
 from .. import keras as _of_keras
-from ..collectives import allgather, allreduce, broadcast, reducescatter  # noqa: F401
 from ..keras import *  # noqa: F403
+from ..reductions import Average, Compression
 
 
 def DistributedOptimizer(  # type: ignore[no-redef]  # noqa: N802 (Horovod's name)
-    optimizer: Any, name: str | None = None, use_locking: bool = False, *args: Any, **options: Any
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    **options: Any,
 ) -> Any:
-    """`tarantella.horovod.keras.DistributedOptimizer`; `use_locking` changes nothing."""
-    return _of_keras.DistributedOptimizer(optimizer, name, *args, **options)
+    """`tarantella.horovod.keras.DistributedOptimizer`, in TensorFlow's order; `use_locking` changes nothing."""
+    return _of_keras.DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        op,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        **options,
+    )
 
+
+# After those of Keras, which have other arguments.
+allreduce, allgather = _collectives.allreduce, _collectives.allgather
+broadcast, reducescatter = _collectives.broadcast, _collectives.reducescatter
 
 __all__ = list(_of_keras.__all__)

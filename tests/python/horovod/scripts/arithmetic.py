@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import tarantella
 import tarantella.horovod.keras as hvd
 import tarantella.horovod.tensorflow as hvt
 
@@ -47,7 +48,11 @@ def reductions():
     same(hvd.allreduce(MINE, op=hvd.Product), ALL.prod(0), 1e-12)
     same(hvd.allreduce(MINE), ALL.mean(0), 1e-15)
     same(hvd.allreduce(R + 1), (N + 1) // 2)
-    same(hvt.allreduce(MINE, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), 1.5 * ALL.sum(0), 1e-12)
+    same(
+        hvt.allreduce(MINE, None, "/cpu:0", op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0),
+        1.5 * ALL.sum(0),
+        1e-12,
+    )
     same(hvd.allreduce(MINE, None, False), ALL.sum(0))
     for compression, error in (
         (hvd.Compression.none, 1e-7),
@@ -233,4 +238,11 @@ hvd.shutdown()
 assert not hvd.is_initialized()
 hvd.init()
 assert hvd.size() == N
+if N > 1:  # the last calls of this job: the ranks disagree
+    said = ""
+    try:
+        hvd.join() if R else hvd.allreduce(1.0)
+    except tarantella.MismatchError as error:
+        said = str(error)
+    assert ("have not taken equally many steps" if R else "make the same calls") in said, said
 print("all right", flush=True)

@@ -39,14 +39,15 @@ def network(*more):
     return keras.Sequential([keras.Input((5,)), keras.layers.Dense(7, "tanh"), *more, keras.layers.Dense(1)])
 
 
-def fit(model, optimizer, callbacks=(), batches=1, epochs=2, **options):
+def fit(model, optimizer, callbacks=(), batches=1, epochs=2, jit_compile=False, **options):
     """`batches`: of how many batches the plain process takes the rows at once."""
     x = data()
     if not PLAIN:
         optimizer = hvd.DistributedOptimizer(optimizer, **options)
         callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), *callbacks]
     # Keras cannot load losses by name from .h5 files.
-    model.compile(optimizer, keras.losses.MeanSquaredError(), metrics=[keras.metrics.MeanAbsoluteError("mae")])
+    metrics = [keras.metrics.MeanAbsoluteError("mae")]
+    model.compile(optimizer, keras.losses.MeanSquaredError(), metrics=metrics, jit_compile=jit_compile)
     size = BATCH * N * batches if PLAIN else BATCH
     history = model.fit(x, labels(x), size, epochs, 0, callbacks, shuffle=False)
     found[sys._getframe(1).f_code.co_name] = [np.asarray(v) for v in model.get_weights()]
@@ -83,7 +84,7 @@ def average():
 
 def total():
     op = {} if PLAIN else {"op": hvd.Sum}
-    fit(network(), keras.optimizers.SGD(0.01 * (N if PLAIN else 1)), **op)
+    fit(network(), keras.optimizers.SGD(0.01 * (N if PLAIN else 1)), jit_compile=True, **op)
 
 
 def adaptive():
