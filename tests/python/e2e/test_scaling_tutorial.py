@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.timeout(600)
 PAGE = (ROOT / "docs/tutorials/scaling.md").read_text(encoding="utf-8")
 COMMANDS = [
     line
