@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella.horovod.keras as hvd
+import tarantella.horovod.tensorflow as hvt
 
 FOLDER = Path(sys.argv[1])
 
@@ -78,6 +79,9 @@ raises(NotImplementedError, "Adasum is not offered", hvd.allreduce, 1.0, op=hvd.
 raises(ValueError, "op must be one of", hvd.allreduce, 1.0, op=17)
 raises(ValueError, "not both", hvd.allreduce, 1.0, average=True, op=hvd.Sum)
 raises(ValueError, "above 0 (got 0)", hvd.DistributedOptimizer, sgd(), backward_passes_per_step=0)
+positions = [None, False, "", "", hvd.Compression.none, False]  # Horovod's order for TensorFlow: the passes, then op
+raises(ValueError, "above 0 (got 0)", hvt.DistributedOptimizer, sgd(), *positions, 0)
+raises(ValueError, "(got <ReduceOp.MAX", hvt.DistributedOptimizer, sgd(), *positions, 1, hvd.Max)
 raises(ValueError, "needs op=hvd.Average", hvd.DistributedOptimizer, sgd(), gradient_predivide_factor=2.0, op=hvd.Sum)
 raises(ValueError, "groups must be", hvd.DistributedOptimizer, sgd(), groups=-1)
 raises(ValueError, "pass it to hvd.init", hvd.DistributedOptimizer, sgd(), process_set=hvd.ProcessSet([0]))
