@@ -217,7 +217,6 @@ def callbacks():
         model = keras.Sequential([*([keras.Input((3,))] if built else []), dense, keras.layers.Dropout(0.5)])
         model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)), "mse")
         local = dense.kernel if built else None
-        before = None if local is None else np.asarray(local).copy()
         share = hvd.callbacks.BroadcastGlobalVariablesCallback(N - 1, local_variables=local)
         model.fit(MINE, MINE[:, :2], 2, 1, verbose=0, callbacks=[share])
         values = [np.asarray(v) for v in [dense.bias, *model.optimizer.variables]]
@@ -226,7 +225,7 @@ def callbacks():
         if not built:
             same(dense.kernel, hvd.broadcast(dense.kernel, 0))
         if built and N > 1:
-            kernels = hvd.allgather_object(before)
+            kernels = hvd.allgather_object(np.asarray(local))
             assert all((kernels[0] != each).any() for each in kernels[1:])  # each rank kept its own
         seeds = hvd.allgather_object(np.asarray(model.layers[-1].seed_generator.state).tolist())
         assert len({str(each) for each in seeds}) == N or N == 1  # and draws its own masks
