@@ -81,7 +81,7 @@ def _allreduce(tensor: tf.Tensor, op: ReduceOp, before: float, after: float, pro
             return _scaled(core.Allreduce(group, _CORE[op]).execute(array), after)
         if "float" in array.dtype.name:
             return _scaled(core.Allreduce(group, core.ReductionOp.AVERAGE).execute(array), after)
-        return _scaled(core.Allreduce(group).execute(array), after / group.size)
+        return _scaled(core.Allreduce(group).execute(_roomy(array)), after, group.size).astype(array.dtype)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return _allreduce(upstream, op, before, after, process_set)
@@ -89,12 +89,20 @@ def _allreduce(tensor: tf.Tensor, op: ReduceOp, before: float, after: float, pro
     return _exchange(run, tensor, process_set, tensor.shape, gradient)
 
 
-def _scaled(array: NDArray[Any], factor: float) -> NDArray[Any]:
-    """Times the factor, in the array's own type if that has 32 bits or more, rounded to it otherwise."""
-    if factor == 1.0:
+def _scaled(array: NDArray[Any], factor: float, divisor: int = 1) -> NDArray[Any]:
+    """Times the factor, in the array's own type if that has 32 bits or more, rounded to it otherwise.
+
+    The divisor is no factor: 49 times 1 / 49 is less than 1, which integers would round to 0.
+    """
+    if factor == 1.0 and divisor == 1:
         return array
     wide = np.promote_types(array.dtype, np.float32) if "float" in array.dtype.name else np.float64
-    return (array.astype(wide) * np.asarray(factor, wide)).astype(array.dtype)
+    return (array.astype(wide) * np.asarray(factor, wide) / np.asarray(divisor, wide)).astype(array.dtype)
+
+
+def _roomy(array: NDArray[Any]) -> NDArray[Any]:
+    """Integers as a type that has room for their sum."""
+    return array.astype(np.int64) if array.dtype.kind in "iu" and array.itemsize < 8 else array
 
 
 @tf.autograph.experimental.do_not_convert
@@ -187,9 +195,10 @@ def _reducescatter(tensor: tf.Tensor, op: ReduceOp, before: float, after: float,
     def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
         array = _scaled(array, before)
         floating = "float" in array.dtype.name
-        reduction = _CORE.get(op) or (core.ReductionOp.AVERAGE if floating else core.ReductionOp.SUM)
-        part = core.ReduceScatter(group, reduction).execute(array)
-        return _scaled(part, after / group.size if op == Average and not floating else after)
+        reduction = _CORE.get(op, core.ReductionOp.AVERAGE)
+        if op != Average or floating:
+            return _scaled(core.ReduceScatter(group, reduction).execute(array), after)
+        return _scaled(core.ReduceScatter(group).execute(_roomy(array)), after, group.size).astype(array.dtype)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         factor = before * after * (process_set.group().size if op == Sum else 1)

@@ -48,6 +48,8 @@ def reductions():
     same(hvd.allreduce(MINE, op=hvd.Product), ALL.prod(0), 1e-12)
     same(hvd.allreduce(MINE), ALL.mean(0), 1e-15)
     same(hvd.allreduce(R + 1), (N + 1) // 2)
+    same(hvd.allreduce(np.full(2, 200, np.uint8)), [200, 200])  # whose sum is no uint8
+    same(hvd.reducescatter(np.full(N, 200, np.uint8)), [200])
     same(
         hvt.allreduce(MINE, None, "/cpu:0", op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0),
         1.5 * ALL.sum(0),
