@@ -156,6 +156,22 @@ def test_ranks_that_measure_other_times_try_the_same() -> None:
     assert (one.trial.choice, other.trial.choice) == (False, True)
 
 
+@pytest.mark.parametrize("steps_of_epoch", [2, 9, 12, 18, 36, 40])
+@pytest.mark.parametrize(("off", "on", "choice"), [(2.0, 1.0, True), (1.0, 2.0, False)])
+def test_what_lies_between_epochs_is_not_timed(steps_of_epoch: int, off: float, on: float, choice: bool) -> None:
+    steps = Steps(off, on)
+    steps.trial.begin()
+    epochs = 0
+    while steps.trial.choice is None and epochs < 200:
+        steps.trial.pause()
+        for _ in range(steps_of_epoch):
+            steps.step()
+        steps.now += 60  # validation
+        epochs += 1
+    assert steps.trial.choice is choice
+    assert steps.trial._means == pytest.approx([off, on, on, off] * 3)
+
+
 def test_fits_of_few_steps_keep_cores_as_they_are() -> None:
     steps = Steps(2.0, 1.0)
     assert not any(on for _ in range(100) for on in steps.fit(8))

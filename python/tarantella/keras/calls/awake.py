@@ -30,21 +30,31 @@ class Trial:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.choice: bool | None = None  # None until all windows are timed
-        self._clock, self._began, self._steps = clock, 0.0, 0
+        self._clock, self._began, self._last, self._steps = clock, 0.0, 0.0, 0
+        self._paused = False
         self._means: list[float] = []  # seconds of a step, by window
 
     def begin(self) -> None:
         """Call this before the first step of a fit: what lies between two of them is not timed."""
         self._steps = 0
 
+    def pause(self) -> None:
+        """Call this between epochs: the last step and what followed it, validation for one, are not timed."""
+        self._paused = True
+
     def before_step(self) -> bool:
         """Returns whether cores are to be kept awake from now on."""
         if self.choice is None:
+            now = self._clock()
+            if self._paused and self._steps > 1:
+                self._began += now - self._last
+                self._steps -= 1
+            self._last, self._paused = now, False
             if self._steps == _STEPS + 1:
-                self._means.append((self._clock() - self._began) / _STEPS)
+                self._means.append((now - self._began) / _STEPS)
                 self._steps = 0
             if self._steps == 1:
-                self._began = self._clock()
+                self._began = now
             self._steps += 1
             if len(self._means) == len(_WINDOWS):
                 self._choose()
@@ -84,6 +94,9 @@ class _InSteps(keras.callbacks.Callback):
     def __init__(self, trial: Trial, kept: contextlib.ExitStack) -> None:
         super().__init__()
         self._trial, self._kept, self._on = trial, kept, False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._trial.pause()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         wanted = self._trial.before_step()
