@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ._job import runtime
 from ._job.errors import MismatchError
+from ._job.groups import Group
 
 
 def rows(context: Any, array: NDArray[Any], name: str, only: int | None = None) -> NDArray[Any]:
@@ -47,31 +48,37 @@ def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
 
 
 def gather_bytes(payload: bytes, context: Any = None) -> list[bytes]:
-    """The payloads of all ranks, in rank order. The context is the job's by default, here and below."""
+    """The payloads of all ranks, in rank order. The context is the job's by default."""
     context = context or runtime.context()
     lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
     joined = context.allgatherv(np.frombuffer(payload, np.uint8), "bytes")
     return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 
-def agree(what: str, lines: Sequence[str], cure: str, context: Any = None) -> None:
-    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does. Collective."""
+def agree(what: str, lines: Sequence[str], cure: str, group: Group | None = None) -> None:
+    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does. Collective.
+
+    The group is all ranks by default. The ranks that it names are those of the job.
+    """
+    group = Group() if group is None else group
+    context = group.context() or runtime.context()
     text = "\n".join(lines).encode()
     digest = np.frombuffer(hashlib.sha256(text).digest(), np.int64)
-    digests = (context or runtime.context()).allgather(digest, f"compare {what}")
+    digests = context.allgather(digest, f"compare {what}")
     if (digests == digests[0]).all():
         return
     descriptions = [payload.decode().split("\n") for payload in gather_bytes(text, context)]
-    master = descriptions[0]
-    others = [rank for rank, description in enumerate(descriptions) if description != master]
-    mine = descriptions[others[0]]
+    master, first_rank = descriptions[0], group.master_rank
+    others = [rank for rank, each in zip(group, descriptions, strict=True) if each != master]
+    mine = descriptions[group.to_group_rank(others[0])]
     place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
     first = [d[place] if place < len(d) else "no more" for d in (master, mine)]
     ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
     lengths = "" if len(master) == len(mine) else f" (the lists have {len(master)} and {len(mine)} entries)"
     verb = "differs" if len(others) == 1 else "differ"
     raise MismatchError(
-        f"{ranks} {verb} from rank 0 in {what}: rank 0 has {first[0]}, rank {others[0]} has {first[1]}{lengths}; {cure}"
+        f"{ranks} {verb} from rank {first_rank} in {what}: rank {first_rank} has {first[0]}, rank {others[0]} has "
+        f"{first[1]}{lengths}; {cure}"
     )
 
 

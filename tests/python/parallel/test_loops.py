@@ -276,6 +276,13 @@ alone = [keras.Variable(np.full(2, rank))]
 if rank in ends:
     tnt.broadcast_variables(alone, 2, ends)
 assert (np.asarray(alone[0]) == (2 if rank in ends else 1)).all()
+if rank in ends:
+    try:
+        tnt.broadcast_variables([keras.Variable(np.zeros(rank + 1), name="v")], 2, ends)
+    except tnt.MismatchError as caught:
+        assert "rank 2 differs from rank 0 in" in str(caught), caught
+    else:
+        raise AssertionError("no mismatch")
 for call, said in [
     (lambda: tnt.reduce_gradients([], [], "max"), "op must be"),
     (lambda: tnt.reduce_gradients([None], [dense, table]), "there are 1 gradients for 2 variables"),

@@ -178,6 +178,7 @@ def test_a_mismatch_says_how_long_lists_of_different_lengths_are(
 ) -> None:
     digests = types.SimpleNamespace(allgather=lambda mine, name: np.stack([mine, mine + 1]))
     monkeypatch.setattr(_exchange.runtime, "context", lambda: digests)
+    monkeypatch.setattr(_exchange.runtime, "get_size", lambda: 2)
     monkeypatch.setattr(_exchange, "gather_bytes", lambda mine, context: [mine, "\n".join(theirs).encode()])
     with pytest.raises(MismatchError) as error:
         _exchange.agree("the list", ["a", "b"], "cure")

@@ -96,5 +96,5 @@ def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = N
         variables = list(source.variables) if hasattr(source, "variables") else tree.flatten(source)
     lines = [described(v) for v in variables]
     cure = "build the same model and optimizer on every rank"
-    _exchange.agree("the variables to broadcast", lines, cure, group.context())
+    _exchange.agree("the variables to broadcast", lines, cure, group)
     replicas.broadcast(variables, root, group.context())
