@@ -13,6 +13,7 @@ if gpus:
     tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 
 folder, epochs = sys.argv[1], 4
+keras.utils.set_random_seed(hvd.rank())
 rng = np.random.default_rng(0)
 labels = rng.integers(0, 4, 512)
 images = (0.2 * rng.normal(size=(512, 8, 8, 1)) + np.eye(4)[labels].repeat(16, 1).reshape(-1, 8, 8, 1)).astype(
