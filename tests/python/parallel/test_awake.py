@@ -102,7 +102,7 @@ trial.choice = False
 time.sleep(0.1)
 before = core.awake_seconds()
 fit()
-assert core.awake_seconds() == before
+assert core.awake_seconds() - before < 0.001  # beside strangers, the thread may go to sleep as late as here
 """
     )
     assert ended.code == 0, ended.err
