@@ -97,6 +97,7 @@ def best_line(output: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_one_two_and_four_ranks_train_and_are_compared(ran: Any) -> None:
     place, alone = ran("python train_horovod.py configs/dummy_cnn.yaml")
     assert "Rank 0 of 1 on" in alone
@@ -108,7 +109,9 @@ def test_one_two_and_four_ranks_train_and_are_compared(ran: Any) -> None:
     _, four = ran("tarantella -n 4")
     for rank in range(4):
         assert re.search(rf"^\[{rank}\] .*INFO Rank {rank} of 4 on \S+, device: CPU \(\d+ cores?\)$", four, re.M)
-    assert "WARNING" not in "".join(line for line in four.splitlines() if "absl::" not in line), four
+    expected = ("absl::", " has waited ")  # a rank says so after a minute, on a machine that is busy
+    warnings = [line for line in four.splitlines() if "WARNING" in line]
+    assert [line for line in warnings if not any(part in line for part in expected)] == [], four
 
     for ranks in (1, 2, 4):
         results = place / f"results/dummy-cnn-n{ranks}-local"
