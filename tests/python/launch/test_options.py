@@ -115,12 +115,12 @@ def test_log_files_by_a_variable_beside_marked_output(launcher):
 
 
 def test_a_full_disk_ends_the_log_and_not_the_job(launcher):
-    def no_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
 
-    launcher.script("print('shown')")
-    result = launcher.run("--log-dir=logs", "script.py", preexec_fn=no_room)
-    assert (result.returncode, result.out) == (0, "shown\n")
+    launcher.script("for i in range(20_000): print('shown')")
+    result = launcher.run("--log-dir=logs", "script.py", preexec_fn=little_room)
+    assert (result.returncode, result.out) == (0, 20_000 * "shown\n")
     assert result.err == "tarantella: WARNING: cannot write logs to 'logs/rank-0.log': File too large\n"
 
 
