@@ -25,8 +25,8 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all ranks the variables of one rank: those of the model and of its optimizer.
 
-    Once, before the first batch; after the first one, where the model is built by it. All ranks of the job must have
-    the callback.
+    Once, before the first batch; after the first one, where some rank's model is built by it. All ranks of the job must
+    have the callback.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -56,7 +56,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 f"the {type(optimizer).__name__} is around an {type(inner).__name__} that hvd.DistributedOptimizer has "
                 "wrapped: wrap the outer one, or set the policy mixed_float16 before the optimizer is wrapped"
             )
-        if self.model.built and not self.broadcast_done:
+        # One rank may have loaded or called its model before.
+        all_built = core.Allreduce(op=core.ReductionOp.MIN).execute(float(self.model.built)) == 1
+        if all_built and not self.broadcast_done:
             if not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
             self._broadcast()

@@ -25,7 +25,6 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         """Raises ValueError for `fused`, as Horovod does."""
         if fused is not False:
             raise ValueError("SyncBatchNormalization cannot be fused: leave fused out")
-        options["name"] = options.get("name") or "sync_batch_normalization"
         super().__init__(**options)
 
 
@@ -36,7 +35,8 @@ def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     mean, variance = (ops.reshape(ops.cast(each, "float64"), (-1,)) for each in local)
     channels = int(mean.shape[0])
     parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
-    parts = backend.differentiable_sum(self, f"moments of {self.name!r}", parts)
+    # Without the layer's name: Keras numbers layers, and ranks may have made others before.
+    parts = backend.differentiable_sum(self, "moments of SyncBatchNormalization", parts)
     mean, squares = parts[:channels], parts[channels:]
     whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))
     return tuple(ops.reshape(ops.cast(new, old.dtype), old.shape) for new, old in zip(whole, local, strict=True))

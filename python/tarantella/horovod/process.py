@@ -45,8 +45,12 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     atexit.unregister(shutdown)
     atexit.register(shutdown)
     _initialized = True
-    for act in _on_init:
-        act(process_sets)
+    try:
+        for act in _on_init:
+            act(process_sets)
+    except BaseException:
+        shutdown()
+        raise
 
 
 def shutdown() -> None:

@@ -43,11 +43,14 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
     if slots is not None and slots < options.num_proc:
         parser.error(f"-np {options.num_proc}: the hosts have {slots} slots")
     script = options.command[1:] if options.command[:1] == ["--"] else options.command
+    interpreter = ""
     if script and re.fullmatch(r"python[0-9.]*", os.path.basename(script[0])):
-        script = script[1:]
+        interpreter, *script = script
     if not script:
         parser.error("no script given: tarantella horovodrun -np 2 python train.py")
     settings = ["-n", str(options.num_proc), "--output-on-all-devices"]
+    if os.path.dirname(interpreter):
+        settings += ["--python-interpreter", interpreter]
     if options.fusion_threshold_mb is not None:
         settings += ["--fusion-threshold", str(options.fusion_threshold_mb * 1024)]
     if options.timeline_filename is not None:

@@ -43,6 +43,7 @@ def test_options_of_horovodrun_become_those_of_the_launcher(tmp_path: Path) -> N
         (["-np", "2", "python", "t.py", "-x", "1"], "2", [], ["t.py", "-x", "1"]),
         (["--num-proc", "1", "python3.11", "-u", "t.py"], "1", [], ["-u", "t.py"]),
         (["-np", "3", "-H", f"{host}:1,localhost:2", "./t.py"], "3", [], ["./t.py"]),
+        (["-np", "1", "/opt/env/bin/python3", "t.py"], "1", ["--python-interpreter", "/opt/env/bin/python3"], ["t.py"]),
         (["-np", "1", *settings, "--", "t.py"], "1", become, ["t.py"]),
     ):
         expected = ["-n", ranks, "--output-on-all-devices", *others, "--", *script]
