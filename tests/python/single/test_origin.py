@@ -16,6 +16,7 @@ from tarantella._backend.tensorflow import origin as origins
 from tarantella._backend.tensorflow import reduce, slices
 from tarantella._backend.tensorflow.slices import Origin
 from tarantella._job import runtime
+from tarantella._job.groups import Group
 
 CAPTURED, VARIABLE = tf.range(4), tf.Variable(tf.range(4))
 
@@ -191,7 +192,7 @@ def joined(ranks, monkeypatch):
         local.context = job.of_rank(rank)
         judgement, indices = ranks[rank]
         values = np.full((len(indices), 2), rank + 1, np.float32)
-        return slices._exchanged([judgement], values, np.array(indices, np.int32))
+        return slices._exchanged(Group(), [judgement], values, np.array(indices, np.int32))
 
     with concurrent.futures.ThreadPoolExecutor(len(ranks)) as pool:
         results = list(pool.map(run, range(len(ranks))))
