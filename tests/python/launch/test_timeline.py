@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 
 import pytest
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def files_of(launcher) -> list[str]:
+    """The files in the folder of a job, without the folder of its records."""
+    return sorted(path.name for path in launcher.folder.iterdir() if path.is_file())
 
 
 def ranks_in(path) -> list[int]:
@@ -24,14 +28,14 @@ def test_every_rank_is_in_the_file(launcher, body, code):
     result = launcher.run("-n", "3", "--timeline", "t.json", "--", "script.py")
     assert result.returncode == code
     assert ranks_in(launcher.folder / "t.json") == [0, 1, 2]
-    assert sorted(os.listdir(launcher.folder)) == ["script.py", "t.json"]
+    assert files_of(launcher) == ["script.py", "t.json"]
 
 
 def test_a_variable_asks_for_it_too_and_the_option_comes_first(launcher):
     launcher.script("")
     assert launcher.run("script.py", env={"TNT_TIMELINE": " a.json "}).returncode == 0
     assert launcher.run("--timeline=b.json", "script.py", env={"TNT_TIMELINE": "c.json"}).returncode == 0
-    assert sorted(os.listdir(launcher.folder)) == ["a.json", "b.json", "script.py"]
+    assert files_of(launcher) == ["a.json", "b.json", "script.py"]
     result = launcher.run("script.py", env={"TNT_TIMELINE": "no/a.json"})
     assert (result.returncode, result.err.count("\n")) == (2, 1)
 
@@ -42,7 +46,7 @@ def test_a_job_that_is_killed_leaves_no_file(launcher):
         launcher.wait_for_files("ran")
         process.kill()
     launcher.wait_for_none()
-    assert sorted(os.listdir(launcher.folder)) == ["ran", "script.py"]
+    assert files_of(launcher) == ["ran", "script.py"]
 
 
 def test_an_interrupted_job_has_its_file(launcher):
