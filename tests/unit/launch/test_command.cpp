@@ -1,26 +1,19 @@
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "launch/command.h"
 #include "launch/script.h"
+#include "own_folder.h"
 
 namespace tarantella::launch {
 namespace {
 
 namespace fs = std::filesystem;
 
-class CommandTest : public testing::Test {
+class CommandTest : public OwnFolder {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/launch_test_XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string file(const std::string& name, const std::string& text, bool executable = false) {
     const fs::path path = folder_ / name;
     fs::create_directories(path.parent_path());
@@ -28,8 +21,6 @@ class CommandTest : public testing::Test {
     if (executable) fs::permissions(path, fs::perms::owner_all);
     return path.string();
   }
-
-  fs::path folder_;
 };
 
 TEST_F(CommandTest, PythonBesideTheExecutableComesFirst) {

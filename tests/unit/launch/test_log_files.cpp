@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -7,27 +6,19 @@
 #include <iterator>
 
 #include "launch/log_files.h"
+#include "own_folder.h"
 
 namespace tarantella::launch {
 namespace {
 
 namespace fs = std::filesystem;
 
-class LogFilesTest : public testing::Test {
+class LogFilesTest : public OwnFolder {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/launch_test_XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string content(const std::string& name) const {
     std::ifstream in(folder_ / name);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-
-  fs::path folder_;
 };
 
 TEST_F(LogFilesTest, StreamsShareAFileAndCutNoLineOfEachOther) {

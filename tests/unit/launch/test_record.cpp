@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "launch/record.h"
+#include "own_folder.h"
 
 namespace tarantella::launch {
 namespace {
@@ -14,18 +14,9 @@ namespace fs = std::filesystem;
 
 constexpr char kJob[] = "0123456789abcdef0123456789abcdef";
 
-class RecordTest : public testing::Test {
+class RecordTest : public OwnFolder {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/launch_test_XXXXXX";
-    ASSERT_NE(::mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   Environment environment() const { return {{"XDG_RUNTIME_DIR", folder_.string()}}; }
-
-  fs::path folder_;
 };
 
 TEST_F(RecordTest, LivesAsLongAsItsOwner) {

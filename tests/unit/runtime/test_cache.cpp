@@ -1,37 +1,24 @@
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <string>
 
 #include "runtime/cache.h"
+#include "unit/runtime/root.h"
 
 namespace tarantella::runtime {
 namespace {
 
-/// A folder that replaces "/".
-class LastLevelCache : public testing::Test {
+class LastLevelCache : public Root {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "tnt-root-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(path_); }
-
   void put(int cpu, int index, const std::string& sharing) {
-    const std::filesystem::path folder =
-        path_ + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index);
-    std::filesystem::create_directories(folder);
-    std::ofstream(folder / "shared_cpu_list") << sharing << "\n";
+    const std::string cache = "/cache/index" + std::to_string(index) + "/shared_cpu_list";
+    Root::put("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + cache, sharing + "\n");
   }
   uint64_t of(const std::vector<size_t>& cpus) const {
     CpuMask mask{};
     for (const size_t cpu : cpus) mask.add(cpu);
     return last_level_cache(mask, path_);
   }
-
-  std::string path_;
 };
 
 TEST_F(LastLevelCache, IsOneNumberForAllThatShareIt) {
