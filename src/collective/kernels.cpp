@@ -29,22 +29,42 @@ class DefaultFloatMode {
   DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
 };
 
-decltype(&baseline::reduce) best() {
+struct Kernels {
+  decltype(&baseline::reduce) reduce;
+  decltype(&baseline::reduce_part) reduce_part;
+  decltype(&baseline::reduce_parts) reduce_parts;
+};
+
+Kernels best() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return avx512::reduce;
-  if (__builtin_cpu_supports("avx2")) return avx2::reduce;
+  if (__builtin_cpu_supports("avx512f")) return {avx512::reduce, avx512::reduce_part, avx512::reduce_parts};
+  if (__builtin_cpu_supports("avx2")) return {avx2::reduce, avx2::reduce_part, avx2::reduce_parts};
 #endif
-  return baseline::reduce;
+  return {baseline::reduce, baseline::reduce_part, baseline::reduce_parts};
 }
 
 }  // namespace
 
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count) {
-  static const auto chosen = best();
+  static const auto chosen = best().reduce;
   const DefaultFloatMode mode;
   chosen(dtype, reduction, inputs, n, output, count);
+}
+
+void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                 std::byte* output, size_t count) {
+  static const auto chosen = best().reduce_part;
+  const DefaultFloatMode mode;
+  chosen(dtype, reduction, inputs, n, output, count);
+}
+
+void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                  std::byte* output, size_t count) {
+  static const auto chosen = best().reduce_parts;
+  const DefaultFloatMode mode;
+  chosen(dtype, reduction, inputs, n, ranks, output, count);
 }
 
 }  // namespace tarantella::collective

@@ -90,11 +90,11 @@ struct Or {
   }
 };
 
-/// The reduction of `size` elements from `begin` on. All inputs are read before the output is written, which may be one
-/// of them.
-template <typename Format, typename Operation, bool kAverage>
-[[gnu::always_inline]] inline void reduce_block(const std::byte* const* inputs, size_t n, std::byte* output,
-                                                size_t begin, size_t size) {
+/// The reduction of `size` elements from `begin` on; an average is divided by `ranks`. All inputs are read before the
+/// output is written, which may be one of them if it has their format.
+template <typename Format, typename Out, typename Operation, bool kAverage>
+[[gnu::always_inline]] inline void reduce_block(const std::byte* const* inputs, size_t n, size_t ranks,
+                                                std::byte* output, size_t begin, size_t size) {
   using Stored = typename Format::Stored;
   using Value = typename Format::Value;
   Value values[256 / sizeof(Value)];
@@ -105,10 +105,10 @@ template <typename Format, typename Operation, bool kAverage>
     for (size_t i = 0; i < size; ++i) values[i] = Operation::of(values[i], Format::load(next[i]));
   }
   if constexpr (kAverage) {
-    for (size_t i = 0; i < size; ++i) values[i] /= static_cast<Value>(n);
+    for (size_t i = 0; i < size; ++i) values[i] /= static_cast<Value>(ranks);
   }
-  auto* out = reinterpret_cast<Stored*>(output) + begin;
-  for (size_t i = 0; i < size; ++i) out[i] = Format::store(values[i]);
+  auto* out = reinterpret_cast<typename Out::Stored*>(output) + begin;
+  for (size_t i = 0; i < size; ++i) out[i] = Out::store(values[i]);
 }
 
 #if defined(__AVX512F__)
@@ -142,7 +142,7 @@ template <typename T>
 
 /// Sums many inputs in blocks, as far as there are whole strips. Returns the number of elements summed.
 template <typename T, bool kAverage>
-size_t sum_strips(const std::byte* const* inputs, size_t n, std::byte* output, size_t count) {
+size_t sum_strips(const std::byte* const* inputs, size_t n, size_t ranks, std::byte* output, size_t count) {
   constexpr size_t kElements = kStrip / sizeof(T);
   alignas(64) T block[kBlock / sizeof(T)];
   auto* const out = reinterpret_cast<T*>(output);
@@ -158,46 +158,48 @@ size_t sum_strips(const std::byte* const* inputs, size_t n, std::byte* output, s
       }
     }
     if constexpr (kAverage) {
-      for (size_t i = begin; i < begin + size; ++i) out[i] /= static_cast<T>(n);
+      for (size_t i = begin; i < begin + size; ++i) out[i] /= static_cast<T>(ranks);
     }
   }
   return whole;
 }
 
-template <typename Format, typename Operation, bool kAverage = false>
-void reduce_as(const std::byte* const* inputs, size_t n, std::byte* output, size_t count) {
+template <typename Format, typename Operation, bool kAverage = false, typename Out = Format>
+void reduce_as(const std::byte* const* inputs, size_t n, size_t ranks, std::byte* output, size_t count) {
   using Stored = typename Format::Stored;
   if (n == 2 && !kAverage) {
     const auto* a = reinterpret_cast<const Stored*>(inputs[0]);
     const auto* b = reinterpret_cast<const Stored*>(inputs[1]);
-    auto* out = reinterpret_cast<Stored*>(output);
+    auto* out = reinterpret_cast<typename Out::Stored*>(output);
 #pragma GCC ivdep
     for (size_t i = 0; i < count; ++i)
-      out[i] = Format::store(Operation::of(Format::load(a[i]), Format::load(b[i])));
+      out[i] = Out::store(Operation::of(Format::load(a[i]), Format::load(b[i])));
     return;
   }
   size_t begin = 0;
-  if constexpr (std::is_floating_point_v<Stored> && std::is_same_v<Operation, Sum>) {
-    if (n >= kTogether) begin = sum_strips<Stored, kAverage>(inputs, n, output, count);
+  if constexpr (std::is_floating_point_v<Stored> && std::is_same_v<Operation, Sum> &&
+                std::is_same_v<Out, Format>) {
+    if (n >= kTogether) begin = sum_strips<Stored, kAverage>(inputs, n, ranks, output, count);
   }
   constexpr size_t kElements = 256 / sizeof(typename Format::Value);
   for (; begin + kElements <= count; begin += kElements)
-    reduce_block<Format, Operation, kAverage>(inputs, n, output, begin, kElements);
-  reduce_block<Format, Operation, kAverage>(inputs, n, output, begin, count - begin);
+    reduce_block<Format, Out, Operation, kAverage>(inputs, n, ranks, output, begin, kElements);
+  reduce_block<Format, Out, Operation, kAverage>(inputs, n, ranks, output, begin, count - begin);
 }
 
-template <typename Format>
-void reduce_floats(Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
-                   size_t count) {
+/// `Out` has the values of `Format`.
+template <typename Format, typename Out = Format>
+void reduce_floats(Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                   std::byte* output, size_t count) {
   switch (reduction) {
     case Reduction::kSum:
-      return reduce_as<Format, Sum>(inputs, n, output, count);
+      return reduce_as<Format, Sum, false, Out>(inputs, n, ranks, output, count);
     case Reduction::kAverage:
-      return reduce_as<Format, Sum, true>(inputs, n, output, count);
+      return reduce_as<Format, Sum, true, Out>(inputs, n, ranks, output, count);
     case Reduction::kMin:
-      return reduce_as<Format, Min>(inputs, n, output, count);
+      return reduce_as<Format, Min, false, Out>(inputs, n, ranks, output, count);
     case Reduction::kMax:
-      return reduce_as<Format, Max>(inputs, n, output, count);
+      return reduce_as<Format, Max, false, Out>(inputs, n, ranks, output, count);
     case Reduction::kAnd:
     case Reduction::kOr:
       return;  // can_reduce() is false
@@ -209,15 +211,15 @@ void reduce_integers(Reduction reduction, const std::byte* const* inputs, size_t
                      size_t count) {
   switch (reduction) {
     case Reduction::kSum:
-      return reduce_as<Plain<T>, Sum>(inputs, n, output, count);
+      return reduce_as<Plain<T>, Sum>(inputs, n, n, output, count);
     case Reduction::kMin:
-      return reduce_as<Plain<T>, Min>(inputs, n, output, count);
+      return reduce_as<Plain<T>, Min>(inputs, n, n, output, count);
     case Reduction::kMax:
-      return reduce_as<Plain<T>, Max>(inputs, n, output, count);
+      return reduce_as<Plain<T>, Max>(inputs, n, n, output, count);
     case Reduction::kAnd:
-      return reduce_as<Plain<T>, And>(inputs, n, output, count);
+      return reduce_as<Plain<T>, And>(inputs, n, n, output, count);
     case Reduction::kOr:
-      return reduce_as<Plain<T>, Or>(inputs, n, output, count);
+      return reduce_as<Plain<T>, Or>(inputs, n, n, output, count);
     case Reduction::kAverage:
       return;  // can_reduce() is false
   }
@@ -229,13 +231,13 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
             size_t count) {
   switch (dtype) {
     case DType::kFloat32:
-      return reduce_floats<Plain<float>>(reduction, inputs, n, output, count);
+      return reduce_floats<Plain<float>>(reduction, inputs, n, n, output, count);
     case DType::kFloat64:
-      return reduce_floats<Plain<double>>(reduction, inputs, n, output, count);
+      return reduce_floats<Plain<double>>(reduction, inputs, n, n, output, count);
     case DType::kFloat16:
-      return reduce_floats<Float16>(reduction, inputs, n, output, count);
+      return reduce_floats<Float16>(reduction, inputs, n, n, output, count);
     case DType::kBFloat16:
-      return reduce_floats<BFloat16>(reduction, inputs, n, output, count);
+      return reduce_floats<BFloat16>(reduction, inputs, n, n, output, count);
     case DType::kInt32:
       return reduce_integers<int32_t>(reduction, inputs, n, output, count);
     case DType::kInt64:
@@ -253,6 +255,32 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
     case DType::kBool:
     case DType::kUInt8:
       return reduce_integers<uint8_t>(reduction, inputs, n, output, count);
+  }
+}
+
+void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                 std::byte* output, size_t count) {
+  const Reduction part = reduction == Reduction::kAverage ? Reduction::kSum : reduction;
+  if (dtype == DType::kFloat16)
+    return reduce_floats<Float16, Plain<float>>(part, inputs, n, n, output, count);
+  if (dtype == DType::kBFloat16)
+    return reduce_floats<BFloat16, Plain<float>>(part, inputs, n, n, output, count);
+  reduce(dtype, part, inputs, n, output, count);
+}
+
+void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                  std::byte* output, size_t count) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return reduce_floats<Plain<float>, Float16>(reduction, inputs, n, ranks, output, count);
+    case DType::kBFloat16:
+      return reduce_floats<Plain<float>, BFloat16>(reduction, inputs, n, ranks, output, count);
+    case DType::kFloat32:
+      return reduce_floats<Plain<float>>(reduction, inputs, n, ranks, output, count);
+    case DType::kFloat64:
+      return reduce_floats<Plain<double>>(reduction, inputs, n, ranks, output, count);
+    default:  // integers have no average
+      return reduce(dtype, reduction, inputs, n, output, count);
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// kernels_isa.cpp is compiled once per instruction set, into a namespace of that name. Each reduce() has the contract
+// kernels_isa.cpp is compiled once per instruction set, into a namespace of that name. Each function has the contract
 // of kernels.h.
 
 #include <cstddef>
@@ -12,14 +12,26 @@ namespace tarantella::collective {
 namespace baseline {
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count);
-}
+void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                 std::byte* output, size_t count);
+void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                  std::byte* output, size_t count);
+}  // namespace baseline
 namespace avx2 {
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count);
-}
+void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                 std::byte* output, size_t count);
+void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                  std::byte* output, size_t count);
+}  // namespace avx2
 namespace avx512 {
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count);
-}
+void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                 std::byte* output, size_t count);
+void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                  std::byte* output, size_t count);
+}  // namespace avx512
 
 }  // namespace tarantella::collective

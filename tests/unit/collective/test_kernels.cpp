@@ -281,6 +281,71 @@ TEST(KernelsOfHalves, KeepTheNanOfABFloat16) {
   EXPECT_EQ(reduced<uint16_t>(DType::kBFloat16, Reduction::kSum, {0x7f81, 0x3f80}), 0x7fc1);
 }
 
+/// Every dtype with every reduction that it has.
+std::vector<std::pair<DType, Reduction>> all_kinds() {
+  std::vector<std::pair<DType, Reduction>> kinds;
+  for (uint32_t d = 1; is_valid(static_cast<DType>(d)); ++d) {
+    for (uint32_t r = 1; is_valid(static_cast<Reduction>(r)); ++r) {
+      if (can_reduce(static_cast<DType>(d), static_cast<Reduction>(r)))
+        kinds.emplace_back(static_cast<DType>(d), static_cast<Reduction>(r));
+    }
+  }
+  return kinds;
+}
+
+TEST(KernelsOfParts, OnePartOfAllRanksGivesTheBitsOfAll) {
+  constexpr size_t kCount = 1003;
+  std::mt19937_64 generator(5);
+  for (const auto& [dtype, reduction] : all_kinds()) {
+    for (const size_t n : {1, 2, 5}) {
+      std::vector<std::vector<std::byte>> inputs(n, std::vector<std::byte>(kCount * size_of(dtype)));
+      std::vector<const std::byte*> pointers;
+      for (auto& input : inputs) {
+        for (std::byte& each : input)
+          each = static_cast<std::byte>(generator() % 64);  // finite in all dtypes
+        pointers.push_back(input.data());
+      }
+      std::vector<std::byte> right(kCount * size_of(dtype));
+      reduce(dtype, reduction, pointers.data(), n, right.data(), kCount);
+      const auto check = [&](auto part_kernel, auto parts_kernel) {
+        std::vector<std::byte> part(kCount * size_of(dtype_of_parts(dtype)));
+        std::vector<std::byte> output(right.size());
+        part_kernel(dtype, reduction, pointers.data(), n, part.data(), kCount);
+        const std::byte* const parts = part.data();
+        parts_kernel(dtype, reduction, &parts, size_t{1}, n, output.data(), kCount);
+        EXPECT_TRUE(output == right) << name_of(dtype) << ", " << name_of(reduction) << " of " << n;
+      };
+      check(reduce_part, reduce_parts);
+      check(baseline::reduce_part, baseline::reduce_parts);
+#if defined(__x86_64__)
+      if (__builtin_cpu_supports("avx2")) check(avx2::reduce_part, avx2::reduce_parts);
+      if (__builtin_cpu_supports("avx512f")) check(avx512::reduce_part, avx512::reduce_parts);
+#endif
+    }
+  }
+}
+
+TEST(KernelsOfParts, RoundOnceAndDivideByAllRanks) {
+  // 256 + 1 is no bfloat16: rounded after the first part, the 1 would be lost
+  const std::vector<std::vector<uint16_t>> nodes = {{0x4380, 0x3f80}, {0x3f80}};
+  for (const auto& [reduction, right] :
+       {std::pair{Reduction::kSum, uint16_t{0x4381}}, {Reduction::kAverage, uint16_t{0x42ac}}}) {
+    std::vector<float> parts(2);
+    std::vector<const std::byte*> pointers;
+    for (size_t node = 0; node < nodes.size(); ++node) {
+      std::vector<const std::byte*> values;
+      for (const uint16_t& each : nodes[node]) values.push_back(reinterpret_cast<const std::byte*>(&each));
+      auto* const part = reinterpret_cast<std::byte*>(&parts[node]);
+      reduce_part(DType::kBFloat16, reduction, values.data(), values.size(), part, 1);
+      pointers.push_back(part);
+    }
+    uint16_t result = 0;
+    reduce_parts(DType::kBFloat16, reduction, pointers.data(), pointers.size(), 3,
+                 reinterpret_cast<std::byte*>(&result), 1);
+    EXPECT_EQ(result, right) << name_of(reduction);
+  }
+}
+
 TEST(KernelsOfIntegers, WrapAround) {
   const int32_t most = std::numeric_limits<int32_t>::max();
   EXPECT_EQ((reduced<int32_t>(DType::kInt32, Reduction::kSum, {most, 1})),
