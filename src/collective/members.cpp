@@ -3,7 +3,7 @@
 namespace tarantella::collective {
 
 Result<std::shared_ptr<Members>> Members::create(std::shared_ptr<transport::Memory> memory) {
-  auto table = memory->map(sizeof(Head) + sizeof(Row) * static_cast<size_t>(memory->size()));
+  auto table = memory->map(sizeof(Head) + sizeof(Row) * static_cast<size_t>(memory->job_size()));
   if (!table.ok()) return table.status();
   return std::shared_ptr<Members>(new Members(std::move(memory), std::move(table).value()));
 }

@@ -19,11 +19,11 @@ enum class Presence {
 /// One rank's view of the table. Thread-safe. Ranks are those of the job.
 class Members {
  public:
-  /// Collective over the job: its first use of `memory`. Does not wait for other ranks. Errors: kSystem.
+  /// Collective over the ranks of the node: their first use of `memory`. Does not wait for other ranks. Errors:
+  /// kSystem.
   static Result<std::shared_ptr<Members>> create(std::shared_ptr<transport::Memory> memory);
 
-  int rank() const { return memory_->rank(); }
-  int size() const { return memory_->size(); }
+  int rank() const { return rank_; }
 
   Waits& waits(int rank) const { return row(rank).waits; }
   Place& place(int rank) const { return row(rank).place; }
@@ -62,12 +62,13 @@ class Members {
   };
 
   Members(std::shared_ptr<transport::Memory> memory, transport::Region table)
-      : memory_(std::move(memory)), table_(std::move(table)) {}
+      : memory_(std::move(memory)), rank_(memory_->job_rank(memory_->rank())), table_(std::move(table)) {}
   static uint32_t bit_of(int rank) { return uint32_t{1} << (rank % 32); }
   Head& head() const { return *reinterpret_cast<Head*>(table_.bytes.data()); }
   Row& row(int rank) const { return reinterpret_cast<Row*>(table_.bytes.data() + sizeof(Head))[rank]; }
 
   const std::shared_ptr<transport::Memory> memory_;
+  const int rank_;
   const transport::Region table_;
 };
 

@@ -32,8 +32,11 @@ class Memory {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// The number of `rank` in the whole job, for messages. It differs from `rank` in a memory made by group().
+  /// The number of `rank` in the whole job, for messages. It differs from `rank` in a memory made by group(), and
+  /// in a job of several nodes.
   virtual int job_rank(int rank) const = 0;
+  /// The number of ranks in the whole job, those of other nodes included.
+  virtual int job_size() const = 0;
 
   /// A memory of some ranks of this one, numbered in the order of `ranks` (each below size(), none twice). Every rank
   /// calls it with the same `ranks`: the k-th call of each makes the same memory. Returns nullptr on a rank that is not

@@ -28,6 +28,7 @@ class FakeMemory final : public Memory {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(node_.members_.size()); }
   int job_rank(int rank) const override { return node_.job_rank(rank); }
+  int job_size() const override { return node_.job_size_; }
 
   Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
     FakeNode& node = node_.group(groups_++, ranks);
@@ -84,7 +85,7 @@ std::unique_ptr<Memory> FakeNode::memory(int rank) { return std::make_unique<Fak
 
 FakeNode& FakeNode::group(size_t k, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
-  if (k == groups_.size()) groups_.emplace_back(new FakeNode(this, ranks));
+  if (k == groups_.size()) groups_.emplace_back(new FakeNode(this, ranks, job_size_));
   return *groups_[k];
 }
 

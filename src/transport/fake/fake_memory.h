@@ -17,9 +17,11 @@ namespace tarantella::transport {
 /// Thread-safe. Must outlive the memory that it gives out.
 class FakeNode {
  public:
-  explicit FakeNode(int size) : FakeNode(nullptr, std::vector<int>(static_cast<size_t>(size))) {
+  explicit FakeNode(int size) : FakeNode(nullptr, std::vector<int>(static_cast<size_t>(size)), size) {
     std::iota(members_.begin(), members_.end(), 0);
   }
+  /// One node of several: its ranks have the numbers `job_ranks` in a job of `job_size`.
+  FakeNode(const std::vector<int>& job_ranks, int job_size) : FakeNode(nullptr, job_ranks, job_size) {}
 
   std::unique_ptr<Memory> memory(int rank);
   /// The node of some of its ranks; the k-th of all.
@@ -42,9 +44,10 @@ class FakeNode {
  private:
   friend class FakeMemory;
 
-  FakeNode(const FakeNode* parent, const std::vector<int>& members)
+  FakeNode(const FakeNode* parent, const std::vector<int>& members, int job_size)
       : parent_(parent),
         members_(members),
+        job_size_(job_size),
         ended_(members.size()),
         left_(members.size()),
         refused_(members.size()),
@@ -58,7 +61,8 @@ class FakeNode {
   uint64_t cache(int rank) const;
 
   const FakeNode* const parent_;
-  std::vector<int> members_;  ///< their ranks in the parent
+  std::vector<int> members_;  ///< their ranks in the parent, or in the job
+  const int job_size_;
   mutable std::mutex mutex_;
   std::map<std::pair<const Word*, uint32_t>, std::condition_variable> slept_on_;  ///< by word and bits
   std::vector<bool> ended_;

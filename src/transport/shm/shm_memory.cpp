@@ -18,17 +18,19 @@ namespace {
 class ShmMemory final : public Memory {
  public:
   /// `members` are this memory's ranks, numbered as in the job; `table` is their table of regions, kept by `owner`.
-  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, Table& table,
+  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, int job_size, Table& table,
             std::shared_ptr<void> owner)
       : node_(std::move(node)),
         members_(std::move(members)),
         rank_(rank),
+        job_size_(job_size),
         table_(table),
         table_owner_(std::move(owner)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
   int job_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
+  int job_size() const override { return job_size_; }
   uint64_t room() const override { return runtime::available_memory(); }
 
   Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
@@ -39,8 +41,9 @@ class ShmMemory final : public Memory {
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(job_rank(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
-    return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(
-        node_, std::move(members), static_cast<int>(found - ranks.begin()), table, region.value().owner));
+    return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(node_, std::move(members),
+                                                               static_cast<int>(found - ranks.begin()),
+                                                               job_size_, table, region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
@@ -78,6 +81,7 @@ class ShmMemory final : public Memory {
   const std::shared_ptr<const Node> node_;
   const std::vector<int> members_;
   const int rank_;
+  const int job_size_;
   Table& table_;
   const std::shared_ptr<void> table_owner_;
   uint64_t maps_ = 0;
@@ -96,7 +100,7 @@ Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank
   std::iota(members.begin(), members.end(), 0);
   Table& table = node.value()->table();
   return Result<std::unique_ptr<Memory>>(
-      std::make_unique<ShmMemory>(std::move(node).value(), std::move(members), rank, table, nullptr));
+      std::make_unique<ShmMemory>(std::move(node).value(), std::move(members), rank, size, table, nullptr));
 }
 
 }  // namespace tarantella::transport
