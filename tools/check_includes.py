@@ -23,8 +23,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "src/runtime/": ("base/",),
     "src/timeline/": ("base/", "runtime/"),
     "src/transport/": ("base/", "runtime/"),
+    "src/collective/across/": ("base/", "transport/memory.h", "transport/wire.h", "collective/"),
     "src/collective/": ("base/", "transport/memory.h"),
-    "src/engine/": ("base/", "timeline/timeline.h", "transport/memory.h", "collective/"),
+    "src/engine/": ("base/", "timeline/timeline.h", "transport/memory.h", "transport/wire.h", "collective/"),
     "src/launch/": ("base/", "runtime/", "timeline/"),
     # The one file that creates the transports.
     "src/capi/connect": ("base/", "runtime/", "transport/", "tarantella/"),

@@ -58,11 +58,14 @@ std::string describe(const Header& header, const Name& name) {
   return said;
 }
 
+Status difference(int before, const std::string& first, int rank, const std::string& second) {
+  return {Code::kMismatch, text("rank ", rank, " called ", second, " while rank ", before, " called ", first,
+                                first == second ? ", with other sizes or ranks" : "",
+                                "; make the same calls in the same order on every rank")};
+}
+
 Status fail_for_difference(Group& group, const std::string& first, int rank, const std::string& second) {
-  return group.fail({Code::kMismatch, text("rank ", group.job_rank(rank), " called ", second, " while rank ",
-                                           group.job_rank(0), " called ", first,
-                                           first == second ? ", with other sizes or ranks" : "",
-                                           "; make the same calls in the same order on every rank")});
+  return group.fail(difference(group.job_rank(0), first, group.job_rank(rank), second));
 }
 
 }  // namespace tarantella::collective

@@ -71,6 +71,9 @@ struct Name {
 /// The call in an error message: allreduce "x" of 3 x float32 (sum).
 std::string describe(const Header& header, const Name& name);
 
+/// kMismatch: `rank` called `second` while `before` called `first`. Ranks are those of the job.
+Status difference(int before, const std::string& first, int rank, const std::string& second);
+
 /// Fails the group with kMismatch: its `rank` called `second` while rank 0 called `first`.
 Status fail_for_difference(Group& group, const std::string& first, int rank, const std::string& second);
 

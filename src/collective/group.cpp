@@ -206,6 +206,15 @@ Status Group::failure() const {
     if (closed_.load(std::memory_order_acquire)) return {Code::kPeerLost, "this rank has closed its context"};
     return parent_ == nullptr ? Status() : parent_->failure();
   }
+  return cause_of(by);
+}
+
+Status Group::first_cause() const {
+  const uint32_t by = failed_by_.load(std::memory_order_acquire);
+  return by == 0 ? Status() : cause_of(by);
+}
+
+Status Group::cause_of(uint32_t by) const {
   const Seat& first = seat(static_cast<int>(by) - 1);
   return {static_cast<Code>(first.code), first.message.data()};
 }

@@ -125,6 +125,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Status fail_in(const std::string& what, const Status& error);
   /// The first cause, or ok. After close(), the failure of this rank alone. Thread-safe, cheap.
   Status failure() const;
+  /// The first cause alone.
+  Status first_cause() const;
   /// Whether `rank` is present, has left or has died; needs no help of that rank. Thread-safe.
   Presence presence(int rank) const;
   /// Ends the communication of this rank only: its waits return kPeerLost within kSlice. Thread-safe, does not block.
@@ -173,6 +175,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(std::shared_ptr<transport::Memory> memory, std::shared_ptr<Members> members, GroupOptions options,
         std::thread::id caller, Group* parent, transport::Region control);
   bool has_left(int rank) const;
+  /// `by` is a value of failed_by_ other than 0.
+  Status cause_of(uint32_t by) const;
   Seat& seat(int rank) const { return seats_[rank]; }
   Status sleep_until(int rank, Word& word, uint32_t target, const std::string& what);
 

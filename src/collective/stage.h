@@ -28,6 +28,8 @@ class Stage {
   size_t size() const { return inputs_.size(); }
   /// The most bytes of a round; see chunk_bytes().
   size_t chunk() const { return chunk_; }
+  /// Keeps the stages mapped while a copy exists.
+  std::shared_ptr<void> memory() const { return region_.owner; }
   /// How many rounds this rank has ended. Wraps around.
   uint32_t round() const { return round_; }
 

@@ -29,6 +29,9 @@ class Communicator final : private Driven {
   Communicator& operator=(const Communicator&) = delete;
 
   collective::Group& group() { return *group_; }
+  const std::shared_ptr<collective::Group>& share_group() const { return group_; }
+  /// The rank's progress thread.
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
 
   /// Ends all running and later calls and submitted tensors of this rank, on any thread, with kPeerLost; blocking calls
   /// end within Group::kSlice. Does not wait for other ranks. Not inside a Done of its own plans. Idempotent.

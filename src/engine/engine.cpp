@@ -11,12 +11,28 @@ namespace {
 constexpr Duration kIdle = 1s;  // also how often an idle rank shows that it runs
 // Longer than ranks usually wait for one another: waking up takes as long as reducing a small network's gradients.
 constexpr Duration kSpin = 2ms;
+// Between two polls, after so many without a pause.
+constexpr Duration kPollPause = 50us;
+constexpr int kEagerPolls = 200;
 
 void spin_until_rung(const collective::Members& members, uint32_t seen) {
   const Deadline deadline = Deadline::after(kSpin);
   while (members.bell() == seen && !deadline.passed()) {
     std::this_thread::yield();
   }
+}
+
+Duration pause_after(Driven::Need need, int polls) {
+  switch (need) {
+    case Driven::Need::kNothing:
+      return kIdle;
+    case Driven::Need::kLooks:
+    case Driven::Need::kSpins:
+      break;
+    case Driven::Need::kPolls:
+      return polls < kEagerPolls ? Duration::zero() : kPollPause;
+  }
+  return collective::Group::kSlice;
 }
 
 }  // namespace
@@ -63,6 +79,7 @@ Driven::Need Engine::advance_all() {
 }
 
 void Engine::run() {
+  int polls = 0;                 // in a row
   std::optional<uint32_t> spun;  // the bell when this last spun: once for each change
   while (true) {
     const uint32_t seen = members_->bell();  // first: to be stopped from here on is no sleep
@@ -73,7 +90,13 @@ void Engine::run() {
       spin_until_rung(*members_, seen);
       spun = seen;
     }
-    members_->sleep_until_rung(seen, need == Driven::Need::kNothing ? kIdle : collective::Group::kSlice);
+    polls = need == Driven::Need::kPolls ? polls + 1 : 0;
+    const Duration pause = pause_after(need, polls);
+    if (pause == Duration::zero()) {
+      std::this_thread::yield();
+    } else {
+      members_->sleep_until_rung(seen, pause);
+    }
   }
 }
 

@@ -19,6 +19,7 @@ class Driven {
     kNothing,  ///< nothing until the rank's bell rings
     kLooks,    ///< frequent calls of advance(): it waits for other ranks
     kSpins,    ///< as kLooks, and the thread may spin: nothing else runs on this rank's core
+    kPolls,    ///< calls of advance() without a pause, later with short ones: bytes come that ring no bell
   };
 
   virtual ~Driven() = default;

@@ -42,8 +42,10 @@ class FakeWire final : public Wire {
   }
 
   void pump() override {
-    const std::lock_guard lock(network_.mutex_);
-    ++network_.ticks_[static_cast<size_t>(rank())];
+    const auto own = static_cast<size_t>(rank());
+    std::unique_lock lock(network_.mutex_);
+    while (network_.stopped_[own]) network_.resumed_.wait_for(lock, 1s);
+    ++network_.ticks_[own];
   }
 
   bool advance(Transfer& transfer) override {
@@ -85,7 +87,8 @@ FakeNetwork::FakeNetwork(int size, uint64_t seed, uint32_t latest)
     : latest_(latest),
       links_(static_cast<size_t>(size) * static_cast<size_t>(size)),
       ticks_(static_cast<size_t>(size)),
-      sent_(static_cast<size_t>(size)) {
+      sent_(static_cast<size_t>(size)),
+      stopped_(static_cast<size_t>(size)) {
   for (size_t k = 0; k < links_.size(); ++k) links_[k].seed = mix(mix(hash_of("link"), seed), k);
 }
 
@@ -104,6 +107,17 @@ void FakeNetwork::cut(int a, int b) {
 
 void FakeNetwork::cut(int rank) {
   for (int other = 0; other < static_cast<int>(ticks_.size()); ++other) cut(rank, other);
+}
+
+void FakeNetwork::stop(int rank) {
+  const std::lock_guard lock(mutex_);
+  stopped_[static_cast<size_t>(rank)] = true;
+}
+
+void FakeNetwork::resume(int rank) {
+  const std::lock_guard lock(mutex_);
+  stopped_[static_cast<size_t>(rank)] = false;
+  resumed_.notify_all();
 }
 
 FakeNetwork::Sent FakeNetwork::sent(int rank) const {

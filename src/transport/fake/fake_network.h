@@ -4,6 +4,7 @@
 // message of a link follows from the seed alone. Time is the receiver's: it passes with each of its calls of
 // progress().
 
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -27,6 +28,10 @@ class FakeNetwork {
   void cut(int a, int b);
   /// Cuts all links of `rank`: its machine is off.
   void cut(int rank);
+
+  /// From here on `rank` does not return from progress(), as if a signal had stopped its process; resume() ends that.
+  void stop(int rank);
+  void resume(int rank);
 
   /// What `rank` has sent so far: messages whose send has begun.
   struct Sent {
@@ -63,6 +68,8 @@ class FakeNetwork {
   std::vector<Link> links_;
   std::vector<uint64_t> ticks_;  ///< calls of progress(), by rank
   std::vector<Sent> sent_;
+  std::vector<bool> stopped_;  ///< by rank
+  std::condition_variable resumed_;
 };
 
 }  // namespace tarantella::transport

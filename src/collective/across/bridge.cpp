@@ -1,0 +1,196 @@
+#include "collective/across/bridge.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/log.h"
+
+namespace tarantella::collective::across {
+namespace {
+
+constexpr Duration kLook = 1s;  // the most that counts between two looks
+constexpr Duration kParting = 500ms;
+constexpr int kYields = 20;
+
+transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
+
+}  // namespace
+
+Bridge::Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
+               BridgeOptions options)
+    : group_(std::move(group)),
+      nodes_(std::move(nodes)),
+      node_(nodes_.node_of(group_->job_rank(0))),
+      options_(options),
+      peers_(nodes_.count()),
+      looked_at_(kLook),
+      wire_(std::move(wire)) {}
+
+bool Bridge::advance() {
+  const auto time = Clock::now();
+  const Duration now = looked_at_.look();
+  const bool stopped = time - last_time_ > options_.stopped;
+  last_time_ = time;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+  }
+  const bool ended = wire_->progress() != 0;
+  for (size_t node = 0; node < peers_.size(); ++node) {
+    if (node == node_) continue;
+    if (stopped) peers_[node].heard_at = now;
+    hear(node, now);
+    say(node, now);
+  }
+  if (leaving_.load()) close_wire(now);
+  if (ended || leaving_.load()) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  return waiting_.load() != 0;
+}
+
+void Bridge::hear(size_t node, Duration now) {
+  Peer& peer = peers_[node];
+  if (peer.left.load(std::memory_order_relaxed)) return;
+  if (peer.hearing != nullptr && peer.hearing->ended()) {
+    const Status status = peer.hearing->status();
+    if (!status.ok()) {
+      (void)group_->fail({Code::kPeerLost, text("the connection to ", nodes_.describe(node),
+                                                " has failed: ", status.message())});
+      peer.left.store(true);
+      return;
+    }
+    peer.heard_at = now;
+    peer.joined = true;
+    const News& news = *peer.heard;
+    if (news.code != 0) (void)group_->fail({static_cast<Code>(news.code), news.message.data()});
+    if (news.left != 0) {
+      peer.left.store(true);
+      if (peer.saying != nullptr) wire_->cancel(peer.saying);  // nobody hears it
+      return;
+    }
+    peer.hearing = nullptr;
+  }
+  if (peer.hearing == nullptr) {
+    const auto bytes = std::as_writable_bytes(std::span(peer.heard.get(), 1));
+    peer.hearing = receive(node, Stream::kNews, bytes, peer.heard);
+  }
+  const Duration silent = now - peer.heard_at;
+  if (silent > (peer.joined ? options_.silence : group_->limit()))
+    (void)group_->fail({Code::kPeerLost, no_news_of(node, silent)});
+}
+
+std::string Bridge::no_news_of(size_t node, Duration silent) const {
+  return text("rank ", group_->job_rank(0), " has heard nothing from the machine of ", nodes_.describe(node),
+              " for ", static_cast<int>(in_seconds(silent)),
+              " s; it is off or stopped, or the network to it is cut");
+}
+
+void Bridge::say(size_t node, Duration now) {
+  Peer& peer = peers_[node];
+  if (peer.left.load(std::memory_order_relaxed) || peer.knows_leave ||
+      (peer.saying != nullptr && !peer.saying->ended()))
+    return;
+  const Status failure = group_->first_cause();
+  const bool leaves = leaving_.load();
+  if (now - peer.said_at < options_.news_every && (failure.ok() || peer.knows_failure) && !leaves) return;
+  News& news = *peer.said;
+  news.left = leaves ? 1 : 0;
+  news.code = static_cast<int32_t>(failure.code());
+  const size_t length = std::min(failure.message().size(), news.message.size() - 1);
+  std::memcpy(news.message.data(), failure.message().data(), length);
+  news.message[length] = '\0';
+  peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
+  peer.said_at = now;
+  peer.knows_failure = !failure.ok();
+  peer.knows_leave = leaves;
+}
+
+void Bridge::close_wire(Duration now) {
+  const Deadline deadline = Deadline::after(kParting);
+  const auto told = [](const Peer& peer) {
+    return peer.left.load() || (peer.knows_leave && peer.saying->ended());
+  };
+  while (!deadline.passed()) {
+    bool all = true;
+    for (size_t node = 0; node < peers_.size(); ++node) {
+      if (node == node_ || told(peers_[node])) continue;
+      hear(node, now);
+      say(node, now);
+      all = false;
+    }
+    if (all) break;
+    if (wire_->progress() == 0) std::this_thread::yield();
+  }
+  wire_->close(deadline);
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+transport::Request Bridge::send(size_t node, Stream stream, std::span<const std::byte> bytes,
+                                std::shared_ptr<const void> owner) {
+  return wire_->send(nodes_.leader(node), tag_of(stream), bytes, std::move(owner));
+}
+
+transport::Request Bridge::receive(size_t node, Stream stream, std::span<std::byte> bytes,
+                                   std::shared_ptr<const void> owner) {
+  return wire_->receive(nodes_.leader(node), tag_of(stream), bytes, std::move(owner));
+}
+
+Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {
+  waiting_.fetch_add(1);
+  group_->ring(group_->rank());
+  LookedAt looked_at(4 * Group::kSlice);
+  Duration next_warning = group_->options().warn_every;
+  Duration left_since = Duration::max();
+  auto next = [&, k = size_t{0}]() mutable {
+    while (k < requests.size() && requests[k]->ended() && requests[k]->status().ok()) ++k;
+    return k;
+  };
+  for (int yields = 0; yields < kYields && next() < requests.size(); ++yields) std::this_thread::yield();
+  Status status;
+  for (size_t k = next(); k < requests.size() && status.ok(); k = next()) {
+    const transport::Transfer& awaited = *requests[k];
+    if (awaited.ended() && group_->failure().ok()) {
+      status = group_->fail_in(what, awaited.status());
+      break;
+    }
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, Group::kSlice, [&] { return awaited.ended() || closed_; });
+    }
+    if (awaited.ended() && awaited.status().ok()) continue;
+    status = group_->failure();
+    const Duration now = looked_at.look();
+    const size_t node = nodes_.node_of(awaited.peer);
+    const std::string place = text("rank ", group_->job_rank(group_->rank()), " waits in ", what, ": ");
+    if (status.ok() && peers_[node].left.load()) {
+      left_since = std::min(left_since, now);
+      if (now - left_since >= group_->options().grace)
+        status = group_->fail({Code::kPeerLost, text(place, nodes_.describe(node),
+                                                     " ended; make the same calls with the same number of "
+                                                     "batches on every rank")});
+    }
+    if (now >= next_warning) {
+      next_warning = now + group_->options().warn_every;
+      log_warning(
+          text(place, nodes_.describe(node), " did not come for ", static_cast<int>(in_seconds(now)), " s"));
+    }
+  }
+  if (!status.ok()) {
+    for (const transport::Request& each : requests) wire_->cancel(each);
+  }
+  waiting_.fetch_sub(1);
+  return status;
+}
+
+void Bridge::leave() {
+  leaving_.store(true);
+  group_->ring(group_->rank());
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, 2 * kParting, [this] { return closed_; });
+}
+
+}  // namespace tarantella::collective::across

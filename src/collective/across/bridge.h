@@ -1,0 +1,115 @@
+#pragma once
+// Joins the group of a node to those of the other nodes. The leader of each node, its lowest rank, has a bridge: it owns
+// the wire, tells the other leaders once a second that its node runs, and at once when the node's communication has
+// failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends the waits of all.
+//
+// The rank's progress thread alone moves bytes, in advance(); the thread that makes a collective call only starts
+// transfers and waits for them.
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/across/nodes.h"
+#include "collective/group.h"
+#include "collective/looked_at.h"
+#include "transport/wire.h"
+
+namespace tarantella::collective::across {
+
+/// The tags of messages between leaders.
+enum class Stream : transport::Tag {
+  kNews,     ///< of the bridge
+  kCall,     ///< which call a node makes, with few bytes of it
+  kDetails,  ///< the same in full, if calls differ
+  kPart,     ///< a node's values for the node that reduces them, or gives them to all
+  kResult,   ///< a part that is complete
+};
+
+struct BridgeOptions {
+  Duration news_every = 1s;
+  /// A node that is silent for this long, while this one runs, is lost. With the time until the next news and the next
+  /// look it is noticed within ten seconds.
+  Duration silence = 8s;
+  /// If this node does not look for so long, it was stopped, and the others may have been, too: silence counts anew.
+  Duration stopped = 3s;
+};
+
+/// Thread-safe, except where a thread is named.
+class Bridge {
+ public:
+  /// `group` is that of this rank's node, in which it is rank 0; the wire's ranks are those of the job.
+  Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
+         BridgeOptions options);
+  Bridge(const Bridge&) = delete;
+  Bridge& operator=(const Bridge&) = delete;
+
+  const Nodes& nodes() const { return nodes_; }
+  /// The number of this node.
+  size_t node() const { return node_; }
+  Group& group() { return *group_; }
+
+  /// Moves bytes, speaks and listens. The progress thread calls it: all the time while it returns true, because a call
+  /// waits for bytes, else at least every Group::kSlice. Does not wait for other nodes, except for half a second in the
+  /// call after leave().
+  bool advance();
+
+  /// As in transport::Wire, to and from the leader of `node`.
+  transport::Request send(size_t node, Stream stream, std::span<const std::byte> bytes,
+                          std::shared_ptr<const void> owner);
+  transport::Request receive(size_t node, Stream stream, std::span<std::byte> bytes,
+                             std::shared_ptr<const void> owner);
+  /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
+  /// cause. `what` names the caller's operation in errors. Ends when a node is lost, has left or has failed; one that
+  /// runs is awaited without limit.
+  Status await(std::span<const transport::Request> requests, const std::string& what);
+
+  /// Tells the other nodes that this one ends, and closes the wire. Blocks until the progress thread has done so, at
+  /// most a second. Calls that wait end with the group's failure. Idempotent; not on the progress thread.
+  void leave();
+
+ private:
+  /// What a leader tells another about its node.
+  struct News {
+    int32_t code = 0;  ///< with `message`: why its communication has failed; kOk: it has not
+    int32_t left = 0;  ///< 1: it has left the job; no more news follow
+    std::array<char, 1016> message{};
+  };
+  struct Peer {
+    std::shared_ptr<News> said = std::make_shared<News>();
+    std::shared_ptr<News> heard = std::make_shared<News>();
+    transport::Request saying;
+    transport::Request hearing;
+    Duration said_at = -kForever;
+    Duration heard_at{};  ///< in the time of looked_at_
+    bool knows_failure = false;
+    bool knows_leave = false;
+    bool joined = false;  ///< has said something
+    std::atomic<bool> left{false};
+  };
+
+  void hear(size_t node, Duration now);
+  void say(size_t node, Duration now);
+  void close_wire(Duration now);
+  std::string no_news_of(size_t node, Duration silent) const;
+
+  const std::shared_ptr<Group> group_;
+  const Nodes nodes_;
+  const size_t node_;
+  const BridgeOptions options_;
+  std::vector<Peer> peers_;  ///< by node; except for the atomics, used by the progress thread
+  LookedAt looked_at_;
+  Clock::time_point last_time_ = Clock::now();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;  ///< guarded by mutex_
+  std::atomic<bool> leaving_{false};
+  std::atomic<int> waiting_{0};  ///< calls in await()
+  std::unique_ptr<transport::Wire> wire_;
+};
+
+}  // namespace tarantella::collective::across

@@ -1,0 +1,95 @@
+#include "collective/across/exchange.h"
+
+#include <cstring>
+
+namespace tarantella::collective::across {
+namespace {
+
+uint64_t hash_of_header(const Header& header) {
+  uint64_t hash = header.hash;
+  for (const uint64_t field :
+       {uint64_t{static_cast<uint32_t>(header.operation)}, uint64_t{static_cast<uint32_t>(header.dtype)},
+        uint64_t{static_cast<uint32_t>(header.reduction)}, static_cast<uint64_t>(header.root), header.count})
+    hash = mix(hash, field);
+  return hash;
+}
+
+std::string describe_call(const Call& call, const Header& header) {
+  Name name{};
+  name.write(call, header);
+  return describe(header, name);
+}
+
+}  // namespace
+
+Exchange::Exchange(Bridge& bridge)
+    : bridge_(bridge), outgoing_(new std::byte[sizeof(Head) + few_bytes(bridge.nodes().count())]) {
+  const size_t nodes = bridge.nodes().count();
+  for (size_t node = 0; node < nodes; ++node)
+    incoming_.emplace_back(node == bridge.node() ? Buffer()
+                                                 : Buffer(new std::byte[sizeof(Head) + few_bytes(nodes)]));
+}
+
+std::byte* Exchange::few() { return outgoing_.get() + sizeof(Head); }
+
+const std::byte* Exchange::few_of(size_t node) const {
+  return (node == bridge_.node() ? outgoing_ : incoming_[node]).get() + sizeof(Head);
+}
+
+Status Exchange::meet(const Call& call, size_t bytes) {
+  const Header header = Header::of(call);
+  const std::string what = describe_call(call, header);
+  const Head own{hash_of_header(header)};
+  std::memcpy(outgoing_.get(), &own, sizeof(Head));
+  std::vector<transport::Request> requests;
+  for (size_t node = 0; node < nodes(); ++node) {
+    if (node == bridge_.node()) continue;
+    const std::span room(incoming_[node].get(), sizeof(Head) + few_bytes(nodes()));
+    requests.push_back(bridge_.receive(node, Stream::kCall, room, incoming_[node]));
+  }
+  for (size_t node = 0; node < nodes(); ++node) {
+    if (node == bridge_.node()) continue;
+    const std::span all(outgoing_.get(), sizeof(Head) + bytes);
+    requests.push_back(bridge_.send(node, Stream::kCall, all, outgoing_));
+  }
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+  for (size_t node = 0; node < nodes(); ++node) {
+    if (node != bridge_.node() && std::memcmp(incoming_[node].get(), &own.hash, sizeof(own.hash)) != 0)
+      return explain(call, header, what);
+  }
+  return {};
+}
+
+Status Exchange::explain(const Call& call, const Header& header, const std::string& what) {
+  std::vector<std::shared_ptr<Details>> all;
+  for (size_t node = 0; node < nodes(); ++node) all.push_back(std::make_shared<Details>());
+  all[bridge_.node()]->header = header;
+  all[bridge_.node()]->name.write(call, header);
+  std::vector<transport::Request> requests;
+  for (size_t node = 0; node < nodes(); ++node) {
+    if (node == bridge_.node()) continue;
+    const auto theirs = std::as_writable_bytes(std::span(all[node].get(), 1));
+    const auto own = std::as_bytes(std::span(all[bridge_.node()].get(), 1));
+    requests.push_back(bridge_.receive(node, Stream::kDetails, theirs, all[node]));
+    requests.push_back(bridge_.send(node, Stream::kDetails, own, all[bridge_.node()]));
+  }
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+  // every node sees the same and says the same
+  const Nodes& layout = bridge_.nodes();
+  size_t other = 1;
+  while (other + 1 < nodes() && all[other]->header == all[0]->header) ++other;
+  return bridge_.group().fail(difference(layout.leader(0), describe(all[0]->header, all[0]->name),
+                                         layout.leader(other),
+                                         describe(all[other]->header, all[other]->name)));
+}
+
+Status Exchange::move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+                      const std::shared_ptr<const void>& owner, const std::string& what) {
+  std::vector<transport::Request> requests;
+  for (const Message& each : receives)
+    requests.push_back(bridge_.receive(each.node, stream, each.bytes, owner));
+  for (const Message& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
+  return bridge_.await(requests, what);
+}
+
+}  // namespace tarantella::collective::across

@@ -1,0 +1,69 @@
+#pragma once
+// The part of a blocking collective that goes from node to node. The leaders tell one another which call they make, with
+// the bytes if they are few; many bytes follow directly from node to node, in parts: part j of M is node j's. Nothing
+// depends on which message comes first, or on how a call is cut.
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collective/across/bridge.h"
+#include "collective/agreement.h"
+#include "collective/slices.h"
+
+namespace tarantella::collective::across {
+
+/// The most bytes of a node that travel with its call, so that one message to each node is enough: the fewer the more
+/// nodes there are, since every node gets them all.
+constexpr size_t few_bytes(size_t nodes) { return size_t{64} * 1024 / nodes / 64 * 64; }
+
+/// For the thread that makes the leader's calls. The bridge must outlive it.
+class Exchange {
+ public:
+  explicit Exchange(Bridge& bridge);
+
+  size_t node() const { return bridge_.node(); }
+  size_t nodes() const { return incoming_.size(); }
+  /// The part of `bytes` bytes that is this node's, or that of `node`; ends at multiples of 64 bytes.
+  Range part(size_t bytes) const { return part_of(bytes, node()); }
+  Range part_of(size_t bytes, size_t node) const { return slice_of(bytes, node, nodes()); }
+
+  /// Room for the few bytes of the next call. 16-byte aligned.
+  std::byte* few();
+  /// Collective over the leaders. Blocks until all make a call, and gives each the first `bytes` bytes of the others'
+  /// few(). kMismatch on all nodes if their calls differ. All nodes of a call use the same `bytes`, or 0.
+  Status meet(const Call& call, size_t bytes);
+  /// The bytes of all nodes in the last meet(), by node; those of this node are at few(). Valid until the next one.
+  const std::byte* few_of(size_t node) const;
+
+  /// What is sent to a node, or received from it.
+  struct Message {
+    size_t node;
+    std::span<std::byte> bytes;
+  };
+  /// Blocks until all messages have left and come. Every node makes calls that fit. `owner` keeps their memory. Without
+  /// messages it returns at once.
+  Status move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+              const std::shared_ptr<const void>& owner, const std::string& what);
+
+ private:
+  /// Precedes the few bytes.
+  struct alignas(64) Head {
+    uint64_t hash;  ///< of the call
+  };
+  /// A call in full.
+  struct Details {
+    Header header;
+    Name name;
+  };
+  using Buffer = std::shared_ptr<std::byte[]>;
+
+  Status explain(const Call& call, const Header& header, const std::string& what);
+
+  Bridge& bridge_;
+  const Buffer outgoing_;
+  std::vector<Buffer> incoming_;  ///< by node
+};
+
+}  // namespace tarantella::collective::across

@@ -1,0 +1,21 @@
+#pragma once
+// The blocking collectives of a job on several nodes. Contracts as in collective/operations.h, with the numbers of
+// ranks in the job. Elements are reduced in rank order within each node, then in the order of nodes: the bits depend on
+// which rank is on which node, and on nothing else.
+
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/reduction.h"
+#include "collective/across/across.h"
+
+namespace tarantella::collective::across {
+
+Status allreduce(Across& across, const void* input, void* output, size_t count, DType dtype,
+                 Reduction reduction, std::string_view name);
+
+Status broadcast(Across& across, void* data, size_t count, DType dtype, int root, std::string_view name);
+
+Status barrier(Across& across, std::string_view name);
+
+}  // namespace tarantella::collective::across

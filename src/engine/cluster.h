@@ -1,0 +1,54 @@
+#pragma once
+// The communication of all ranks of a job on several nodes: a communicator of the node's ranks, and what joins the
+// nodes.
+
+#include <memory>
+#include <mutex>
+
+#include "collective/across/operations.h"
+#include "engine/communicator.h"
+
+namespace tarantella::engine {
+
+/// Thread-safe. The destructor closes it.
+class Cluster final : private Driven {
+ public:
+  /// Collective over the job, blocks until all its ranks have come. `memory` is that of this rank's node, with the
+  /// node's ranks in ascending order; `wire` joins all ranks of the job, and is used by the node's lowest rank, nullptr
+  /// on others. Errors: those of Communicator::create(); kPeerLost if a node does not come within options.timeout.
+  static Result<std::unique_ptr<Cluster>> create(std::unique_ptr<transport::Memory> memory,
+                                                 std::unique_ptr<transport::Wire> wire,
+                                                 const collective::across::Nodes& nodes,
+                                                 collective::GroupOptions options,
+                                                 collective::across::BridgeOptions bridge_options);
+  ~Cluster() override;
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  /// The group of this rank's node. Its failure is that of the job.
+  collective::Group& group() { return node_->group(); }
+  /// This rank's number in the job.
+  int rank() { return group().job_rank(group().rank()); }
+
+  /// As Communicator::close(); the other nodes learn that this one has left when its leader closes. Waits for the
+  /// progress thread of a leader, for at most a second.
+  void close();
+
+  /// As Communicator::call(), for operation(across); see collective/across/operations.h.
+  template <typename F>
+  Status call(F operation) {
+    return node_->call([&](collective::Stage&) { return operation(*across_); });
+  }
+
+ private:
+  Cluster(std::unique_ptr<Communicator> node, std::unique_ptr<collective::across::Bridge> bridge)
+      : node_(std::move(node)), bridge_(std::move(bridge)) {}
+  Need advance() override { return bridge_->advance() ? Need::kPolls : Need::kLooks; }
+
+  const std::unique_ptr<Communicator> node_;
+  const std::unique_ptr<collective::across::Bridge> bridge_;  ///< nullptr but on the leader
+  std::unique_ptr<collective::across::Across> across_;
+  std::once_flag closed_;
+};
+
+}  // namespace tarantella::engine

@@ -1,0 +1,75 @@
+#pragma once
+// A job on several nodes whose ranks are threads of this process: fake nodes, joined by a bad network.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/cluster.h"
+#include "transport/fake/fake_memory.h"
+#include "transport/fake/fake_network.h"
+
+namespace tarantella {
+
+class FakeCluster {
+ public:
+  /// node_of[rank] is the node of a rank, by any number. The network behaves as `seed` says; see FakeNetwork.
+  explicit FakeCluster(const std::vector<int>& node_of, uint64_t seed = 1, uint32_t latest = 20)
+      : nodes_(node_of), network_(static_cast<int>(node_of.size()), seed, latest) {
+    for (size_t node = 0; node < nodes_.count(); ++node)
+      memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
+    options_.grace = 300ms;
+    options_.timeout = 60s;
+  }
+
+  int size() const { return static_cast<int>(nodes_.ranks()); }
+  const collective::across::Nodes& nodes() const { return nodes_; }
+  transport::FakeNetwork& network() { return network_; }
+  transport::FakeNode& memory(size_t node) { return *memories_[node]; }
+  collective::GroupOptions& options() { return options_; }
+  collective::across::BridgeOptions& bridge_options() { return bridge_options_; }
+
+  /// Runs body(cluster) on one thread a rank. Once per object.
+  void run(const std::function<void(engine::Cluster&)>& body) {
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < size(); ++rank) {
+      ranks.emplace_back([&, rank] {
+        auto joined = join(rank);
+        ASSERT_TRUE(joined.ok()) << joined.status().message();
+        body(*joined.value());
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+
+  Result<std::unique_ptr<engine::Cluster>> join(int rank) {
+    const size_t node = nodes_.node_of(rank);
+    const auto& ranks = nodes_.ranks_of(node);
+    const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return engine::Cluster::create(memories_[node]->memory(static_cast<int>(place)),
+                                   place == 0 ? network_.wire(rank) : nullptr, nodes_, options_,
+                                   bridge_options_);
+  }
+
+ private:
+  const collective::across::Nodes nodes_;
+  std::vector<std::unique_ptr<transport::FakeNode>> memories_;
+  transport::FakeNetwork network_;
+  collective::GroupOptions options_;
+  collective::across::BridgeOptions bridge_options_;
+};
+
+/// The node of each rank, if node k has sizes[k] consecutive ranks.
+inline std::vector<int> nodes_of_sizes(const std::vector<int>& sizes) {
+  std::vector<int> node_of;
+  for (size_t node = 0; node < sizes.size(); ++node)
+    node_of.insert(node_of.end(), static_cast<size_t>(sizes[node]), static_cast<int>(node));
+  return node_of;
+}
+
+}  // namespace tarantella

@@ -1,0 +1,412 @@
+// The blocking collectives of jobs on several nodes: results, bits, disagreements, what they send, and the ends of
+// nodes, over a network that delays, reorders and is cut.
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "cluster.h"
+#include "collective/cuts.h"
+#include "collective/kernels.h"
+
+namespace tarantella::collective::across {
+namespace {
+
+using engine::Cluster;
+using Bytes = std::vector<std::byte>;
+
+const std::map<std::string, std::vector<int>> kLayouts = {
+    {"1_1", {0, 1}},
+    {"2_2", {0, 0, 1, 1}},
+    {"1_1_1", {0, 1, 2}},
+    {"1_3_2", {0, 1, 1, 1, 2, 2}},
+    {"in_turn", {5, 3, 5, 3, 9}},
+    {"one_node", {0, 0, 0}},
+};
+
+/// `bytes` bytes of `rank`, which are finite numbers in every dtype.
+Bytes values(int rank, size_t bytes) {
+  Bytes data(bytes);
+  uint32_t random = static_cast<uint32_t>(rank) * 7919 + 1;
+  for (std::byte& value : data) {
+    random = random * 1664525 + 1013904223;
+    value = static_cast<std::byte>(random >> 26);
+  }
+  return data;
+}
+
+class AcrossNodes : public testing::TestWithParam<std::string> {
+ protected:
+  const std::vector<int>& node_of() const { return kLayouts.at(GetParam()); }
+};
+
+/// The reduction of all ranks' values(): within each node in rank order, then in the order of nodes.
+Bytes reduced(const Nodes& nodes, DType dtype, Reduction reduction, size_t count) {
+  const size_t wide = count * size_of(dtype_of_parts(dtype));
+  std::vector<Bytes> parts;
+  for (size_t node = 0; node < nodes.count(); ++node) {
+    std::vector<Bytes> inputs;
+    std::vector<const std::byte*> pointers;
+    for (const int rank : nodes.ranks_of(node)) inputs.push_back(values(rank, count * size_of(dtype)));
+    for (const Bytes& each : inputs) pointers.push_back(each.data());
+    parts.emplace_back(wide + 1);
+    reduce_part(dtype, reduction, pointers.data(), pointers.size(), parts.back().data(), count);
+  }
+  std::vector<const std::byte*> pointers;
+  for (const Bytes& each : parts) pointers.push_back(each.data());
+  Bytes right(count * size_of(dtype) + 1);
+  reduce_parts(dtype, reduction, pointers.data(), pointers.size(), nodes.ranks(), right.data(), count);
+  return right;
+}
+
+TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
+  const std::vector<std::pair<DType, Reduction>> kinds = {
+      {DType::kFloat32, Reduction::kSum},      {DType::kFloat32, Reduction::kAverage},
+      {DType::kFloat64, Reduction::kAverage},  {DType::kFloat16, Reduction::kSum},
+      {DType::kBFloat16, Reduction::kAverage}, {DType::kInt32, Reduction::kSum},
+      {DType::kUInt8, Reduction::kMax},
+  };
+  FakeCluster cluster(node_of());
+  const size_t chunk = chunk_bytes(1);
+  const size_t few = few_bytes(cluster.nodes().count());
+  for (const auto& [dtype, reduction] : kinds) {
+    const size_t element = size_of(dtype);
+    const size_t most = 2 * chunk / element + 3;
+    const Bytes right = reduced(cluster.nodes(), dtype, reduction, most);
+    FakeCluster job(node_of(), static_cast<uint64_t>(dtype));
+    job.run([&, dtype = dtype, reduction = reduction](Cluster& rank) {
+      const Bytes input = values(rank.rank(), most * element);
+      for (const size_t count :
+           {size_t{0}, size_t{1}, few / element, few / element + 1, chunk / element, most}) {
+        Bytes output(count * element + 1);
+        std::copy_n(input.begin(), count * element, output.begin());
+        const Status status = rank.call([&](Across& across) {
+          return allreduce(across, output.data(), output.data(), count, dtype, reduction, "sums");
+        });
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(std::memcmp(output.data(), right.data(), count * element), 0)
+            << count << " x " << name_of(dtype) << ", " << name_of(reduction);
+      }
+    });
+  }
+}
+
+TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
+  FakeCluster cluster(node_of(), 3);
+  cluster.run([&](Cluster& rank) {
+    for (int root = 0; root < cluster.size(); ++root) {
+      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5000}, chunk_bytes(1) + 70'000}) {
+        Bytes data = values(rank.rank(), bytes + 1);
+        const Status status = rank.call([&](Across& across) {
+          return broadcast(across, data.data(), bytes, DType::kUInt8, root, "weights");
+        });
+        ASSERT_TRUE(status.ok()) << status.message();
+        const Bytes right = values(root, bytes);
+        EXPECT_TRUE(std::equal(right.begin(), right.end(), data.begin())) << bytes << " bytes from " << root;
+      }
+    }
+  });
+}
+
+TEST_P(AcrossNodes, NobodyLeavesABarrierBeforeAllHaveCome) {
+  FakeCluster cluster(node_of(), 4);
+  std::atomic<int> come{0};
+  cluster.run([&](Cluster& rank) {
+    for (int round = 1; round <= 20; ++round) {
+      come.fetch_add(1);
+      const Status status = rank.call([](Across& across) { return barrier(across, ""); });
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_GE(come.load(), round * cluster.size());
+    }
+  });
+}
+
+TEST_P(AcrossNodes, CallsMixInAnyOrder) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    FakeCluster cluster(node_of(), seed);
+    const int n = cluster.size();
+    cluster.run([&](Cluster& rank) {
+      std::mt19937_64 common(seed);  // the same calls everywhere
+      for (int round = 0; round < 60; ++round) {
+        const size_t count = common() % (round % 10 == 0 ? 60'000 : 200) + 1;
+        const int root = static_cast<int>(common() % static_cast<uint64_t>(n));
+        const bool sums = common() % 2 == 0;
+        std::vector<int32_t> data(count, rank.rank() + round);
+        const Status status = rank.call([&](Across& across) -> Status {
+          if (sums)
+            return allreduce(across, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
+          return broadcast(across, data.data(), count, DType::kInt32, root, "");
+        });
+        ASSERT_TRUE(status.ok()) << status.message();
+        const int right = sums ? n * round + n * (n - 1) / 2 : root + round;
+        EXPECT_EQ(std::count(data.begin(), data.end(), right), static_cast<ptrdiff_t>(count))
+            << "seed " << seed;
+      }
+    });
+  }
+}
+
+std::vector<std::string> names_of_layouts() {
+  std::vector<std::string> names;
+  for (const auto& [name, nodes] : kLayouts) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, AcrossNodes, testing::ValuesIn(names_of_layouts()),
+                         [](const auto& layout) { return layout.param; });
+
+/// What the leaders send in a call, beside their news: `nodes` nodes, part j of which is node j's.
+class CountsAcrossNodes : public testing::TestWithParam<size_t> {
+ protected:
+  using Sent = transport::FakeNetwork::Sent;
+
+  /// What each leader sends in `call`, which all ranks make.
+  static std::vector<Sent> sent_in(FakeCluster& cluster, const std::function<Status(Across&)>& call) {
+    std::vector<Sent> sent(cluster.nodes().count());
+    cluster.bridge_options() = {.news_every = 3600s, .silence = 3600s, .stopped = 3600s};  // only the first
+    cluster.run([&](Cluster& rank) {
+      ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+      const Sent before = cluster.network().sent(rank.rank());
+      const Status status = rank.call(call);
+      ASSERT_TRUE(status.ok()) << status.message();
+      const size_t node = cluster.nodes().node_of(rank.rank());
+      if (rank.rank() != cluster.nodes().leader(node)) return;
+      const Sent after = cluster.network().sent(rank.rank());
+      sent[node] = {after.messages - before.messages, after.bytes - before.bytes};
+    });
+    return sent;
+  }
+};
+
+constexpr size_t kHead = 64;  // bytes of a call without data
+
+TEST_P(CountsAcrossNodes, ACallWithFewBytesIsOneMessageToEachNode) {
+  const size_t nodes = GetParam();
+  const size_t bytes = few_bytes(nodes);
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
+  Bytes data(bytes * cluster.nodes().ranks());
+  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
+         std::byte* const own = data.data() + bytes * static_cast<size_t>(across.rank());
+         return allreduce(across, own, own, bytes, DType::kUInt8, Reduction::kMax, "");
+       }))
+    EXPECT_EQ(sent, (Sent{nodes - 1, (nodes - 1) * (kHead + bytes)}));
+}
+
+TEST_P(CountsAcrossNodes, AnAllreduceOfAChunkSendsTheBytesOfARing) {
+  const size_t nodes = GetParam();
+  const size_t bytes = chunk_bytes(2);
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
+  Bytes data(bytes * cluster.nodes().ranks());
+  const auto sent = sent_in(cluster, [&](Across& across) {
+    std::byte* const own = data.data() + bytes * static_cast<size_t>(across.rank());
+    return allreduce(across, own, own, bytes, DType::kUInt8, Reduction::kMax, "");
+  });
+  for (size_t node = 0; node < nodes; ++node) {
+    const size_t part = slice_of(bytes, node, nodes).bytes();
+    EXPECT_EQ(sent[node], (Sent{3 * (nodes - 1), (nodes - 1) * kHead + (bytes - part) + (nodes - 1) * part}));
+  }
+}
+
+TEST_P(CountsAcrossNodes, ABroadcastOfAChunkSendsItAtMostTwiceFromTheRoot) {
+  const size_t nodes = GetParam();
+  const size_t bytes = chunk_bytes(2);
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
+  Bytes data(bytes * cluster.nodes().ranks());
+  const auto sent = sent_in(cluster, [&](Across& across) {
+    return broadcast(across, data.data() + bytes * static_cast<size_t>(across.rank()), bytes, DType::kUInt8,
+                     0, "");
+  });
+  for (size_t node = 0; node < nodes; ++node) {
+    const size_t part = slice_of(bytes, node, nodes).bytes();
+    const Sent of_root{3 * (nodes - 1), (nodes - 1) * kHead + (bytes - part) + (nodes - 1) * part};
+    const Sent of_other{nodes - 1 + nodes - 2, (nodes - 1) * kHead + (nodes - 2) * part};
+    EXPECT_EQ(sent[node], node == 0 ? of_root : of_other);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, CountsAcrossNodes, testing::Values(2, 3, 8),
+                         testing::PrintToStringParamName());
+
+/// All ranks must get a status of `code` whose text has `part`.
+void expect_end(FakeCluster& cluster, Code code, const std::string& part,
+                const std::function<Status(Across&, int)>& operation) {
+  cluster.run([&](Cluster& rank) {
+    const Status status = rank.call([&](Across& across) { return operation(across, rank.rank()); });
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    const Status after = rank.call([](Across& across) { return barrier(across, ""); });
+    EXPECT_EQ(after.message(), status.message()) << "a failed job stays failed";
+  });
+}
+
+TEST(DisagreementsAcrossNodes, AreNamedWithTheRanksOfTheJob) {
+  FakeCluster cluster(nodes_of_sizes({2, 2, 1}));
+  expect_end(cluster, Code::kMismatch,
+             "rank 2 called allreduce \"w\" of 4 x float32 (sum) while rank 0 called allreduce \"w\" of 3 x "
+             "float32 (sum); make the same calls",
+             [](Across& across, int) {
+               std::vector<float> data(4);
+               return allreduce(across, data.data(), data.data(), across.own_node() == 1 ? 4 : 3,
+                                DType::kFloat32, Reduction::kSum, "w");
+             });
+}
+
+TEST(DisagreementsAcrossNodes, OfCallsWithFewAndWithManyBytesAreNamed) {
+  FakeCluster cluster(nodes_of_sizes({1, 2}));
+  expect_end(cluster, Code::kMismatch,
+             "rank 1 called barrier while rank 0 called broadcast of 100000 x int64 from rank 1",
+             [](Across& across, int rank) -> Status {
+               std::vector<int64_t> data(100'000);
+               if (rank != 0) return barrier(across, "");
+               return broadcast(across, data.data(), data.size(), DType::kInt64, 1, "");
+             });
+}
+
+TEST(DisagreementsAcrossNodes, WithinANodeEndTheOtherNodes) {
+  FakeCluster cluster(nodes_of_sizes({1, 1, 2}));
+  expect_end(cluster, Code::kMismatch,
+             "rank 3 called allreduce \"b\" of 1 x float32 (sum) while rank 2 called allreduce \"a\"",
+             [](Across& across, int rank) {
+               float data = 0;
+               return allreduce(across, &data, &data, 1, DType::kFloat32, Reduction::kSum,
+                                rank == 3 ? "b" : "a");
+             });
+}
+
+TEST(DisagreementsAcrossNodes, BadArgumentsAreRefusedBeforeAnythingIsSent) {
+  FakeCluster cluster(nodes_of_sizes({1, 1}));
+  cluster.run([&](Cluster& rank) {
+    float data = 0;
+    for (const int root : {-1, 2}) {
+      EXPECT_EQ(
+          rank.call([&](Across& a) { return broadcast(a, &data, 1, DType::kFloat32, root, ""); }).code(),
+          Code::kInvalidArgument);
+    }
+    EXPECT_EQ(rank.call([&](Across& a) {
+                    return allreduce(a, &data, &data, 1, DType::kFloat32, Reduction::kAnd, "");
+                  })
+                  .code(),
+              Code::kInvalidArgument);
+    EXPECT_TRUE(rank.call([](Across& a) { return barrier(a, ""); }).ok());
+  });
+}
+
+/// Times are a tenth of the real ones. A leader that waits for nothing looks twenty times a second, so messages must not
+/// be late by many looks.
+constexpr Duration kNoticed = 1s;
+class QuickCluster : public FakeCluster {
+ public:
+  explicit QuickCluster(const std::vector<int>& sizes) : FakeCluster(nodes_of_sizes(sizes), 1, 2) {
+    bridge_options() = {.news_every = 100ms, .silence = 800ms, .stopped = 400ms};
+  }
+};
+
+TEST(EndsOfNodes, AFailureOfARankEndsTheCallsOfAllNodes) {
+  FakeCluster cluster(nodes_of_sizes({2, 2}));
+  cluster.run([&](Cluster& rank) {
+    if (rank.rank() == 3) {
+      (void)rank.group().fail({Code::kPeerLost, "rank 3 failed: out of luck"});
+      return;
+    }
+    const Status status = rank.call([](Across& across) { return barrier(across, ""); });
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_EQ(status.message(), "rank 3 failed: out of luck");
+  });
+}
+
+TEST(EndsOfNodes, ADeadRankOfAnotherNodeIsNamed) {
+  FakeCluster cluster(nodes_of_sizes({1, 2}));
+  std::atomic<int> waiting{2};
+  cluster.run([&](Cluster& rank) {
+    if (rank.rank() == 2) {
+      cluster.memory(1).end(1);
+      while (waiting.load() != 0) std::this_thread::yield();
+      return;
+    }
+    const Status status = rank.call([](Across& across) { return barrier(across, "b"); });
+    --waiting;
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 2 has died"), std::string::npos) << status.message();
+  });
+}
+
+TEST(EndsOfNodes, ACutLinkIsNoticedOnBothSides) {
+  QuickCluster cluster({2, 2});
+  cluster.run([&](Cluster& rank) {
+    ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+    const auto before = Clock::now();
+    if (rank.rank() == 0) cluster.network().cut(0, 2);
+    Status status;
+    while (status.ok()) status = rank.call([](Across& across) { return barrier(across, ""); });
+    EXPECT_LT(Clock::now() - before, kNoticed + 1s);  // for a busy machine
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    const bool first = rank.rank() < 2;
+    const std::string part = first ? "rank 0 has heard nothing from the machine of ranks 2 to 3 for"
+                                   : "rank 2 has heard nothing from the machine of ranks 0 to 1 for";
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  });
+}
+
+TEST(EndsOfNodes, ANodeThatIsOffIsNoticedByAllOthersWhileTheyMakeNoCall) {
+  QuickCluster cluster({1, 1, 1});
+  std::atomic<int> left{2};
+  cluster.run([&](Cluster& rank) {
+    ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+    if (rank.rank() == 1) {
+      cluster.network().cut(1);
+      while (left.load() != 0) std::this_thread::yield();
+      return;
+    }
+    const Deadline limit = Deadline::after(20s);
+    while (rank.group().failure().ok() && !limit.passed()) std::this_thread::sleep_for(1ms);
+    EXPECT_NE(rank.group().failure().message().find("the machine of rank 1 "), std::string::npos)
+        << rank.group().failure().message();
+    --left;
+  });
+}
+
+TEST(EndsOfNodes, ANodeThatIsBusyElsewhereIsAwaited) {
+  QuickCluster cluster({1, 2});
+  cluster.run([&](Cluster& rank) {
+    if (rank.rank() == 0) std::this_thread::sleep_for(3s);  // its progress thread speaks
+    const Status status = rank.call([](Across& across) { return barrier(across, ""); });
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+}
+
+TEST(EndsOfNodes, AJobThatIsStoppedEverywhereGoesOn) {
+  QuickCluster cluster({1, 1});
+  cluster.run([&](Cluster& rank) {
+    const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, ""); }); };
+    ASSERT_TRUE(meet().ok());
+    if (rank.rank() == 0) {  // stopped later than rank 1, and resumed earlier: half a silence each time
+      cluster.network().stop(1);
+      std::this_thread::sleep_for(450ms);
+      cluster.network().stop(0);
+      std::this_thread::sleep_for(2s);
+      cluster.network().resume(0);
+      std::this_thread::sleep_for(450ms);
+      cluster.network().resume(1);
+    }
+    const Status status = meet();
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+}
+
+TEST(EndsOfNodes, ANodeThatHasLeftEndsOnlyWaitsForIt) {
+  QuickCluster cluster({1, 1});
+  cluster.run([&](Cluster& rank) {
+    if (rank.rank() == 1) return;
+    std::this_thread::sleep_for(1500ms);  // longer than silence
+    EXPECT_TRUE(rank.group().failure().ok()) << rank.group().failure().message();
+    const Status status = rank.call([](Across& across) { return barrier(across, "the last"); });
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 0 waits in barrier \"the last\": rank 1 ended"), std::string::npos)
+        << status.message();
+  });
+}
+
+}  // namespace
+}  // namespace tarantella::collective::across
