@@ -110,6 +110,53 @@ TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
   });
 }
 
+TEST_P(AcrossNodes, AnAllgatherJoinsInRankOrder) {
+  FakeCluster cluster(node_of(), 6);
+  const size_t size = cluster.nodes().ranks();
+  const std::vector<std::vector<size_t>> lengths = {{0}, {1}, {2000}, {3, 0, 90'001}, {30'000}};
+  cluster.run([&](Cluster& rank) {
+    for (const auto& pattern : lengths) {
+      std::vector<uint64_t> counts;
+      Bytes right;
+      for (size_t other = 0; other < size; ++other) {
+        counts.push_back(pattern[other % pattern.size()]);
+        const Bytes part = values(static_cast<int>(other), counts.back());
+        right.insert(right.end(), part.begin(), part.end());
+      }
+      const Bytes own = values(rank.rank(), counts[static_cast<size_t>(rank.rank())]);
+      Bytes all(right.size());
+      const Status status = rank.call([&](Across& across) {
+        return allgather(across, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kUInt8,
+                         "rows");
+      });
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_TRUE(all == right);
+    }
+  });
+}
+
+TEST_P(AcrossNodes, AReduceScatterGivesEachRankTheBitsOfAnAllreduce) {
+  for (const auto& [dtype, reduction] :
+       {std::pair{DType::kFloat32, Reduction::kSum}, {DType::kBFloat16, Reduction::kAverage}}) {
+    FakeCluster cluster(node_of(), 7);
+    const size_t size = cluster.nodes().ranks();
+    const size_t element = size_of(dtype);
+    cluster.run([&, dtype = dtype, reduction = reduction](Cluster& rank) {
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, 20'000 / element, 90'000 / element}) {
+        const Bytes right = reduced(cluster.nodes(), dtype, reduction, count * size);
+        const Bytes input = values(rank.rank(), count * size * element);
+        Bytes output(count * element + 1);
+        const Status status = rank.call([&](Across& across) {
+          return reduce_scatter(across, input.data(), output.data(), count, dtype, reduction, "shards");
+        });
+        ASSERT_TRUE(status.ok()) << status.message();
+        const auto* const mine = right.data() + static_cast<size_t>(rank.rank()) * count * element;
+        EXPECT_EQ(std::memcmp(output.data(), mine, count * element), 0) << count << " x " << name_of(dtype);
+      }
+    });
+  }
+}
+
 TEST_P(AcrossNodes, NobodyLeavesABarrierBeforeAllHaveCome) {
   FakeCluster cluster(node_of(), 4);
   std::atomic<int> come{0};
@@ -224,6 +271,34 @@ TEST_P(CountsAcrossNodes, ABroadcastOfAChunkSendsItAtMostTwiceFromTheRoot) {
     const Sent of_other{nodes - 1 + nodes - 2, (nodes - 1) * kHead + (nodes - 2) * part};
     EXPECT_EQ(sent[node], node == 0 ? of_root : of_other);
   }
+}
+
+TEST_P(CountsAcrossNodes, AnAllgatherOfFewBytesIsOneMessageToEachNode) {
+  const size_t nodes = GetParam();
+  const size_t bytes = few_bytes(nodes) / 256;
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
+  const size_t ranks = cluster.nodes().ranks();
+  const Bytes input(bytes);
+  const std::vector<uint64_t> counts(ranks, bytes);
+  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
+         Bytes output(ranks * bytes);
+         return allgather(across, input.data(), output.data(), counts, DType::kUInt8, "");
+       }))
+    EXPECT_EQ(sent, (Sent{nodes - 1, (nodes - 1) * (kHead + 2 * bytes)}));
+}
+
+TEST_P(CountsAcrossNodes, AReduceScatterSendsEachNodeWhatItReduces) {
+  const size_t nodes = GetParam();
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
+  const size_t ranks = cluster.nodes().ranks();
+  constexpr size_t kBytes = 300;
+  const Bytes input(ranks * kBytes);
+  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
+         Bytes output(kBytes);
+         return reduce_scatter(across, input.data(), output.data(), kBytes, DType::kUInt8, Reduction::kMax,
+                               "");
+       }))
+    EXPECT_EQ(sent, (Sent{2 * (nodes - 1), (nodes - 1) * (kHead + 2 * kBytes)}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, CountsAcrossNodes, testing::Values(2, 3, 8),

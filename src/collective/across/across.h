@@ -29,6 +29,9 @@ class Across {
   /// node().agree().
   std::byte* part() { return region_.bytes.data(); }
   std::byte* result() { return region_.bytes.data() + kWidest * node_.chunk(); }
+  /// The most bytes for each rank of the job in a round in which result() has a piece for each: a multiple of all
+  /// element sizes; 0 if there are too many ranks.
+  size_t piece() const { return node_.chunk() / nodes_.ranks() / 64 * 64; }
   /// Keeps part(), result() and the node's stage mapped.
   std::shared_ptr<void> memory() const { return memory_; }
 

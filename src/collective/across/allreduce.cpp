@@ -1,6 +1,5 @@
-#include <cstring>
-
 #include "collective/across/operations.h"
+#include "collective/across/reduce_ranges.h"
 #include "collective/arguments.h"
 #include "collective/chunks.h"
 #include "collective/kernels.h"
@@ -35,7 +34,8 @@ class Chunk {
     TNT_RETURN_IF_ERROR(exchange.meet(call_, wide()));
     std::vector<const std::byte*> parts;
     for (size_t node = 0; node < exchange.nodes(); ++node) parts.push_back(exchange.few_of(node));
-    reduce_nodes(parts, {0, bytes_});
+    reduce_parts(call_.dtype, call_.reduction, parts.data(), parts.size(), across_.nodes().ranks(),
+                 across_.result(), bytes_ / size_of(call_.dtype));
     return {};
   }
 
@@ -44,33 +44,19 @@ class Chunk {
     Exchange& exchange = *across_.exchange();
     const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
     const Range mine = exchange.part(bytes_);
-    const size_t each = mine.bytes() * widened_;
-    const std::shared_ptr<std::byte[]> incoming(new std::byte[each * exchange.nodes() + 1]);
-    std::vector<const std::byte*> parts;
-    std::vector<Exchange::Message> sends, receives, results_out, results_in;
+    std::vector<Range> ranges;
+    std::vector<Exchange::Message> sends, receives;
     for (size_t node = 0; node < exchange.nodes(); ++node) {
-      const Range theirs = exchange.part_of(bytes_, node);
-      std::byte* const place = incoming.get() + each * node;
-      parts.push_back(node == exchange.node() ? across_.part() + mine.begin * widened_ : place);
+      ranges.push_back(exchange.part_of(bytes_, node));
       if (node == exchange.node()) continue;
-      sends.push_back({node, {across_.part() + theirs.begin * widened_, theirs.bytes() * widened_}});
-      receives.push_back({node, {place, each}});
-      results_out.push_back({node, {across_.result() + mine.begin, mine.bytes()}});
-      results_in.push_back({node, {across_.result() + theirs.begin, theirs.bytes()}});
+      sends.push_back({node, {across_.result() + mine.begin, mine.bytes()}});
+      receives.push_back({node, {across_.result() + ranges.back().begin, ranges.back().bytes()}});
     }
-    const auto owner = std::make_shared<std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<void>>>(
-        incoming, across_.memory());
-    TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, sends, receives, owner, what));
-    reduce_nodes(parts, mine);
-    return exchange.move(Stream::kResult, results_out, results_in, owner, what);
+    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, ranges, across_.result() + mine.begin, what));
+    return exchange.move(Stream::kResult, sends, receives, across_.memory(), what);
   }
 
  private:
-  void reduce_nodes(const std::vector<const std::byte*>& parts, Range range) {
-    reduce_parts(call_.dtype, call_.reduction, parts.data(), parts.size(), across_.nodes().ranks(),
-                 across_.result() + range.begin, range.bytes() / size_of(call_.dtype));
-  }
-
   Across& across_;
   const Call& call_;
   const size_t bytes_;

@@ -3,6 +3,7 @@
 // ranks in the job. Elements are reduced in rank order within each node, then in the order of nodes: the bits depend on
 // which rank is on which node, and on nothing else.
 
+#include <span>
 #include <string_view>
 
 #include "base/dtype.h"
@@ -15,6 +16,13 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
                  Reduction reduction, std::string_view name);
 
 Status broadcast(Across& across, void* data, size_t count, DType dtype, int root, std::string_view name);
+
+Status allgather(Across& across, const void* input, void* output, std::span<const uint64_t> counts,
+                 DType dtype, std::string_view name);
+
+/// kInvalidArgument for more ranks than a chunk has lines; so allgather().
+Status reduce_scatter(Across& across, const void* input, void* output, size_t count, DType dtype,
+                      Reduction reduction, std::string_view name);
 
 Status barrier(Across& across, std::string_view name);
 

@@ -1,0 +1,35 @@
+#include "collective/across/reduce_ranges.h"
+
+#include "collective/kernels.h"
+
+namespace tarantella::collective::across {
+
+Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ranges, std::byte* output,
+                     const std::string& what) {
+  Exchange& exchange = *across.exchange();
+  const size_t widened = size_of(dtype_of_parts(call.dtype)) / size_of(call.dtype);
+  const auto part_of = [&](size_t node) {
+    return std::span(across.part() + ranges[node].begin * widened, ranges[node].bytes() * widened);
+  };
+  const Range mine = ranges[exchange.node()];
+  const size_t each = mine.bytes() * widened;
+  const std::shared_ptr<std::byte[]> incoming(new std::byte[each * exchange.nodes() + 1]);
+  std::vector<const std::byte*> parts;
+  std::vector<Exchange::Message> sends, receives;
+  for (size_t node = 0; node < exchange.nodes(); ++node) {
+    const bool is_own = node == exchange.node();
+    std::byte* const place = is_own ? part_of(node).data() : incoming.get() + each * node;
+    parts.push_back(place);
+    if (is_own) continue;
+    sends.push_back({node, part_of(node)});
+    receives.push_back({node, {place, each}});
+  }
+  using Owners = std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<void>>;
+  const auto owner = std::make_shared<Owners>(incoming, across.memory());
+  TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, sends, receives, owner, what));
+  reduce_parts(call.dtype, call.reduction, parts.data(), parts.size(), across.nodes().ranks(), output,
+               mine.bytes() / size_of(call.dtype));
+  return {};
+}
+
+}  // namespace tarantella::collective::across
