@@ -25,6 +25,7 @@ class FakeCluster {
       memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
     options_.grace = 300ms;
     options_.timeout = 60s;
+    options_.one_level = 2;  // three ranks of a node meet in blocks
   }
 
   int size() const { return static_cast<int>(nodes_.ranks()); }
