@@ -17,20 +17,21 @@ namespace {
 
 class ShmMemory final : public Memory {
  public:
-  /// `members` are this memory's ranks, numbered as in the job; `table` is their table of regions, kept by `owner`.
-  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, int job_size, Table& table,
+  /// `members` are this memory's ranks, numbered as on the node; `job` has the numbers of all ranks of the node in the
+  /// job; `table` is the members' table of regions, kept by `owner`.
+  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, PartOfJob job, Table& table,
             std::shared_ptr<void> owner)
       : node_(std::move(node)),
         members_(std::move(members)),
         rank_(rank),
-        job_size_(job_size),
+        job_(std::move(job)),
         table_(table),
         table_owner_(std::move(owner)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  int job_rank(int rank) const override { return members_[static_cast<size_t>(rank)]; }
-  int job_size() const override { return job_size_; }
+  int job_rank(int rank) const override { return job_.ranks[static_cast<size_t>(place(rank))]; }
+  int job_size() const override { return job_.size; }
   uint64_t room() const override { return runtime::available_memory(); }
 
   Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
@@ -39,11 +40,11 @@ class ShmMemory final : public Memory {
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
     if (found == ranks.end()) return std::unique_ptr<Memory>();
     std::vector<int> members;
-    for (const int rank : ranks) members.push_back(job_rank(rank));
+    for (const int rank : ranks) members.push_back(place(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
     return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(node_, std::move(members),
-                                                               static_cast<int>(found - ranks.begin()),
-                                                               job_size_, table, region.value().owner));
+                                                               static_cast<int>(found - ranks.begin()), job_,
+                                                               table, region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
@@ -62,26 +63,29 @@ class ShmMemory final : public Memory {
     ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr, bits);
   }
 
-  bool has_ended(int rank) const override { return node_->has_ended(job_rank(rank)); }
+  bool has_ended(int rank) const override { return node_->has_ended(place(rank)); }
 
-  bool has_left(int rank) const override { return node_->has_left(job_rank(rank)); }
+  bool has_left(int rank) const override { return node_->has_left(place(rank)); }
 
   bool own_cores() const override {
     for (int a = 0; a < size(); ++a) {
       for (int b = a + 1; b < size(); ++b) {
-        if (node_->share_cores(job_rank(a), job_rank(b))) return false;
+        if (node_->share_cores(place(a), place(b))) return false;
       }
     }
     return true;
   }
 
-  uint64_t cache() const override { return node_->cache(job_rank(rank_)); }
+  uint64_t cache() const override { return node_->cache(place(rank_)); }
 
  private:
+  /// The number of a rank on the node.
+  int place(int rank) const { return members_[static_cast<size_t>(rank)]; }
+
   const std::shared_ptr<const Node> node_;
   const std::vector<int> members_;
   const int rank_;
-  const int job_size_;
+  const PartOfJob job_;
   Table& table_;
   const std::shared_ptr<void> table_owner_;
   uint64_t maps_ = 0;
@@ -90,7 +94,7 @@ class ShmMemory final : public Memory {
 }  // namespace
 
 Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank, int size, Deadline deadline,
-                                                runtime::MeetingOptions options) {
+                                                runtime::MeetingOptions options, const PartOfJob* part) {
   auto file = runtime::rendezvous(job, rank, size, deadline, options);
   if (!file.ok()) return file.status();
   auto node = Node::create(std::move(file).value(), static_cast<size_t>(size), std::move(options.ended));
@@ -100,7 +104,8 @@ Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank
   std::iota(members.begin(), members.end(), 0);
   Table& table = node.value()->table();
   return Result<std::unique_ptr<Memory>>(
-      std::make_unique<ShmMemory>(std::move(node).value(), std::move(members), rank, size, table, nullptr));
+      std::make_unique<ShmMemory>(std::move(node).value(), members, rank,
+                                  part == nullptr ? PartOfJob{members, size} : *part, table, nullptr));
 }
 
 }  // namespace tarantella::transport
