@@ -1,5 +1,6 @@
 #include "engine/cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tarantella::engine {
@@ -12,15 +13,15 @@ Result<std::unique_ptr<Cluster>> Cluster::create(std::unique_ptr<transport::Memo
                                                  across::BridgeOptions bridge_options) {
   auto node = Communicator::create(std::move(memory), options);
   if (!node.ok()) return node.status();
-  std::unique_ptr<across::Bridge> bridge;
+  std::shared_ptr<across::Bridge> bridge;
   if (node.value()->group().rank() == 0) {
     bridge =
-        std::make_unique<across::Bridge>(node.value()->share_group(), std::move(wire), nodes, bridge_options);
+        std::make_shared<across::Bridge>(node.value()->share_group(), std::move(wire), nodes, bridge_options);
   }
   std::unique_ptr<Cluster> cluster(new Cluster(std::move(node).value(), std::move(bridge)));
   if (cluster->bridge_ != nullptr) cluster->node_->engine()->add(*cluster);
   TNT_RETURN_IF_ERROR(cluster->node_->call([&](collective::Stage& stage) -> Status {
-    auto made = across::Across::create(stage, nodes, cluster->bridge_.get());
+    auto made = across::Across::create(stage, nodes, cluster->bridge_);
     if (!made.ok()) return made.status();
     cluster->across_ = std::move(made).value();
     return {};
@@ -31,6 +32,31 @@ Result<std::unique_ptr<Cluster>> Cluster::create(std::unique_ptr<transport::Memo
 }
 
 Cluster::~Cluster() { close(); }
+
+Result<std::unique_ptr<Communicator>> Cluster::create_group(const std::vector<int>& ranks) {
+  const across::Nodes& nodes = across_->nodes();
+  std::vector<uint64_t> numbers;
+  std::vector<int> places;  // on their node
+  for (const int rank : ranks) {
+    if (rank < 0 || static_cast<size_t>(rank) >= nodes.ranks())
+      return Status(Code::kInvalidArgument,
+                    text("a group with rank ", rank, ": ranks are 0 to ", nodes.ranks() - 1));
+    if (nodes.node_of(rank) != nodes.node_of(ranks[0]))
+      return Status(Code::kInvalidArgument, text("a group of rank ", ranks[0], " and rank ", rank,
+                                                 ", which run on different machines: this version has groups "
+                                                 "of one machine's ranks only"));
+    const std::vector<int>& near = nodes.ranks_of(nodes.node_of(rank));
+    places.push_back(static_cast<int>(std::find(near.begin(), near.end(), rank) - near.begin()));
+    numbers.push_back(static_cast<uint64_t>(rank));
+  }
+  TNT_RETURN_IF_ERROR(call([&](across::Across& all) {
+    return across::agree(
+        all, {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
+  }));
+  if (!ranks.empty() && nodes.node_of(ranks[0]) != across_->own_node())
+    return std::unique_ptr<Communicator>();
+  return node_->create_group(places);
+}
 
 void Cluster::close() {
   std::call_once(closed_, [this] {

@@ -25,6 +25,9 @@ class Cluster final : private Driven {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
+  /// The communicator of this rank's node. Calls on it reach the node's ranks only.
+  const std::shared_ptr<Communicator>& node() { return node_; }
+  const collective::across::Nodes& nodes() { return across_->nodes(); }
   /// The group of this rank's node. Its failure is that of the job.
   collective::Group& group() { return node_->group(); }
   /// This rank's number in the job.
@@ -40,13 +43,21 @@ class Cluster final : private Driven {
     return node_->call([&](collective::Stage&) { return operation(*across_); });
   }
 
+  /// As Communicator::add_plan(), collective over the job.
+  Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
+                                         size_t threshold) {
+    return node_->add_plan(name, tensors, threshold, across_.get());
+  }
+  /// As Communicator::create_group(), collective over the job, for ranks of one node: kInvalidArgument otherwise.
+  Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
+
  private:
-  Cluster(std::unique_ptr<Communicator> node, std::unique_ptr<collective::across::Bridge> bridge)
+  Cluster(std::shared_ptr<Communicator> node, std::shared_ptr<collective::across::Bridge> bridge)
       : node_(std::move(node)), bridge_(std::move(bridge)) {}
   Need advance() override { return bridge_->advance() ? Need::kPolls : Need::kLooks; }
 
-  const std::unique_ptr<Communicator> node_;
-  const std::unique_ptr<collective::across::Bridge> bridge_;  ///< nullptr but on the leader
+  const std::shared_ptr<Communicator> node_;
+  const std::shared_ptr<collective::across::Bridge> bridge_;  ///< nullptr but on the leader
   std::unique_ptr<collective::across::Across> across_;
   std::once_flag closed_;
 };

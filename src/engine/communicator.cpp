@@ -68,11 +68,11 @@ Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vect
 }
 
 Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
-                                                     const std::vector<TensorSpec>& tensors,
-                                                     size_t threshold) {
+                                                     const std::vector<TensorSpec>& tensors, size_t threshold,
+                                                     collective::across::Across* across) {
   std::shared_ptr<Plan> plan;
   TNT_RETURN_IF_ERROR(call([&](collective::Stage& stage) -> Status {
-    auto created = Plan::create(stage, name, tensors, threshold);
+    auto created = Plan::create(AllRanks(stage, across), name, tensors, threshold);
     if (!created.ok()) return created.status();
     plan = std::move(created).value();
     return {};

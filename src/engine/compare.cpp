@@ -3,8 +3,6 @@
 #include <numeric>
 #include <sstream>
 
-#include "collective/operations.h"
-
 namespace tarantella::engine {
 namespace {
 
@@ -19,37 +17,36 @@ std::string line_or_nothing(const std::vector<std::string>& lines, size_t index)
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-std::string first_difference(const std::string& name, const collective::Group& group, int rank,
-                             const std::string& list, const std::string& first) {
+std::string first_difference(const std::string& name, AllRanks& ranks, size_t rank, const std::string& list,
+                             const std::string& first) {
   const auto theirs = lines_of(list);
   const auto ours = lines_of(first);
   size_t index = 0;
   while (index < theirs.size() && index < ours.size() && theirs[index] == ours[index]) ++index;
-  return text(name, ": rank ", group.job_rank(rank), " has ", line_or_nothing(theirs, index), " as tensor ",
-              index + 1, " of ", theirs.size(), ", rank ", group.job_rank(0), " has ",
+  return text(name, ": rank ", ranks.job_rank(rank), " has ", line_or_nothing(theirs, index), " as tensor ",
+              index + 1, " of ", theirs.size(), ", rank ", ranks.job_rank(0), " has ",
               line_or_nothing(ours, index), " (of ", ours.size(), "); build the same model on every rank");
 }
 
 }  // namespace
 
-Status compare_tensors(collective::Stage& stage, const std::string& name,
-                       const std::vector<TensorSpec>& tensors) {
+Status compare_tensors(AllRanks& ranks, const std::string& name, const std::vector<TensorSpec>& tensors) {
   std::string own;
   for (const TensorSpec& tensor : tensors) own += tensor.describe() + "\n";
-  collective::Group& group = stage.group();
   // first a comparison of calls: a gather would wait for ever for a rank that makes another call
-  TNT_RETURN_IF_ERROR(stage.agree({.operation = collective::Operation::kPlan, .name = name}));
-  auto lengths = group.gather(own.size(), text("the comparison of ", name));
+  TNT_RETURN_IF_ERROR(ranks.agree({.operation = collective::Operation::kPlan, .name = name}));
+  auto lengths = ranks.gather(own.size(), text("the comparison of ", name));
   if (!lengths.ok()) return lengths.status();
   const std::vector<uint64_t>& counts = lengths.value();
   std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
-  TNT_RETURN_IF_ERROR(collective::allgather(stage, own.data(), all.data(), counts, DType::kUInt8, name));
+  TNT_RETURN_IF_ERROR(ranks.allgather(own.data(), all.data(), counts, DType::kUInt8, name));
   const std::string first = all.substr(0, counts[0]);
   size_t begin = counts[0];
-  for (int rank = 1; rank < group.size(); ++rank) {
-    const std::string list = all.substr(begin, counts[static_cast<size_t>(rank)]);
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const std::string list = all.substr(begin, counts[rank]);
     begin += list.size();
-    if (list != first) return group.fail({Code::kMismatch, first_difference(name, group, rank, list, first)});
+    if (list != first)
+      return ranks.group().fail({Code::kMismatch, first_difference(name, ranks, rank, list, first)});
   }
   return {};
 }

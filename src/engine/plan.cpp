@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "collective/across/nodes_reduction.h"
 #include "collective/node_reduction.h"
 #include "engine/compare.h"
 
@@ -26,28 +27,48 @@ size_t bytes_of(const std::vector<TensorSpec>& tensors) {
   return bytes;
 }
 
+/// Collective. kOutOfMemory on all ranks if one node has too little memory.
+Status check_room(AllRanks& ranks, size_t bytes, const std::string& name) {
+  const Status here = collective::NodeReduction::check_room(ranks.group(), bytes, name);
+  if (ranks.across() == nullptr || here.code() == Code::kInvalidArgument) return here;
+  if (!ranks.group().failure().ok()) return here;
+  auto fits = ranks.gather(here.ok() ? 1 : 0, name);
+  if (!fits.ok()) return fits.status();
+  for (size_t rank = 0; rank < ranks.size() && here.ok(); ++rank) {
+    if (fits.value()[rank] != 0) continue;
+    return {Code::kOutOfMemory, text("too little memory for ", name, " on the machine of rank ", rank,
+                                     "; use fewer ranks on it or a smaller model")};
+  }
+  return here;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Plan>> Plan::create(collective::Stage& stage, const std::string& name,
+Result<std::unique_ptr<Plan>> Plan::create(AllRanks ranks, const std::string& name,
                                            const std::vector<TensorSpec>& tensors, size_t threshold) {
   if (tensors.empty()) return Status(Code::kInvalidArgument, text(name, " has no tensors to reduce"));
-  TNT_RETURN_IF_ERROR(compare_tensors(stage, name, tensors));
-  collective::Group& group = stage.group();
-  auto thresholds = group.gather(threshold, text("the fusion threshold of ", name));
+  TNT_RETURN_IF_ERROR(compare_tensors(ranks, name, tensors));
+  collective::Group& group = ranks.group();
+  auto thresholds = ranks.gather(threshold, text("the fusion threshold of ", name));
   if (!thresholds.ok()) return thresholds.status();
-  for (int rank = 1; rank < group.size(); ++rank) {
-    if (thresholds.value()[static_cast<size_t>(rank)] == thresholds.value()[0]) continue;
-    return group.fail({Code::kMismatch, text("rank ", group.job_rank(rank), " has a fusion threshold of ",
-                                             thresholds.value()[static_cast<size_t>(rank)], " bytes, rank ",
-                                             group.job_rank(0), " of ", thresholds.value()[0],
-                                             "; set the same TNT_FUSION_THRESHOLD on every rank")});
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (thresholds.value()[rank] == thresholds.value()[0]) continue;
+    return group.fail(
+        {Code::kMismatch, text("rank ", ranks.job_rank(rank), " has a fusion threshold of ",
+                               thresholds.value()[rank], " bytes, rank ", ranks.job_rank(0), " of ",
+                               thresholds.value()[0], "; set the same TNT_FUSION_THRESHOLD on every rank")});
   }
   // before the layout, which allocates memory for each bucket
-  TNT_RETURN_IF_ERROR(collective::NodeReduction::check_room(group, bytes_of(tensors), name));
+  TNT_RETURN_IF_ERROR(check_room(ranks, bytes_of(tensors), name));
   Layout layout = make_layout(tensors, threshold);
-  auto reduction =
-      collective::NodeReduction::create(group, {layout.buckets.begin(), layout.buckets.end()}, name);
+  const std::vector<collective::Bucket> buckets(layout.buckets.begin(), layout.buckets.end());
+  auto reduction = collective::NodeReduction::create(group, buckets, name);
   if (!reduction.ok()) return reduction.status();
+  if (ranks.across() != nullptr) {
+    reduction = collective::across::NodesReduction::create(*ranks.across(), std::move(reduction).value(),
+                                                           buckets, name);
+    if (!reduction.ok()) return reduction.status();
+  }
   return std::unique_ptr<Plan>(
       new Plan(group, name, tensors, std::move(layout), std::move(reduction).value()));
 }

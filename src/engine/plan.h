@@ -16,6 +16,7 @@
 #include "collective/bucket_reduction.h"
 #include "collective/group.h"
 #include "collective/stage.h"
+#include "engine/all_ranks.h"
 #include "engine/bucket_times.h"
 #include "engine/layout.h"
 #include "engine/under_way.h"
@@ -31,7 +32,7 @@ class Plan {
  public:
   /// Collective, blocks. Compares the tensors of the ranks and maps the shared memory. `threshold` in bytes, as in
   /// make_layout(). Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
-  static Result<std::unique_ptr<Plan>> create(collective::Stage& stage, const std::string& name,
+  static Result<std::unique_ptr<Plan>> create(AllRanks ranks, const std::string& name,
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
   /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is

@@ -20,7 +20,7 @@ class FakeCluster {
  public:
   /// node_of[rank] is the node of a rank, by any number. The network behaves as `seed` says; see FakeNetwork.
   explicit FakeCluster(const std::vector<int>& node_of, uint64_t seed = 1, uint32_t latest = 20)
-      : nodes_(node_of), network_(static_cast<int>(node_of.size()), seed, latest) {
+      : nodes_(node_of), network_(static_cast<int>(nodes_.count()), seed, latest) {
     for (size_t node = 0; node < nodes_.count(); ++node)
       memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
     options_.grace = 300ms;
@@ -30,6 +30,7 @@ class FakeCluster {
 
   int size() const { return static_cast<int>(nodes_.ranks()); }
   const collective::across::Nodes& nodes() const { return nodes_; }
+  /// Its ranks are the nodes.
   transport::FakeNetwork& network() { return network_; }
   transport::FakeNode& memory(size_t node) { return *memories_[node]; }
   collective::GroupOptions& options() { return options_; }
@@ -53,7 +54,7 @@ class FakeCluster {
     const auto& ranks = nodes_.ranks_of(node);
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return engine::Cluster::create(memories_[node]->memory(static_cast<int>(place)),
-                                   place == 0 ? network_.wire(rank) : nullptr, nodes_, options_,
+                                   place == 0 ? network_.wire(static_cast<int>(node)) : nullptr, nodes_, options_,
                                    bridge_options_);
   }
 

@@ -639,7 +639,7 @@ TEST(PlanOnFake, RingsARankWhoseCallbackRunsInsideASubmit) {
     ASSERT_TRUE(group.ok());
     auto shown = collective::Stage::create(*group.value());
     ASSERT_TRUE(shown.ok());
-    auto made = Plan::create(*shown.value(), "p", specs, 64);  // "large" has buckets of its own
+    auto made = Plan::create(AllRanks(*shown.value()), "p", specs, 64);  // "large" has buckets of its own
     ASSERT_TRUE(made.ok());
     Plan& plan = *made.value();
     const std::vector<float> ones(64, 1.0F);

@@ -4,18 +4,20 @@
 
 namespace tarantella::collective::across {
 
-Result<std::unique_ptr<Across>> Across::create(Stage& node, const Nodes& nodes, Bridge* bridge) {
-  auto region = node.group().map((kWidest + 1) * node.chunk(), "the collectives between nodes");
+Result<std::unique_ptr<Across>> Across::create(Stage& node, const Nodes& nodes,
+                                               std::shared_ptr<Bridge> bridge) {
+  auto region =
+      node.group().map((kWidest + 1) * chunk_bytes(nodes.smallest()), "the collectives between nodes");
   if (!region.ok()) return region.status();
-  auto exchange = bridge == nullptr ? nullptr : std::make_unique<Exchange>(*bridge);
-  return std::unique_ptr<Across>(new Across(node, nodes, std::move(exchange), std::move(region).value()));
+  return std::unique_ptr<Across>(new Across(node, nodes, std::move(bridge), std::move(region).value()));
 }
 
-Across::Across(Stage& node, Nodes nodes, std::unique_ptr<Exchange> exchange, transport::Region region)
+Across::Across(Stage& node, Nodes nodes, std::shared_ptr<Bridge> bridge, transport::Region region)
     : node_(node),
       nodes_(std::move(nodes)),
       rank_(node.group().job_rank(node.rank())),
-      exchange_(std::move(exchange)),
+      bridge_(std::move(bridge)),
+      exchange_(bridge_ == nullptr ? nullptr : std::make_unique<Exchange>(*bridge_)),
       region_(std::move(region)),
       memory_(std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(region_.owner,
                                                                                         node.memory())) {}

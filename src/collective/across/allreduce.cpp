@@ -71,7 +71,7 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
   Stage& node = across.node();
   const auto local = static_cast<size_t>(node.rank());
-  return for_each_chunk(count * size_of(dtype), node.chunk(), [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(count * size_of(dtype), across.chunk(), [&](size_t offset, size_t bytes) -> Status {
     Chunk chunk(across, call, bytes);
     const std::byte* own = at(input, offset);
     node.put(own, bytes);

@@ -131,17 +131,31 @@ void Bridge::close_wire(Duration now) {
 
 transport::Request Bridge::send(size_t node, Stream stream, std::span<const std::byte> bytes,
                                 std::shared_ptr<const void> owner) {
-  return wire_->send(nodes_.leader(node), tag_of(stream), bytes, std::move(owner));
+  return send(node, tag_of(stream), bytes, std::move(owner));
 }
 
 transport::Request Bridge::receive(size_t node, Stream stream, std::span<std::byte> bytes,
                                    std::shared_ptr<const void> owner) {
-  return wire_->receive(nodes_.leader(node), tag_of(stream), bytes, std::move(owner));
+  return receive(node, tag_of(stream), bytes, std::move(owner));
+}
+
+transport::Request Bridge::send(size_t node, transport::Tag tag, std::span<const std::byte> bytes,
+                                std::shared_ptr<const void> owner) {
+  return wire_->send(static_cast<int>(node), tag, bytes, std::move(owner));
+}
+
+transport::Request Bridge::receive(size_t node, transport::Tag tag, std::span<std::byte> bytes,
+                                   std::shared_ptr<const void> owner) {
+  return wire_->receive(static_cast<int>(node), tag, bytes, std::move(owner));
+}
+
+void Bridge::begin_waiting() {
+  waiting_.fetch_add(1);
+  group_->ring(group_->rank());
 }
 
 Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {
-  waiting_.fetch_add(1);
-  group_->ring(group_->rank());
+  begin_waiting();
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
   Duration left_since = Duration::max();
@@ -164,7 +178,7 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
     if (awaited.ended() && awaited.status().ok()) continue;
     status = group_->failure();
     const Duration now = looked_at.look();
-    const size_t node = nodes_.node_of(awaited.peer);
+    const auto node = static_cast<size_t>(awaited.peer);
     const std::string place = text("rank ", group_->job_rank(group_->rank()), " waits in ", what, ": ");
     if (status.ok() && peers_[node].left.load()) {
       left_since = std::min(left_since, now);
@@ -182,7 +196,7 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
   if (!status.ok()) {
     for (const transport::Request& each : requests) wire_->cancel(each);
   }
-  waiting_.fetch_sub(1);
+  end_waiting();
   return status;
 }
 

@@ -29,6 +29,8 @@ enum class Stream : transport::Tag {
   kPart,     ///< a node's values for the node that reduces them, or gives them to all
   kResult,   ///< a part that is complete
 };
+/// Tags from here on belong to plans.
+constexpr transport::Tag kFirstTag = 16;
 
 struct BridgeOptions {
   Duration news_every = 1s;
@@ -42,7 +44,7 @@ struct BridgeOptions {
 /// Thread-safe, except where a thread is named.
 class Bridge {
  public:
-  /// `group` is that of this rank's node, in which it is rank 0; the wire's ranks are those of the job.
+  /// `group` is that of this rank's node, in which it is rank 0; rank k of the wire is the leader of node k.
   Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
          BridgeOptions options);
   Bridge(const Bridge&) = delete;
@@ -63,6 +65,16 @@ class Bridge {
                           std::shared_ptr<const void> owner);
   transport::Request receive(size_t node, Stream stream, std::span<std::byte> bytes,
                              std::shared_ptr<const void> owner);
+  /// The same with tags from kFirstTag on.
+  transport::Request send(size_t node, transport::Tag tag, std::span<const std::byte> bytes,
+                          std::shared_ptr<const void> owner);
+  transport::Request receive(size_t node, transport::Tag tag, std::span<std::byte> bytes,
+                             std::shared_ptr<const void> owner);
+  /// Between the two, the progress thread polls for bytes. Calls may nest; end_waiting() once for each.
+  void begin_waiting();
+  void end_waiting() { waiting_.fetch_sub(1); }
+  /// Whether `node` has told that it has left the job, or its connection has failed.
+  bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
   /// cause. `what` names the caller's operation in errors. Ends when a node is lost, has left or has failed; one that
   /// runs is awaited without limit.
@@ -108,7 +120,7 @@ class Bridge {
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
   std::atomic<bool> leaving_{false};
-  std::atomic<int> waiting_{0};  ///< calls in await()
+  std::atomic<int> waiting_{0};  ///< begin_waiting() without its end
   std::unique_ptr<transport::Wire> wire_;
 };
 

@@ -60,7 +60,7 @@ Status broadcast(Across& across, void* data, size_t count, DType dtype, int root
   const std::vector<int>& near = across.nodes().ranks_of(from);
   const auto place = static_cast<size_t>(std::find(near.begin(), near.end(), root) - near.begin());
   const bool is_near = across.own_node() == from;
-  return for_each_chunk(count * size_of(dtype), node.chunk(), [&](size_t offset, size_t bytes) -> Status {
+  return for_each_chunk(count * size_of(dtype), across.chunk(), [&](size_t offset, size_t bytes) -> Status {
     if (across.rank() == root) node.put(at(data, offset), bytes);
     TNT_RETURN_IF_ERROR(node.agree(call));
     const std::byte* const shown = is_near ? node.of(place, bytes) : nullptr;

@@ -34,6 +34,11 @@ class Nodes {
   size_t node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
   /// The ranks of a node, in ascending order: the k-th one is rank k of the node's memory.
   const std::vector<int>& ranks_of(size_t node) const { return ranks_[node]; }
+  /// The number of ranks of the node that has the fewest.
+  size_t smallest() const {
+    const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+    return std::min_element(ranks_.begin(), ranks_.end(), fewer)->size();
+  }
   /// The rank that speaks for its node.
   int leader(size_t node) const { return ranks_[node].front(); }
   /// The ranks of a node in messages: "rank 3", "ranks 4 to 7" or "ranks 1, 3".

@@ -24,6 +24,13 @@ Status allgather(Across& across, const void* input, void* output, std::span<cons
 Status reduce_scatter(Across& across, const void* input, void* output, size_t count, DType dtype,
                       Reduction reduction, std::string_view name);
 
+/// As alltoall() of one node, but each rank's values go to every node.
+Status alltoall(Across& across, const void* input, std::span<const uint64_t> send_counts, void* output,
+                std::span<const uint64_t> receive_counts, DType dtype, std::string_view name);
+
 Status barrier(Across& across, std::string_view name);
+
+/// Blocks until all ranks make `call`. kMismatch on all ranks if calls differ.
+Status agree(Across& across, const Call& call);
 
 }  // namespace tarantella::collective::across

@@ -1,0 +1,219 @@
+#include "collective/across/nodes_reduction.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/round.h"
+#include "collective/across/operations.h"
+#include "collective/kernels.h"
+
+namespace tarantella::collective::across {
+namespace {
+
+constexpr Duration kLook = 1s;  // the most that counts between two looks
+
+bool have_ended(const std::vector<transport::Request>& requests, size_t own) {
+  for (size_t node = 0; node < requests.size(); ++node) {
+    if (node != own && (requests[node] == nullptr || !requests[node]->ended())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BucketReduction>> NodesReduction::create(Across& across,
+                                                                std::unique_ptr<BucketReduction> node,
+                                                                std::vector<Bucket> buckets,
+                                                                const std::string& name) {
+  Group& group = across.node().group();
+  uint32_t first_tag = across.rank() == 0 ? across.tags()->take(buckets.size()).value_or(0) : 0;
+  TNT_RETURN_IF_ERROR(broadcast(across, &first_tag, 1, DType::kUInt32, 0, name));
+  if (first_tag == 0)
+    return Status(Code::kInvalidArgument,
+                  text(name, " has too many buckets (", buckets.size(),
+                       ") for a job on several machines; raise TNT_FUSION_THRESHOLD"));
+  auto region = group.map(round_up(buckets.size() * sizeof(transport::Word), 64), name);
+  if (!region.ok()) return region.status();
+  return std::unique_ptr<BucketReduction>(new NodesReduction(across, std::move(node), std::move(buckets),
+                                                             name, std::move(region).value(), first_tag));
+}
+
+NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> node,
+                               std::vector<Bucket> buckets, std::string name, transport::Region region,
+                               transport::Tag first_tag)
+    : group_(across.node().group().shared_from_this()),
+      nodes_(across.nodes()),
+      own_(across.own_node()),
+      bridge_(across.bridge()),
+      tags_(across.rank() == 0 ? across.tags() : nullptr),
+      node_(std::move(node)),
+      buckets_(std::move(buckets)),
+      name_(std::move(name)),
+      region_(std::move(region)),
+      first_tag_(first_tag),
+      states_(buckets_.size()),
+      looked_at_(kLook) {}
+
+NodesReduction::~NodesReduction() {
+  for (const State& state : states_) {
+    if (state.traffic != nullptr) bridge_->end_waiting();
+  }
+  if (tags_ != nullptr) tags_->give_back(first_tag_);
+}
+
+Range NodesReduction::part_of(size_t bucket, size_t node) const {
+  const Bucket& whole = buckets_[bucket];
+  if (is_small(bucket)) return whole.range();
+  const Range part = slice_of(whole.bytes, node, nodes_.count());
+  return {whole.offset + part.begin, whole.offset + part.end};
+}
+
+std::span<std::byte> NodesReduction::bytes(Range range) const {
+  // the node's memory, in which its leader completes the sums
+  return {const_cast<std::byte*>(node_->result()) + range.begin, range.bytes()};
+}
+
+std::span<std::byte> NodesReduction::incoming(size_t bucket, size_t node) const {
+  const size_t each = part_of(bucket, own_).bytes();
+  return {states_[bucket].traffic->incoming.get() + node * each, each};
+}
+
+transport::Word& NodesReduction::exchanged(size_t bucket) const {
+  return reinterpret_cast<transport::Word*>(region_.bytes.data())[bucket];
+}
+
+BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
+  State& state = states_[bucket];
+  const uint32_t step = state.step.load(std::memory_order_relaxed);
+  if (!state.exchanging.load(std::memory_order_relaxed)) {
+    const Advanced advanced = node_->advance(bucket);
+    if (advanced != Advanced::kDone) return advanced;
+    state.exchanging.store(true, std::memory_order_relaxed);
+    if (bridge_ != nullptr) begin_exchange(bucket);
+  }
+  if (bridge_ != nullptr) {
+    if (!exchange(bucket)) return Advanced::kNothing;
+    group_->signal(exchanged(bucket), step);
+    group_->ring_if([this](int rank) { return rank != group_->rank(); });
+  } else if (exchanged(bucket).load(std::memory_order_acquire) != step) {
+    return Advanced::kNothing;
+  }
+  state.exchanging.store(false, std::memory_order_relaxed);
+  state.step.fetch_add(1, std::memory_order_relaxed);
+  return Advanced::kDone;
+}
+
+std::optional<BucketReduction::Awaited> NodesReduction::awaited(size_t bucket) const {
+  const State& state = states_[bucket];
+  if (!state.exchanging.load(std::memory_order_relaxed)) return node_->awaited(bucket);
+  if (bridge_ != nullptr) return std::nullopt;  // it looks after the other nodes
+  constexpr uint32_t kOfNodes = 0x80000000;     // no wait for this node's sums
+  return Awaited{0, kOfNodes | state.step.load(std::memory_order_relaxed)};
+}
+
+void NodesReduction::begin_exchange(size_t bucket) {
+  auto traffic = std::make_unique<Traffic>();
+  const size_t nodes = nodes_.count();
+  for (auto* requests :
+       {&traffic->parts_out, &traffic->parts_in, &traffic->results_out, &traffic->results_in})
+    requests->resize(nodes);
+  traffic->incoming = room(part_of(bucket, own_).bytes() * nodes);
+  traffic->since = looked_at_.look();
+  traffic->next_warning = traffic->since + group_->options().warn_every;
+  states_[bucket].traffic = std::move(traffic);
+  Traffic& started = *states_[bucket].traffic;
+  const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
+  for (size_t node = 0; node < nodes; ++node) {
+    if (node == own_) continue;
+    started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
+    started.parts_out[node] = bridge_->send(node, tag, bytes(part_of(bucket, node)), node_->memory());
+  }
+  bridge_->begin_waiting();
+}
+
+bool NodesReduction::exchange(size_t bucket) {
+  Traffic& traffic = *states_[bucket].traffic;
+  const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
+  const bool small = is_small(bucket);
+  // a small bucket's sums replace what is being sent
+  if (!traffic.reduced && have_ended(traffic.parts_in, own_) &&
+      (!small || have_ended(traffic.parts_out, own_))) {
+    look_after(bucket);  // an error ends a transfer, too
+    if (!group_->failure().ok()) return false;
+    reduce(bucket);
+    traffic.reduced = true;
+    for (size_t node = 0; node < nodes_.count() && !small; ++node) {
+      if (node == own_) continue;
+      traffic.results_out[node] = bridge_->send(node, tag, bytes(part_of(bucket, own_)), node_->memory());
+    }
+  }
+  for (size_t node = 0; node < nodes_.count() && !small; ++node) {
+    if (node == own_ || traffic.results_in[node] != nullptr || !traffic.parts_out[node]->ended()) continue;
+    traffic.results_in[node] = bridge_->receive(node, tag, bytes(part_of(bucket, node)), node_->memory());
+  }
+  look_after(bucket);
+  const bool complete =
+      traffic.reduced && have_ended(traffic.parts_out, own_) &&
+      (small || (have_ended(traffic.results_in, own_) && have_ended(traffic.results_out, own_)));
+  if (!complete || !group_->failure().ok()) return false;
+  rooms_.emplace_back(part_of(bucket, own_).bytes() * nodes_.count(), std::move(traffic.incoming));
+  states_[bucket].traffic = nullptr;
+  bridge_->end_waiting();
+  return true;
+}
+
+void NodesReduction::reduce(size_t bucket) {
+  const std::span<std::byte> own = bytes(part_of(bucket, own_));
+  std::vector<const std::byte*> parts;
+  for (size_t node = 0; node < nodes_.count(); ++node)
+    parts.push_back(node == own_ ? own.data() : incoming(bucket, node).data());
+  const DType dtype = buckets_[bucket].dtype;
+  collective::reduce(dtype, Reduction::kSum, parts.data(), parts.size(), own.data(),
+                     own.size() / size_of(dtype));
+}
+
+void NodesReduction::look_after(size_t bucket) {
+  Traffic& traffic = *states_[bucket].traffic;
+  const Duration now = looked_at_.look();
+  for (size_t node = 0; node < nodes_.count(); ++node) {
+    if (node == own_) continue;
+    bool open = false;
+    for (const auto* requests :
+         {&traffic.parts_out, &traffic.parts_in, &traffic.results_out, &traffic.results_in}) {
+      const transport::Request& request = (*requests)[node];
+      if (request == nullptr) continue;
+      if (!request->ended()) {
+        open = true;
+      } else if (!request->status().ok()) {
+        (void)group_->fail_in("the exchange of " + name_, request->status());
+        return;
+      }
+    }
+    if (!open) continue;
+    const std::string place =
+        text("rank ", group_->job_rank(group_->rank()), " waits for ", name_, " of ", nodes_.describe(node));
+    if (bridge_->has_left(node)) {
+      traffic.left_since = std::min(traffic.left_since, now);
+      if (now - traffic.left_since >= group_->options().grace)
+        (void)group_->fail({Code::kPeerLost, place +
+                                                 ", which ended; make the same calls with the same number "
+                                                 "of batches on every rank"});
+    }
+    if (now >= traffic.next_warning) {
+      traffic.next_warning = now + group_->options().warn_every;
+      log_warning(
+          text(place, ": nothing came for ", static_cast<int>(in_seconds(now - traffic.since)), " s"));
+    }
+  }
+}
+
+std::shared_ptr<std::byte[]> NodesReduction::room(size_t bytes) {
+  const auto found =
+      std::find_if(rooms_.begin(), rooms_.end(), [bytes](const auto& each) { return each.first == bytes; });
+  if (found == rooms_.end()) return std::shared_ptr<std::byte[]>(new std::byte[bytes]);
+  auto room = std::move(found->second);
+  rooms_.erase(found);
+  return room;
+}
+
+}  // namespace tarantella::collective::across

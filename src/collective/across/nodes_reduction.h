@@ -1,0 +1,90 @@
+#pragma once
+// Sums buckets over several nodes: first in the memory of each node, as on one (see ../node_reduction.h), then the
+// leaders exchange the nodes' sums, while other buckets are still being filled. Part j of M of a bucket goes to node j,
+// which adds the M parts in the order of nodes and gives the result to all. A small bucket takes one hop: each node gets
+// all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collective/across/across.h"
+#include "collective/bucket_reduction.h"
+
+namespace tarantella::collective::across {
+
+class NodesReduction final : public BucketReduction {
+ public:
+  /// Buckets of up to so many bytes are given to all nodes at once. The same on all ranks.
+  static constexpr size_t kSmall = size_t{16} * 1024;
+
+  /// Collective over the job. `node` sums `buckets` on this rank's node; `name` says in errors what they are for.
+  /// Errors: those of Group::map(); kInvalidArgument, on all ranks, for too many buckets.
+  static Result<std::unique_ptr<BucketReduction>> create(Across& across,
+                                                         std::unique_ptr<BucketReduction> node,
+                                                         std::vector<Bucket> buckets,
+                                                         const std::string& name);
+  ~NodesReduction() override;
+
+  void put(size_t bucket, Range part, const std::byte* values) override { node_->put(bucket, part, values); }
+  void start(size_t bucket) override { node_->start(bucket); }
+  Advanced advance(size_t bucket) override;
+  std::optional<Awaited> awaited(size_t bucket) const override;
+  const std::byte* result() const override { return node_->result(); }
+  std::shared_ptr<void> memory() const override { return node_->memory(); }
+  void begin_looking() override { node_->begin_looking(); }
+  void end_looking() override { node_->end_looking(); }
+
+ private:
+  /// A leader's exchange of a bucket. Requests by node; nullptr for the own one, and before they are started.
+  struct Traffic {
+    std::vector<transport::Request> parts_out, parts_in, results_out, results_in;
+    std::shared_ptr<std::byte[]> incoming;  ///< the other nodes' parts
+    bool reduced = false;
+    Duration since{};  ///< in the time of looked_at_
+    Duration next_warning{};
+    Duration left_since = Duration::max();  ///< the first look that found that an awaited node has left
+  };
+  struct State {
+    std::atomic<uint32_t> step{1};
+    std::atomic<bool> exchanging{false};  ///< the node's sums are complete, those of the job are not
+    std::unique_ptr<Traffic> traffic;     ///< on a leader that exchanges
+  };
+
+  NodesReduction(Across& across, std::unique_ptr<BucketReduction> node, std::vector<Bucket> buckets,
+                 std::string name, transport::Region region, transport::Tag first_tag);
+
+  bool is_small(size_t bucket) const { return buckets_[bucket].bytes <= kSmall; }
+  /// What `node` reduces of a bucket, as a range of the area.
+  Range part_of(size_t bucket, size_t node) const;
+  std::span<std::byte> bytes(Range range) const;
+  /// Where the part of `node` comes in, of the bucket's part that is this node's.
+  std::span<std::byte> incoming(size_t bucket, size_t node) const;
+  /// By how much leaders tell the ranks of their nodes that a bucket's exchange is complete: the step.
+  transport::Word& exchanged(size_t bucket) const;
+
+  void begin_exchange(size_t bucket);
+  /// Does what is due. True if the exchange is complete.
+  bool exchange(size_t bucket);
+  void reduce(size_t bucket);
+  /// Fails the group if a node that is awaited cannot come any more, and warns if it does not come for long.
+  void look_after(size_t bucket);
+  std::shared_ptr<std::byte[]> room(size_t bytes);
+
+  const std::shared_ptr<Group> group_;
+  const Nodes nodes_;
+  const size_t own_;                      ///< the number of this node
+  const std::shared_ptr<Bridge> bridge_;  ///< nullptr but on the leader
+  const std::shared_ptr<Tags> tags_;      ///< on rank 0
+  const std::unique_ptr<BucketReduction> node_;
+  const std::vector<Bucket> buckets_;
+  const std::string name_;
+  const transport::Region region_;
+  const transport::Tag first_tag_;
+  std::vector<State> states_;
+  LookedAt looked_at_;
+  std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
+};
+
+}  // namespace tarantella::collective::across

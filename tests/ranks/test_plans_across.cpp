@@ -1,0 +1,267 @@
+// Plans of jobs on several nodes: sums and their bits, buckets of all sizes, disagreements and ends of nodes, over a
+// network that delays and reorders.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+
+#include "cluster.h"
+#include "collective/kernels.h"
+#include "engine/plan.h"
+
+namespace tarantella::engine {
+namespace {
+
+using collective::across::Across;
+using Values = std::vector<float>;
+
+const std::map<std::string, std::vector<int>> kLayouts = {
+    {"1_1", {0, 1}},
+    {"2_2", {0, 0, 1, 1}},
+    {"1_1_1", {0, 1, 2}},
+    {"1_3_2", {0, 1, 1, 1, 2, 2}},
+    {"in_turn", {5, 3, 5, 3, 9}},
+    {"one_node", {0, 0, 0}},
+};
+
+/// Not all sums of these are exact, so their order shows.
+Values gradient(int rank, int step, size_t tensor, size_t count) {
+  std::mt19937 random(static_cast<uint32_t>(rank * 1009 + step * 31 + static_cast<int>(tensor)));
+  std::uniform_real_distribution<float> values(-1, 1);
+  Values data(count);
+  for (float& value : data) value = values(random);
+  return data;
+}
+
+/// The sums of the nodes, each in rank order, in the order of nodes.
+Values sum(const collective::across::Nodes& nodes, int step, size_t tensor, size_t count) {
+  Values total(count);
+  for (size_t node = 0; node < nodes.count(); ++node) {
+    Values part(count);
+    for (const int rank : nodes.ranks_of(node)) {
+      const Values own = gradient(rank, step, tensor, count);
+      for (size_t i = 0; i < count; ++i) part[i] = rank == nodes.leader(node) ? own[i] : part[i] + own[i];
+    }
+    for (size_t i = 0; i < count; ++i) total[i] = node == 0 ? part[i] : total[i] + part[i];
+  }
+  return total;
+}
+
+/// Submits all tensors of a step and waits for their sums.
+class Step {
+ public:
+  Step(const std::vector<TensorSpec>& specs, int rank, int number) : open_(specs.size()), number_(number) {
+    for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+      gradients_.push_back(gradient(rank, number, tensor, specs[tensor].count()));
+  }
+  Status submit(Plan& plan, size_t tensor, const Values* right) {
+    const Values& data = gradients_[tensor];
+    return plan.submit(
+        tensor, data.data(), data.size(), DType::kFloat32,
+        [this, right, bytes = data.size() * sizeof(float)](const Status& status, const void* result) {
+          if (status.ok() && right != nullptr) {
+            EXPECT_EQ(std::memcmp(result, right->data(), bytes), 0) << "step " << number_;
+          }
+          const std::lock_guard lock(mutex_);
+          if (!status.ok()) status_ = status;
+          --open_;
+          changed_.notify_all();
+        });
+  }
+  Status wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; }))
+      return {Code::kTimeout, "test"};
+    return status_;
+  }
+
+ private:
+  std::vector<Values> gradients_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t open_;
+  const int number_;
+  Status status_;
+};
+
+std::vector<TensorSpec> tensors_of(const std::vector<int64_t>& counts) {
+  std::vector<TensorSpec> specs;
+  for (const int64_t count : counts) specs.push_back({text("t", specs.size()), DType::kFloat32, {count}});
+  return specs;
+}
+
+const std::vector<int64_t> kCounts = {100, 7, 0, 5000, 1, 70'000, 333, 16'384, 12};
+
+class PlansAcross : public testing::TestWithParam<std::string> {
+ protected:
+  const std::vector<int>& node_of() const { return kLayouts.at(GetParam()); }
+};
+
+TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
+  const auto specs = tensors_of(kCounts);
+  for (const size_t threshold : {size_t{0}, size_t{4096}, size_t{100'000}}) {
+    FakeCluster cluster(node_of(), threshold + 1);
+    constexpr int kSteps = 4;
+    std::vector<std::vector<Values>> right(kSteps);
+    for (int step = 0; step < kSteps; ++step) {
+      for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+        right[static_cast<size_t>(step)].push_back(sum(cluster.nodes(), step, tensor, specs[tensor].count()));
+    }
+    cluster.run([&](Cluster& rank) {
+      auto plan = rank.add_plan("gradients", specs, threshold);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      std::mt19937 random(static_cast<uint32_t>(rank.rank()));
+      std::vector<size_t> order(specs.size());
+      std::iota(order.begin(), order.end(), 0);
+      for (int number = 0; number < kSteps; ++number) {
+        std::shuffle(order.begin(), order.end(), random);
+        Step step(specs, rank.rank(), number);
+        for (const size_t tensor : order) {
+          const Status status =
+              step.submit(*plan.value(), tensor, &right[static_cast<size_t>(number)][tensor]);
+          ASSERT_TRUE(status.ok()) << status.message();
+        }
+        const Status status = step.wait();
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+    });
+  }
+}
+
+TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
+  const auto specs = tensors_of({3000, 20, 9000});
+  FakeCluster cluster(node_of(), 5);
+  cluster.run([&](Cluster& rank) {
+    auto first = rank.add_plan("first", specs, 8192);
+    auto second = rank.add_plan("second", specs, 8192);
+    ASSERT_TRUE(first.ok() && second.ok());
+    for (int number = 0; number < 5; ++number) {
+      Step one(specs, rank.rank(), number), two(specs, rank.rank(), number + 100);
+      // half of the ranks begin with the other plan
+      for (size_t tensor = specs.size(); tensor-- > 0;) {
+        const bool swapped = rank.rank() % 2 != 0;
+        ASSERT_TRUE((swapped ? two : one).submit(*(swapped ? second : first).value(), tensor, nullptr).ok());
+        ASSERT_TRUE((swapped ? one : two).submit(*(swapped ? first : second).value(), tensor, nullptr).ok());
+      }
+      int32_t ranks = 1;
+      const Status met = rank.call([&](Across& across) {
+        return allreduce(across, &ranks, &ranks, 1, DType::kInt32, Reduction::kSum, "count");
+      });
+      ASSERT_TRUE(met.ok()) << met.message();
+      EXPECT_EQ(ranks, cluster.size());
+      ASSERT_TRUE(one.wait().ok());
+      ASSERT_TRUE(two.wait().ok());
+    }
+  });
+}
+
+TEST_P(PlansAcross, PlansMayBeMadeAndReleasedManyTimes) {
+  const auto specs = tensors_of({300, 40});
+  FakeCluster cluster(node_of(), 6, 3);
+  cluster.run([&](Cluster& rank) {
+    for (int number = 0; number < 10; ++number) {
+      auto plan = rank.add_plan("gradients", specs, 64);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      Step step(specs, rank.rank(), number);
+      for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+        ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
+      ASSERT_TRUE(step.wait().ok());
+      rank.node()->remove_plan(plan.value());
+    }
+  });
+}
+
+TEST_P(PlansAcross, OtherTensorsOnOneRankAreNamedOnAll) {
+  FakeCluster cluster(node_of(), 7);
+  const int last = cluster.size() - 1;
+  cluster.run([&](Cluster& rank) {
+    const auto plan = rank.add_plan("gradients", tensors_of({10, rank.rank() == last ? 21 : 20}), 64);
+    EXPECT_EQ(plan.status().code(), Code::kMismatch);
+    const std::string right =
+        text("gradients: rank ", last,
+             " has \"t1\" float32 [21] as tensor 2 of 2, rank 0 has \"t1\" float32 [20]");
+    EXPECT_NE(plan.status().message().find(right), std::string::npos) << plan.status().message();
+  });
+}
+
+TEST_P(PlansAcross, AnotherThresholdOnOneRankIsNamedOnAll) {
+  FakeCluster cluster(node_of(), 8);
+  const int last = cluster.size() - 1;
+  cluster.run([&](Cluster& rank) {
+    const auto plan = rank.add_plan("gradients", tensors_of({10}), rank.rank() == last ? 128 : 64);
+    EXPECT_EQ(plan.status().code(), Code::kMismatch);
+    EXPECT_NE(plan.status().message().find(text("rank ", last, " has a fusion threshold of 128 bytes")),
+              std::string::npos)
+        << plan.status().message();
+  });
+}
+
+std::vector<std::string> names_of_layouts() {
+  std::vector<std::string> names;
+  for (const auto& [name, nodes] : kLayouts) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, PlansAcross, testing::ValuesIn(names_of_layouts()),
+                         [](const auto& layout) { return layout.param; });
+
+TEST(EndsOfPlansAcross, ANodeThatEndsBeforeAStepIsNamedAfterTheGrace) {
+  const auto specs = tensors_of({30'000, 10});
+  FakeCluster cluster(nodes_of_sizes({2, 1}), 9);
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    if (rank.rank() == 2) return;
+    Step step(specs, rank.rank(), 0);
+    for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+      ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
+    const Status status = step.wait();
+    EXPECT_EQ(status.code(), Code::kPeerLost);
+    EXPECT_NE(status.message().find("rank 2, which ended"), std::string::npos) << status.message();
+  });
+}
+
+TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
+  const auto specs = tensors_of({30'000, 10});
+  FakeCluster cluster(nodes_of_sizes({1, 2}), 10);
+  cluster.bridge_options() = {.news_every = 20ms, .silence = 500ms, .stopped = 200ms};
+  std::atomic<int> made{0};
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    ++made;
+    while (made.load() != cluster.size()) std::this_thread::yield();
+    if (rank.rank() == 0) cluster.network().cut(0, 1);
+    Status status;
+    for (int number = 0; status.ok(); ++number) {
+      Step step(specs, rank.rank(), number);
+      for (size_t tensor = 0; tensor < specs.size() && status.ok(); ++tensor)
+        status = step.submit(*plan.value(), tensor, nullptr);
+      if (status.ok()) status = step.wait();
+    }
+    EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
+    EXPECT_NE(status.message().find("has heard nothing from the machine"), std::string::npos)
+        << status.message();
+  });
+}
+
+TEST(TagsOfPlans, RangesDoNotOverlapAndComeBackLate) {
+  collective::across::Tags tags;
+  const auto a = tags.take(1000), b = tags.take(31'000);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(*a, collective::across::kFirstTag);
+  EXPECT_EQ(*b, *a + 1000);
+  EXPECT_FALSE(tags.take(1000));
+  tags.give_back(*a);
+  const auto c = tags.take(700);
+  ASSERT_TRUE(c);
+  EXPECT_EQ(*c, *b + 31'000) << "the range that was used last longest ago";
+  EXPECT_EQ(tags.take(1000), a);
+}
+
+}  // namespace
+}  // namespace tarantella::engine
