@@ -13,12 +13,19 @@ Result<std::unique_ptr<Cluster>> Cluster::create(std::unique_ptr<transport::Memo
                                                  across::BridgeOptions bridge_options) {
   auto node = Communicator::create(std::move(memory), options);
   if (!node.ok()) return node.status();
+  std::shared_ptr<across::Posts> posts;
+  TNT_RETURN_IF_ERROR(node.value()->call([&](collective::Stage& stage) -> Status {
+    auto made = across::Posts::create(stage.group(), nodes);
+    if (!made.ok()) return made.status();
+    posts = std::move(made).value();
+    return {};
+  }));
   std::shared_ptr<across::Bridge> bridge;
   if (node.value()->group().rank() == 0) {
-    bridge =
-        std::make_shared<across::Bridge>(node.value()->share_group(), std::move(wire), nodes, bridge_options);
+    bridge = std::make_shared<across::Bridge>(node.value()->share_group(), std::move(wire), nodes, posts,
+                                              bridge_options);
   }
-  std::unique_ptr<Cluster> cluster(new Cluster(std::move(node).value(), std::move(bridge)));
+  std::unique_ptr<Cluster> cluster(new Cluster(std::move(node).value(), std::move(posts), std::move(bridge)));
   if (cluster->bridge_ != nullptr) cluster->node_->engine()->add(*cluster);
   TNT_RETURN_IF_ERROR(cluster->node_->call([&](collective::Stage& stage) -> Status {
     auto made = across::Across::create(stage, nodes, cluster->bridge_);
@@ -32,6 +39,24 @@ Result<std::unique_ptr<Cluster>> Cluster::create(std::unique_ptr<transport::Memo
 }
 
 Cluster::~Cluster() { close(); }
+
+void Cluster::post(const std::string& name, uint32_t value) {
+  group().post(name, value);
+  if (bridge_ != nullptr) bridge_->post(across::Posts::make(name, value, calls_));
+}
+
+Result<uint32_t> Cluster::await_post(int from, const std::string& name) {
+  const across::Nodes& all = across_->nodes();
+  const size_t node = all.node_of(from);
+  if (node != across_->own_node()) {
+    if (from == all.leader(node)) return posts_->await(from, name, calls_);
+    return Status(Code::kInvalidArgument, text("a rank cannot wait for a post of rank ", from,
+                                               ", which is on another machine and not its "
+                                               "first rank"));
+  }
+  const std::vector<int>& near = all.ranks_of(node);
+  return group().await_post(static_cast<int>(std::find(near.begin(), near.end(), from) - near.begin()), name);
+}
 
 Result<std::unique_ptr<Communicator>> Cluster::create_group(const std::vector<int>& ranks) {
   const across::Nodes& nodes = across_->nodes();

@@ -40,7 +40,10 @@ class Cluster final : private Driven {
   /// As Communicator::call(), for operation(across); see collective/across/operations.h.
   template <typename F>
   Status call(F operation) {
-    return node_->call([&](collective::Stage&) { return operation(*across_); });
+    return node_->call([&](collective::Stage&) {
+      count_call();
+      return operation(*across_);
+    });
   }
 
   /// As Communicator::add_plan(), collective over the job.
@@ -48,17 +51,31 @@ class Cluster final : private Driven {
                                          size_t threshold) {
     return node_->add_plan(name, tensors, threshold, across_.get());
   }
+  /// As Group::post(), for all ranks of the job if this one is the leader of its node.
+  void post(const std::string& name, uint32_t value);
+  /// As Group::await_post(), of a rank of this node or the leader of another: kInvalidArgument otherwise. Not while
+  /// another thread makes a collective call.
+  Result<uint32_t> await_post(int from, const std::string& name);
   /// As Communicator::create_group(), collective over the job, for ranks of one node: kInvalidArgument otherwise.
   Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
 
  private:
-  Cluster(std::shared_ptr<Communicator> node, std::shared_ptr<collective::across::Bridge> bridge)
-      : node_(std::move(node)), bridge_(std::move(bridge)) {}
+  Cluster(std::shared_ptr<Communicator> node, std::shared_ptr<collective::across::Posts> posts,
+          std::shared_ptr<collective::across::Bridge> bridge)
+      : node_(std::move(node)), bridge_(std::move(bridge)), posts_(std::move(posts)) {}
   Need advance() override { return bridge_->advance() ? Need::kPolls : Need::kLooks; }
+
+  /// Before each call of the job; inside node_->call().
+  void count_call() {
+    ++calls_;
+    if (bridge_ != nullptr) bridge_->count_call(calls_);
+  }
 
   const std::shared_ptr<Communicator> node_;
   const std::shared_ptr<collective::across::Bridge> bridge_;  ///< nullptr but on the leader
   std::unique_ptr<collective::across::Across> across_;
+  std::shared_ptr<collective::across::Posts> posts_;
+  uint32_t calls_ = 0;
   std::once_flag closed_;
 };
 

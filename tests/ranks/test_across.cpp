@@ -195,6 +195,94 @@ TEST_P(AcrossNodes, CallsMixInAnyOrder) {
   }
 }
 
+TEST_P(AcrossNodes, AnAlltoallGivesEachRankItsShares) {
+  FakeCluster cluster(node_of(), 11);
+  const auto size = static_cast<size_t>(cluster.size());
+  const auto count = [](size_t from, size_t to) {
+    return static_cast<uint64_t>((from * 3 + to * 5) % 4 * 900);
+  };
+  cluster.run([&](Cluster& rank) {
+    const auto own = static_cast<size_t>(rank.rank());
+    std::vector<uint64_t> sends, receives;
+    std::vector<int32_t> input, right;
+    for (size_t other = 0; other < size; ++other) {
+      sends.push_back(count(own, other));
+      receives.push_back(count(other, own));
+      input.insert(input.end(), sends.back(), static_cast<int32_t>(own * 100 + other));
+      right.insert(right.end(), receives.back(), static_cast<int32_t>(other * 100 + own));
+    }
+    std::vector<int32_t> output(right.size());
+    const Status status = rank.call([&](Across& across) {
+      return alltoall(across, input.data(), sends, output.data(), receives, DType::kInt32, "shares");
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(output, right);
+  });
+}
+
+TEST_P(AcrossNodes, APostOfRankZeroReachesAllThatAwaitIt) {
+  FakeCluster cluster(node_of(), 12);
+  cluster.run([&](Cluster& rank) {
+    const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, ""); }); };
+    for (uint32_t round = 1; round <= 5; ++round) {
+      ASSERT_TRUE(meet().ok());
+      if (rank.rank() == 0) {
+        rank.post("save", round);
+        rank.post("log", 100 + round);
+        rank.post("save", 10 * round);
+        continue;
+      }
+      for (const uint32_t right : {round, 10 * round}) {
+        const auto posted = rank.await_post(0, "save");
+        ASSERT_TRUE(posted.ok()) << posted.status().message();
+        EXPECT_EQ(posted.value(), right);
+      }
+    }
+    ASSERT_TRUE(meet().ok());
+  });
+}
+
+TEST(PostsAcrossNodes, ARankThatGoesOnWithoutThePostIsNamed) {
+  FakeCluster cluster({0, 1, 1});
+  cluster.bridge_options().news_every = 20ms;
+  cluster.run([&](Cluster& rank) {
+    const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, "next"); }); };
+    ASSERT_TRUE(meet().ok());
+    if (rank.rank() == 0) {
+      rank.post("other", 1);
+    } else {
+      const auto posted = rank.await_post(0, "save");
+      EXPECT_EQ(posted.status().code(), Code::kMismatch);
+      EXPECT_NE(posted.status().message().find("waits in save: rank 0 goes on without it"), std::string::npos)
+          << posted.status().message();
+    }
+    EXPECT_TRUE(meet().ok());
+  });
+}
+
+TEST(GroupsAcrossNodes, RanksOfOneNodeMayFormAGroupAndOthersMayNot) {
+  FakeCluster cluster({0, 1, 1, 1});
+  cluster.run([&](Cluster& rank) {
+    const auto refused = rank.create_group({0, 2});
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("different machines"), std::string::npos);
+    auto made = rank.create_group({3, 1});
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    const bool member = rank.rank() == 1 || rank.rank() == 3;
+    ASSERT_EQ(made.value() != nullptr, member);
+    if (member) {
+      int32_t sum = rank.rank();
+      const Status status = made.value()->call([&](Stage& stage) {
+        return collective::allreduce(stage, &sum, &sum, 1, DType::kInt32, Reduction::kSum, "");
+      });
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(sum, 4);
+      EXPECT_EQ(made.value()->group().job_rank(0), 3);
+    }
+    EXPECT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+  });
+}
+
 std::vector<std::string> names_of_layouts() {
   std::vector<std::string> names;
   for (const auto& [name, nodes] : kLayouts) names.push_back(name);

@@ -18,11 +18,12 @@ transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream
 }  // namespace
 
 Bridge::Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
-               BridgeOptions options)
+               std::shared_ptr<Posts> posts, BridgeOptions options)
     : group_(std::move(group)),
       nodes_(std::move(nodes)),
       node_(nodes_.node_of(group_->job_rank(0))),
       options_(options),
+      posts_(std::move(posts)),
       peers_(nodes_.count()),
       looked_at_(kLook),
       wire_(std::move(wire)) {}
@@ -65,6 +66,9 @@ void Bridge::hear(size_t node, Duration now) {
     peer.heard_at = now;
     peer.joined = true;
     const News& news = *peer.heard;
+    if (news.has_post != 0) posts_->heard(node, news.post);
+    posts_->heard_calls(node, news.calls);
+    if (news.left != 0) posts_->heard_leave(node);
     if (news.code != 0) (void)group_->fail({static_cast<Code>(news.code), news.message.data()});
     if (news.left != 0) {
       peer.left.store(true);
@@ -95,9 +99,19 @@ void Bridge::say(size_t node, Duration now) {
     return;
   const Status failure = group_->first_cause();
   const bool leaves = leaving_.load();
-  if (now - peer.said_at < options_.news_every && (failure.ok() || peer.knows_failure) && !leaves) return;
+  const std::lock_guard lock(mutex_);
+  const bool posted = !peer.posts.empty();
+  if (!posted && now - peer.said_at < options_.news_every && (failure.ok() || peer.knows_failure) && !leaves)
+    return;
   News& news = *peer.said;
-  news.left = leaves ? 1 : 0;
+  news.has_post = posted ? 1 : 0;
+  news.calls = posted ? peer.posts.front().call : calls_;
+  if (posted) {
+    news.post = peer.posts.front();
+    peer.posts.pop_front();
+  }
+  const bool is_last = leaves && peer.posts.empty();
+  news.left = is_last ? 1 : 0;
   news.code = static_cast<int32_t>(failure.code());
   const size_t length = std::min(failure.message().size(), news.message.size() - 1);
   std::memcpy(news.message.data(), failure.message().data(), length);
@@ -105,7 +119,7 @@ void Bridge::say(size_t node, Duration now) {
   peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
   peer.said_at = now;
   peer.knows_failure = !failure.ok();
-  peer.knows_leave = leaves;
+  peer.knows_leave = is_last;
 }
 
 void Bridge::close_wire(Duration now) {
@@ -198,6 +212,21 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
   }
   end_waiting();
   return status;
+}
+
+void Bridge::post(const Post& post) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t node = 0; node < peers_.size(); ++node) {
+      if (node != node_ && !peers_[node].left.load()) peers_[node].posts.push_back(post);
+    }
+  }
+  group_->ring(group_->rank());
+}
+
+void Bridge::count_call(uint32_t calls) {
+  const std::lock_guard lock(mutex_);
+  calls_ = calls;
 }
 
 void Bridge::leave() {

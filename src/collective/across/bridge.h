@@ -8,6 +8,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "collective/across/nodes.h"
+#include "collective/across/posts.h"
 #include "collective/group.h"
 #include "collective/looked_at.h"
 #include "transport/wire.h"
@@ -44,9 +46,9 @@ struct BridgeOptions {
 /// Thread-safe, except where a thread is named.
 class Bridge {
  public:
-  /// `group` is that of this rank's node, in which it is rank 0; rank k of the wire is the leader of node k.
+  /// `posts` takes what other leaders post. `group` is that of this rank's node, in which it is rank 0; rank k of the wire is the leader of node k.
   Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
-         BridgeOptions options);
+         std::shared_ptr<Posts> posts, BridgeOptions options);
   Bridge(const Bridge&) = delete;
   Bridge& operator=(const Bridge&) = delete;
 
@@ -80,6 +82,10 @@ class Bridge {
   /// runs is awaited without limit.
   Status await(std::span<const transport::Request> requests, const std::string& what);
 
+  /// Tells the other leaders what this one has posted, and how many calls it has made. Do not block.
+  void post(const Post& post);
+  void count_call(uint32_t calls);
+
   /// Tells the other nodes that this one ends, and closes the wire. Blocks until the progress thread has done so, at
   /// most a second. Calls that wait end with the group's failure. Idempotent; not on the progress thread.
   void leave();
@@ -87,15 +93,19 @@ class Bridge {
  private:
   /// What a leader tells another about its node.
   struct News {
-    int32_t code = 0;  ///< with `message`: why its communication has failed; kOk: it has not
-    int32_t left = 0;  ///< 1: it has left the job; no more news follow
-    std::array<char, 1016> message{};
+    int32_t code = 0;    ///< with `message`: why its communication has failed; kOk: it has not
+    int32_t left = 0;    ///< 1: it has left the job; no more news follow
+    uint32_t calls = 0;  ///< of the leader; all earlier posts were said
+    uint32_t has_post = 0;
+    Post post{};
+    std::array<char, 992> message{};
   };
   struct Peer {
     std::shared_ptr<News> said = std::make_shared<News>();
     std::shared_ptr<News> heard = std::make_shared<News>();
     transport::Request saying;
     transport::Request hearing;
+    std::deque<Post> posts;  ///< not said yet; guarded by mutex_
     Duration said_at = -kForever;
     Duration heard_at{};  ///< in the time of looked_at_
     bool knows_failure = false;
@@ -113,12 +123,14 @@ class Bridge {
   const Nodes nodes_;
   const size_t node_;
   const BridgeOptions options_;
-  std::vector<Peer> peers_;  ///< by node; except for the atomics, used by the progress thread
+  const std::shared_ptr<Posts> posts_;
+  std::vector<Peer> peers_;  ///< by node; used by the progress thread, except where it says otherwise
   LookedAt looked_at_;
   Clock::time_point last_time_ = Clock::now();
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
+  uint32_t calls_ = 0;   ///< guarded by mutex_
   std::atomic<bool> leaving_{false};
   std::atomic<int> waiting_{0};  ///< begin_waiting() without its end
   std::unique_ptr<transport::Wire> wire_;
