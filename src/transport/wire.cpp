@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace tarantella::transport {
-namespace {
-
-Status given_up() { return {Code::kPeerLost, "the transfer was given up"}; }
-
-}  // namespace
-
 Wire::~Wire() {
   for (auto* requests : {&started_, &under_way_}) {
     for (const Request& each : *requests) {
@@ -95,6 +89,8 @@ void Wire::close(Deadline deadline) {
   (void)progress();
   finish(deadline);
 }
+
+Status Wire::given_up() { return {Code::kPeerLost, "the transfer was given up"}; }
 
 Status Wire::too_long(const Transfer& transfer, size_t length) {
   return {Code::kMismatch, text("a message of ", length, " bytes came from rank ", transfer.peer,

@@ -116,6 +116,10 @@ class Wire {
   /// `length` is that of the message.
   static void end(Transfer& transfer, size_t length) { transfer.length_ = length; }
   static void end(Transfer& transfer, Status status) { transfer.status_ = std::move(status); }
+  /// What keeps the bytes valid; may be null.
+  static const std::shared_ptr<const void>& owner_of(const Transfer& transfer) { return transfer.owner_; }
+  /// The error of a transfer that was cancelled.
+  static Status given_up();
   /// The error of a receive of fewer bytes than the message has.
   static Status too_long(const Transfer& transfer, size_t length);
 

@@ -1,0 +1,82 @@
+#include "transport/mpi/library.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+namespace tarantella::transport {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Kind {
+  std::string_view name;
+  std::string_view plugin;
+};
+constexpr std::array kKinds{Kind{"mpi-abi", "libtarantella_mpi_abi.so"},
+                            Kind{"openmpi", "libtarantella_openmpi.so"}};
+
+std::string loading_error() {
+  const char* error = dlerror();
+  return error != nullptr ? error : "unknown error";
+}
+
+/// The file of the object that `address` is in; empty if there is none.
+fs::path object_of(const void* address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code ignored;
+  const fs::path found = fs::canonical(info.dli_fname, ignored);
+  return ignored ? fs::path(info.dli_fname) : found;
+}
+
+Result<const TntMpi*> load_plugin(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored))
+    return Status(Code::kSystem, text(path.string(),
+                                      " is missing: this Tarantella was built without support for this "
+                                      "MPI; install it from a wheel, or by `make setup`"));
+  void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (plugin == nullptr)
+    return Status(Code::kSystem, text("cannot load the plugin for MPI: ", loading_error()));
+  const auto table_of = reinterpret_cast<TntMpiPlugin>(dlsym(plugin, kTntMpiSymbol));
+  const TntMpi* table = table_of != nullptr ? table_of() : nullptr;
+  if (table == nullptr || table->version != kTntMpiVersion)
+    return Status(Code::kSystem,
+                  text(path.string(), " is of another version of Tarantella; install Tarantella again"));
+  return table;
+}
+
+}  // namespace
+
+Result<const TntMpi*> load_mpi(const std::string& transport) {
+  const size_t colon = transport.find(':');
+  const std::string_view name = std::string_view(transport).substr(0, colon);
+  const Kind* kind = nullptr;
+  for (const Kind& each : kKinds) {
+    if (each.name == name) kind = &each;
+  }
+  if (kind == nullptr || colon == std::string::npos || colon + 1 == transport.size())
+    return Status(Code::kInvalidArgument,
+                  text("TNT_TRANSPORT is \"", transport,
+                       "\", but must be mpi-abi:PATH or openmpi:PATH with the path of a library "
+                       "of MPI"));
+  const std::string path = transport.substr(colon + 1);
+  // for all to see, since the plugin and the components of Open MPI look for symbols there
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr)
+    return Status(Code::kSystem, text("cannot load the library of MPI: ", loading_error()));
+  const void* wanted = dlsym(library, "MPI_Init_thread");
+  if (wanted == nullptr)
+    return Status(Code::kSystem, text(path, " is not a library of MPI: it has no MPI_Init_thread"));
+  auto plugin = load_plugin(object_of(reinterpret_cast<const void*>(&load_mpi)).parent_path() / kind->plugin);
+  if (!plugin.ok()) return plugin;
+  if (const auto found = object_of(plugin.value()->resolved); found != object_of(wanted))
+    return Status(Code::kSystem, text("this process has loaded another MPI, ", found.string(), ", before ",
+                                      path, "; use the same one in both places"));
+  return plugin;
+}
+
+}  // namespace tarantella::transport

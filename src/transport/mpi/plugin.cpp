@@ -1,0 +1,171 @@
+// Compiled once for each ABI of MPI, and linked to none: the core loads the library of MPI first, for all to see.
+
+#ifdef TARANTELLA_OPENMPI
+#include <mpi.h>
+#else
+#include <mpi_abi.h>
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "transport/mpi/table.h"
+
+namespace {
+
+static_assert(sizeof(MPI_Request) == sizeof(TntMpiRequest) && sizeof(MPI_Message) == sizeof(TntMpiMessage));
+
+// Open MPI 5 has no calls for more than an int counts.
+#ifdef TARANTELLA_OPENMPI
+using Count = int;
+int isend(const void* bytes, Count count, int to, int tag, MPI_Comm all, MPI_Request* request) {
+  return MPI_Isend(bytes, count, MPI_BYTE, to, tag, all, request);
+}
+int imrecv(void* bytes, Count count, MPI_Message* message, MPI_Request* request) {
+  return MPI_Imrecv(bytes, count, MPI_BYTE, message, request);
+}
+int get_count(const MPI_Status* status, Count* count) { return MPI_Get_count(status, MPI_BYTE, count); }
+#else
+using Count = MPI_Count;
+int isend(const void* bytes, Count count, int to, int tag, MPI_Comm all, MPI_Request* request) {
+  return MPI_Isend_c(bytes, count, MPI_BYTE, to, tag, all, request);
+}
+int imrecv(void* bytes, Count count, MPI_Message* message, MPI_Request* request) {
+  return MPI_Imrecv_c(bytes, count, MPI_BYTE, message, request);
+}
+int get_count(const MPI_Status* status, Count* count) { return MPI_Get_count_c(status, MPI_BYTE, count); }
+#endif
+
+MPI_Comm all;
+bool ours = false;  // we have initialized MPI
+std::vector<int> indices;
+std::vector<MPI_Status> statuses;
+
+MPI_Request* of_mpi(TntMpiRequest* request) { return reinterpret_cast<MPI_Request*>(request); }
+
+int initialize(TntMpiJob* job) {
+  int flag = 0;
+  if (const int error = MPI_Finalized(&flag); error != MPI_SUCCESS) return error;
+  job->at_end = flag != 0;
+  if (job->at_end) return MPI_SUCCESS;
+  if (const int error = MPI_Initialized(&flag); error != MPI_SUCCESS) return error;
+  int level = MPI_THREAD_SINGLE;
+  ours = flag == 0;
+  if (const int error =
+          ours ? MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) : MPI_Query_thread(&level);
+      error != MPI_SUCCESS)
+    return error;
+  job->threads = level >= MPI_THREAD_SERIALIZED;
+  return MPI_SUCCESS;
+}
+
+int count_neighbours(TntMpiJob* job) {
+  MPI_Comm host;
+  int size = 0;
+  if (const int error = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+      error != MPI_SUCCESS)
+    return error;
+  if (const int error = MPI_Comm_size(host, &size); error != MPI_SUCCESS) return error;
+  job->alone = size == 1;
+  return MPI_Comm_free(&host);
+}
+
+int start(TntMpiJob* job) {
+  if (const int error = initialize(job); error != MPI_SUCCESS || job->at_end || !job->threads) return error;
+  if (ours) {  // a program that has initialized MPI has chosen for itself
+    for (const MPI_Comm each : {MPI_COMM_WORLD, MPI_COMM_SELF}) {
+      if (const int error = MPI_Comm_set_errhandler(each, MPI_ERRORS_RETURN); error != MPI_SUCCESS)
+        return error;
+    }
+  }
+  if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, &all); error != MPI_SUCCESS) return error;
+  if (const int error = MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN); error != MPI_SUCCESS) return error;
+  if (const int error = MPI_Comm_rank(all, &job->rank); error != MPI_SUCCESS) return error;
+  if (const int error = MPI_Comm_size(all, &job->size); error != MPI_SUCCESS) return error;
+  return count_neighbours(job);
+}
+
+int send(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
+  return isend(bytes, static_cast<Count>(length), to, tag, all, of_mpi(request));
+}
+
+int probe(TntMpiArrival* arrival) {
+  *arrival = {};
+  int found = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  Count count = 0;
+  if (const int error = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, all, &found, &message, &status);
+      error != MPI_SUCCESS || found == 0)
+    return error;
+  if (const int error = get_count(&status, &count); error != MPI_SUCCESS) return error;
+  arrival->found = true;
+  arrival->from = status.MPI_SOURCE;
+  arrival->tag = status.MPI_TAG;
+  arrival->length = static_cast<uint64_t>(count);
+  arrival->message = message;
+  return MPI_SUCCESS;
+}
+
+int receive(void* bytes, uint64_t length, TntMpiMessage* message, TntMpiRequest* request) {
+  return imrecv(bytes, static_cast<Count>(length), reinterpret_cast<MPI_Message*>(message), of_mpi(request));
+}
+
+int test(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended) {
+  *ended = 0;
+  try {
+    const size_t room = static_cast<size_t>(count);
+    if (indices.size() < room) indices.resize(room);
+    if (statuses.size() < room) statuses.resize(room);
+  } catch (const std::bad_alloc&) {
+    return MPI_ERR_NO_MEM;
+  }
+  int found = 0;
+  const int error = MPI_Testsome(count, of_mpi(requests), &found, indices.data(), statuses.data());
+  if (found == MPI_UNDEFINED || found < 0) return error;
+  if (error != MPI_SUCCESS) {
+    int kind = error;
+    (void)MPI_Error_class(error, &kind);
+    if (kind != MPI_ERR_IN_STATUS) return error;
+  }
+  for (size_t k = 0; k < static_cast<size_t>(found); ++k)
+    ends[k] = {indices[k], error == MPI_SUCCESS ? MPI_SUCCESS : statuses[k].MPI_ERROR};
+  *ended = found;
+  return MPI_SUCCESS;
+}
+
+int barrier(TntMpiRequest* request) { return MPI_Ibarrier(all, of_mpi(request)); }
+
+int finalize() {
+  if (const int error = MPI_Comm_free(&all); error != MPI_SUCCESS || !ours) return error;
+  return MPI_Finalize();
+}
+
+void describe(int error, char* text, size_t room) {
+  char all_of_it[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Error_string(error, all_of_it, &length) != MPI_SUCCESS) std::strcpy(all_of_it, "unknown error");
+  std::replace(all_of_it, all_of_it + std::strlen(all_of_it), '\n', ' ');
+  std::strncpy(text, all_of_it, room);
+  text[room - 1] = 0;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const TntMpi* tarantella_mpi() {
+  static const TntMpi table{kTntMpiVersion,
+                            static_cast<uint64_t>(std::numeric_limits<Count>::max()),
+                            reinterpret_cast<const void*>(&MPI_Init_thread),
+                            start,
+                            send,
+                            probe,
+                            receive,
+                            test,
+                            barrier,
+                            finalize,
+                            describe};
+  return &table;
+}

@@ -1,0 +1,67 @@
+#pragma once
+// What a plugin offers to the core: the calls of MPI that a wire needs. Types and constants of MPI differ from one ABI to
+// another, so plugin.cpp is compiled once for each ABI, and only what both sides know stands here. Nothing throws.
+// After start() has returned, one thread at a time calls the functions.
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+/// Grows with every change of this file. A plugin with another version is refused.
+constexpr uint32_t kTntMpiVersion = 1;
+
+/// A request, and a message that has been matched; both are pointers in every ABI of MPI.
+using TntMpiRequest = void*;
+using TntMpiMessage = void*;
+
+/// A message that no receive has taken yet.
+struct TntMpiArrival {
+  bool found;
+  int32_t from;
+  int32_t tag;
+  uint64_t length;
+  TntMpiMessage message;
+};
+
+/// A request that has ended.
+struct TntMpiEnd {
+  int32_t index;  ///< of the request
+  int32_t error;  ///< 0, or for describe()
+};
+
+struct TntMpiJob {
+  int32_t rank;
+  int32_t size;
+  bool alone;    ///< MPI knows no other process on this host, so none shares memory with this one
+  bool at_end;   ///< MPI has been finalized: it cannot start again
+  bool threads;  ///< more threads than one may call MPI, one at a time
+};
+
+/// Functions that return an int return 0 or an error of MPI, for describe().
+struct TntMpi {
+  uint32_t version;
+  uint64_t longest;      ///< bytes of a message
+  const void* resolved;  ///< an address in the library of MPI that this plugin has found
+  /// Initializes MPI unless the program has, and makes a communicator. Blocks until all processes call it, without a
+  /// limit. Most failures to initialize end the process, as MPI defines it.
+  int (*start)(TntMpiJob* job);
+  int (*send)(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request);
+  /// Takes the next message that has come, if any, from whomever. Moves bytes.
+  int (*probe)(TntMpiArrival* arrival);
+  /// Starts to receive a message that probe() has found, of at most `length` bytes.
+  int (*receive)(void* bytes, uint64_t length, TntMpiMessage* message, TntMpiRequest* request);
+  /// Looks at `count` requests, and moves bytes. `ends` has room for `count`; `ended` is how many it got.
+  int (*test)(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended);
+  int (*barrier)(TntMpiRequest* request);
+  /// Finalizes MPI if start() has initialized it.
+  int (*finalize)();
+  /// Writes a text that ends with 0.
+  void (*describe)(int error, char* text, size_t room);
+};
+
+/// The one symbol of a plugin: returns its table, which is never freed.
+using TntMpiPlugin = const TntMpi* (*)();
+}
+
+constexpr const char* kTntMpiSymbol = "tarantella_mpi";

@@ -1,0 +1,137 @@
+// Runs under mpiexec. Without a word: the tests of gtest, then close(). With one, a life that ends in another way:
+//   gone     the last node is killed in the midst of its transfers; the others say how long close() takes
+//   busy     the last node does not come to close(); the same
+//   other    expects one node more than there are, and prints the error
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "mpi/nodes.h"
+#include "transport/mpi/mpi_wire.h"
+
+namespace mpi_tests {
+namespace {
+
+using namespace tarantella;
+using namespace tarantella::transport;
+
+std::unique_ptr<Wire> the_wire;
+
+int from_environment(const char* of_hydra, const char* of_openmpi, int otherwise) {
+  for (const char* name : {of_hydra, of_openmpi}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return otherwise;
+}
+
+int node() { return from_environment("PMI_RANK", "OMPI_COMM_WORLD_RANK", 0); }
+
+std::string transport() {
+  const char* value = std::getenv("TNT_TRANSPORT");
+  return value != nullptr ? value : "";
+}
+
+/// The others' lives after one has ended, or not come. Returns the seconds that close() took.
+double close_alone(Wire& wire, Duration limit) {
+  const auto begin = Clock::now();
+  wire.close(Deadline::after(limit));
+  return in_seconds(Clock::now() - begin);
+}
+
+int leave_one_behind(const std::string& how) {
+  Wire& all = wire();
+  const int last = all.size() - 1;
+  std::vector<std::byte> out(size_t{8} << 20);
+  std::vector<std::byte> in(size_t{8} << 20);
+  if (all.rank() == last) {
+    const Request open = all.receive(0, 1, std::span(in).first(16), nullptr);
+    meet(all);
+    if (how == "gone") (void)raise(SIGKILL);
+    std::this_thread::sleep_for(4s);
+    std::_Exit(0);
+  }
+  meet(all);
+  std::this_thread::sleep_for(300ms);
+  const Request sent = all.send(last, 2, out, nullptr);
+  const Request received = all.receive(last, 3, in, nullptr);
+  for (int k = 0; k < 100; ++k) (void)all.progress();
+  const double seconds = close_alone(all, 1s);
+  drop_wire();
+  // one call, since the nodes share a pipe
+  const std::string line =
+      text("node ", node(), " closed in ", seconds, " s; sent: ", sent->status().message(),
+           "; received: ", received->status().message(), "\n");
+  (void)!write(STDOUT_FILENO, line.data(), line.size());
+  std::_Exit(0);
+}
+
+int expect_another() {
+  const auto made = make_mpi_wire(transport(), node(), nodes() + 1);
+  std::printf("%s\n", made.status().message().c_str());
+  return made.ok() ? 1 : 0;
+}
+
+}  // namespace
+
+int nodes() { return from_environment("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", 1); }
+
+Wire& wire() {
+  if (the_wire == nullptr) {
+    auto made = make_mpi_wire(transport(), node(), nodes());
+    if (!made.ok()) {
+      std::fprintf(stderr, "%s\n", made.status().message().c_str());
+      std::_Exit(1);
+    }
+    the_wire = std::move(made).value();
+  }
+  return *the_wire;
+}
+
+void drop_wire() { the_wire.reset(); }
+
+void meet(Wire& wire) {
+  constexpr Tag kMeeting = kTags - 2;
+  std::vector<Request> requests;
+  for (int peer = 0; peer < wire.size(); ++peer) {
+    requests.push_back(wire.receive(peer, kMeeting, {}, nullptr));
+    requests.push_back(wire.send(peer, kMeeting, {}, nullptr));
+  }
+  for (const Request& each : requests) {
+    const Status status = await(wire, each, Deadline::after(60s));
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+}  // namespace mpi_tests
+
+int main(int argc, char** argv) {
+  using namespace mpi_tests;
+  testing::InitGoogleTest(&argc, argv);
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "gone" || word == "busy") return leave_one_behind(word);
+  if (word == "other") return expect_another();
+  if (node() != 0) {  // one of them is enough, except for failures
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    struct Failures : testing::EmptyTestEventListener {
+      void OnTestPartResult(const testing::TestPartResult& part) override {
+        if (part.failed())
+          std::fprintf(stderr, "node %d: %s:%d: %s\n", node(), part.file_name(), part.line_number(),
+                       part.message());
+      }
+    };
+    listeners.Append(new Failures);
+  }
+  const int failed = RUN_ALL_TESTS();
+  const double seconds = close_alone(wire(), tarantella::Duration(5s));
+  drop_wire();
+  if (node() == 0) std::printf("closed in %.3f s\n", seconds);
+  return failed;
+}
