@@ -23,7 +23,9 @@ int main(int argc, char** argv) {
                       .meet_timeout = 60,
                       .stuck_timeout = 60,
                       .grace = 1,
-                      .warn_every = 60};
+                      .warn_every = 60,
+                      .nodes = nullptr,
+                      .transport = nullptr};
   tnt_context* context = nullptr;
   check(tnt_context_create(&options, &context));
   loop.measure("tarantella private", loop.private_buffer(), [&](float* data, size_t count) {

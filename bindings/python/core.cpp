@@ -163,9 +163,11 @@ uint64_t hash_of(const std::vector<size_t>& shape) {
 class Context {
  public:
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
-          double meet_timeout, double grace, double warn_every)
+          double meet_timeout, double grace, double warn_every, const std::string& nodes,
+          const std::string& transport)
       : rank_(rank), size_(size), local_rank_(local_rank), local_size_(local_size) {
-    const tnt_options options{rank, size, job.c_str(), meet_timeout, timeout, grace, warn_every};
+    const tnt_options options{rank,  size,       job.c_str(),   meet_timeout,     timeout,
+                              grace, warn_every, nodes.c_str(), transport.c_str()};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
   /// A group of `parent`.
@@ -450,9 +452,11 @@ NB_MODULE(_core, m) {
   using namespace nb::literals;
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.",
                       nb::is_weak_referenceable())
-      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double>(), "rank"_a,
-           "size"_a, "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0, "meet_timeout"_a = 60.0,
-           "grace"_a = 3.0, "warn_every"_a = 60.0)
+      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double,
+                    const std::string&, const std::string&>(),
+           "rank"_a, "size"_a, "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0,
+           "meet_timeout"_a = 60.0, "grace"_a = 3.0, "warn_every"_a = 60.0, "nodes"_a = "",
+           "transport"_a = "")
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("local_rank", &Context::local_rank)

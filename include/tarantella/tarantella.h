@@ -68,7 +68,7 @@ typedef uint64_t tnt_plan;
 
 typedef struct tnt_options {
   int rank;            /* 0 … size-1, different for each */
-  int size;            /* ranks of the job, all on this node */
+  int size;            /* ranks of the job */
   const char* job;     /* 1 to 64 characters, the same for all ranks, different for each job of a user */
   double meet_timeout; /* seconds in which all ranks must join; infinity: no limit */
   /* Seconds without a sign of life, counted while this rank looks, after which a rank counts as stuck; at least 2, or
@@ -76,6 +76,11 @@ typedef struct tnt_options {
   double stuck_timeout;
   double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
   double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
+  /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma: all
+   * are on this node. */
+  const char* nodes;
+  /* With several nodes: how their first ranks reach one another, as in "mpi-abi:/usr/lib/libmpi_abi.so.1". */
+  const char* transport;
 } tnt_options;
 
 typedef struct tnt_tensor {

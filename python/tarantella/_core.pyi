@@ -32,6 +32,8 @@ class Context:
         meet_timeout: float = 60.0,
         grace: float = 3.0,
         warn_every: float = 60.0,
+        nodes: str = "",
+        transport: str = "",
     ) -> None: ...
     @property
     def rank(self) -> int: ...

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "capi/context.h"
+#include "collective/across/operations.h"
 #include "collective/operations.h"
 #include "collective/shared_buffer.h"
 #include "timeline/timeline.h"
@@ -20,10 +21,22 @@ struct tnt_buffer {
 
 namespace {
 
-/// As on_context(), for blocking collectives. The timeline shows `name`, or `operation` if it is empty.
+/// As on_context(), for blocking collectives: `body` takes the Stage, or the Across of a job on several nodes, whose
+/// functions have the same names. The timeline shows `name`, or `operation` if it is empty.
 template <typename Body>
 tnt_code call(tnt_context* context, std::string_view operation, const char* name, Body body) noexcept {
   return on_context(context, [&](auto& communicator) {
+    const timeline::Span span(timeline::Kind::kExchange, text_of(name).empty() ? operation : text_of(name));
+    return context->cluster == nullptr ? communicator.call(body) : context->cluster->call(body);
+  });
+}
+
+/// The same for what the ranks of one node alone can do.
+template <typename Body>
+tnt_code near_call(tnt_context* context, std::string_view operation, const char* name, Body body) noexcept {
+  return on_context(context, [&](auto& communicator) -> Status {
+    if (context->cluster != nullptr)
+      return invalid("shared buffers are for jobs on one machine; use tnt_allreduce() on several");
     const timeline::Span span(timeline::Kind::kExchange, text_of(name).empty() ? operation : text_of(name));
     return communicator.call(body);
   });
@@ -35,50 +48,48 @@ extern "C" {
 
 tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count, tnt_dtype dtype,
                        tnt_reduction reduction, const char* name) {
-  return call(context, "allreduce", name, [&](Stage& stage) {
-    return collective::allreduce(stage, input, output, count, static_cast<DType>(dtype),
-                                 static_cast<Reduction>(reduction), text_of(name));
+  return call(context, "allreduce", name, [&](auto& ranks) {
+    return allreduce(ranks, input, output, count, static_cast<DType>(dtype),
+                     static_cast<Reduction>(reduction), text_of(name));
   });
 }
 
 tnt_code tnt_reduce_scatter(tnt_context* context, const void* input, void* output, size_t count,
                             tnt_dtype dtype, tnt_reduction reduction, const char* name) {
-  return call(context, "reduce_scatter", name, [&](Stage& stage) {
-    return collective::reduce_scatter(stage, input, output, count, static_cast<DType>(dtype),
-                                      static_cast<Reduction>(reduction), text_of(name));
+  return call(context, "reduce_scatter", name, [&](auto& ranks) {
+    return reduce_scatter(ranks, input, output, count, static_cast<DType>(dtype),
+                          static_cast<Reduction>(reduction), text_of(name));
   });
 }
 
 tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
                        const char* name) {
-  return call(context, "broadcast", name, [&](Stage& stage) {
-    return collective::broadcast(stage, data, count, static_cast<DType>(dtype), root, text_of(name));
+  return call(context, "broadcast", name, [&](auto& ranks) {
+    return broadcast(ranks, data, count, static_cast<DType>(dtype), root, text_of(name));
   });
 }
 
 tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, const uint64_t* counts,
                        tnt_dtype dtype, const char* name) {
-  return call(context, "allgather", name, [&](Stage& stage) {
-    return collective::allgather(stage, input, output, {counts, stage.size()}, static_cast<DType>(dtype),
-                                 text_of(name));
+  return call(context, "allgather", name, [&](auto& ranks) {
+    return allgather(ranks, input, output, {counts, ranks.size()}, static_cast<DType>(dtype), text_of(name));
   });
 }
 
 tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* send_counts, void* output,
                       const uint64_t* receive_counts, tnt_dtype dtype, const char* name) {
-  return call(context, "alltoall", name, [&](Stage& stage) {
-    return collective::alltoall(stage, input, {send_counts, stage.size()}, output,
-                                {receive_counts, stage.size()}, static_cast<DType>(dtype), text_of(name));
+  return call(context, "alltoall", name, [&](auto& ranks) {
+    return alltoall(ranks, input, {send_counts, ranks.size()}, output, {receive_counts, ranks.size()},
+                    static_cast<DType>(dtype), text_of(name));
   });
 }
 
 tnt_code tnt_barrier(tnt_context* context, const char* name) {
-  return call(context, "barrier", name,
-              [&](Stage& stage) { return collective::barrier(stage, text_of(name)); });
+  return call(context, "barrier", name, [&](auto& ranks) { return barrier(ranks, text_of(name)); });
 }
 
 tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer) {
-  return call(context, "buffer", nullptr, [&](Stage& stage) -> Status {
+  return near_call(context, "buffer", nullptr, [&](Stage& stage) -> Status {
     auto memory = SharedBuffer::create(stage, bytes);
     if (!memory.ok()) return memory.status();
     *buffer = new tnt_buffer{std::move(memory).value(), context};
@@ -93,7 +104,7 @@ void* tnt_buffer_data(tnt_buffer* buffer) {
 tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype, tnt_reduction reduction,
                               const char* name) {
   if (buffer == nullptr) return report(invalid("the buffer is NULL"));
-  return call(buffer->context, "allreduce", name, [&](Stage& stage) {
+  return near_call(buffer->context, "allreduce", name, [&](Stage& stage) {
     return buffer->memory->allreduce(stage, count, static_cast<DType>(dtype),
                                      static_cast<Reduction>(reduction), text_of(name));
   });

@@ -11,6 +11,7 @@
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
 using collective::GroupOptions;
+using engine::Cluster;
 using engine::Communicator;
 
 namespace {
@@ -34,11 +35,18 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     if (options->warn_every > 0) group_options.warn_every = from_seconds(options->warn_every);
     group_options.timeout = from_seconds(options->stuck_timeout);
     group_options.grace = from_seconds(options->grace);
-    auto memory = connect(*options);
-    if (!memory.ok()) return memory.status();
-    auto communicator = Communicator::create(std::move(memory).value(), group_options);
-    if (!communicator.ok()) return communicator.status();
-    *context = new tnt_context(std::move(communicator).value());
+    auto connection = connect(*options);
+    if (!connection.ok()) return connection.status();
+    auto& [memory, nodes, wire] = connection.value();
+    if (nodes) {
+      auto cluster = Cluster::create(std::move(memory), std::move(wire), *nodes, group_options, {});
+      if (!cluster.ok()) return cluster.status();
+      *context = new tnt_context(std::move(cluster).value());
+    } else {
+      auto communicator = Communicator::create(std::move(memory), group_options);
+      if (!communicator.ok()) return communicator.status();
+      *context = new tnt_context(std::move(communicator).value());
+    }
     return {};
   });
 }
@@ -48,7 +56,7 @@ void tnt_context_close(tnt_context* context) {
   if (context == nullptr || context->forks != forks()) return;
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
-    context->communicator->close();
+    context->cluster == nullptr ? context->communicator->close() : context->cluster->close();
     context->awake.close();
     return {};
   });
@@ -91,30 +99,30 @@ tnt_code tnt_failure(tnt_context* context) {
 
 tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count, tnt_context** group) {
   return on_context(context, [&](auto& communicator) -> Status {
-    auto created = communicator.create_group({ranks, ranks + count});
+    const std::vector<int> numbers(ranks, ranks + count);
+    auto created = context->cluster == nullptr ? communicator.create_group(numbers)
+                                               : context->cluster->create_group(numbers);
     if (!created.ok()) return created.status();
     *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
     return {};
   });
 }
 
-int tnt_context_rank(const tnt_context* context) {
-  return context == nullptr ? -1 : context->communicator->group().rank();
-}
+int tnt_context_rank(const tnt_context* context) { return context == nullptr ? -1 : context->rank(); }
 
-int tnt_context_size(const tnt_context* context) {
-  return context == nullptr ? -1 : context->communicator->group().size();
-}
+int tnt_context_size(const tnt_context* context) { return context == nullptr ? -1 : context->size(); }
 
 int tnt_context_job_rank(const tnt_context* context, int rank) {
-  if (context == nullptr || rank < 0 || rank >= context->communicator->group().size()) return -1;
+  if (context == nullptr || rank < 0 || rank >= context->size()) return -1;
+  if (context->cluster != nullptr) return rank;
   return context->communicator->group().job_rank(rank);
 }
 
 tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
   return on_context(context, [&](auto& communicator) {
     return communicator.call([&](auto&) -> Status {
-      communicator.group().post(name_of(name), result);
+      context->cluster == nullptr ? communicator.group().post(name_of(name), result)
+                                  : context->cluster->post(name_of(name), result);
       return {};
     });
   });
@@ -123,12 +131,12 @@ tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
 tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result) {
   return on_context(context, [&](auto& communicator) {
     return communicator.call([&](auto&) -> Status {
-      auto& group = communicator.group();
-      if (rank < 0 || rank >= group.size() || rank == group.rank()) {
-        return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", group.size()));
+      if (rank < 0 || rank >= context->size() || rank == context->rank()) {
+        return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", context->size()));
       }
       const timeline::Span span(timeline::Kind::kExchange, text_of(name));
-      const auto posted = group.await_post(rank, name_of(name));
+      const auto posted = context->cluster == nullptr ? communicator.group().await_post(rank, name_of(name))
+                                                      : context->cluster->await_post(rank, name_of(name));
       if (!posted.ok()) return posted.status();
       *result = posted.value();
       return {};

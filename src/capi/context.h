@@ -7,15 +7,24 @@
 #include "base/forks.h"
 #include "capi/awake.h"
 #include "capi/guard.h"
+#include "engine/cluster.h"
 #include "engine/communicator.h"
 #include "tarantella/tarantella.h"
 
 struct tnt_context {
   explicit tnt_context(std::unique_ptr<tarantella::engine::Communicator> made)
       : communicator(std::move(made)) {}
+  explicit tnt_context(std::unique_ptr<tarantella::engine::Cluster> made)
+      : communicator(made->node()), cluster(std::move(made)) {}
+
+  int rank() const { return cluster == nullptr ? communicator->group().rank() : cluster->rank(); }
+  int size() const {
+    return cluster == nullptr ? communicator->group().size() : static_cast<int>(cluster->nodes().ranks());
+  }
 
   const std::shared_ptr<tarantella::engine::Communicator>
-      communicator;  ///< shared, since a release of a plan may outlive the context
+      communicator;  ///< of this rank's node; shared, since a release of a plan may outlive the context
+  const std::unique_ptr<tarantella::engine::Cluster> cluster;  ///< in a job on several nodes
   const int forks = tarantella::forks();
   tarantella::capi::KeptAwake awake;
   std::atomic<int> calls{0};  ///< running now, on any thread

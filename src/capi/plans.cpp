@@ -68,7 +68,9 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
     const timeline::Span span(timeline::Kind::kExchange, "plan");
-    auto created = communicator.add_plan(name_of(name), specs, fusion_threshold);
+    auto created = context->cluster == nullptr
+                       ? communicator.add_plan(name_of(name), specs, fusion_threshold)
+                       : context->cluster->add_plan(name_of(name), specs, fusion_threshold);
     if (!created.ok()) return created.status();
     *plan = plans().add(context->communicator, created.value());
     return {};

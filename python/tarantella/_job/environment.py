@@ -26,6 +26,7 @@ class Layout:
     local_size: int = 1
     job: str = ""
     launched: bool = False
+    nodes: tuple[int, ...] = (1,)  # the number of ranks of each machine; ranks are numbered machine by machine
     child_of: int | None = None  # the rank that started this process; the process itself is not a rank
 
 
@@ -130,7 +131,19 @@ def layout() -> Layout:
         local_size=integer("TNT_LOCAL_SIZE", size, least=1),
         job=job,
         launched=flag("TNT_LAUNCHER"),
+        nodes=_nodes(size),
     )
+
+
+def _nodes(size: int) -> tuple[int, ...]:
+    text = os.environ.get("TNT_NODES", "").strip() or str(size)
+    parts = text.split(",")
+    nodes = tuple(int(part) for part in parts if part.isascii() and part.isdigit())
+    if len(nodes) != len(parts) or 0 in nodes or sum(nodes) != size:
+        raise ValueError(
+            f"TNT_NODES must have the number of ranks of each machine, {size} in all, as in 2,2 (got {text!r})"
+        )
+    return nodes
 
 
 def _layout_by_others() -> Layout:
@@ -140,7 +153,7 @@ def _layout_by_others() -> Layout:
         return Layout()
     if not _claims_rank(f"{found.rank}-{found.job}"):
         return Layout(child_of=found.rank)
-    return Layout(found.rank, found.size, found.rank, found.size, found.job)
+    return Layout(found.rank, found.size, found.rank, found.size, found.job, nodes=(found.size,))
 
 
 def _claims_rank(place: str) -> bool:

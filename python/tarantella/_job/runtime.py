@@ -93,6 +93,8 @@ def _join() -> Context:
         timeout,
         meet_timeout=math.inf if place.launched else timeout,
         warn_every=WARN_EVERY,
+        nodes=",".join(map(str, place.nodes)),
+        transport=os.environ.get("TNT_TRANSPORT", "").strip(),
     )
 
 

@@ -52,7 +52,7 @@ def start() -> None:
     try:
         from .. import _core as core
 
-        core.timeline_start(place.rank, place.size)
+        core.timeline_start(place.local_rank, place.local_size)
     except (ImportError, RuntimeError) as error:
         log.configure()
         log.logger.warning("there will be no timeline: %s", error)

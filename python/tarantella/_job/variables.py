@@ -61,12 +61,20 @@ VARIABLES = {
         "fit keeps cores from going idle; auto: ranks of one CPU, where it makes steps faster",
         flag_or_auto,
     ),
+    "TNT_TRANSPORT": Variable(
+        "mpi-abi or openmpi, or one of them with the path of a library of MPI: mpi-abi:PATH",
+        "the MPI that is found",
+        "what carries data between machines (docs/cluster.md)",
+    ),
     "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
     "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),
     "TNT_RANK": Variable(_COUNT, "set", "this process's rank", _least_0),
     "TNT_SIZE": Variable(_COUNT, "set", "the number of ranks", _least_1),
     "TNT_LOCAL_RANK": Variable(_COUNT, "set", "this process's rank among those of its machine", _least_0),
     "TNT_LOCAL_SIZE": Variable(_COUNT, "set", "the number of ranks on this machine", _least_1),
+    "TNT_NODES": Variable(
+        "numbers of ranks", "set", "in a job on several machines, the number of ranks of each: 2,2,1"
+    ),
     "TNT_JOB_ID": Variable("any text", "set", "the job's name, by which its ranks find one another"),
     "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
     "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import keras
 
 from .._job import runtime
-from .._job.environment import layout
+from .._job.environment import Layout, layout
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -128,19 +129,27 @@ def local_size() -> int:
 @initialized
 def cross_rank() -> int:
     """The number of this machine among those that have a process of this local rank."""
-    return runtime.get_rank() // layout().local_size
+    place = layout()
+    return sum(ranks > place.local_rank for ranks in place.nodes[: _machine(place)])
 
 
 @initialized
 def cross_size() -> int:
     """The number of machines that have a process of this local rank."""
-    return -(-(_size() - runtime.get_local_rank()) // layout().local_size)
+    place = layout()
+    return sum(ranks > place.local_rank for ranks in place.nodes)
+
+
+def _machine(place: Layout) -> int:
+    """The number of this process's machine."""
+    ends = itertools.accumulate(place.nodes)
+    return next(number for number, end in enumerate(ends) if place.rank < end)
 
 
 @initialized
 def is_homogeneous() -> bool:
     """Whether all machines have equally many processes."""
-    return _size() % layout().local_size == 0
+    return len(set(layout().nodes)) == 1
 
 
 @initialized
