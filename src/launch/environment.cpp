@@ -16,9 +16,9 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr const char* kOfTheJob[] = {"TNT_RANK",   "TNT_SIZE",       "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
-                                     "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",   "TNT_ENDED_FD",
-                                     "TNT_REPORT", "TNT_TIMELINE_FD"};
+constexpr const char* kOfTheJob[] = {"TNT_RANK",     "TNT_SIZE",   "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
+                                     "TNT_NODES",    "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",
+                                     "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE_FD"};
 
 }  // namespace
 
@@ -71,8 +71,9 @@ void forget_outer_job(Environment& environment) {
   environment.erase("TNT_RANK_PID");  // also of a rank that srun or mpirun has started
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name : kOfTheJob) environment.erase(name);
-  for (const char* name : {"TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
-                           "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
+  for (const char* name :
+       {"TNT_TRANSPORT", "TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
+        "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
 }

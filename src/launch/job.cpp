@@ -27,8 +27,8 @@ Job::Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Gu
       orphans_(orphans),
       guard_(guard),
       ranks_(job, signals.inherited(), orphans, guard, ended),
-      streams_(job.placement.ranks, job.options, job.logs),
-      report_reader_(job.placement.ranks),
+      streams_(job.placement.ranks, job.first, job.options, job.logs, job.head),
+      report_reader_(job.placement.ranks, job.first),
       shutdown_(job.options.grace_seconds) {}
 
 Verdict Job::run() {
@@ -36,6 +36,7 @@ Verdict Job::run() {
   if (!start_error_.ok()) obey(shutdown_.cannot_start(now()));
   for (advance(); !finished(); advance()) wait();
   Verdict verdict = conclude();
+  if (job_.head != nullptr) return verdict;
   streams_.put_error(verdict.words);
   streams_.write_rest(signals_, shutdown_.interrupted_by() != 0);
   return verdict;
@@ -57,7 +58,8 @@ void Job::wait() {
   poller.add(signals_.fd(), POLLIN);
   poller.add(ranks_.exec_failure_fd(), POLLIN);
   poller.add(report_pipe_.read_fd(), POLLIN, [this] { read_reports(); });
-  if (job_.placement.ranks > 1 && job_.options.shows_warnings()) {
+  if (job_.head != nullptr) job_.head->watch(poller, [this] { read_head(); });
+  if (job_.placement.ranks > 1 && job_.options.shows_warnings() && job_.head == nullptr) {
     poller.add(input_.watched(), POLLIN, [this] {
       if (input_.has_come())
         streams_.say(
@@ -80,7 +82,10 @@ void Job::wait() {
 
   // Read before the ends of ranks: a rank that cannot exec reports it before it ends, and a signal explains an end.
   read_exec_failure();
-  while (const auto event = signals_.next()) handle_signal(*event);
+  while (const auto event = signals_.next()) {
+    const bool is_of_user = event->number == SIGUSR1 || event->number == SIGUSR2;
+    if (!is_of_user || job_.heeds_user_signals) handle_signal(*event);
+  }
   poller.handle();
   for (Process* rank : ranks_.leaving()) collect(*rank);
   Orphans::collect(ranks_.living());
@@ -109,13 +114,28 @@ void Job::obey(const Shutdown::Order& order) {
   }
   std::vector<int> killed;
   for (const Process& rank : ranks_.processes()) {
-    if (rank.alive()) killed.push_back(rank.rank());
+    if (rank.alive()) killed.push_back(job_.first + rank.rank());
   }
   if (!killed.empty() && !order.why.empty()) {
     streams_.say(
         text("sent SIGKILL to rank", killed.size() > 1 ? "s " : " ", ranges(killed), ": ", order.why));
   }
   ranks_.kill();
+}
+
+void Job::read_head() {
+  for (const Message& message : job_.head->read()) {
+    const std::optional<Signals::Event> event = signal_in(message);
+    if (event && event->number == SIGTSTP) {
+      ranks_.tell(SIGSTOP);
+    } else if (event && event->number == SIGCONT) {
+      ranks_.tell(SIGCONT);
+    } else if (event) {
+      handle_signal(*event);
+    }
+    abandoned_ = abandoned_ || message.kind == Message::Kind::kEnd;
+  }
+  if (abandoned_ || job_.head->closed()) obey(shutdown_.abandon(ranks_.living().size(), now()));
 }
 
 void Job::handle_signal(const Signals::Event& event) {
@@ -151,7 +171,7 @@ void Job::read_reports() {
       for (const std::string& line : notes_.lines_for(report, seen)) streams_.say(line);
       continue;
     }
-    const Process& rank = ranks_.processes()[static_cast<size_t>(report.rank)];
+    const Process& rank = ranks_.processes()[static_cast<size_t>(report.rank - job_.first)];
     if (!rank.alive() || !shutdown_.undecided()) continue;
     failures_.add(report);
     if (report.kind == Report::Kind::kFailed)
@@ -163,7 +183,7 @@ void Job::collect(Process& rank) {
   read_reports();  // what the rank has reported comes before its end
   const std::optional<Exit> exit = rank.ended();
   if (!exit) return;
-  shutdown_.ended({rank.rank(), rank.pid(), *exit}, now());
+  shutdown_.ended({job_.first + rank.rank(), rank.pid(), *exit}, now());
   const int forwarded = shutdown_.interrupted_by() != 0 ? shutdown_.signal_sent() : 0;
   if (!shutdown_.killing() && ranks_.leaves_group(rank, *exit, forwarded)) return;
   ranks_.collect(rank, *exit);
@@ -181,7 +201,7 @@ void Job::clean_up() {
 Verdict Job::conclude() {
   for (const Process& rank : ranks_.processes()) {
     if (!rank.alive()) continue;
-    streams_.say(text("rank ", rank.rank(), " (pid ", rank.pid(),
+    streams_.say(text("rank ", job_.first + rank.rank(), " (pid ", rank.pid(),
                       ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?)"));
   }
   if (!cleaned_up_) clean_up();
@@ -190,9 +210,10 @@ Verdict Job::conclude() {
                      .program = job_.command.program,
                      .shutdown = shutdown_,
                      .failures = failures_,
-                     .last_words = [this](int rank) { return streams_.last_words(rank); },
+                     .last_words = [this](int rank) { return streams_.last_words(rank - job_.first); },
                      .shows_all_errors = job_.options.shows_all_errors(),
-                     .host = host_name()});
+                     .host = host_name(),
+                     .is_part = job_.is_part});
 }
 
 }  // namespace tarantella::launch

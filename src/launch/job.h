@@ -38,6 +38,7 @@ class Job {
   bool finished() const;
   void obey(const Shutdown::Order& order);
   void handle_signal(const Signals::Event& event);
+  void read_head();
   void read_exec_failure();
   void read_reports();
   void collect(Process& rank);
@@ -57,6 +58,7 @@ class Job {
   Failures failures_;
   Notes notes_;
   Shutdown shutdown_;
+  bool abandoned_ = false;
   Duration stood_still_{};
   Status start_error_;
   std::optional<ExecFailure> exec_failure_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "launch/cluster/cluster.h"
 #include "launch/command.h"
 #include "launch/dry_run.h"
 #include "launch/environment.h"
@@ -113,10 +114,7 @@ int launch(Options options) {
   user.erase(kTasks);
   const bool is_dry = options.action == Action::kDryRun;
   if (is_dry) std::fputs(describe_hosts(plan.value()).c_str(), stdout);
-  if (const Status status = check_runs_here(plan.value(), user); !status.ok()) {
-    std::fflush(stdout);
-    return refuse(status, kUsageError);
-  }
+  if (!runs_here(plan.value(), user)) return launch_on_hosts(plan.value(), options, user, folder);
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
   const Placement placement = place(plan.value().shares[0].ranks, options, gpus);

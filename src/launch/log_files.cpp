@@ -25,11 +25,12 @@ Status cannot_write(const std::string& path, int error) {
 
 }  // namespace
 
-Result<LogFiles> LogFiles::open(const std::string& folder, int ranks) {
+Result<LogFiles> LogFiles::open(const std::string& folder, int ranks, int first) {
   LogFiles logs;
+  logs.first_ = first;
   logs.folder_ = folder;
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return cannot_write(folder, errno);
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = first; rank < first + ranks; ++rank) {
     const std::string path = file_name(folder, rank);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return cannot_write(path, errno);
     File file{Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)), {}};
@@ -70,7 +71,7 @@ void LogFiles::put(int rank, std::string_view data) {
     if (written >= 0) {
       data.remove_prefix(static_cast<size_t>(written));
     } else if (errno != EINTR) {
-      if (failure_.empty()) failure_ = cannot_write(file_name(folder_, rank), errno).message();
+      if (failure_.empty()) failure_ = cannot_write(file_name(folder_, first_ + rank), errno).message();
       fd = Fd();  // a file with a gap would mislead
     }
   }

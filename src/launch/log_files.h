@@ -19,7 +19,8 @@ class LogFiles {
 
   /// Makes the folder if there is none, and an empty file for each rank. A file of that name from an earlier job is
   /// replaced; a job that still writes it keeps its own. kInvalidArgument, with one line, if that fails.
-  static Result<LogFiles> open(const std::string& folder, int ranks);
+  /// For the `ranks` ranks of the job from `first` on; the other functions count them from 0.
+  static Result<LogFiles> open(const std::string& folder, int ranks, int first = 0);
 
   /// Adds output of a rank. Keeps the last line until it is complete.
   void write(int rank, bool is_err, std::string_view data);
@@ -37,6 +38,7 @@ class LogFiles {
   void put(int rank, std::string_view data);
 
   std::string folder_;
+  int first_ = 0;
   std::vector<File> files_;
   std::string failure_;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/cleanup.h"
+#include "launch/cluster/node.h"
 #include "launch/launch.h"
 #include "launch/option_table.h"
 #include "launch/options.h"
@@ -28,6 +29,7 @@ void open_standard_streams() {
 
 int run(int argc, char** argv) {
   open_standard_streams();
+  if (is_node_launcher()) return run_node();
   const std::vector<std::string> words(argc > 0 ? argv + 1 : argv, argv + argc);
   if (const Subcommand* subcommand = subcommand_of(words)) {
     return run_subcommand(*subcommand, {words.begin() + 1, words.end()});

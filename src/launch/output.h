@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 
@@ -24,14 +25,15 @@ class Tail {
   bool cut_ = false;
 };
 
-/// Cuts a stream into whole lines and marks each with its rank.
+/// Cuts a stream into whole lines and marks each with its rank: "[0] " or "[0@node1] ".
 class LineMarker {
  public:
   /// A longer line is passed on in pieces, so that it does not delay other ranks. Each piece is a line of its own, cut
   /// between characters; from the second on they are marked "[0+]" instead of "[0]".
   static constexpr size_t kLongestLine = 1024 * 1024;
 
-  explicit LineMarker(int rank) : rank_(rank) {}
+  explicit LineMarker(std::string rank) : rank_(std::move(rank)) {}
+  explicit LineMarker(int rank) : LineMarker(std::to_string(rank)) {}
 
   /// The lines that `data` completes.
   std::string add(std::string_view data);
@@ -41,7 +43,7 @@ class LineMarker {
  private:
   std::string marked(std::string_view line) const;
 
-  int rank_;
+  std::string rank_;
   std::string partial_;
   bool continues_ = false;  ///< pieces of this line were passed on
 };

@@ -63,6 +63,7 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
              "; containers need the capability SYS_NICE for it"));
   }
   if (request.report_fd >= 0) ::fcntl(request.report_fd, F_SETFD, 0);
+  if (request.kept_fd >= 0) ::fcntl(request.kept_fd, F_SETFD, 0);
   restore(*request.inherited);
   ::execve(request.command->program.c_str(), words, environment);
   give_up(request, errno);

@@ -32,6 +32,7 @@ struct SpawnRequest {
   int in_fd = -1;       ///< used if `in` is kGiven
   int null_fd = -1;     ///< /dev/null, open for reading and writing
   int report_fd = -1;   ///< the write end of a ReportPipe, which stays open in the program
+  int kept_fd = -1;     ///< another descriptor that stays open in the program
   int failure_fd = -1;  ///< close-on-exec pipe that gets an ExecFailure if the program cannot be started
 };
 

@@ -46,8 +46,9 @@ Status Ranks::start(const Input& input, const ReportPipe& reports) {
     request.environment = &environment;
     Result<Process> process = Process::spawn(request);
     if (!process.ok()) {
-      return {Code::kSystem, text("cannot start rank ", rank, " of ", ranks, ": ", process.status().message(),
-                                  "; use fewer ranks or raise the limits (ulimit -u, -n)")};
+      return {Code::kSystem,
+              text("cannot start rank ", job_.first + rank, " of ", ranks, ": ", process.status().message(),
+                   "; use fewer ranks or raise the limits (ulimit -u, -n)")};
     }
     processes_.push_back(std::move(process).value());
     job_.record.add_rank(processes_.back().pid());
@@ -58,7 +59,8 @@ Status Ranks::start(const Input& input, const ReportPipe& reports) {
 }
 
 SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
-  const bool master = rank == 0;
+  const bool master = job_.first + rank == 0;
+  const bool pipes = job_.head != nullptr;
   const Placement& placement = job_.placement;
   SpawnRequest request;
   request.rank = rank;
@@ -70,12 +72,14 @@ SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   request.own_group = !master || master_in_own_group_;
   request.in = master ? Stream::kInherit : Stream::kDrop;
   const Options& options = job_.options;
-  request.out = options.output_on_all_devices || options.log_dir ? Stream::kPipe
-                : master                                         ? Stream::kInherit
-                                                                 : Stream::kDrop;
-  request.err = master && !options.shows_all_errors() && !options.log_dir ? Stream::kInherit : Stream::kPipe;
+  request.out = options.output_on_all_devices || options.log_dir || (pipes && master) ? Stream::kPipe
+                : master                                                              ? Stream::kInherit
+                                                                                      : Stream::kDrop;
+  request.err =
+      master && !pipes && !options.shows_all_errors() && !options.log_dir ? Stream::kInherit : Stream::kPipe;
   request.null_fd = null_.get();
   request.report_fd = reports.write_fd();
+  if (rank == 0) request.kept_fd = job_.leader_fd;
   request.failure_fd = failure_write_.get();
   return request;
 }
@@ -113,6 +117,12 @@ void Ranks::stop(int number, bool spare_master, bool to_process_alone) {
 void Ranks::forward(int number) const {
   for (const Process& rank : processes_) {
     if (rank.alive()) rank.signal_alone(number);
+  }
+}
+
+void Ranks::tell(int number) const {
+  for (const Process& rank : processes_) {
+    if (rank.alive()) rank.signal(number);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "launch/cluster/connection.h"
 #include "launch/command.h"
 #include "launch/guard.h"
 #include "launch/input.h"
@@ -31,6 +32,11 @@ struct JobDescription {
   const std::vector<std::vector<std::string>>& environments;  ///< one per rank, of "NAME=value" words
   LogFiles& logs;
   Record& record;
+  int first = 0;                   ///< the number in the job of the first rank here
+  Connection* head = nullptr;      ///< to the launcher of a job on several hosts; null: this is it
+  bool is_part = false;            ///< more ranks run on other hosts
+  bool heeds_user_signals = true;  ///< false: SIGUSR1 and SIGUSR2 come from the MPI that started this process
+  int leader_fd = -1;              ///< a descriptor that the first rank here inherits; -1: none
 };
 
 class Ranks {
@@ -59,6 +65,8 @@ class Ranks {
   void stop(int number, bool spare_master, bool to_process_alone);
   /// Sends signal `number` to the ranks, not to their children.
   void forward(int number) const;
+  /// Stops (SIGSTOP) or resumes (SIGCONT) the ranks and their children.
+  void tell(int number) const;
   /// Stops the ranks and then this process, as Ctrl-Z does. Returns when this process was resumed and has resumed the
   /// ranks. With `from_terminal` the shell stops and resumes a master in the launcher's process group.
   void suspend(bool from_terminal) const;

@@ -31,7 +31,8 @@ struct Report {
 /// Assembles reports from bytes of the pipe. Ignores everything from the first malformed record on. Pure.
 class ReportReader {
  public:
-  explicit ReportReader(int ranks) : ranks_(ranks) {}
+  /// For the `ranks` ranks of the job from `first` on.
+  explicit ReportReader(int ranks, int first = 0) : first_(first), ranks_(ranks) {}
   /// The reports that `data` completes.
   std::vector<Report> add(std::string_view data);
 
@@ -39,7 +40,7 @@ class ReportReader {
   static constexpr size_t kLongest = 4096;
   static constexpr size_t kMostText = 64 * 1024;
 
-  const int ranks_;
+  const int first_, ranks_;
   bool broken_ = false;
   std::string pending_;
   std::map<int, std::string> text_;

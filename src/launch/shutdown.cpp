@@ -48,6 +48,16 @@ Shutdown::Order Shutdown::signalled(const Signals::Event& event, size_t living, 
   return {};
 }
 
+Shutdown::Order Shutdown::abandon(size_t living, Clock::time_point now) {
+  const auto kill_at = now + (interrupted_by_ != 0 ? kKillAfterKey : kKillAfterDeadline);
+  if (undecided()) {
+    stopped_others_ = first_cause_.failed() && has_others(living);
+    return stop(SIGTERM, now, kill_at);
+  }
+  if (phase_ == Phase::kStopping) kill_at_ = std::min(kill_at_, kill_at);
+  return {};
+}
+
 Shutdown::Order Shutdown::advance(size_t living, Clock::time_point now) {
   Order order;
   if (phase_ == Phase::kRunning && first_cause_.failed()) phase_ = Phase::kFailing;

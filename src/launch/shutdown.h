@@ -43,6 +43,8 @@ class Shutdown {
   void ended(const FirstCause::Ending& ending, Clock::time_point now);
   /// The launcher got a signal that asks for an end; `living` ranks run.
   Order signalled(const Signals::Event& event, size_t living, Clock::time_point now);
+  /// The job ends elsewhere: because of another host, or since the launcher of the whole job is gone.
+  Order abandon(size_t living, Clock::time_point now);
   /// What is due. Call it after every event and whenever timeout_ms() has passed.
   Order advance(size_t living, Clock::time_point now);
 

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/host.h"
+
 namespace tarantella::launch {
 namespace {
 
@@ -17,21 +19,27 @@ constexpr int kHurriedMs = 2000;
 
 }  // namespace
 
-Streams::Streams(int ranks, const Options& options, LogFiles& logs)
+Streams::Streams(int ranks, int first, const Options& options, LogFiles& logs, Connection* head)
     : marks_output_(options.output_on_all_devices),
       marks_errors_(options.shows_all_errors()),
+      first_(first),
       logs_(logs),
+      head_(head),
       stdout_(STDOUT_FILENO),
       stderr_(STDERR_FILENO) {
-  for (int rank = 0; rank < ranks; ++rank) pipes_.push_back({{}, LineMarker(rank), LineMarker(rank)});
+  const std::string host = head == nullptr ? "" : text("@", host_name());
+  for (int rank = first; rank < first + ranks; ++rank) {
+    const std::string mark = text(rank, host);
+    pipes_.push_back({{}, LineMarker(mark), LineMarker(mark)});
+  }
 }
 
 void Streams::watch(std::vector<Process>& ranks, Poller& poller) {
   if (!stdout_.idle()) poller.add(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
   if (!stderr_.idle()) poller.add(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
   for (Process& rank : ranks) {
-    if (!stdout_.full()) poller.add(rank.out(), POLLIN, [this, &rank] { take(rank, false); });
-    if (!stderr_.full()) poller.add(rank.err(), POLLIN, [this, &rank] { take(rank, true); });
+    if (!full(false)) poller.add(rank.out(), POLLIN, [this, &rank] { take(rank, false); });
+    if (!full(true)) poller.add(rank.err(), POLLIN, [this, &rank] { take(rank, true); });
   }
 }
 
@@ -52,11 +60,10 @@ void Streams::pass_on(int rank, bool is_err, std::string_view data) {
   if (const std::string failure = logs_.failure(); !failure.empty()) say("WARNING: " + failure);
   Pipes& pipes = pipes_[static_cast<size_t>(rank)];
   const bool marks = is_err ? marks_errors_ : marks_output_;
-  Sink& sink = is_err ? stderr_ : stdout_;
   if (marks) {
-    sink.put((is_err ? pipes.err : pipes.out).add(data));
-  } else if (rank == 0) {
-    sink.put(data);
+    put(is_err, (is_err ? pipes.err : pipes.out).add(data));
+  } else if (first_ + rank == 0) {
+    put(is_err, data);
   } else if (is_err) {
     pipes.tail.append(data);
   }
@@ -74,9 +81,18 @@ void Streams::drain(Process& rank) {
   rank.close_out();
   rank.close_err();
   Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
-  stdout_.put(pipes.out.finish());
-  stderr_.put(pipes.err.finish());
+  put(false, pipes.out.finish());
+  put(true, pipes.err.finish());
   logs_.finish(rank.rank());
+}
+
+void Streams::put(bool is_err, std::string_view data) {
+  if (head_ == nullptr) return (is_err ? stderr_ : stdout_).put(data);
+  if (!data.empty()) head_->send(is_err ? Message::Kind::kError : Message::Kind::kOutput, data);
+}
+
+bool Streams::full(bool is_err) const {
+  return head_ != nullptr ? head_->full() : (is_err ? stderr_ : stdout_).full();
 }
 
 std::string Streams::last_words(int rank) const {

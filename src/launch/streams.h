@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/cluster/connection.h"
 #include "launch/log_files.h"
 #include "launch/options.h"
 #include "launch/output.h"
@@ -20,8 +21,9 @@ namespace tarantella::launch {
 /// file or pipe, except in write_rest().
 class Streams {
  public:
-  /// `logs` must outlive it.
-  Streams(int ranks, const Options& options, LogFiles& logs);
+  /// For `ranks` ranks of this machine, the first of which is rank `first` of the job. With `head` all output goes there
+  /// instead of to stdout and stderr. `logs` and `head` must outlive it.
+  Streams(int ranks, int first, const Options& options, LogFiles& logs, Connection* head);
 
   /// Adds to `poller` what to wait for: room for pending output, and bytes of the ranks unless too much is pending.
   /// Both arguments must exist until the poller has called its handlers.
@@ -31,12 +33,12 @@ class Streams {
 
   /// Adds a line of the launcher itself.
   void say(const std::string& line) { put_error(as_said(line)); }
-  void put_error(std::string_view data) { stderr_.put(data); }
-  /// The end of the rank's stderr if that is not passed on; see Tail::last_words().
+  void put_error(std::string_view data) { put(true, data); }
+  /// The end of the stderr of a rank, counted on this machine, if that is not passed on; see Tail::last_words().
   std::string last_words(int rank) const;
 
   /// True if nothing is pending.
-  bool idle() const { return stdout_.idle() && stderr_.idle(); }
+  bool idle() const { return head_ != nullptr ? head_->idle() : stdout_.idle() && stderr_.idle(); }
   /// Writes what is pending for stderr. Blocks if nothing reads it: for minutes, with `hurried` for seconds, and at
   /// most until a signal arrives.
   void write_rest(Signals& signals, bool hurried);
@@ -49,9 +51,13 @@ class Streams {
 
   void take(Process& rank, bool is_err);
   void pass_on(int rank, bool is_err, std::string_view data);
+  void put(bool is_err, std::string_view data);
+  bool full(bool is_err) const;
 
   const bool marks_output_, marks_errors_;  ///< whether those of all ranks are passed on
+  const int first_;
   LogFiles& logs_;
+  Connection* const head_;
   std::vector<Pipes> pipes_;
   Sink stdout_, stderr_;
 };

@@ -29,7 +29,7 @@ Verdict blame(const FirstCause::Ending& cause, const Evidence& evidence) {
   const Report* report = evidence.failures.find(cause.rank, Report::Kind::kFailed);
   words += as_said(describe(cause, {.host = evidence.host,
                                     .same_error = evidence.failures.more(cause.rank),
-                                    .stopped_others = evidence.shutdown.stopped_others(),
+                                    .stopped_others = evidence.is_part || evidence.shutdown.stopped_others(),
                                     .held_by = report == nullptr ? "" : report->held_by}));
   return {.code = cause.exit.code(), .words = std::move(words)};
 }

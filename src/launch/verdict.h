@@ -22,6 +22,7 @@ struct Evidence {
   std::function<std::string(int rank)> last_words;  ///< what Streams has kept of the rank's stderr
   bool shows_all_errors = false;                    ///< whether stderr of every rank was shown
   std::string host;
+  bool is_part = false;  ///< more ranks ran on other hosts
 };
 
 struct Verdict {

@@ -41,15 +41,6 @@ Result<Plan> plan_in(Allocation allocation, const Options& options, const runtim
   return plan;
 }
 
-std::string several(const Plan& plan) {
-  std::vector<Host> hosts;
-  for (const HostShare& share : plan.shares) hosts.push_back({share.host, {}});
-  return text(plan.source, " has ", hosts.size(), " hosts (", listed(hosts),
-              "), but several machines are not supported yet: use one host (sbatch --nodes=1), or --hostfile "
-              "with this "
-              "one alone");
-}
-
 }  // namespace
 
 Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus) {
@@ -66,13 +57,10 @@ Result<Plan> plan_for(const Options& options, const Environment& user, const run
   return with_ranks("", {{host_name(), {}}}, options, usual);
 }
 
-Status check_runs_here(const Plan& plan, const Environment& user) {
-  if (plan.shares.size() > 1) return {Code::kInvalidArgument, several(plan)};
+bool runs_here(const Plan& plan, const Environment& user) {
+  if (plan.shares.size() > 1) return false;
   const std::string& host = plan.shares[0].host;
-  if (plan.source.empty() || host == stripped(user, "SLURMD_NODENAME") || is_this_host(host)) return {};
-  return {Code::kInvalidArgument,
-          text(plan.source, " names host '", host, "', which is not this machine (", host_name(),
-               "): start tarantella there; other machines are not supported yet")};
+  return plan.source.empty() || host == stripped(user, "SLURMD_NODENAME") || is_this_host(host);
 }
 
 std::string describe_hosts(const Plan& plan) {

@@ -22,9 +22,8 @@ struct Plan {
 /// those of this machine; all hosts are alike. Reads the files that name hosts. kInvalidArgument, with one line.
 Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus);
 
-/// Whether the ranks of the plan can run: on this machine alone. kInvalidArgument, with one line, if not. May block while
-/// a name is looked up.
-Status check_runs_here(const Plan& plan, const Environment& user);
+/// Whether all ranks of the plan run on this machine. May block while a name is looked up.
+bool runs_here(const Plan& plan, const Environment& user);
 
 /// "host node1: ranks 0-3", one line each.
 std::string describe_hosts(const Plan& plan);

@@ -1,0 +1,79 @@
+#include "launch/cluster/cluster.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "launch/cluster/head.h"
+#include "launch/cluster/mpi.h"
+#include "launch/cluster/starter.h"
+#include "launch/dry_run.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+int refuse(const Status& status, int otherwise) {
+  say(printable(status.message()));
+  return status.code() == Code::kInvalidArgument ? kUsageError : otherwise;
+}
+
+std::string one_line(const Plan& plan, const Starter& starter) {
+  const HostShare& last = plan.shares.back();
+  const int ranks = last.first + last.ranks;
+  return text(plan.source, ": ", ranks, ranks == 1 ? " rank on " : " ranks on ", plan.shares.size(),
+              plan.shares.size() == 1 ? " host" : " hosts", ", started by ", starter.why);
+}
+
+std::string joined_by(const std::vector<std::string>& words, char separator) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : std::string(1, separator)) + word;
+  return all;
+}
+
+}  // namespace
+
+int launch_on_hosts(const Plan& plan, const Options& options, const Environment& user,
+                    const std::string& folder) {
+  if (options.timeline) {
+    return refuse(
+        {Code::kInvalidArgument, "option '--timeline' covers one host only; leave it out on several"},
+        kUsageError);
+  }
+  const Result<Mpi> mpi = choose_mpi(find_mpis(user, folder), stripped(user, "TNT_TRANSPORT"));
+  if (!mpi.ok()) return refuse(mpi.status(), kUsageError);
+  const std::vector<std::string> addresses = own_addresses(plan.shares.back().host);
+  const Starter starter = starter_for(plan, mpi.value(), folder + "/tarantella", addresses[0], user);
+  if (options.shows_information()) say("INFO: " + one_line(plan, starter));
+  if (options.action == Action::kDryRun) {
+    const std::string lines = text("transport: ", mpi.value().transport(),
+                                   "\ncommand: ", shell_quoted(starter.command.words), '\n');
+    return std::fputs(lines.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : kLaunchError;
+  }
+  Result<Signals> signals = Signals::open();
+  Result<Listener> listener = Listener::open();
+  const Result<std::string> job_id = new_job_id(), secret = new_job_id();
+  for (const Status& status : {signals.status(), listener.status(), job_id.status(), secret.status()}) {
+    if (!status.ok()) return refuse(status, kLaunchError);
+  }
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string();
+  if (error) return refuse({Code::kSystem, "the working folder is gone: " + error.message()}, kLaunchError);
+
+  Environment environment = user;
+  forget_mpi(environment);
+  const JobOrder order{job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.shares,
+                       options.words,  joined(environment, {})};
+  Additions added = starter.variables;
+  added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
+  const std::vector<std::string> of_starter = joined(environment, added);
+  const Orphans orphans;
+  const ClusterJob job{options, starter, order, secret.value(), of_starter};
+  const Verdict verdict = Head(job, std::move(listener).value(), signals.value(), orphans).run();
+  if (verdict.signal != 0) die_of(verdict.signal);
+  return verdict.code;
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,73 @@
+#pragma once
+// One end of the TCP connection between the head and a node launcher; see message.h.
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "launch/cluster/message.h"
+#include "launch/poller.h"
+
+namespace tarantella::launch {
+
+/// Never blocks. The kernel notices a host that is gone, or a cut link, within kSilence; a peer that only does not run,
+/// since it was suspended, is not taken for dead: its kernel answers. Not thread-safe.
+class Connection {
+ public:
+  static constexpr Duration kSilence = 8s;
+
+  /// Takes over a connected stream socket.
+  explicit Connection(Fd socket);
+
+  int fd() const { return socket_.get(); }
+  /// True when the peer has closed the connection or is gone, or after close(). What is pending is dropped then.
+  bool closed() const { return !socket_.valid(); }
+  void close() { socket_ = Fd(); }
+
+  /// Queues a message.
+  void send(Message::Kind kind, std::string_view content = {});
+  /// True if nothing is queued.
+  bool idle() const { return closed() || written_ == pending_.size(); }
+  /// True if much is queued: make no more output.
+  bool full() const { return !closed() && pending_.size() - written_ > 256 * 1024; }
+
+  /// Waits for room for what is queued and, unless `deaf`, for messages: then `handler` should call read().
+  void watch(Poller& poller, std::function<void()> handler, bool deaf = false);
+  /// The messages that have arrived.
+  std::vector<Message> read();
+  /// Closes the connection if what was sent is not confirmed for kSilence. Call it every second or so.
+  void check();
+  /// Blocks until nothing is queued or the deadline has passed.
+  void flush(Deadline deadline);
+  /// Blocks until a message has arrived, the connection is closed or the deadline has passed.
+  std::vector<Message> wait_for_messages(Deadline deadline);
+
+ private:
+  void write_some();
+
+  Fd socket_;
+  std::string pending_;
+  size_t written_ = 0;
+  MessageReader reader_;
+};
+
+/// A socket that listens on all addresses of this machine, and its port. Errors: kSystem.
+struct Listener {
+  Fd socket;
+  int port = 0;
+
+  static Result<Listener> open();
+};
+
+/// The addresses of this machine that other hosts may reach, as numbers, best first: the one from which `host` would be
+/// reached, if its name is known here, and then all others.
+std::vector<std::string> own_addresses(const std::string& host);
+
+/// The first of these addresses, all with this port, that accepts a connection before the deadline. Blocks until then.
+Result<Fd> connect_to(const std::vector<std::string>& addresses, int port, Deadline deadline);
+
+}  // namespace tarantella::launch

@@ -1,0 +1,347 @@
+#include "launch/cluster/head.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "launch/poller.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+constexpr Duration kLook = 500ms;      // how often connections are checked
+constexpr Duration kEndWithin = 20s;   // after kEnd: longer than a node launcher waits for a stuck process
+constexpr Duration kStarterEnds = 3s;  // after the last node launcher
+constexpr size_t kMostStrangers = 1024;
+
+bool is_error_line(const std::string& line) {
+  return !line.empty() && line.find("[mpiexec@") == std::string::npos &&
+         line.find("[proxy:") == std::string::npos;
+}
+
+/// The line of the starter's output that tells most: the first that is not mpiexec's own trace.
+std::string telling(const std::string& words) {
+  std::string first;
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find('\n', at), words.size());
+    const std::string line = words.substr(at, end - at);
+    if (is_error_line(line)) return printable(line);
+    if (first.empty()) first = line;
+    at = end + 1;
+  }
+  return printable(first);
+}
+
+}  // namespace
+
+Duration Head::start_limit(size_t nodes) { return 10s + nodes * Duration(50ms); }
+
+Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans)
+    : job_(job),
+      listener_(std::move(listener)),
+      signals_(signals),
+      orphans_(orphans),
+      nodes_(job.order.shares.size()),
+      stdout_(STDOUT_FILENO),
+      stderr_(STDERR_FILENO) {}
+
+Verdict Head::run() {
+  if (const Status status = start(); !status.ok()) {
+    say(status.message());
+    return {.code = kCannotRun};
+  }
+  deadline_ = Deadline::after(start_limit(nodes_.size()));
+  for (advance(); !all_over(); advance()) wait();
+  for (Node& node : nodes_) {
+    if (node.connection) node.connection->flush(Deadline::after(1s));
+    node.connection.reset();
+  }
+  end_starter();
+  Verdict verdict = start_failure_ ? *start_failure_ : endings_.verdict(interrupted_by_);
+  stderr_.put(verdict.words);
+  write_rest();
+  return verdict;
+}
+
+Status Head::start() {
+  null_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  SpawnRequest request;
+  request.command = &job_.starter.command;
+  request.environment = &job_.environment;
+  request.inherited = &signals_.inherited();
+  request.in = ::isatty(STDIN_FILENO) != 0 ? Stream::kDrop : Stream::kInherit;
+  request.out = Stream::kPipe;
+  request.err = Stream::kPipe;
+  request.null_fd = null_.get();
+  Result<Process> process = Process::spawn(request);
+  if (!process.ok()) return process.status();
+  starter_ = std::move(process).value();
+  return {};
+}
+
+void Head::wait() {
+  Poller poller;
+  poller.add(signals_.fd(), POLLIN, [this] {
+    while (const auto event = signals_.next()) handle_signal(*event);
+  });
+  poller.add(starter_->out(), POLLIN, [this] { drain_starter(); });
+  poller.add(starter_->err(), POLLIN, [this] { drain_starter(); });
+  if (!starter_exit_) poller.add(starter_->pidfd(), POLLIN);
+  if (!running_) poller.add(listener_.socket.get(), POLLIN, [this] { accept_all(); });
+  for (size_t index = 0; index < strangers_.size(); ++index) {
+    strangers_[index].watch(poller, [this, index] { greet(index); });
+  }
+  const bool deaf = stdout_.full() || stderr_.full();
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (nodes_[node].connection) nodes_[node].connection->watch(poller, [this, node] { hear(node); }, deaf);
+  }
+  if (!stdout_.idle()) poller.add(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
+  if (!stderr_.idle()) poller.add(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
+  const auto look = static_cast<int>(kLook / 1ms);
+  if (poller.wait(look)) poller.handle();
+  std::erase_if(strangers_, [](const Connection& each) { return each.closed(); });
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (!nodes_[node].connection) continue;
+    nodes_[node].connection->check();
+    if (nodes_[node].connection->closed()) lose(node);
+  }
+  look_at_starter();
+}
+
+void Head::accept_all() {
+  while (strangers_.size() < kMostStrangers) {
+    Fd socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) return;
+    strangers_.emplace_back(std::move(socket));
+  }
+}
+
+void Head::greet(size_t index) {
+  Connection& stranger = strangers_[index];
+  const std::vector<Message> messages = stranger.read();
+  if (messages.empty()) return;
+  const std::optional<Hello> hello = hello_in(messages[0]);
+  const auto node = static_cast<size_t>(hello ? hello->node : 0);
+  if (!hello || hello->secret != job_.secret) return stranger.close();
+  if (hello->node < 0 || node >= nodes_.size() || nodes_[node].connection) {
+    stranger.close();
+    return fail_start(text("'", printable(hello->host), "' says that it is host ", hello->node, " of ",
+                           nodes_.size(), ": the MPI that started it is another than the launcher's"),
+                      kLaunchError);
+  }
+  if (hello->version != TARANTELLA_VERSION) {
+    return fail_start(
+        text("host '", job_.order.shares[node].host, "' has tarantella ", printable(hello->version),
+             ", but this one is ", TARANTELLA_VERSION, "; install the same version on all hosts"),
+        kLaunchError);
+  }
+  nodes_[node].connection = std::move(stranger);
+  nodes_[node].connection->send(Message::Kind::kJob, content_of(job_.order));
+}
+
+void Head::hear(size_t node) {
+  for (const Message& message : nodes_[node].connection->read()) take(node, message);
+}
+
+void Head::take(size_t node, const Message& message) {
+  Node& from = nodes_[node];
+  const std::string& host = job_.order.shares[node].host;
+  switch (message.kind) {
+    case Message::Kind::kReady:
+      from.ready = true;
+      return;
+    case Message::Kind::kRefused:
+      if (const auto refusal = verdict_in(message)) {
+        fail_start(text("host '", host, "': ", refusal->words), refusal->code);
+      }
+      return;
+    case Message::Kind::kOutput:
+      return stdout_.put(message.content);
+    case Message::Kind::kError:
+      return stderr_.put(message.content);
+    case Message::Kind::kVerdict:
+      if (const auto verdict = verdict_in(message); verdict && !from.over) {
+        from.over = true;
+        endings_.ended(static_cast<int>(node), *verdict, Clock::now());
+      }
+      return;
+    default:
+      return;  // only a head sends them
+  }
+}
+
+void Head::lose(size_t node) {
+  nodes_[node].connection.reset();
+  if (std::exchange(nodes_[node].over, true)) return;
+  const HostShare& share = job_.order.shares[node];
+  if (!running_) {
+    return fail_start(
+        text("host '", share.host, "' was lost while the job started; ", telling(starter_said_.last_words())),
+        kLaunchError);
+  }
+  const std::string ranks = share.ranks == 1
+                                ? text("rank ", share.first)
+                                : text("ranks ", share.first, "-", share.first + share.ranks - 1);
+  endings_.lost(
+      static_cast<int>(node),
+      text("lost host '", share.host, "' with ", ranks,
+           ": the machine, the network or the launcher there has failed; the other ranks were stopped"),
+      Clock::now());
+}
+
+void Head::drain_starter() {
+  char buffer[4096];
+  for (const bool is_err : {false, true}) {
+    const int fd = is_err ? starter_->err() : starter_->out();
+    if (fd < 0) continue;
+    const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
+    if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (bytes <= 0) {
+      is_err ? starter_->close_err() : starter_->close_out();
+      continue;
+    }
+    starter_said_.append({buffer, static_cast<size_t>(bytes)});
+    if (job_.options.log_level == "DEBUG") stderr_.put({buffer, static_cast<size_t>(bytes)});
+  }
+}
+
+void Head::look_at_starter() {
+  if (starter_exit_) return;
+  starter_exit_ = starter_->ended();
+  if (!starter_exit_) return;
+  drain_starter();
+  if (!running_ && !start_failure_) {
+    const std::string said = telling(starter_said_.last_words());
+    return fail_start(text("cannot start ", silent_hosts(), " with ", job_.starter.command.words[0], ": ",
+                           said.empty() ? text("it ended with exit code ", starter_exit_->code()) : said),
+                      kLaunchError);
+  }
+  if (starter_exit_->by_signal && running_ && !all_over()) {
+    endings_.lost(-1,
+                  text(job_.starter.command.words[0], " (pid ", starter_->pid(),
+                       "), which connects the hosts, "
+                       "was killed by signal ",
+                       signal_name(starter_exit_->value), "; the ranks were stopped"),
+                  Clock::now());
+  }
+}
+
+void Head::handle_signal(const Signals::Event& event) {
+  if (event.number == SIGCHLD) return;
+  if (event.number == SIGTSTP) return suspend();
+  const bool is_of_user = event.number == SIGUSR1 || event.number == SIGUSR2;
+  if (running_) tell_all(Message::Kind::kSignal, content_of(event));
+  if (is_of_user) return;
+  if (interrupted_by_ == 0) interrupted_by_ = event.number;
+  if (!running_ && !start_failure_) {
+    start_failure_ = endings_.verdict(interrupted_by_);
+    for (Node& node : nodes_) node.over = true;
+  }
+}
+
+void Head::suspend() {
+  const auto tell = [this](int number) {
+    tell_all(Message::Kind::kSignal, content_of(Signals::Event{number}));
+    for (Node& node : nodes_) {
+      if (node.connection) node.connection->flush(Deadline::after(1s));
+    }
+  };
+  tell(SIGTSTP);
+  sigset_t stop_key, before;
+  sigemptyset(&stop_key);
+  sigaddset(&stop_key, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);  // stops here, unless no shell is there to resume it
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  tell(SIGCONT);
+}
+
+void Head::fail_start(const std::string& why, int code) {
+  if (!start_failure_) start_failure_ = Verdict{.code = code, .words = as_said(why)};
+  for (Node& node : nodes_) node.over = true;
+}
+
+void Head::advance() {
+  if (!running_ && !start_failure_ && all_ready()) {
+    running_ = true;
+    deadline_.reset();
+    strangers_.clear();
+    listener_ = Listener();
+    tell_all(Message::Kind::kGo);
+  }
+  if (!running_ && deadline_ && deadline_->passed() && !start_failure_) {
+    const std::string said = telling(starter_said_.last_words());
+    fail_start(text(silent_hosts(), " did not answer within ", in_seconds(start_limit(nodes_.size())), " s",
+                    said.empty() ? "" : ": " + said),
+               kLaunchError);
+  }
+  if (running_ && endings_.failed() && !told_to_end_ && interrupted_by_ == 0 &&
+      Clock::now() >= endings_.end_others_at()) {
+    told_to_end_ = true;
+    deadline_ = Deadline::after(kEndWithin);
+    tell_all(Message::Kind::kEnd);
+  }
+  if (running_ && deadline_ && deadline_->passed()) {
+    for (Node& node : nodes_) node.over = true;
+  }
+}
+
+void Head::tell_all(Message::Kind kind, const std::string& content) {
+  for (Node& node : nodes_) {
+    if (node.connection && !node.over) node.connection->send(kind, content);
+  }
+}
+
+bool Head::all_ready() const {
+  return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.ready; });
+}
+
+bool Head::all_over() const {
+  return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.over; });
+}
+
+std::string Head::silent_hosts() const {
+  std::vector<Host> silent;
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (!nodes_[node].connection) silent.push_back({job_.order.shares[node].host, {}});
+  }
+  return text(silent.size() == 1 ? "host " : "hosts ", silent.empty() ? "of the job" : listed(silent));
+}
+
+void Head::end_starter() {
+  const Deadline deadline = Deadline::after(start_failure_ ? Duration::zero() : Duration(kStarterEnds));
+  while (!starter_exit_ && !deadline.passed()) {
+    pollfd fds[] = {
+        {starter_->pidfd(), POLLIN, 0}, {starter_->out(), POLLIN, 0}, {starter_->err(), POLLIN, 0}};
+    ::poll(fds, 3, std::min(100, deadline.left_ms()));
+    drain_starter();
+    starter_exit_ = starter_->ended();
+  }
+  if (!starter_exit_) starter_->signal(SIGKILL);
+  while (!starter_->ended()) ::usleep(1000);
+  starter_->collect();
+  const Deadline patience = Deadline::after(2s);  // remote shells end with what they have started
+  while (!orphans_.in_group(0, {}).empty() && !patience.passed()) ::usleep(5000);
+  while (orphans_.sweep({}) > 0 && !Deadline(patience).passed()) ::usleep(1000);
+}
+
+void Head::write_rest() {
+  while (!stdout_.idle() || !stderr_.idle()) {
+    Poller poller;
+    poller.add(signals_.fd(), POLLIN);
+    if (!stdout_.idle()) poller.add(stdout_.fd(), POLLOUT, [this] { stdout_.write_some(); });
+    if (!stderr_.idle()) poller.add(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
+    if (!poller.wait(interrupted_by_ != 0 ? 2000 : 10 * 60 * 1000)) return;
+    poller.handle();
+    if (const auto event = signals_.next(); event && event->number != SIGCHLD) return;
+  }
+}
+
+}  // namespace tarantella::launch

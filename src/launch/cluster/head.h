@@ -1,0 +1,91 @@
+#pragma once
+// The launcher of a job on several hosts: starts a node launcher on each, and brings their messages together.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launch/cluster/connection.h"
+#include "launch/cluster/endings.h"
+#include "launch/cluster/message.h"
+#include "launch/cluster/starter.h"
+#include "launch/options.h"
+#include "launch/orphans.h"
+#include "launch/output.h"
+#include "launch/process.h"
+#include "launch/signals.h"
+#include "launch/verdict.h"
+
+namespace tarantella::launch {
+
+/// What a head runs. Owns nothing.
+struct ClusterJob {
+  const Options& options;
+  const Starter& starter;
+  const JobOrder& order;
+  const std::string& secret;
+  const std::vector<std::string>& environment;  ///< of the starter's command, "NAME=value"
+};
+
+class Head {
+ public:
+  /// All arguments must outlive it.
+  Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans);
+
+  /// Starts the node launchers and blocks until the job has ended on all hosts. Prints the verdict and returns it. Until
+  /// all hosts are ready it waits for start_limit() at most; later, as long as the job takes. Call it once.
+  Verdict run();
+
+  /// How long `nodes` hosts may take until each is ready to start its ranks. Pure.
+  static Duration start_limit(size_t nodes);
+
+ private:
+  struct Node {
+    std::optional<Connection> connection;
+    bool ready = false;
+    bool over = false;  ///< it has given its verdict, or is lost
+  };
+
+  Status start();
+  void wait();
+  void accept_all();
+  void greet(size_t index);
+  void hear(size_t node);
+  void take(size_t node, const Message& message);
+  void lose(size_t node);
+  void look_at_starter();
+  void drain_starter();
+  void handle_signal(const Signals::Event& event);
+  void suspend();
+  void fail_start(const std::string& why, int code);
+  void advance();
+  void tell_all(Message::Kind kind, const std::string& content = {});
+  bool all_ready() const;
+  bool all_over() const;
+  std::string silent_hosts() const;
+  void end_starter();
+  void write_rest();
+
+  const ClusterJob& job_;
+  Listener listener_;
+  Signals& signals_;
+  const Orphans& orphans_;
+
+  Fd null_;
+  std::optional<Process> starter_;
+  std::optional<Exit> starter_exit_;
+  Tail starter_said_;
+  std::vector<Connection> strangers_;  ///< that have not said who they are
+  std::vector<Node> nodes_;
+  Endings endings_;
+  bool running_ = false;  ///< all hosts are ready, and were told to start their ranks
+  bool told_to_end_ = false;
+  std::optional<Deadline> deadline_;  ///< for the start, and for the end of a job that has failed
+  std::optional<Verdict> start_failure_;
+  int interrupted_by_ = 0;
+  Sink stdout_, stderr_;
+};
+
+}  // namespace tarantella::launch

