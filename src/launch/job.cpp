@@ -139,6 +139,10 @@ void Job::read_head() {
 }
 
 void Job::handle_signal(const Signals::Event& event) {
+  if (job_.head != nullptr && event.number == SIGHUP) {
+    orphaned_ = true;
+    return obey(shutdown_.abandon(ranks_.living().size(), now()));
+  }
   switch (event.number) {
     case SIGCHLD:
       return;  // it only wakes the loop
@@ -205,6 +209,11 @@ Verdict Job::conclude() {
                       ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?)"));
   }
   if (!cleaned_up_) clean_up();
+  if (orphaned_ && !shutdown_.first_cause().failed()) {
+    return {.code = kPeerFailed,
+            .words = as_said(text("what had started the launcher on ", host_name(),
+                                  " has ended; the ranks were stopped"))};
+  }
   return verdict_on({.start_error = start_error_,
                      .exec_failure = exec_failure_,
                      .program = job_.command.program,

@@ -58,7 +58,8 @@ class Job {
   Failures failures_;
   Notes notes_;
   Shutdown shutdown_;
-  bool abandoned_ = false;
+  bool abandoned_ = false;  ///< the head has said that the job ends
+  bool orphaned_ = false;   ///< of a node launcher: what has started it is gone
   Duration stood_still_{};
   Status start_error_;
   std::optional<ExecFailure> exec_failure_;

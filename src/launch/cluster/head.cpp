@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
 #include "launch/poller.h"
@@ -39,9 +40,24 @@ std::string telling(const std::string& words) {
   return printable(first);
 }
 
+/// What the MPI's launcher says if a host cannot run this program: "[proxy:1@node2] ... execvp error on file /path/tarantella
+/// (No such file or directory)"; empty if it does not.
+std::string missing_program(const std::string& words) {
+  constexpr std::string_view kMark = "execvp error on file ";
+  const size_t found = words.find(kMark);
+  if (found == std::string::npos) return "";
+  const size_t end = words.find('\n', found), line = words.rfind('\n', found) + 1;  // npos + 1 is 0
+  if (end == std::string::npos) return "";
+  const size_t at = words.find('@', line), bracket = words.find(']', line);
+  const std::string host = at < bracket && bracket < found ? words.substr(at + 1, bracket - at - 1) : "?";
+  const size_t program = found + kMark.size();
+  return printable(text("host '", host, "' cannot run ", words.substr(program, end - program),
+                        "; install the same version of tarantella at this place on all hosts"));
+}
+
 }  // namespace
 
-Duration Head::start_limit(size_t nodes) { return 10s + nodes * Duration(50ms); }
+Duration Head::start_limit(size_t nodes) { return 9s + nodes * Duration(50ms); }
 
 Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans)
     : job_(job),
@@ -208,6 +224,9 @@ void Head::drain_starter() {
       continue;
     }
     starter_said_.append({buffer, static_cast<size_t>(bytes)});
+    if (const std::string missing = missing_program(starter_said_.last_words()); !running_ && !missing.empty()) {
+      fail_start(missing, kCannotRun);
+    }
     if (job_.options.log_level == "DEBUG") stderr_.put({buffer, static_cast<size_t>(bytes)});
   }
 }
@@ -327,9 +346,10 @@ void Head::end_starter() {
   if (!starter_exit_) starter_->signal(SIGKILL);
   while (!starter_->ended()) ::usleep(1000);
   starter_->collect();
-  const Deadline patience = Deadline::after(2s);  // remote shells end with what they have started
+  const Deadline patience = Deadline::after(start_failure_ ? Duration(200ms) : 2s);  // remote shells end with what they have started
   while (!orphans_.in_group(0, {}).empty() && !patience.passed()) ::usleep(5000);
-  while (orphans_.sweep({}) > 0 && !Deadline(patience).passed()) ::usleep(1000);
+  const Deadline killed = Deadline::after(1s);
+  while (orphans_.sweep({}) > 0 && !killed.passed()) ::usleep(1000);
 }
 
 void Head::write_rest() {

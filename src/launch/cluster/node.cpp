@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -193,6 +194,41 @@ Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::
   return Job(job, signals, orphans, guard.value(), ended).run();
 }
 
+/// Stands between mpiexec and the node launcher, its child: passes signals on, and returns the child's exit code.
+int stand_in(pid_t child, const sigset_t& all) {
+  for (;;) {
+    siginfo_t info{};
+    if (::sigwaitinfo(&all, &info) < 0) continue;
+    if (info.si_signo != SIGCHLD) {
+      ::kill(child, info.si_signo);
+      continue;
+    }
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+  }
+}
+
+/// Goes on in a child with a session of its own; the exit code for this process when the child has ended. An mpiexec
+/// that loses a host kills what it has started on all others at once: the child lives on, tells the head, and ends its
+/// ranks. It gets SIGHUP then.
+std::optional<int> become_child() {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &before);
+  const pid_t parent = ::getpid(), child = ::fork();
+  if (child > 0) return stand_in(child, all);
+  if (child == 0) {
+    ::setsid();
+    ::signal(SIGHUP, SIG_DFL);
+    ::prctl(PR_SET_PDEATHSIG, SIGHUP);
+    if (::getppid() != parent) ::_exit(kLaunchError);
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return std::nullopt;
+}
+
 int give_up(const std::string& why) {
   say(text("host '", host_name(), "': ", printable(why)));
   return kLaunchError;
@@ -217,9 +253,9 @@ bool is_node_launcher() { return std::getenv(kNode) != nullptr; }
 int run_node() {
   Environment own = current_environment();
   Fd pmi(take_descriptors(own));
+  if (const std::optional<int> code = become_child()) return *code;
   Result<Signals> signals = Signals::open();
   if (!signals.ok()) return give_up(signals.status().message());
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // the end of what started it, even if the head lives
   const std::optional<Meeting> meeting = meeting_in(own[kNode]);
   own.erase(kNode);
   if (!meeting) return give_up(text(kNode, " does not say where the job's launcher is"));

@@ -16,7 +16,7 @@ namespace tarantella::launch {
 constexpr char kNode[] = "TARANTELLA_NODE";
 
 /// How long a remote shell may take to connect, in seconds.
-constexpr int kShellSeconds = 8;
+constexpr int kShellSeconds = 7;
 
 struct Starter {
   Command command;

@@ -1,0 +1,211 @@
+"""Every way in which a job on several hosts ends: one line, the exit code of the cause, and nothing left on any host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+WAITS = """
+    import os, signal, sys, time
+    rank = os.environ["TNT_RANK"]
+    def save(number, frame):
+        open("saved" + rank, "w").write(signal.Signals(number).name)
+        if number != signal.SIGUSR1:
+            sys.exit(0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, save)
+    open("up" + rank + ".new", "w").write(f"{os.getpid()}")
+    os.rename("up" + rank + ".new", "up" + rank)
+    time.sleep(100)
+"""
+FAILS = """
+    import os, sys, time
+    rank = os.environ["TNT_RANK"]
+    {}
+    time.sleep(100)
+"""
+ALL = ["up0", "up1", "up2", "up3"]
+
+
+@pytest.fixture
+def waiting(hosts, executable):
+    """A job of 2 x 2 ranks that wait."""
+    hosts.script(WAITS)
+    job = hosts.start(executable, hosts.hostfile(2, 2), "--grace-seconds=3", "--", "train.py")
+    hosts.wait_for_files(*ALL)
+    return job
+
+
+def head_of(job) -> int:
+    """The launcher: `ip netns exec` and `unshare` have become it."""
+    return job.process.pid
+
+
+def child_named(hosts, name: str) -> list[int]:
+    return [pid for pid in hosts.processes() if name in Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[0]]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "part"),
+    [
+        ("if rank == '3': sys.exit(5)", 5, "rank 3 (pid"),
+        ("if rank == '0': sys.exit(5)", 5, "on node1) ended with exit code 5; the other ranks were stopped"),
+        ("if rank == '2': os.kill(os.getpid(), 9)", 137, "on node2) was killed by signal 9 (SIGKILL)"),
+        ("if rank == '3': raise ValueError('on rank 3')", 1, "ValueError: on rank 3\ntarantella: rank 3"),
+        ("if rank == '3': time.sleep(1)\n    sys.exit(7 if rank == '3' else 86)", 7, "rank 3"),
+        ("sys.exit(86)", 86, "it lost another rank"),
+    ],
+)
+def test_the_first_failure_ends_the_job_everywhere(hosts, executable, line, code, part):
+    hosts.script(FAILS.format(line))
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--", "train.py")
+    assert job.code == code
+    assert part in job.err
+    assert job.err.count("tarantella: ") == 1
+    assert job.seconds < 15
+    hosts.wait_for_none()
+
+
+def test_the_same_error_of_all_ranks_is_shown_once(hosts, executable):
+    hosts.script("raise ValueError('of all')")
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--", "train.py")
+    assert job.code == 1
+    assert job.err.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_all_ranks_and_leaves_time_to_save(hosts, waiting, number):
+    os.kill(head_of(waiting), number)
+    waiting.wait()
+    assert waiting.code == -number
+    assert waiting.err == f"tarantella: stopped by signal {int(number)} (SIG{number.name[3:]})\n"
+    assert [(hosts.folder / f"saved{rank}").read_text() for rank in range(4)] == [number.name] * 4
+    hosts.wait_for_none()
+
+
+def test_a_user_signal_reaches_all_ranks_and_ends_nothing(hosts, waiting):
+    os.kill(head_of(waiting), signal.SIGUSR1)
+    hosts.wait_for_files(*(f"saved{rank}" for rank in range(4)))
+    time.sleep(0.5)
+    assert waiting.process.poll() is None
+    os.kill(head_of(waiting), signal.SIGTERM)
+    assert waiting.wait().code == -signal.SIGTERM
+
+
+def test_ranks_that_ignore_the_signal_are_killed(hosts, executable):
+    hosts.script(WAITS.replace("sys.exit(0)", "pass"))
+    job = hosts.start(executable, hosts.hostfile(2, 2), "--grace-seconds=1", "--", "train.py")
+    hosts.wait_for_files(*ALL)
+    sent = time.monotonic()
+    os.kill(head_of(job), signal.SIGTERM)
+    job.wait()
+    assert job.code == -signal.SIGTERM
+    assert time.monotonic() - sent < 5
+    hosts.wait_for_none()
+
+
+def test_a_signal_before_all_hosts_are_ready(hosts, executable):
+    hosts.script("")
+    (hosts.folder / "silent-node2").touch()
+    job = hosts.start(executable, hosts.hostfile(2, 1), "--", "train.py")
+    time.sleep(1)
+    os.kill(head_of(job), signal.SIGINT)
+    assert job.wait(10).code == -signal.SIGINT
+    hosts.wait_for_none()
+
+
+def test_the_launcher_is_killed(hosts, waiting):
+    os.kill(head_of(waiting), signal.SIGKILL)
+    hosts.wait_for_none()
+    assert waiting.wait().code == -signal.SIGKILL
+
+
+def test_mpiexec_is_killed(hosts, waiting):
+    for pid in child_named(hosts, "mpiexec"):
+        os.kill(pid, signal.SIGKILL)
+    hosts.wait_for_none(8)
+    waiting.wait()
+    assert waiting.code != 0
+    assert waiting.err.count("\n") == 1, waiting.err
+
+
+def test_the_proxy_of_a_host_is_killed(hosts, waiting):
+    for pid in child_named(hosts, "hydra_pmi_proxy")[-1:]:
+        os.kill(pid, signal.SIGKILL)
+    hosts.wait_for_none(8)
+    waiting.wait()
+    assert waiting.code != 0
+    assert waiting.err.count("tarantella: ") == 1, waiting.err
+
+
+def test_all_processes_of_a_host_die(hosts, waiting):
+    hosts.kill("node2")
+    hosts.wait_for_none()
+    waiting.wait()
+    assert waiting.code == 1
+    assert waiting.err.count("\n") == 1
+    assert "lost host 'node2' with ranks 2-3" in waiting.err
+    for record in (hosts.folder / "tarantella").iterdir():  # of the dead host, whose guard died with it
+        assert record.suffix == ".1"
+        record.unlink()
+
+
+def test_a_host_falls_silent(hosts, waiting):
+    began = time.monotonic()
+    hosts.cut("node2")
+    waiting.wait()
+    assert waiting.code == 1
+    assert "lost host 'node2' with ranks 2-3" in waiting.err
+    assert time.monotonic() - began < 12
+    hosts.wait_for_none(6)  # also on the host that nobody can reach: it ends its ranks by itself
+
+
+def test_a_silent_host_is_noticed_while_it_is_told_something(hosts, waiting):
+    hosts.cut("node2")
+    os.kill(head_of(waiting), signal.SIGUSR1)
+    waiting.wait()
+    assert "lost host 'node2'" in waiting.err
+    assert time.monotonic() - waiting.started < 20
+    hosts.wait_for_none(6)
+
+
+def test_a_stopped_job_goes_on(hosts, executable):
+    hosts.script("""
+        import os, time
+        open("up" + os.environ["TNT_RANK"], "w")
+        time.sleep(13)
+    """)
+    job = hosts.start(executable, hosts.hostfile(2, 1), "--", "train.py")
+    hosts.wait_for_files("up0", "up1")
+    everything = hosts.processes()
+    for pid in everything:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(11)  # longer than a silent host has
+    for pid in reversed(everything):
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.1)
+    job.wait()
+    assert (job.code, job.err) == (0, "")
+
+
+def test_a_stop_key_stops_the_ranks_of_all_hosts(hosts, waiting):
+    pids = [pid for pid in hosts.processes() if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and "python" in os.readlink(f"/proc/{pid}/exe")]
+    states = lambda: {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+    assert len(pids) == 4
+    os.kill(head_of(waiting), signal.SIGTSTP)
+    deadline = time.monotonic() + 5
+    while states() != {"T"} and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert states() == {"T"}
+    os.kill(head_of(waiting), signal.SIGCONT)
+    while "T" in states() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert "T" not in states()
+    os.kill(head_of(waiting), signal.SIGTERM)
+    assert waiting.wait().code == -signal.SIGTERM

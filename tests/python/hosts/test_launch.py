@@ -1,0 +1,166 @@
+"""Jobs on several hosts: where ranks run, what they get, and what the user sees."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+SHOW = """
+    import os, socket
+    names = ("TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_NODES")
+    print(socket.gethostname(), *(os.environ.get(name, "-") for name in names), os.environ.get("OF_USER"), os.getcwd())
+"""
+
+
+@pytest.mark.parametrize(("count", "slots"), [(2, 1), (2, 2), (3, 1)])
+def test_ranks_are_numbered_host_by_host(hosts, executable, count, slots):
+    hosts.script(SHOW)
+    option = hosts.hostfile(count, slots)
+    job = hosts.run(executable, option, "--output-on-all-devices", "-x", "OF_USER=seen", "--", "train.py")
+    assert (job.code, job.err) == (0, "")
+    nodes = ",".join([str(slots)] * count)
+    expected = [
+        f"[{rank}@node{rank // slots + 1}] node{rank // slots + 1} {rank} {count * slots} {rank % slots} {slots} {nodes} "
+        f"seen {hosts.folder}"
+        for rank in range(count * slots)
+    ]
+    assert sorted(job.out.splitlines()) == expected
+
+
+def test_only_the_first_rank_of_a_host_can_call_mpi(hosts, executable):
+    hosts.script("""
+        import os, stat
+        def is_socket(fd):
+            return stat.S_ISSOCK(os.fstat(int(fd)).st_mode)
+        pmi = os.environ.get("PMI_FD")
+        open("rank" + os.environ["TNT_RANK"], "w").write(f"{pmi is not None} {pmi and is_socket(pmi)} " + str(
+            [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}") and is_socket(fd)] == [pmi] * bool(pmi)))
+        assert os.environ["TNT_TRANSPORT"].startswith("mpi-abi:/")
+        assert "TARANTELLA_NODE" not in os.environ
+    """)
+    assert hosts.run(executable, hosts.hostfile(2, 2), "--", "train.py").code == 0
+    said = [(hosts.folder / f"rank{rank}").read_text() for rank in range(4)]
+    assert said == ["True True True", "False None True"] * 2
+
+
+def test_the_first_rank_reads_stdin_and_writes_to_the_terminal(hosts, executable):
+    hosts.script("""
+        import os, sys
+        print(os.environ["TNT_RANK"], repr(sys.stdin.read()))
+        print("seen" if os.environ["TNT_RANK"] == "0" else "not seen", file=sys.stderr)
+    """)
+    option = hosts.hostfile(2, 1)
+    (hosts.folder / "in").write_text("words\n")
+    with (hosts.folder / "in").open() as words:
+        job = hosts.run(executable, option, "--", "train.py", stdin=words)
+    assert (job.code, job.out, job.err) == (0, "0 'words\\n'\n", "seen\n")
+
+
+def test_long_output_arrives_whole(hosts, executable):
+    hosts.script("""
+        import os
+        for line in range(200):
+            print(os.environ["TNT_RANK"] * 20000)
+    """)
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--output-on-all-devices", "--", "train.py")
+    assert job.code == 0
+    lines = job.out.splitlines()
+    assert sorted(set(lines)) == [f"[{rank}@node{rank // 2 + 1}] {str(rank) * 20000}" for rank in range(4)]
+    assert len(lines) == 800
+
+
+def test_log_files_are_written_on_the_host_of_the_rank(hosts, executable):
+    hosts.script("import os, socket\nprint('rank', os.environ['TNT_RANK'], 'on', socket.gethostname())")
+    assert hosts.run(executable, hosts.hostfile(2, 2), "--log-dir=logs", "--", "train.py").code == 0
+    said = [(hosts.folder / "logs" / f"rank-{rank}.log").read_text() for rank in range(4)]
+    assert said == [f"rank {rank} on node{rank // 2 + 1}\n" for rank in range(4)]
+
+
+def test_a_line_says_which_mpi_and_why(hosts, executable):
+    hosts.script("")
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--log-level=INFO", "--", "train.py")
+    assert "INFO: hostfile 'hosts': 2 ranks on 2 hosts, started by mpiexec of MPICH" in job.err
+    assert "(beside this Python)" in job.err
+
+
+def test_the_start_takes_less_than_a_second(hosts, executable):
+    hosts.script("#!/bin/sh\n", "train.sh").chmod(0o755)
+    option = hosts.hostfile(2, 1)
+    jobs = [hosts.run(executable, option, "--", "./train.sh") for _ in range(3)]
+    assert {job.code for job in jobs} == {0}
+    assert min(job.seconds for job in jobs) < 1
+
+
+def test_dry_run_shows_the_command_and_starts_nothing(hosts, executable):
+    hosts.script("open('ran', 'w')")
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--dry-run", "--", "train.py")
+    assert job.code == 0
+    assert job.out.startswith("host node1: ranks 0-1\nhost node2: ranks 2-3\n")
+    assert "-hosts node1,node2 -n 2 -ppn 1" in job.out
+    assert not (hosts.folder / "ran").exists()
+
+
+def test_one_other_host(hosts, executable):
+    hosts.script(SHOW)
+    (hosts.folder / "hosts").write_text("node2 slots=2\n")
+    job = hosts.run(executable, "--hostfile=hosts", "--", "train.py")
+    assert (job.code, job.out) == (0, f"node2 0 2 0 2 - None {hosts.folder}\n")
+    assert socket.gethostname() != "node2"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "script", "parts"),
+    [
+        ("down-node2", "train.py", ["host node2", "No route to host"]),
+        ("silent-node2", "train.py", ["host node2 did not answer within 9"]),
+        ("elsewhere", "train.py", ["host 'node2': cannot read script 'train.py'"]),
+        (None, "/proc/self/fd/0", ["is not a file that every rank can read"]),
+    ],
+)
+def test_what_is_wrong_on_a_host_is_one_line(hosts, executable, prepare, script, parts):
+    hosts.script("open('ran' + __import__('os').environ['TNT_RANK'], 'w')")
+    if prepare == "elsewhere":  # another file system there: the folder is there, the script is not
+        shell = hosts.folder / "shell"
+        text = shell.read_text().replace('sh -c "hostname', f'sh -c "mount -t tmpfs none {hosts.folder}; hostname')
+        shell.write_text(text.replace("--mount-proc", "--mount --mount-proc"))
+    elif prepare:
+        (hosts.folder / prepare).touch()
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--", script)
+    assert job.code != 0
+    assert job.err.count("\n") == 1, job.err
+    assert all(part in job.err for part in parts), job.err
+    assert job.seconds < 11
+    assert not list(hosts.folder.glob("ran*"))
+    hosts.wait_for_none()
+
+
+def test_no_tarantella_on_a_host(hosts, executable):
+    hosts.script("")
+    shell = hosts.folder / "shell"
+    text = shell.read_text().replace('sh -c "hostname', f'sh -c "mount --bind /dev/null {executable}; hostname')
+    shell.write_text(text.replace("--mount-proc", "--mount --mount-proc"))
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--", "train.py")
+    assert job.code != 0
+    assert job.err.count("\n") == 1
+    assert "host 'node2' cannot run" in job.err
+    assert "install the same version" in job.err
+    assert job.seconds < 11
+
+
+def test_a_stranger_is_not_heard(hosts, executable):
+    hosts.script("import time; time.sleep(3)")
+    (hosts.folder / "silent-node2").touch()
+    job = hosts.start(executable, hosts.hostfile(2, 1), "--", "train.py")
+    listening = ["ip", "netns", "exec", f"{hosts.prefix}-node1", "ss", "-tlnpH"]
+    port = None
+    while port is None:
+        lines = subprocess.run(listening, capture_output=True, text=True, check=True).stdout.splitlines()
+        port = next((line.split()[3].rpartition(":")[2] for line in lines if '"tarantella"' in line), None)
+    talk = f"import socket; s = socket.create_connection(('node1', {port})); s.sendall(bytes(8) + b'x' * 4096); s.recv(1)"
+    hosts.run("python3", "-c", talk, host="node3")
+    job.wait()
+    assert "host node2 did not answer" in job.err
