@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,10 +76,9 @@ def test_a_batch_job_on_one_host_needs_no_options(launcher, options, variables, 
 @pytest.mark.parametrize(
     ("env", "part"),
     [
-        (slurm("n[1-2]"), "Slurm job 12 has 2 hosts (n1, n2), but several machines are not supported yet"),
         (slurm("n[1-"), "cannot read the hosts of Slurm job 12: SLURM_JOB_NODELIST ('n[1-'): column 5:"),
         ({"PBS_JOBID": "7", "PBS_NODEFILE": "no"}, "PBS_NODEFILE ('no'): cannot read this file; --hostfile names them"),
-        ({"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "a 1 b 1"}, "LSF job 7 has 2 hosts (a, b)"),
+        ({"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "a 1 b"}, "cannot read the hosts of LSF job 7: LSB_MCPU_HOSTS"),
     ],
 )
 def test_a_batch_job_that_cannot_run_gives_one_line(launcher, env, part):
@@ -93,8 +95,71 @@ def test_a_hostfile_overrides_the_batch_job(launcher):
     assert launcher.run("--hostfile=hosts", "-n2", "script.py", env=slurm("n[1-2]")).out == "2\n"
 
 
-def test_dry_run_shows_hosts_even_of_a_job_that_cannot_run_yet(launcher):
+@pytest.fixture
+def without_mpi(launcher):
+    """The launcher in a folder of its own, with a Python and nothing else beside it or in PATH."""
+    folder = launcher.folder / "bin"
+    folder.mkdir()
+    shutil.copy(launcher.executable, folder)
+    (folder / "python3").symlink_to(sys.executable)
+    launcher.executable = str(folder / "tarantella")
+    launcher.env["PATH"] = str(folder)
+    return launcher
+
+
+def mpiexec(folder: Path, version: str) -> None:
+    (folder / "mpiexec").write_text(f"#!/bin/sh\necho '{version}'\n")
+    (folder / "mpiexec").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("version", "env", "part"),
+    [
+        (None, {}, "no mpiexec beside this Python or in PATH; pip install 'tarantella[mpi]' on all hosts brings one"),
+        ("HYDRA build details:\n Version: 4.1.2", {}, "MPICH 4.1.2 ("),
+        ("HYDRA build details:\n Version: 4.1.2", {}, "lacks the library libmpi_abi.so.1 of MPICH 5 or newer"),
+        ("mpiexec (Open MPI) 5.0.3", {"TNT_TRANSPORT": "mpi-abi"}, "TNT_TRANSPORT wants mpi-abi, but no such mpiexec"),
+        ("mpiexec (Open MPI) 5.0.3", {"TNT_TRANSPORT": "openmpi:/no/lib"}, "TNT_TRANSPORT names no library: '/no/lib'"),
+        ("who knows", {}, "no mpiexec beside this Python"),
+        (None, {"TNT_TRANSPORT": "tcp"}, "TNT_TRANSPORT is mpi-abi (MPICH 5, Intel MPI) or openmpi"),
+    ],
+)
+def test_several_hosts_need_an_mpi(without_mpi, version, env, part):
+    without_mpi.script("open('ran', 'w')")
+    (without_mpi.folder / "hosts").write_text("a\nb\n")
+    if version:
+        mpiexec(without_mpi.folder / "bin", version)
+    result = without_mpi.run("--hostfile=hosts", "script.py", env=env)
+    assert (result.returncode, result.out, result.err.count("\n")) == (2, "", 1)
+    assert part in result.err
+    assert not (without_mpi.folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "library", "part"),
+    [
+        ("HYDRA build details:\n Version: 5.0.2", "libmpi_abi.so.1", "-launcher ssh -hosts n1,n2 -n 2 -ppn 1"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18", "libmpi_abi.so.1", "-launcher ssh -hosts n1,n2 -n 2"),
+        ("mpiexec (Open MPI) 5.0.3", "libmpi.so.40", "--map-by ppr:1:node --bind-to none"),
+    ],
+)
+def test_dry_run_shows_hosts_and_the_command(without_mpi, version, library, part):
+    without_mpi.script("open('ran', 'w')")
+    (without_mpi.folder / "hosts").write_text("n[1-2]\n")
+    (without_mpi.folder / "lib").mkdir()
+    (without_mpi.folder / "lib" / library).touch()
+    mpiexec(without_mpi.folder / "bin", version)
+    result = without_mpi.run("--dry-run", "--hostfile=hosts", "--n-per-node=2", "script.py")
+    assert (result.returncode, result.err) == (0, "")
+    assert result.out.startswith("host n1: ranks 0-1\nhost n2: ranks 2-3\n")
+    assert f"/lib/{library}\n" in result.out
+    assert part in result.out
+    assert not (without_mpi.folder / "ran").exists()
+
+
+def test_a_timeline_of_several_hosts_is_refused(launcher):
     launcher.script("open('ran', 'w')")
-    result = launcher.run("--dry-run", "--n-per-node=2", "script.py", env=slurm("n[1-2]"))
-    assert (result.returncode, result.out) == (2, "host n1: ranks 0-1\nhost n2: ranks 2-3\n")
-    assert "several machines are not supported yet" in result.err
+    (launcher.folder / "hosts").write_text("a\nb\n")
+    result = launcher.run("--hostfile=hosts", "--timeline=t.json", "script.py")
+    assert (result.returncode, result.err.count("\n")) == (2, 1)
+    assert "option '--timeline' covers one host only" in result.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,11 @@ import pytest
 pytestmark = pytest.mark.timeout(180)
 
 SHOW = "import os\nprint('ranks', os.environ['TNT_SIZE'], 'on', os.environ['SLURMD_NODENAME'])\n"
+SHOW_PLACE = """
+    import os
+    of = os.environ
+    print(of["SLURMD_NODENAME"], of["TNT_RANK"], "of", of["TNT_SIZE"], "in", of["TNT_NODES"], "PMI_FD" in of)
+"""
 SAVES = """
     import os, signal, sys, time
     def save(number, frame):
@@ -99,12 +105,56 @@ def test_a_batch_job_passes_the_exit_code_on(folder):
     assert "exit code 7" in out
 
 
-def test_several_nodes_are_refused_in_one_line(folder):
-    folder.write("open('ran', 'w')")
-    code, out = folder.batch(f"{folder.executable} -- train.py", "--nodes=2", "--ntasks=2")
-    assert (code, out.count("\n")) == (2, 1)
-    assert "has 2 hosts (n1, n2), but several machines are not supported yet" in out
-    assert not (folder.path / "ran").exists()
+def test_a_batch_job_on_several_nodes_needs_no_option(folder):
+    folder.write(SHOW_PLACE)
+    code, out = folder.batch(f"{folder.executable} --output-on-all-devices -- train.py", "--nodes=2", "--ntasks=2")
+    assert code == 0, out
+    host = socket.gethostname()
+    assert sorted(out.splitlines()) == [f"[0@{host}] n1 0 of 2 in 1,1 True", f"[1@{host}] n2 1 of 2 in 1,1 True"]
+    code, out = folder.batch(f"{folder.executable} --n-per-node=2 --log-level=INFO -- train.py", "--nodes=2")
+    assert code == 0
+    assert "n1 0 of 4 in 2,2 True" in out
+    assert "4 ranks on 2 hosts, started by srun --mpi=pmi2, which fits MPICH" in out
+
+
+def test_the_shell_of_salloc_starts_on_several_nodes(folder):
+    folder.write(SHOW_PLACE)
+    done = folder.run("salloc", "--quiet", "--nodes=2", "--ntasks=2", folder.executable, "--", "train.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "n1 0 of 2 in 1,1 True\n", "")
+
+
+def test_an_mpi_without_a_plugin_starts_by_its_own_mpiexec(folder, tmp_path):
+    folder.write(SHOW_PLACE)
+    (tmp_path / "bin").mkdir()
+    only_none = '#!/bin/sh\n[ "$1" = --mpi=list ] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n'
+    folder.write(only_none, "bin/srun")
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    line = f"PATH={tmp_path}/bin:$PATH {folder.executable} --log-level=INFO -- train.py"
+    code, out = folder.batch(line, "--nodes=2", "--ntasks=2")
+    assert code == 0, out
+    assert "started by mpiexec of MPICH" in out
+    assert "since srun has no plugin that fits it" in out
+    assert "n1 0 of 2 in 1,1 True" in out
+
+
+def test_a_failure_on_one_node_ends_the_batch_job(folder):
+    folder.write("import os, sys, time\nif os.environ['TNT_RANK'] == '1': sys.exit(7)\ntime.sleep(100)")
+    code, out = folder.batch(f"exec {folder.executable} -- train.py", "--nodes=2", "--ntasks=2")
+    assert (code, out.count("\n")) == (7, 1), out
+    assert "rank 1 (pid" in out
+    folder.wait_for_none()
+
+
+@pytest.mark.parametrize("options", [["--batch", "--signal=TERM"], ["--signal=USR1"]])  # to the script; to the steps
+def test_signals_reach_the_ranks_of_all_nodes(folder, options):
+    folder.write(SAVES)
+    job = folder.submit(f"exec {folder.executable} -- train.py", "--nodes=2", "--ntasks=2")
+    folder.wait_for("ready0", "ready1")
+    folder.run("scancel", *options, job)
+    folder.wait_for("saved0", "saved1")
+    said = {(folder.path / f"saved{rank}").read_text() for rank in (0, 1)}
+    assert said == {f"SIG{options[-1].removeprefix('--signal=')}"}
+    folder.wait_for_none()
 
 
 def test_the_shell_of_salloc_starts_through_srun(folder):
