@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/cleanup.h"
+#include "launch/cluster/cluster.h"
 #include "launch/cluster/node.h"
 #include "launch/launch.h"
 #include "launch/option_table.h"
@@ -48,6 +49,8 @@ int run(int argc, char** argv) {
       return 0;
     case Action::kCleanup:
       return clean_up(options.value());
+    case Action::kListMpis:
+      return list_mpis();
     default:
       return launch(std::move(options).value());
   }

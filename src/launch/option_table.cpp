@@ -67,6 +67,7 @@ const argp_option kOptions[] = {
     {"cleanup", kKeyCleanup, nullptr, 0,
      "List what killed jobs of yours have left on this machine, and end it if you agree", 3},
     {"force", kKeyForce, nullptr, 0, "With --cleanup: do not ask", 3},
+    {"list-mpis", kKeyListMpis, nullptr, OPTION_HIDDEN, "For tarantella doctor", 3},
     {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};

@@ -28,6 +28,7 @@ enum Key {
   kKeyDryRun,
   kKeyCleanup,
   kKeyForce,
+  kKeyListMpis,
   kKeyVersion,
 };
 

@@ -160,6 +160,9 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyCleanup:
       options.action = Action::kCleanup;
       return 0;
+    case kKeyListMpis:
+      options.action = Action::kListMpis;
+      return 0;
     case kKeyForce:
       options.force = true;
       return 0;

@@ -20,7 +20,7 @@ constexpr int kMostRanks = 4096;
 /// The longest grace: a million seconds, or eleven days.
 constexpr int kMostGraceSeconds = 1000000;
 
-enum class Action { kRun, kDryRun, kCleanup, kHelp, kVersion };
+enum class Action { kRun, kDryRun, kCleanup, kListMpis, kHelp, kVersion };
 
 struct Options {
   Action action = Action::kRun;

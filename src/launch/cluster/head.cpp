@@ -224,7 +224,8 @@ void Head::drain_starter() {
       continue;
     }
     starter_said_.append({buffer, static_cast<size_t>(bytes)});
-    if (const std::string missing = missing_program(starter_said_.last_words()); !running_ && !missing.empty()) {
+    if (const std::string missing = missing_program(starter_said_.last_words());
+        !running_ && !missing.empty()) {
       fail_start(missing, kCannotRun);
     }
     if (job_.options.log_level == "DEBUG") stderr_.put({buffer, static_cast<size_t>(bytes)});
@@ -346,7 +347,8 @@ void Head::end_starter() {
   if (!starter_exit_) starter_->signal(SIGKILL);
   while (!starter_->ended()) ::usleep(1000);
   starter_->collect();
-  const Deadline patience = Deadline::after(start_failure_ ? Duration(200ms) : 2s);  // remote shells end with what they have started
+  const Deadline patience = Deadline::after(
+      start_failure_ ? Duration(200ms) : 2s);  // remote shells end with what they have started
   while (!orphans_.in_group(0, {}).empty() && !patience.passed()) ::usleep(5000);
   const Deadline killed = Deadline::after(1s);
   while (orphans_.sweep({}) > 0 && !killed.passed()) ::usleep(1000);

@@ -41,15 +41,11 @@ std::vector<std::string> hydra(const std::string& hosts, size_t nodes, const std
   return words;
 }
 
-std::vector<std::string> open_mpi(const Plan& plan, bool in_slurm) {
-  std::vector<std::string> words{"-n",
-                                 std::to_string(plan.shares.size()),
-                                 "--map-by",
-                                 "ppr:1:node",
-                                 "--bind-to",
-                                 "none",
-                                 "--runtime-options",
-                                 "continuous,error-nonzero-status=0"};
+std::vector<std::string> open_mpi(const Plan& plan, const Mpi& mpi, bool in_slurm) {
+  std::vector<std::string> words{
+      "-n", std::to_string(plan.shares.size()), "--map-by", "ppr:1:node", "--bind-to", "none"};
+  const bool has_options = !mpi.version.starts_with("4.");
+  if (has_options) words.insert(words.end(), {"--runtime-options", "continuous,error-nonzero-status=0"});
   std::string hosts;
   for (const HostShare& share : plan.shares) hosts += (hosts.empty() ? "" : ",") + share.host;
   if (!in_slurm) words.insert(words.end(), {"--host", hosts});
@@ -100,7 +96,7 @@ Starter starter_for(const Plan& plan, const Mpi& mpi, const std::string& launche
   } else {
     starter.command.program = mpi.mpiexec;
     starter.command.words = mpi.kind == Mpi::Kind::kOpenMpi
-                                ? open_mpi(plan, in_slurm)
+                                ? open_mpi(plan, mpi, in_slurm)
                                 : hydra(hosts, plan.shares.size(), address, in_slurm, user);
     starter.command.words.insert(starter.command.words.begin(), mpi.mpiexec);
     starter.why = text("mpiexec of ", mpi.name(), " (", mpi.where, ")");

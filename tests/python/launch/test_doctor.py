@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_every_subject_has_a_line_and_what_is_wrong_a_cure(launcher):
 
 
 def test_it_loads_no_framework_and_refuses_other_words(launcher):
-    code = "import sys, tarantella.doctor.__main__ as it; it.main(['--quick']); print('keras' in sys.modules)"
+    code = "import sys, tarantella.doctor.__main__ as it; it.main('tarantella', ['--quick']); print('keras' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\nFalse\n")
     result = launcher.run("doctor", "--quack")
@@ -98,17 +99,19 @@ def test_gpus_as_the_launcher_finds_them(tmp_path):
     assert machine.gpus(tmp_path).text.startswith("1 GPU;")
 
 
-def test_the_mpi_of_the_site_comes_before_wheels(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cluster, "version", lambda wheel: "5.0.2" if wheel == "mpich" else None)
-    assert "would use mpich 5.0.2 from PyPI" in cluster.mpi().text
-    program = tmp_path / "mpiexec"
-    program.write_text("#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n")
+def test_the_mpis_as_the_launcher_finds_them(tmp_path, monkeypatch, executable):
+    launcher = shutil.copy(executable, tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert cluster.mpi(launcher).state == NOTE
+    assert "pip install 'tarantella[mpi]'" in cluster.mpi(launcher).cure
+    program = write(tmp_path, bin__mpiexec="#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n") / "bin" / "mpiexec"
     program.chmod(0o755)
-    assert f"would use {program} (mpiexec (OpenRTE) 4.1.4): the first in PATH" in cluster.mpi().text
-    monkeypatch.setattr(cluster, "version", lambda wheel: None)
-    program.unlink()
-    assert cluster.mpi().state == NOTE
+    assert cluster.mpi(launcher).text == f"Open MPI 4.1.4 ({program}, in PATH)"
+    assert "lacks the library libmpi.so.40" in cluster.mpi(launcher).cure
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmpi.so.40").touch()
+    assert cluster.mpi(launcher).text.endswith("Several hosts would use Open MPI 4.1.4: in PATH")
+    assert cluster.mpi(launcher).state == GOOD
 
 
 def test_slurm_must_have_a_plugin_for_mpi(tmp_path, monkeypatch):

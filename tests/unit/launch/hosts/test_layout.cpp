@@ -68,21 +68,18 @@ TEST(Plan, ABatchJobOnOneHostDecidesTheNumberOfRanks) {
   EXPECT_EQ(ranks_in({}, {}, kTwo), 2);
 }
 
-TEST(Plan, SeveralHostsAreRefusedAndShown) {
+TEST(Plan, SeveralHostsAreShown) {
   const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-5]"}};
   const auto plan = plan_for(with(5), job, kNone);
   EXPECT_EQ(describe_hosts(plan.value()),
             "host n1: rank 0\nhost n2: rank 1\nhost n3: rank 2\nhost n4: rank 3\nhost n5: rank 4\n");
-  EXPECT_EQ(check_runs_here(plan.value(), job).message(),
-            "Slurm job 1 has 5 hosts (n1, n2, n3 and 2 more), but several machines are not supported yet: "
-            "use one host "
-            "(sbatch --nodes=1), or --hostfile with this one alone");
+  EXPECT_FALSE(runs_here(plan.value(), job));
 }
 
-TEST(Plan, TheOnlyHostMustBeThisOne) {
-  EXPECT_TRUE(check_runs_here({"x", {{"localhost", 0, 2}}, 1}, {}).ok());
-  EXPECT_TRUE(check_runs_here({"x", {{"n1", 0, 2}}, 1}, {{"SLURMD_NODENAME", "n1"}}).ok());
-  EXPECT_FALSE(check_runs_here({"x", {{"no-such-host.invalid", 0, 2}}, 1}, {}).ok());
+TEST(Plan, RunsHereOnThisHostAlone) {
+  EXPECT_TRUE(runs_here({"x", {{"localhost", 0, 2}}, 1}, {}));
+  EXPECT_TRUE(runs_here({"x", {{"n1", 0, 2}}, 1}, {{"SLURMD_NODENAME", "n1"}}));
+  EXPECT_FALSE(runs_here({"x", {{"no-such-host.invalid", 0, 2}}, 1}, {}));
   EXPECT_TRUE(is_this_host("127.0.0.1"));
 }
 
