@@ -225,6 +225,47 @@ TEST(EndsOfPlansAcross, ANodeThatEndsBeforeAStepIsNamedAfterTheGrace) {
   });
 }
 
+TEST(EndsOfPlansAcross, AStepOfOneNodeAndACallOfAnotherAreNamed) {
+  const auto specs = tensors_of({30'000, 10});
+  FakeCluster cluster(nodes_of_sizes({2, 1, 2}), 13);
+  cluster.bridge_options().news_every = 50ms;
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    Status status;
+    Step step(specs, rank.rank(), 0);
+    if (rank.rank() < 2) {
+      for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+        ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
+      status = step.wait();
+    } else {
+      status = rank.call([](Across& across) { return barrier(across, "late"); });
+    }
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    for (const char* part : {"rank 0 waits for gradients of rank", "which waits in barrier \"late\""})
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  });
+}
+
+TEST(EndsOfPlansAcross, ACallBesideAStepThatOthersMakeLateIsAwaited) {
+  const auto specs = tensors_of({30'000, 10});
+  FakeCluster cluster(nodes_of_sizes({1, 1}), 14);
+  cluster.bridge_options().news_every = 50ms;
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    if (rank.rank() == 1) std::this_thread::sleep_for(1s);  // three times the grace
+    Step step(specs, rank.rank(), 0);
+    for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+      ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
+    if (rank.rank() == 0) std::this_thread::sleep_for(1s);
+    const Status met = rank.call([](Across& across) { return barrier(across, "late"); });
+    EXPECT_TRUE(met.ok()) << met.message();
+    const Status status = step.wait();
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+}
+
 TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
   const auto specs = tensors_of({30'000, 10});
   FakeCluster cluster(nodes_of_sizes({1, 2}), 10);

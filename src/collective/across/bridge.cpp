@@ -13,6 +13,13 @@ constexpr Duration kLook = 1s;  // the most that counts between two looks
 constexpr Duration kParting = 500ms;
 constexpr int kYields = 20;
 
+template <size_t kSize>
+void write(const std::string& text, std::array<char, kSize>& to) {
+  const size_t length = std::min(text.size(), kSize - 1);
+  std::memcpy(to.data(), text.data(), length);
+  to[length] = '\0';
+}
+
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
 }  // namespace
@@ -66,6 +73,12 @@ void Bridge::hear(size_t node, Duration now) {
     peer.heard_at = now;
     peer.joined = true;
     const News& news = *peer.heard;
+    {
+      const std::lock_guard lock(mutex_);
+      if (news.call != peer.call) peer.call_since = now;
+      peer.call = news.call;
+      peer.call_name = news.call_name.data();
+    }
     if (news.has_post != 0) posts_->heard(node, news.post);
     posts_->heard_calls(node, news.calls);
     if (news.left != 0) posts_->heard_leave(node);
@@ -113,13 +126,29 @@ void Bridge::say(size_t node, Duration now) {
   const bool is_last = leaves && peer.posts.empty();
   news.left = is_last ? 1 : 0;
   news.code = static_cast<int32_t>(failure.code());
-  const size_t length = std::min(failure.message().size(), news.message.size() - 1);
-  std::memcpy(news.message.data(), failure.message().data(), length);
-  news.message[length] = '\0';
+  write(failure.message(), news.message);
+  news.call = waits_only_for(node);
+  write(awaited_name_, news.call_name);
   peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
   peer.said_at = now;
   peer.knows_failure = !failure.ok();
   peer.knows_leave = is_last;
+}
+
+uint32_t Bridge::waits_only_for(size_t node) const {
+  if (waiting_.load() != 1) return 0;
+  const auto waits = [node](const transport::Request& each) {
+    return each->kind == transport::Transfer::Kind::kReceive && each->peer == static_cast<int>(node) &&
+           !each->ended();
+  };
+  return std::any_of(awaited_.begin(), awaited_.end(), waits) ? awaited_number_ : 0;
+}
+
+std::string Bridge::stuck_call_of(size_t node) {
+  const std::lock_guard lock(mutex_);
+  const Peer& peer = peers_[node];
+  const bool stuck = peer.call != 0 && peer.heard_at - peer.call_since > group_->options().grace;
+  return stuck ? peer.call_name : "";
 }
 
 void Bridge::close_wire(Duration now) {
@@ -169,6 +198,12 @@ void Bridge::begin_waiting() {
 }
 
 Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    awaited_ = requests;
+    awaited_name_ = what;
+    ++awaited_number_;
+  }
   begin_waiting();
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
@@ -211,6 +246,8 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
     for (const transport::Request& each : requests) wire_->cancel(each);
   }
   end_waiting();
+  const std::lock_guard lock(mutex_);
+  awaited_ = {};
   return status;
 }
 

@@ -72,6 +72,10 @@ class Bridge {
                           std::shared_ptr<const void> owner);
   transport::Request receive(size_t node, transport::Tag tag, std::span<std::byte> bytes,
                              std::shared_ptr<const void> owner);
+  /// The call in which `node` has waited for this one for so long, with nothing else under way, that it will exchange
+  /// nothing else before, as far as its leader's caller is concerned; "" if there is none. For a rank whose caller waits
+  /// for gradients of `node`.
+  std::string stuck_call_of(size_t node);
   /// Between the two, the progress thread polls for bytes. Calls may nest; end_waiting() once for each.
   void begin_waiting();
   void end_waiting() { waiting_.fetch_sub(1); }
@@ -98,7 +102,10 @@ class Bridge {
     uint32_t calls = 0;  ///< of the leader; all earlier posts were said
     uint32_t has_post = 0;
     Post post{};
-    std::array<char, 992> message{};
+    /// The number of the call that waits for the node that hears this, if nothing else is under way; 0: none.
+    uint32_t call = 0;
+    std::array<char, 220> call_name{};
+    std::array<char, 768> message{};
   };
   struct Peer {
     std::shared_ptr<News> said = std::make_shared<News>();
@@ -108,6 +115,9 @@ class Bridge {
     std::deque<Post> posts;  ///< not said yet; guarded by mutex_
     Duration said_at = -kForever;
     Duration heard_at{};  ///< in the time of looked_at_
+    uint32_t call = 0;    ///< as the last news said; with what follows guarded by mutex_
+    std::string call_name;
+    Duration call_since{};  ///< in the time of looked_at_
     bool knows_failure = false;
     bool knows_leave = false;
     bool joined = false;  ///< has said something
@@ -116,6 +126,8 @@ class Bridge {
 
   void hear(size_t node, Duration now);
   void say(size_t node, Duration now);
+  /// The number of the call in await() if it waits for `node` and nothing else is under way, else 0.
+  uint32_t waits_only_for(size_t node) const;
   void close_wire(Duration now);
   std::string no_news_of(size_t node, Duration silent) const;
 
@@ -131,6 +143,10 @@ class Bridge {
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
   uint32_t calls_ = 0;   ///< guarded by mutex_
+  // the call in await(); guarded by mutex_
+  std::span<const transport::Request> awaited_;
+  std::string awaited_name_;
+  uint32_t awaited_number_ = 0;
   std::atomic<bool> leaving_{false};
   std::atomic<int> waiting_{0};  ///< begin_waiting() without its end
   std::unique_ptr<transport::Wire> wire_;

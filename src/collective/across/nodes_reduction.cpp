@@ -199,6 +199,12 @@ void NodesReduction::look_after(size_t bucket) {
                                                  ", which ended; make the same calls with the same number "
                                                  "of batches on every rank"});
     }
+    const std::string call =
+        now - traffic.since < group_->options().grace ? "" : bridge_->stuck_call_of(node);
+    if (!call.empty()) {
+      (void)group_->fail({Code::kMismatch, text(place, ", which waits in ", call,
+                                                "; make the same calls in the same order on every rank")});
+    }
     if (now >= traffic.next_warning) {
       traffic.next_warning = now + group_->options().warn_every;
       log_warning(
