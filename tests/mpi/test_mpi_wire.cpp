@@ -75,5 +75,14 @@ TEST(MpiWire, LeavesTheMessageOfACancelledReceiveToTheNext) {
   mpi_tests::meet(wire);
 }
 
+// main() closes the wire after this.
+TEST(MpiWire, MayEndWithMessagesThatNobodyHasTaken) {
+  Wire& wire = mpi_tests::wire();
+  const Bytes out(100);
+  EXPECT_TRUE(
+      await(wire, wire.send(wire.size() - 1 - wire.rank(), 77, out, nullptr), Deadline::after(kLimit)).ok());
+  mpi_tests::meet(wire);
+}
+
 }  // namespace
 }  // namespace tarantella::transport
