@@ -35,7 +35,8 @@ def get_datasets(
     def prepare(images: tf.data.Dataset, training: bool) -> tf.data.Dataset:
         def of(jpeg: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             tf.debugging.assert_less(label, tf.constant(n_classes, tf.int64), "a label is not below data.n_classes")
-            return imagenet.decode(jpeg, image_size, training), tf.one_hot(label, n_classes)
+            seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32) if training else None
+            return imagenet.decode(jpeg, image_size, seed), tf.one_hot(label, n_classes)
 
         return images.map(of, num_parallel_calls=tf.data.AUTOTUNE).batch(batch_size, drop_remainder=training)
 

@@ -1,0 +1,120 @@
+#!/usr/bin/env python
+"""Packs a folder of JPEGs into TFRecords that the ImageNet examples read.
+
+The folder has one folder for each class, or `train` and `validation` (or `val`) with such folders. Classes are numbered
+in the order of their names:
+
+    pack_imagenet.py photos /data/photos --layout=tfds
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
+
+import tensorflow as tf
+
+from common import imagenet
+from common.imagenet_check import error_of, is_jpeg
+
+LAYOUTS = dict(zip(("tfds", "garden"), imagenet.LAYOUTS, strict=True))
+FOLDERS = {"tfds": "imagenet2012/5.1.0", "garden": "."}
+EXTRA = {"tfds": "file_name", "garden": "image/filename"}
+Images = list[tuple[Path, int]]  # with their class
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", type=Path, help="the folder of JPEGs")
+    parser.add_argument("target", type=Path, help="the folder for the TFRecords")
+    parser.add_argument("--layout", choices=LAYOUTS, default="tfds", help="of TensorFlow Datasets or the Model Garden")
+    parser.add_argument("--images_per_file", type=int, default=1000)
+    parser.add_argument(
+        "--validation_share", type=float, default=0.1, help="of each class, if there are no two folders"
+    )
+    parser.add_argument("--skip_broken", action="store_true", help="leave out broken images (default: stop)")
+    args = parser.parse_args()
+    if args.images_per_file < 1 or not 0 < args.validation_share < 1:
+        parser.error("--images_per_file must be at least 1, and --validation_share between 0 and 1")
+    return args
+
+
+def list_images(source: Path, share: float) -> tuple[dict[str, Images], list[str]]:
+    """Returns the images of both splits in a random order that is always the same, and the names of the classes."""
+    if not source.is_dir():
+        raise imagenet.DataError(f"the folder {source} does not exist")
+    roots = [source / "train", next((each for each in (source / "val", source / "validation") if each.is_dir()), None)]
+    given = {split: root for split, root in zip(("train", "validation"), roots, strict=True) if root and root.is_dir()}
+    if len(given) == 1:
+        raise imagenet.DataError(f"the folder {source} has images to train or to validate, but not both")
+    folders = [each for root in given.values() or [source] for each in root.iterdir() if each.is_dir()]
+    names = sorted({each.name for each in folders})
+    splits: dict[str, Images] = {"train": [], "validation": []}
+    for folder in sorted(folders):
+        paths = sorted(each for each in folder.iterdir() if each.suffix.lower() in (".jpg", ".jpeg"))
+        random.Random(folder.name).shuffle(paths)
+        split = next((split for split, root in given.items() if root == folder.parent), None)
+        kept_apart = 0 if split else max(round(len(paths) * share), 1)
+        splits[split or "validation"] += [(path, names.index(folder.name)) for path in paths[: kept_apart or None]]
+        splits["train"] += [(path, names.index(folder.name)) for path in paths[kept_apart:] if not split]
+    for split, images in splits.items():
+        if not images:
+            raise imagenet.DataError(f"the folder {source} has no JPEGs in folders of classes for {split}")
+        random.Random(split).shuffle(images)
+    return splits, names
+
+
+def without_broken(images: Images, skip: bool) -> Images:
+    """Returns the images that can be decoded. Raises DataError if some cannot, unless `skip`."""
+    broken = {path for path, _ in images if not is_jpeg(path.read_bytes())}
+    if broken and not skip:
+        raise error_of(
+            sorted(map(str, broken)), f"of {len(images):,} images are broken (--skip_broken leaves them out)"
+        )
+    for path in sorted(broken):
+        print(f"left out: {path} is no whole JPEG")
+    return [(path, label) for path, label in images if path not in broken]
+
+
+def write(images: Images, pattern: str, layout: imagenet.Layout, extra: str, images_per_file: int) -> int:
+    """Writes the images into files of about equal size, named as `pattern` says. Returns the number of files."""
+    count = -(-len(images) // images_per_file)
+    for number in range(count):
+        with tf.io.TFRecordWriter(pattern.replace("*", f"{number:05}", 1).replace("*", f"{count:05}")) as writer:
+            for path, label in images[number::count]:
+                values = {layout.image: path.read_bytes(), extra: path.name.encode()}
+                features = {
+                    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+                    for name, value in values.items()
+                }
+                label_list = tf.train.Int64List(value=[label + layout.first_label])
+                features[layout.label] = tf.train.Feature(int64_list=label_list)
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    return count
+
+
+def main(args: argparse.Namespace) -> None:
+    layout, folder = LAYOUTS[args.layout], args.target / FOLDERS[args.layout]
+    splits, names = list_images(args.source, args.validation_share)
+    if len(names) > imagenet.NUM_CLASSES:
+        raise imagenet.DataError(f"{len(names)} classes are more than the {imagenet.NUM_CLASSES} of ImageNet")
+    splits = {split: without_broken(images, args.skip_broken) for split, images in splits.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    for split, images in splits.items():
+        pattern = str(folder / layout.pattern.format(split=split))
+        count = write(images, pattern, layout, EXTRA[args.layout], args.images_per_file)
+        print(f"{split}: {len(images):,} images of {len(names):,} classes in {count:,} files, {pattern}")
+
+
+if __name__ == "__main__":
+    try:
+        main(parse_args())
+    except imagenet.DataError as error:
+        raise SystemExit(f"pack_imagenet.py: {error}") from None
