@@ -1,0 +1,211 @@
+"""ResNet-50 and image classification on ImageNet, as their documents and pages start them, on small made images."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("resnet50", "image_classification")]
+COMMANDS = [
+    line
+    for page in PAGES
+    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    for line in re.sub(r"\\\n\s*", "", block).splitlines()
+]
+NUMBER = re.compile(r"\d+\.\d{4,6}")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with the examples, images and a host file, where commands of the pages run."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, start: str, *more: str, code: int = 0, changes: dict[str, str] | None = None) -> str:
+        """Runs the command that starts so, with small numbers. Returns what it printed."""
+        (command,) = [each for each in COMMANDS if each.startswith(start)]
+        smaller = {"--devices-per-node 4": "--devices-per-node 2", **(changes or {})}
+        for before, after in smaller.items():
+            command = re.sub(rf"{before}(?!\d)", after, command)
+        return self.shell(" ".join([command, *more]), code)
+
+    def shell(self, command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", f"export TNT_MODELS_PATH=$PWD/examples\n{command}"],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=800,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """With a ResNet of one block a stage, for the sake of time: its graph is built in a third of the time."""
+    folder = tmp_path_factory.mktemp("imagenet")
+    for part in ("models/resnet", "image_classification", "common"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "examples" / part, folder / "examples" / part, ignore=ignored)
+    model = folder / "examples/models/resnet/resnet_model.py"
+    assert "BLOCKS = (3, 4, 6, 3)" in model.read_text()
+    model.write_text(model.read_text().replace("BLOCKS = (3, 4, 6, 3)", "BLOCKS = (1, 1, 1, 1)"))
+    for hosts in (folder / "hostfile", folder / "examples/image_classification/hostfile"):
+        hosts.write_text(f"{socket.gethostname()}\n")
+    write_photos(folder / "photos")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TNT_", "SLURM_"))}
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "TNT_DATASETS_PATH": str(folder / "data"),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    return Place(folder, environment)
+
+
+def write_photos(folder: Path) -> None:
+    """Writes 320 JPEGs of 8 classes. Those of a class have about the same colours."""
+    import keras
+
+    random = np.random.default_rng(0)
+    for label in range(8):
+        colours = random.integers(256, size=(4, 4, 3))
+        (folder / f"class{label}").mkdir(parents=True)
+        for number in range(40):
+            pixels = np.clip(colours + random.normal(0, 30, size=(4, 4, 3)), 0, 255).astype("uint8")
+            large = np.kron(pixels, np.ones((10 + number % 5, 12, 1), "uint8"))
+            keras.utils.save_img(folder / f"class{label}/{number:03}.JPEG", large, scale=False)
+
+
+@pytest.fixture(scope="module")
+def data(place: Place) -> Path:
+    """The photos in the layout of TensorFlow Datasets, and those of the Model Garden in `garden`."""
+    pack = "python ${TNT_MODELS_PATH}/common/pack_imagenet.py"
+    out = place.run(pack, "--images_per_file=100")
+    assert "train: 288 images of 8 classes in 3 files" in out
+    place.run(pack, "--images_per_file=100", changes={re.escape("${TNT_DATASETS_PATH}"): "garden", "tfds": "garden"})
+    out = place.run("python ${TNT_MODELS_PATH}/common/imagenet_check.py")
+    assert "train: 288 images in 3 files are whole\nvalidation: 32 images in 1 files are whole" in out
+    return place.folder / "data"
+
+
+def lines(output: str, start: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(start)]
+
+
+def numbers(line: str) -> list[float]:
+    return [float(each) for each in NUMBER.findall(line)]
+
+
+def assert_close(one: list[float], two: list[float], tolerance: float) -> None:
+    assert len(one) == len(two) > 0
+    for left, right in zip(one, two, strict=True):
+        assert math.isclose(left, right, rel_tol=tolerance, abs_tol=tolerance), (one, two)
+
+
+def test_resnet_trains_and_resumes_on_two_ranks_and_as_one_process(place: Place, data: Path) -> None:
+    start = "tarantella --hostfile ./hostfile --devices-per-node 4 -- ${TNT_MODELS_PATH}/models/resnet/resnet50_tnt.py"
+    small = {"--batch_size=512": "--batch_size=48", "--train_epochs=90": "--train_epochs=2"}
+    small["--epochs_between_evals=10"] = "--epochs_between_evals=1"
+    options = ("--image_size=32", "--sync_batch_norm", "--verbose=2")
+    saving = ("--model_dir=run", "--enable_checkpoint_and_export")
+
+    two = place.run(start, *options, *saving, "--enable_time_history --log_steps=4", changes=small)
+    assert "288 train images in 3 files, in the layout of TensorFlow Datasets" in two
+    assert "Training starts after epoch 0, with 6 steps an epoch" in two
+    assert len(re.findall(r"TimeHistory: \d+\.\d+ seconds, \d+\.\d+ examples/second between steps", two)) == 2
+    losses = lines(two, "Epoch ")
+    assert [line.split(":")[0] for line in losses if ":" in line] == ["Epoch 1", "Epoch 2"]
+    assert sorted(path.name for path in (place.folder / "run").glob("*.h5")) == [
+        "model-0001.weights.h5",
+        "model-0002.weights.h5",
+    ]
+
+    # The same images in the other layout, on one process.
+    script = f"python {start.split('-- ')[1]} --data_dir=garden --batch_size=48 --train_epochs=2"
+    one = place.shell(" ".join([script, *options]))
+    assert "288 train images in 3 files, in the layout of Model Garden" in one
+    for left, right in zip(lines(one, "Epoch "), losses, strict=True):
+        if ":" in left:
+            # Accuracies may differ by an image.
+            assert_close(numbers(left), numbers(right), 0.04)
+
+    small["--train_epochs=90"] = "--train_epochs=3"
+    resumed = place.run(start, *options, *saving, "--resume", "--dtype=bf16", changes=small)
+    assert "Training starts after epoch 2, with 6 steps an epoch" in resumed
+    (line,) = [line for line in lines(resumed, "Epoch ") if ":" in line]
+    assert line.startswith("Epoch 3:")
+    assert (place.folder / "run/model-0003.weights.h5").exists()
+    assert numbers(line)[0] < numbers(losses[-1])[0]
+
+
+def test_resnet_ends_with_one_sentence_on_two_ranks(place: Place, data: Path) -> None:
+    shutil.copytree(place.folder / "garden", place.folder / "short")
+    (broken,) = (place.folder / "short").glob("train-00001-*")
+    broken.write_bytes(broken.read_bytes()[:-7])
+    command = "tarantella -n 2 --no-gpu -- ${TNT_MODELS_PATH}/models/resnet/resnet50_tnt.py --data_dir=short"
+    out = place.shell(command, code=1)
+    assert lines(out, "resnet50_tnt.py: ") == [
+        f"resnet50_tnt.py: 1 of 3 train files are empty, truncated, or no TFRecords: short/{broken.name}"
+    ]
+    assert "Traceback" not in out
+
+
+def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) -> None:
+    out = place.shell(
+        "cd examples/image_classification\n"
+        + next(each for each in COMMANDS if "--synthetic_data" in each)
+        .replace("--devices-per-node 4", "--devices-per-node 2")
+        .replace("=2560", "=32")
+        .replace("=256", "=8")
+        .replace("--train_epochs=3", "--train_epochs=2")
+        .replace("--val_freq=3", "--val_freq=2")
+        + " --image_size=64 --model_dir=../../board --verbose=2"
+    )
+    results = dict(part.split(": ") for part in lines(out, "sparse_cat")[-1].split("; "))
+    assert {name: len(values.split(", ")) for name, values in results.items()} == {
+        "loss": 2,
+        "sparse_categorical_accuracy": 2,
+        "val_loss": 1,
+        "val_sparse_categorical_accuracy": 1,
+    }
+    assert all(math.isfinite(float(value)) for values in results.values() for value in values.split(", "))
+    names = [str(path.relative_to(place.folder / "board")) for path in (place.folder / "board").rglob("*")]
+    assert [name for name in names if re.fullmatch(r"train/events\.out\.tfevents.*", name)]
+    assert [name for name in names if re.fullmatch(r"(train/)?plugins/profile/\S+/\S+\.xplane\.pb", name)], names
+
+
+def test_image_classification_gives_the_losses_of_one_process(place: Place, data: Path) -> None:
+    start = "./train_imagenet_main.py --model_arch=vgg16"
+    (command,) = [each for each in COMMANDS if each.startswith(start)]
+    folder = "cd examples/image_classification\n"
+    more = " --train_num_samples=100 --val_num_samples=30 --shuffle_seed=7"
+    one = lines(place.shell(folder + command + more), "loss: ")
+    two = lines(place.shell(f"{folder}tarantella -n 2 --no-gpu -- {command}{more}"), "loss: ")
+    assert len(numbers(one[-1])) == 8
+    assert_close(numbers(one[-1]), numbers(two[-1]), 1e-4)
+
+
+def test_every_command_of_the_pages_is_run() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    setting = ("export TNT_MODELS_PATH=", "export PYTHONPATH=", "cd examples/image_classification")
+    for command in COMMANDS:
+        if not command.startswith(setting):
+            program = re.search(r"\w+\.py", command)
+            assert program and program[0] in source, command
