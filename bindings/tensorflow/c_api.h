@@ -50,6 +50,7 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
   TARANTELLA_TF(void, TF_OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))           \
   TARANTELLA_TF(void, TF_OpDefinitionBuilderSetShapeInferenceFunction,                                   \
                 (TF_OpDefinitionBuilder*, TF_ShapeFunction))                                             \
+  TARANTELLA_TF(void, TF_OpDefinitionBuilderSetIsStateful, (TF_OpDefinitionBuilder*, bool))              \
   TARANTELLA_TF(void, TF_RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                    \
   TARANTELLA_TF(TF_ShapeHandle*, TF_NewShapeHandle, ())                                                  \
   TARANTELLA_TF(void, TF_DeleteShapeHandle, (TF_ShapeHandle*))                                           \

@@ -72,6 +72,10 @@ void tnt_timeline_end(uint64_t span, int forget) {
   forget != 0 ? found->drop_span(span) : found->end_span(span);
 }
 
+void tnt_timeline_batch(int64_t rows) {
+  if (timeline::Timeline* const found = usable()) found->batch(rows);
+}
+
 tnt_code tnt_timeline_write(const char* file, int rank, uint64_t* lost) {
   return guarded([&]() -> Status {
     const timeline::Timeline* const found = usable();

@@ -92,6 +92,7 @@ class Writer {
     name("process_name", 0, "rank " + rank + " on " + process_.host);
     event("M", "process_sort_index", 0, R"(,"args":{"sort_index":)" + rank + "}");
     for (const Record& record : records_) look(record);
+    if (has_batches_) name("thread_name", track(0), "batches");
     for (const auto& [plan, plan_name] : plans_)
       name("thread_name", track(plan), plan_name + ": gradients ready");
     for (const auto& [thread, spans] : spans_) write_thread(thread, spans);
@@ -99,7 +100,8 @@ class Writer {
   }
 
  private:
-  /// The tracks of a plan have numbers of their own, above those of threads: one for gradients, one for each bucket.
+  /// The tracks of a plan have numbers of their own, above those of threads: one for gradients, one for each bucket. Track 0 has
+  /// the batches.
   static uint64_t track(uint32_t plan) { return uint64_t{1'000'000} * plan; }
   static uint64_t track_of_bucket(Key bucket) { return track(bucket.first) + 1 + bucket.second; }
 
@@ -110,6 +112,7 @@ class Writer {
     last_ = std::max({last_, record.begin, record.end.load(std::memory_order_acquire)});
     if (kind == Kind::kNothing) return;
     if (kind <= Kind::kExchange) spans_[record.thread].push_back(&record);
+    has_batches_ = has_batches_ || kind == Kind::kBatch;
     if (kind == Kind::kPlanName) plans_[record.plan] = record.name_view();
     if (kind == Kind::kTensorName) tensors_[key] = record.name_view();
     if (kind != Kind::kBucketSize) return;
@@ -144,6 +147,11 @@ class Writer {
     if (kind == Kind::kGradient) {
       event("i", tensors_[key], track(record.plan),
             R"(,"cat":"gradient","s":"t","ts":)" + microseconds(record.begin - origin_));
+    }
+    if (kind == Kind::kBatch) {
+      event("i", "batch", track(0),
+            R"(,"cat":"batch","s":"t","ts":)" + microseconds(record.begin - origin_) + R"(,"args":{"rows":)" +
+                std::to_string(record.rows) + "}");
     }
     if (kind != Kind::kBucket) return;
     const auto get = [](const std::atomic<int64_t>& time) { return time.load(std::memory_order_acquire); };
@@ -191,6 +199,7 @@ class Writer {
   const int64_t origin_;
   bool& first_;
   int64_t last_ = origin_;
+  bool has_batches_ = false;
   std::map<uint32_t, std::string> plans_;
   std::map<Key, std::string> tensors_;
   std::map<Key, uint64_t> sizes_;

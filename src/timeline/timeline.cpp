@@ -86,4 +86,13 @@ void Timeline::bucket_size(uint32_t plan, size_t index, size_t bytes) {
   publish(*record, Kind::kBucketSize, plan, index);
 }
 
+void Timeline::batch(int64_t rows) {
+  const int64_t ready = now();
+  Record* record = claim();
+  if (record == nullptr) return;
+  record->begin = ready;
+  record->rows = rows;
+  publish(*record, Kind::kBatch, 0, 0);
+}
+
 }  // namespace tarantella::timeline

@@ -27,6 +27,8 @@ enum class Kind : uint32_t {
   kPlanName = 7,    ///< the name of a plan
   kTensorName = 8,  ///< the name of the tensor `index` of a plan
   kBucketSize = 9,  ///< the bytes of the bucket `index` of a plan
+  // of no plan
+  kBatch = 10,  ///< a step of training has its batch, at `begin`
 };
 
 /// Nanoseconds on the monotonic clock, which all processes of a machine share.
@@ -55,6 +57,7 @@ struct Record {
     std::array<char, kName> name;  ///< padded with zeros; without one at its end if it fills the array
     BucketParts parts;
     uint64_t bytes;
+    int64_t rows;  ///< of a batch
   };
 
   std::string_view name_view() const { return {name.data(), ::strnlen(name.data(), kName)}; }
@@ -89,6 +92,8 @@ class Timeline {
   /// Of a plan (`index` is 0) or of one of its tensors. Keeps the end of a name that is too long.
   void name(Kind kind, uint32_t plan, size_t index, std::string_view name);
   void bucket_size(uint32_t plan, size_t index, size_t bytes);
+  /// Records that a step of training has its batch, of which this process has so many rows.
+  void batch(int64_t rows);
 
   /// Marks the memory as that of a Timeline, whose time counts from `origin` on.
   void mark(int64_t origin) {

@@ -82,6 +82,12 @@ class Backend(Protocol):
     def undo_where(self, condition: Any, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
         """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values."""
 
+    def mark_batch(self, batch: Any, rows: Any) -> Any:
+        """The batch, whose arrival the timeline shows: nothing that needs it runs before. `rows` is a scalar integer.
+
+        Shows nothing under XLA.
+        """
+
     def step_function(self, model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The function that runs the steps of a kind, "train" or "test": a faster one, or `function`, made by Keras."""
 

@@ -14,7 +14,7 @@ from . import private
 PATCHED: dict[str, str] = {
     "fit": "model",
     "evaluate": "model",
-    "train_step": "model",
+    "train_step": "model, while there is a timeline, on one rank too",
     "test_step": "model",
     "predict_step": "model",
     "make_train_function": "model",

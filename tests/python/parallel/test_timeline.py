@@ -90,6 +90,8 @@ def test_the_trace_shows_what_each_rank_did(scripts: Any, tmp_path: Path) -> Non
             assert len(found) == count, (name, found)
             assert call is None or all(contains(call, each) for each in found)
         steps = named(events, "train step")
+        batches = [each for each in of(events, "batch") if any(contains(step, each) for step in steps)]
+        assert [each["args"] for each in batches] == [{"rows": 8}] * STEPS
         # The stated number of records: 1 + gradients + buckets; of a bucket in the file, itself and its four parts.
         for category, each_step in (("gradient", GRADIENTS), ("bucket", BUCKETS), ("fill", BUCKETS),
                                     ("sum", BUCKETS), ("wait", 2 * BUCKETS)):  # fmt: skip
@@ -148,6 +150,7 @@ def test_one_process_without_a_launcher_writes_its_own(scripts: Any, tmp_path: P
     check_nesting(events)
     assert [call["name"] for call in of(events, "call")] == ["fit"]
     assert len(named(events, "train step")) == STEPS
+    assert [each["args"] for each in of(events, "batch")] == [{"rows": 16}] * STEPS
     assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "trace.json"]
 
 

@@ -65,6 +65,18 @@ TEST_F(Json, CountsTimeInMicrosecondsFromTheOrigin) {
   EXPECT_FALSE(has(text, "failed")) << text;
 }
 
+TEST_F(Json, ShowsBatchesOnATrackOfTheirOwn) {
+  TimelineOn on(4);
+  on.timeline().mark(1000);
+  EXPECT_FALSE(has(written(on.timeline()), "batches"));
+  on.timeline().batch(32);
+  const std::string text = written(on.timeline());
+  EXPECT_TRUE(has(text, R"({"ph":"M","name":"thread_name","pid":3,"tid":0,"args":{"name":"batches"}})"))
+      << text;
+  EXPECT_TRUE(has(text, R"({"ph":"i","name":"batch","pid":3,"tid":0,"cat":"batch","s":"t","ts":)")) << text;
+  EXPECT_TRUE(has(text, R"("args":{"rows":32}})")) << text;
+}
+
 TEST_F(Json, EndsAnOpenSpanWithTheOneAroundIt) {
   TimelineOn on(4);
   on.timeline().mark(now());

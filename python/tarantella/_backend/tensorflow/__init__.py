@@ -13,7 +13,18 @@ from .operations import operations
 from .reduce import allreduce, differentiable_sum, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
 from .slices import changed
-from .steps import count_nan, has_value, look_once, run_step, together, trace, type_of, undo_where, with_rows
+from .steps import (
+    count_nan,
+    has_value,
+    look_once,
+    mark_batch,
+    run_step,
+    together,
+    trace,
+    type_of,
+    undo_where,
+    with_rows,
+)
 from .traceless import functions_eager, state_kept
 from .xla import can_compile
 
@@ -32,6 +43,7 @@ __all__ = [
     "gradients",
     "has_value",
     "look_once",
+    "mark_batch",
     "prepared",
     "quick_kernels",
     "run_step",

@@ -13,6 +13,7 @@ from keras import tree
 
 from . import eager, reduce, xla
 from .dispatch import TAKES_BATCHES_IN_GRAPH
+from .operations import operations
 
 
 def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
@@ -42,6 +43,18 @@ def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[]
 def trace(step: Callable[[Any], Any], spec: Any) -> None:
     spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
     tf.function(step, autograph=False).get_concrete_function(spec)
+
+
+def mark_batch(batch: Any, rows: Any) -> Any:
+    if xla.compiled():
+        return batch
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    with tf.device("CPU:0"):  # where the pipeline leaves them
+        with tf.control_dependencies([part for part in parts if isinstance(part, tf.Tensor)]):
+            marked = operations().tarantella_batch(tf.cast(rows, tf.int64))
+        with tf.control_dependencies([marked]):
+            parts = [tf.identity(part) if isinstance(part, tf.Tensor) else part for part in parts]
+    return tf.nest.pack_sequence_as(batch, parts, expand_composites=True)
 
 
 def run_step(model: Any, kind: str, batch: Any) -> Any:

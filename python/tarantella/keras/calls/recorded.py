@@ -1,8 +1,9 @@
-"""What the timeline shows of a model beyond calls: epochs and steps. Nothing is hooked where the timeline is off."""
+"""What the timeline shows of a model beyond calls: epochs, steps and batches. Nothing is hooked where it is off."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,18 +11,39 @@ from keras import tree
 
 from ..._backend import backend
 from ..._job import timeline
-from ..hooks import hook_functions
+from ...data import tf_data
+from ...data.rows import MicroBatch, PaddedMicroBatch, has_rows
+from ..hooks import hook, hook_functions
 
 _NAMES = {"train": "train step", "test": "test step", "predict": "predict step"}
 
 
 def install(model: Any) -> None:
-    """Records the steps of a Keras model. Idempotent."""
+    """Records the steps of a Keras model, and the batches of its training. Idempotent."""
     if not timeline.is_on():
         return
+    if keras.backend.backend() == "tensorflow" and hook(model, "train_step", _marked, "timeline"):
+        model.train_function = None
     for kind in _NAMES:
         if hook_functions(model, kind, functools.partial(timeline.step, _NAMES[kind], is_end=_is_end), "timeline"):
             setattr(model, f"{kind}_function", None)
+
+
+def _marked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def train_step(batch: Any) -> Any:
+        return original(backend.mark_batch(batch, _rows(batch)))
+
+    return train_step
+
+
+def _rows(batch: Any) -> Any:
+    """This rank's rows of a batch; 0 where nothing tells them."""
+    if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
+        return batch.numbers[0]
+    if isinstance(batch, tf_data.own_batches.LocalBatch):
+        return batch.rows
+    leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
+    return tf_data.slicer.rows_of(leaves[0]) if leaves else 0
 
 
 def _is_end(error: Exception) -> bool:
