@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from .._job import until_stopped
 from .._job.log import listed
 from . import causes, compare, record, runs
 
@@ -150,29 +150,5 @@ def _failed(run: runs.Run) -> int:
     return CANNOT_COMPARE
 
 
-def _main_until_stopped(launcher: str, words: list[str]) -> int:
-    """Calls main. On a signal it ends the current run, removes the files and ends by the same signal."""
-    stopped_by = 0
-
-    def stop(number: int, _: object) -> None:
-        nonlocal stopped_by
-        stopped_by = number
-        sys.exit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, stop)
-    try:
-        return main(launcher, words)
-    except KeyboardInterrupt:
-        stopped_by = signal.SIGINT
-        return 128 + stopped_by
-    finally:
-        if stopped_by:
-            sys.stdout.flush()
-            signal.signal(stopped_by, signal.SIG_DFL)
-            os.kill(os.getpid(), stopped_by)
-
-
 if __name__ == "__main__":
-    sys.exit(_main_until_stopped(sys.argv[1], sys.argv[2:]))
+    sys.exit(until_stopped.run(lambda: main(sys.argv[1], sys.argv[2:])))
