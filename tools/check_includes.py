@@ -75,6 +75,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
     "doctor/": ("_version",),
+    "scaling/": ("_job/",),
     "__init__": ("",),
 }
 # Other people's packages -> the files, or folders, that alone may import them.

@@ -8,6 +8,7 @@ namespace {
 TEST(Subcommands, AreCalledByTheFirstWord) {
   ASSERT_NE(subcommand_of({"verify", "-n", "2"}), nullptr);
   EXPECT_STREQ(subcommand_of({"verify"})->module, "tarantella.verify");
+  EXPECT_STREQ(subcommand_of({"scaling", "-n", "1,2"})->module, "tarantella.scaling");
   ASSERT_NE(subcommand_of({"help"}), nullptr);
   EXPECT_EQ(subcommand_of({"help"})->module, nullptr);
 }

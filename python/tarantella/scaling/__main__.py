@@ -1,0 +1,173 @@
+"""The command `tarantella scaling`, which runs `python -m tarantella.scaling LAUNCHER words…`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .._job import until_stopped
+from . import advice, page, runs, table
+from .table import MARK, Row
+
+_QUIET = 0.1  # between runs of one row
+MEASURED, FAILED, USAGE, NOTHING_MEASURED = 0, 1, 2, 3
+
+_DESCRIPTION = """\
+Runs a script on several numbers of ranks, prints how much faster it trains and where the time goes, and draws both as
+a page. The script's own batch size decides what is measured: a global batch that stays as it is (strong scaling), or
+one that grows with the ranks (weak scaling)."""
+
+_EPILOG = """\
+All other options are passed to the launcher (tarantella --help) in every run.
+exit codes: 0 all is measured, 1 a run failed, 2 invalid command line, 3 the script never calls fit"""
+
+
+def main(launcher: str, words: list[str]) -> int:
+    """Runs, prints the table on stdout, writes the page and returns the exit code."""
+    cores = runs.cores_here()
+    parser = _parser(len(cores))
+    end = words.index("--") if "--" in words else len(words)
+    options, others = parser.parse_known_args(words[:end])
+    for word in others:
+        if word.split("=")[0] in ("--timeline", "--dry-run"):
+            parser.error(f"{word.split('=')[0]} is for one job, and scaling runs several: use it without scaling")
+    script = words[end + 1 :]
+    if not script:
+        parser.error("no script given; put it after '--': tarantella scaling -n 1,2 -- train.py")
+    if os.path.isdir(options.output) or not os.access(os.path.dirname(options.output) or ".", os.W_OK):
+        parser.error(f"cannot write '{options.output}': give a file in a folder that can be written (--output)")
+    each = options.cpus_per_rank or [max(1, len(cores) // options.n[-1])]
+    rows = [Row(ranks, cpus, ranks * cpus > len(cores)) for cpus in each for ranks in options.n]
+    with tempfile.TemporaryDirectory(prefix="tarantella-scaling-") as folder:
+        job = runs.Job(launcher, others, script, Path(folder), options.verbose, cores)
+        code, said = runs.refused(job, options.n[-1])
+        if code:
+            sys.stderr.write(said)
+            return code
+        measured = _run(job, rows, options.repeat)
+    if not measured:
+        name = os.path.basename(script[0])
+        print(
+            f"{name} never trains in fit of a tarantella.Model, so there is nothing to measure; wrap the model: "
+            "model = tnt.Model(model)"
+        )
+        return NOTHING_MEASURED
+    return _report(rows, shlex.join(["tarantella", "scaling", *words]), len(cores), options.output)
+
+
+def _parser(cores: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tarantella scaling",
+        usage="tarantella scaling [options] -- script.py [arguments]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    powers = [2**exponent for exponent in range(cores.bit_length())]
+    parser.add_argument(
+        "-n", "--n", type=_numbers, default=powers, metavar="N,…",
+        help="numbers of ranks (default: 1,2,4,… up to the cores of this machine)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cpus-per-rank", type=_numbers, metavar="C,…",
+        help="numbers of cores of a rank (default: as many as there are for each of the most ranks)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repeat", type=_number, default=3, metavar="K", help="runs of each combination, in turn (default: 3)"
+    )
+    parser.add_argument("--output", default="scaling.html", metavar="FILE", help="the page (default: scaling.html)")
+    parser.add_argument("--verbose", action="store_true", help="show the output of the script")
+    return parser
+
+
+def _number(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"needs a whole number from 1 on, not '{word}'")
+    return int(word)
+
+
+def _numbers(word: str) -> list[int]:
+    try:
+        return sorted({_number(each.strip()) for each in word.split(",")})
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"needs whole numbers from 1 on, such as 1,2,4, not '{word}'") from None
+
+
+def _run(job: runs.Job, rows: list[Row], repeats: int) -> bool:
+    """Runs every row once, then every row again: other work on the machine then meets all of them.
+
+    A row that has failed is not repeated. Returns False, at once, after a run without a call of fit.
+    """
+    for repeat in range(repeats):
+        for row in rows:
+            if row.failed:
+                continue
+            begin = time.monotonic()
+            print(f"scaling: {row.name}, run {repeat + 1} of {repeats}: ", end="", flush=True)
+            run = runs.run(job, row.ranks, row.cpus)
+            row.runs.append(run)
+            if run.measured is None and not run.code:
+                print("no call of fit")
+                return False
+            ended = f"fit took {run.measured.fit:.2f} s" if run.measured else f"failed with exit code {run.code}"
+            print(f"{ended} (whole run {time.monotonic() - begin:.0f} s)", flush=True)
+    return True
+
+
+def _report(rows: list[Row], command: str, cores: int, output: str) -> int:
+    notes = _notes(rows, cores)
+    print()
+    print(table.text(table.HEAD, table.cells(rows)))
+    if any(row.good for row in rows):
+        print()
+        print(table.text(table.SHARES_HEAD, table.share_cells(rows)))
+    print()
+    print("\n".join(notes))
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    machine = f"{now} · {cores} cores, {_processor()} · load {os.getloadavg()[0]:.1f}"
+    try:
+        Path(output).write_text(page.page(rows, command, machine, notes), encoding="utf-8")
+    except OSError as error:
+        print(f"tarantella scaling: cannot write '{output}': {error.strerror}", file=sys.stderr)
+        return FAILED
+    print(f"page: {output}")
+    return FAILED if any(row.failed for row in rows) else MEASURED
+
+
+def _notes(rows: list[Row], cores: int) -> list[str]:
+    """The lines below the table. The last one is the advice."""
+    notes = []
+    if any(row.crowded for row in rows):
+        notes.append(f"{MARK} needs more than the {cores} cores of this machine: not a part of the ideal line")
+    if any(row.good for row in rows):
+        notes += [advice.kind(rows), advice.work(rows)]
+        whole = [row for row in rows if row.good and not row.usual.steady]
+        part = "all of fit, since there is one epoch only" if whole else "the epochs after the first"
+        notes.append(f"shares and utilisation (the share of compute, mean over ranks) are of {part}")
+    spread = max((max(times) / min(times) for row in rows if (times := [each.fit for each in row.good])), default=1.0)
+    if spread > 1 + _QUIET:
+        notes.append(
+            f"the runs of one row differ by up to {100 * (spread - 1):.0f} %: other programs run on this machine, so "
+            "small differences mean nothing"
+        )
+    notes += dict.fromkeys(warning for row in rows for run in row.runs for warning in run.warnings)
+    return [*filter(None, notes), advice.advice(rows)]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+
+
+if __name__ == "__main__":
+    sys.exit(until_stopped.run(lambda: main(sys.argv[1], sys.argv[2:])))

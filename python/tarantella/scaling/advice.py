@@ -1,0 +1,86 @@
+"""What the figures say in words: which kind of scaling was measured, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .shares import BETWEEN, COMMUNICATION, INPUT, WAITING
+from .table import Row, base_of, later_speed_up, speed_up
+
+_SAME = 0.02  # batches that differ by less count as equal: the last one of an epoch may be smaller
+_ENOUGH = 0.9  # of the ideal speed-up
+_LITTLE = 0.05  # of the time
+
+_CURES = {
+    INPUT: "prefetch and cache the dataset, give its map num_parallel_calls and a rank more cores (--cpus-per-rank)",
+    COMMUNICATION: "give each rank more rows a step (a larger batch), so that there are fewer sums for the same rows",
+    WAITING: "see with --timeline what holds up the rank that waits least: fewer cores, more rows, other work",
+    BETWEEN: "callbacks, validation, checkpoints and the ends of epochs take it: do them less often",
+}
+
+
+def kind(rows: Sequence[Row]) -> str:
+    """Whether the script's batches make this strong or weak scaling, as measured."""
+    known = {row.ranks: row.usual.batch for row in rows if row.good and row.usual.batch}
+    if len({row.ranks for row in rows if row.good}) < 2:
+        return "strong or weak scaling: only one number of ranks was measured"
+    batches = [f"{batch:g} on {ranks}" for ranks, batch in sorted(known.items()) if batch]
+    if len(known) < len({row.ranks for row in rows if row.good}):
+        return "strong or weak scaling: not known, since batches are missing in the timeline (as with jit_compile=True)"
+    if _alike([float(batch) for batch in known.values() if batch]):
+        return f"strong scaling: the global batch stays at {next(iter(known.values())):g} rows, that of a rank shrinks"
+    if _alike([batch / ranks for ranks, batch in known.items() if batch]):
+        mine = next(batch / ranks for ranks, batch in known.items() if batch)
+        return f"weak scaling: a rank keeps {mine:g} rows a step, the global batch grows ({', '.join(batches)})"
+    return f"neither strong nor weak scaling: the rows of the global batch are {', '.join(batches)}"
+
+
+def _alike(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= _SAME * max(values)
+
+
+def work(rows: Sequence[Row]) -> str:
+    """How many rows the runs have trained, if that is not the same; else empty."""
+    known = {row.ranks: row.usual.rows for row in rows if row.good and row.usual.rows}
+    if len(known) < 2 or _alike([float(each) for each in known.values() if each]):
+        return ""
+    return "the runs trained different numbers of rows, so the speed-up compares rows a second"
+
+
+def advice(rows: Sequence[Row]) -> str:
+    """One line: what limits the largest row that fits the cores, or else the largest, and the cure."""
+    good = [row for row in rows if row.good]
+    if not good:
+        return "advice: no run has ended well; mend the script first (--verbose shows its output)"
+    row = max(good, key=lambda each: (not each.crowded, each.ranks, each.cpus))
+    found, base = row.usual, base_of(row, rows)
+    gained = later_speed_up(row, rows) or speed_up(row, rows) or 1.0
+    reached = gained / (row.ranks / base.ranks) if base is not None else 1.0
+    losses = {kind: found.share(kind) for kind in (INPUT, COMMUNICATION, WAITING, BETWEEN)}
+    worst = max(losses, key=losses.__getitem__)
+    start = max(0.0, (found.first - found.later) / found.fit) if found.first and found.later else 0.0
+    if row is base or base is None:
+        reached = 1.0
+    line = f"advice for {row.name}: "
+    if start > max(2 * _LITTLE, losses[worst]):
+        return line + (
+            f"the first epoch limits it: {100 * start:.0f} % of the time is its start (tracing, equal weights, full "
+            "caches); train more epochs, or more rows, before you judge"
+        )
+    if losses[worst] > _LITTLE and (reached < _ENOUGH or losses[worst] > 2 * _LITTLE):
+        return line + f"{_named(worst)}: {100 * losses[worst]:.0f} % of the time; {_CURES[worst]}"
+    if reached >= _ENOUGH:
+        return line + f"nothing limits it: {100 * reached:.0f} % of the ideal speed-up; try more ranks"
+    return line + (
+        f"the computation itself: {100 * reached:.0f} % of the ideal speed-up though ranks hardly wait; small batches "
+        "a rank, memory bandwidth or other programs on these cores slow it down"
+    )
+
+
+def _named(kind: str) -> str:
+    return {
+        INPUT: "input limits it",
+        COMMUNICATION: "communication limits it",
+        WAITING: "waiting for other ranks limits it",
+        BETWEEN: "what happens between steps limits it",
+    }[kind]

@@ -1,0 +1,130 @@
+"""Pictures of the table as SVG elements: the speed-up beside the ideal one, and the shares of each rank's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from .shares import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
+from .table import MARK, Row, base_of, later_speed_up, speed_up
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 760, 400, 60, 20, 50, 230
+_LINES = ("#2a6fb0", "#c0563b", "#4c8c4a", "#8a5aa5", "#a5812c")
+_COLOURS = {
+    COMPUTE: "#5b8c5a",
+    INPUT: "#f2d388",
+    COMMUNICATION: "#c58fb0",
+    WAITING: "#d9d9d9",
+    BETWEEN: "#8fa9c5",
+}
+
+
+def speed_ups(rows: Sequence[Row]) -> str:
+    """Measured speed-up over ranks, a line for each number of cores a rank; dashed the ideal one.
+
+    Rows that do not fit the cores are hollow and part of no line, failed ones a cross at 0.
+    """
+    most = max(row.ranks for row in rows)
+    ideals = [(row.ranks, row.ranks / base.ranks) for row in rows if not row.crowded and (base := base_of(row, rows))]
+    values = [value for row in rows for value in (speed_up(row, rows), later_speed_up(row, rows)) if value]
+    top = 1.1 * max([1.0, *values, *(ideal for _, ideal in ideals)])
+    right, bottom = _WIDTH - _LEGEND, _HEIGHT - _BOTTOM
+
+    def x(ranks: float) -> float:
+        return _LEFT + (right - _LEFT) * ranks / (most * 1.05)
+
+    def y(value: float) -> float:
+        return bottom - (bottom - _TOP) * value / top
+
+    parts = [_line(_LEFT, bottom, right, bottom, "#222"), _line(_LEFT, _TOP, _LEFT, bottom, "#222")]
+    for ranks in sorted({row.ranks for row in rows}):
+        marked = MARK if all(row.crowded for row in rows if row.ranks == ranks) else ""
+        parts.append(_text(x(ranks), bottom + 18, f"{ranks}{marked}", "middle"))
+    for tick in _ticks(top):
+        parts += [_line(_LEFT, y(tick), right, y(tick), "#eee"), _text(_LEFT - 8, y(tick) + 4, f"{tick:g}", "end")]
+    parts.append(_text((_LEFT + right) / 2, _HEIGHT - 10, "ranks", "middle"))
+    parts.append(_text(_LEFT, _TOP - 6, "speed-up", "middle"))
+    legend: list[tuple[str, str, bool | None]] = []  # colour, words, whether dashed; None: faint
+    if ideals:
+        parts.append(_path([(x(ranks), y(ideal)) for ranks, ideal in sorted(set(ideals))], "#222", dashed=True))
+        legend.append(("#222", "ideal", True))
+    for index, cpus in enumerate(sorted({row.cpus for row in rows})):
+        colour = _LINES[index % len(_LINES)]
+        mine = [row for row in rows if row.cpus == cpus]
+        for measure, faint in ((later_speed_up, True), (speed_up, False)):
+            points = [(row, value) for row in mine if (value := measure(row, rows)) is not None]
+            line = [(x(row.ranks), y(value)) for row, value in points if not row.crowded]
+            parts.append(_path(line, colour, faint=faint))
+            for row, value in points:
+                note = f"{row.name}: {value:.2f}" + (" without the first epoch" if faint else "")
+                parts.append(_dot(x(row.ranks), y(value), colour, row.crowded, faint, note))
+        for row in mine:
+            if row.failed:
+                parts.append(_text(x(row.ranks), bottom - 2, "×", "middle", "#a00"))
+        each = f"{cpus} cpu{'s' * (cpus > 1)} per task"
+        legend += [(colour, each, False), (colour, f"{each}, without first epoch", None)]
+    for place, (colour, words, dashed) in enumerate(legend):
+        height = _TOP + 10 + 22 * place
+        ends = [(right + 10, height), (right + 40, height)]
+        parts += [_path(ends, colour, bool(dashed), dashed is None), _text(right + 46, height + 4, words)]
+    return _svg(_HEIGHT, "Speed-up over ranks", parts)
+
+
+def shares(rows: Sequence[Row]) -> str:
+    """A bar for each rank, from the shares of its time."""
+    parts, height, left = [], 34, 140.0
+    for place, (kind, colour) in enumerate(_COLOURS.items()):
+        parts += [_box(left + 122 * place, 6, 12, 12, colour, kind), _text(left + 17 + 122 * place, 16, kind)]
+    for row in rows:
+        for rank, mine in enumerate(row.usual.shares if row.good else ()):
+            if rank == 0:
+                parts.append(_text(left - 10, height + 12, row.name, "end"))
+            begin = left
+            for kind, colour in _COLOURS.items():
+                width = (_WIDTH - left - 10) * mine[kind]
+                note = f"{row.name}, rank {rank}: {kind} {100 * mine[kind]:.1f} %"
+                parts.append(_box(begin, height, width, 15, colour, note))
+                begin += width
+            height += 18
+        height += 6 if row.good else 0
+    return _svg(height + 6, "Shares of the time of each rank", parts)
+
+
+def _ticks(top: float) -> list[float]:
+    step = next(step for step in (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1000, 5000) if top / step <= 8)
+    return [step * number for number in range(1, int(top / step) + 1)]
+
+
+def _svg(height: float, title: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" role="img" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>{"".join(parts)}</svg>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" />'
+
+
+def _path(points: Sequence[tuple[float, float]], colour: str, dashed: bool = False, faint: bool = False) -> str:
+    if len(points) < 2:
+        return ""
+    style = ' stroke-dasharray="6 4"' * dashed + ' stroke-opacity="0.45"' * faint
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{style} />'
+
+
+def _dot(x: float, y: float, colour: str, hollow: bool, faint: bool, note: str) -> str:
+    style = f'fill="{"#fff" if hollow else colour}" stroke="{colour}"' + ' opacity="0.5"' * faint
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {style}><title>{escape(note)}</title></circle>'
+
+
+def _box(x: float, y: float, width: float, height: float, colour: str, note: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:g}" fill="{colour}">'
+        f"<title>{escape(note)}</title></rect>"
+    )
+
+
+def _text(x: float, y: float, words: str, anchor: str = "start", colour: str = "#222") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(words)}</text>'

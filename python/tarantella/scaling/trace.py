@@ -1,0 +1,112 @@
+"""What the timeline of a job (docs/timeline.md) says of each rank. All times are in seconds, on one clock."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# The numbers of tracks of buckets: those of a plan begin at a multiple of this.
+_TRACKS_OF_A_PLAN = 1_000_000
+
+
+class Span(NamedTuple):
+    """Something that took a while."""
+
+    begin: float
+    end: float
+    name: str = ""
+
+
+class Bucket(NamedTuple):
+    """A bucket that was summed over ranks."""
+
+    full: float  # this rank has all its gradients
+    met: float  # all ranks have
+    end: float  # the sums are there
+
+
+class Batch(NamedTuple):
+    """A batch that a step of training got."""
+
+    time: float
+    rows: int  # of this rank
+
+
+@dataclass
+class Rank:
+    """What one rank did, each list in the order of time."""
+
+    fits: list[Span] = field(default_factory=list)
+    epochs: list[Span] = field(default_factory=list)
+    steps: list[Span] = field(default_factory=list)  # of training, evaluation and prediction
+    exchanges: list[Span] = field(default_factory=list)  # of the thread that calls fit
+    batches: list[Batch] = field(default_factory=list)
+    plans: dict[int, list[list[Bucket]]] = field(default_factory=dict)  # by plan: the buckets of its tracks
+    last: float = 0.0  # when the last event began
+
+
+def read(path: Path) -> list[Rank]:
+    """The ranks of a job, in order. Raises OSError, and ValueError for what is no timeline."""
+    with open(path, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    ranks: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        ranks.setdefault(event["pid"], []).append(event)
+    return [_rank(ranks[number]) for number in sorted(ranks)]
+
+
+def _rank(events: list[dict[str, Any]]) -> Rank:
+    timed = [event for event in events if event["ph"] in "Xi"]
+    main = next((event["tid"] for event in timed if event["cat"] == "call" and event["name"] == "fit"), None)
+    rank = Rank(last=max((event["ts"] for event in timed), default=0.0) / 1e6)
+    for event in timed:
+        kind = event["cat"]
+        if kind == "batch":
+            rank.batches.append(Batch(event["ts"] / 1e6, event["args"]["rows"]))
+        if event["ph"] == "i" or event["tid"] != main:
+            continue
+        span = _span(event)
+        if kind == "call" and span.name == "fit" and not (rank.fits and span.begin < rank.fits[-1].end):
+            rank.fits.append(span)
+        elif kind == "part" and span.name.startswith("epoch "):
+            rank.epochs.append(span)
+        elif kind == "step":
+            rank.steps.append(span)
+        elif kind == "exchange":
+            rank.exchanges.append(span)
+    rank.epochs = [epoch for epoch in rank.epochs if any(_within(epoch, fit) for fit in rank.fits)]
+    rank.batches = [batch for batch in sorted(rank.batches) if _in_a_step(batch.time, rank.steps)]
+    for track, buckets in _buckets(timed).items():
+        rank.plans.setdefault(track // _TRACKS_OF_A_PLAN, []).append(buckets)
+    return rank
+
+
+def _in_a_step(time: float, steps: list[Span]) -> bool:
+    """False for the batches of trials, before training. No step is inside another."""
+    before = bisect.bisect_right(steps, time, key=lambda step: step.begin)
+    return before > 0 and time <= steps[before - 1].end
+
+
+def _buckets(timed: list[dict[str, Any]]) -> dict[int, list[Bucket]]:
+    """By track. The parts of a bucket follow it in the file."""
+    tracks: dict[int, list[Bucket]] = {}
+    for event in timed:
+        if event["cat"] == "bucket":
+            end = _span(event).end
+            tracks.setdefault(event["tid"], []).append(Bucket(end, end, end))
+        elif event["cat"] == "fill":
+            tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(full=_span(event).end)
+        elif event["name"] == "wait for gradients of other ranks":
+            tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(met=_span(event).end)
+    return tracks
+
+
+def _span(event: dict[str, Any]) -> Span:
+    return Span(event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6, event["name"])
+
+
+def _within(inner: Span, outer: Span) -> bool:
+    return outer.begin <= inner.begin and inner.end <= outer.end + 1e-6

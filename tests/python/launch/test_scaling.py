@@ -1,0 +1,351 @@
+"""`tarantella scaling`: the figures of made timelines, computed by hand, the table, the page, and one real run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarantella.scaling import __main__ as command
+from tarantella.scaling import advice, page, plot, runs, shares, table, trace
+from tarantella.scaling.measure import Measured, measured
+
+SVG = "{http://www.w3.org/2000/svg}"
+HTML = "{http://www.w3.org/1999/xhtml}"
+
+
+def span(kind, name, begin, end, rank=0, track=1):
+    return {"ph": "X", "cat": kind, "name": name, "pid": rank, "tid": track, "ts": 1e6 * begin,
+            "dur": 1e6 * (end - begin)}  # fmt: skip
+
+
+def batch(time, rows, rank=0):
+    return {"ph": "i", "cat": "batch", "name": "batch", "pid": rank, "tid": 0, "ts": 1e6 * time, "args": {"rows": rows}}
+
+
+def bucket(number, begin, full, met, summed, end, rank=0):
+    track = 1_000_001 + number
+    yield span("bucket", f"bucket {number}", begin, end, rank, track)
+    yield span("fill", "fill", begin, full, rank, track)
+    yield span("wait", "wait for gradients of other ranks", full, met, rank, track)
+    yield span("sum", "sum a slice", met, summed, rank, track)
+    yield span("wait", "wait for slices of other ranks", summed, end, rank, track)
+
+
+def made_rank(rank, exchange):
+    """One call of fit with a first epoch of 3 s and a second one of 4 s, and 2 steps in each."""
+    yield {"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": f"rank {rank} on host"}}
+    yield span("call", "fit", 0, 9, rank)
+    yield span("part", "epoch 1", 1, 4, rank)
+    yield batch(0.5, 3, rank)  # of a trial before training
+    for begin, end in ((1, 2), (2, 4), (4, 5.5), (5.5, 7)):
+        yield span("step", "train step", begin, end, rank)
+        yield batch(begin + 0.5, 8, rank)
+    yield span("part", "epoch 2", 4, 8, rank)
+    # the rank still computes while bucket 0 is met and summed, until the last gradient, that of bucket 1
+    for offset in (-3, -2):
+        yield from bucket(0, 4.6 + offset, 4.7 + offset, 4.7 + offset, 4.8 + offset, 4.8 + offset, rank)
+        yield from bucket(1, 4.7 + offset, 4.8 + offset, 4.8 + offset, 4.8 + offset, 4.8 + offset, rank)
+    yield from bucket(0, 4.6, 4.8, 4.9, 5.0, 5.1, rank)
+    yield from bucket(1, 4.9, 5.0, 5.2, 5.25, 5.3, rank)
+    yield from bucket(0, 6.2, 6.5, 6.5, 6.6, 6.6, rank)
+    yield from bucket(1, 6.5, 6.7, 6.7, 6.75, 6.8, rank)
+    yield span("exchange", "metrics", *exchange, rank)
+    yield span("exchange", "elsewhere", 4, 8, rank, track=2)  # of another thread
+
+
+@pytest.fixture
+def made(tmp_path):
+    events = [*made_rank(0, (7.0, 7.4)), *made_rank(1, (7.3, 7.4))]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    return trace.read(tmp_path / "t.json")
+
+
+def test_the_shares_of_a_made_timeline_are_those_computed_by_hand(made):
+    """Of the 4 s of the second epoch, in seconds: see `made_rank`."""
+    first, second = measured(made).shares
+    # bucket 0 from the last gradient (5.0) on: sums until 5.1; bucket 1: met at 5.2, summed until 5.3 and 6.8
+    communication, waiting, begun = 0.1 + 0.1 + 0.1, 0.1, 0.5 + 0.5
+    compute = 3 - communication - waiting - begun
+    expected = (compute, begun, communication + 0.1, waiting + 0.3, 0.6)
+    assert [first[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
+    expected = (compute, begun, communication + 0.1, waiting, 0.9)  # the last rank waits for nobody
+    assert [second[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
+
+
+def test_the_figures_of_a_made_timeline(made):
+    found = measured(made)
+    assert (found.fit, found.first, found.later) == pytest.approx((9, 4, 4))
+    assert (found.rows, found.later_rows, found.batch, found.steady) == (64, 32, 16, True)
+    assert found.utilisation == pytest.approx(1.6 / 4)
+    for rank in made:
+        rank.epochs = rank.epochs[:1]
+    whole = measured(made)
+    assert (whole.later, whole.steady) == (None, False)
+    assert sum(whole.shares[0].values()) == pytest.approx(1)
+
+
+def test_what_a_full_timeline_has_lost_is_left_out(made):
+    for rank in made:
+        rank.last = 6.0
+        rank.exchanges.clear()
+    found = measured(made, complete=False)
+    assert (found.rows, found.batch) == (None, None)
+    assert found.shares[0][shares.BETWEEN] == pytest.approx(0)
+    assert sum(found.shares[0].values()) == pytest.approx(1)
+
+
+def test_a_script_without_fit_or_without_steps_has_no_figures(made):
+    assert measured([]) is None
+    made[1].steps.clear()
+    assert measured(made) is None
+
+
+def test_exchanges_that_ranks_do_not_make_equally_often_are_communication(made):
+    made[1].exchanges.clear()
+    assert measured(made).shares[0][shares.COMMUNICATION] == pytest.approx((0.3 + 0.4) / 4)
+
+
+intervals = st.lists(
+    st.tuples(st.floats(0, 10), st.floats(0, 3)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12
+)
+
+
+@given(steps=intervals, exchanges=intervals, times=st.lists(st.floats(0, 12), max_size=8), windows=intervals,
+       buckets=st.lists(st.tuples(st.floats(0, 10), *[st.floats(0, 2)] * 2), max_size=6))  # fmt: skip
+def test_shares_sum_to_one(steps, exchanges, times, windows, buckets):
+    rank = trace.Rank(
+        steps=[trace.Span(*each) for each in sorted(steps)],
+        exchanges=[trace.Span(*each, "x") for each in sorted(exchanges)],
+        batches=[trace.Batch(time, 1) for time in sorted(times)],
+        plans={1: [[trace.Bucket(*itertools.accumulate(each)) for each in buckets]]},
+    )
+    for mine in shares.of_ranks([rank, rank], [[trace.Span(*each) for each in windows]] * 2):
+        assert sum(mine.values()) == pytest.approx(1)
+        assert all(-1e-9 <= value <= 1 + 1e-9 for value in mine.values())
+
+
+def figures(fit, ranks=1, rows=1000, batch=50, later=1.0, first=1.2, **more):
+    mine = {**dict.fromkeys(shares.KINDS, 0.0), **more}
+    mine[shares.COMPUTE] = 1 - sum(more.values())
+    return Measured(fit, first, later, rows, rows / 10, batch, [mine] * ranks, True)
+
+
+def row(ranks, *runs_, cpus=1, crowded=False):
+    good = [runs.Run(0, "", [], each) for each in runs_]
+    return table.Row(ranks, cpus, crowded, good)
+
+
+def test_the_table_has_speed_ups_marks_and_failures():
+    failed = table.Row(4, 1, True, [runs.Run(3, "ValueError: no data", [], None)])
+    rows = [
+        row(1, figures(10), figures(14), figures(12)),
+        row(2, figures(6, 2, later=0.6, waiting=0.25)),
+        row(3, figures(6, 3, later=0.5), crowded=True),
+        failed,
+        row(1, figures(8), cpus=2),
+    ]
+    lines = table.cells(rows)
+    assert lines[0] == ["1", "1", "12.00", "10.00", "14.00", "1.20", "1.00", "1.00", "1.00", "100"]
+    assert lines[1] == ["2", "1", "6.00", "6.00", "6.00", "1.20", "0.60", "2.00", "1.67", "75"]
+    assert lines[2][:2] == ["3*", "1"]
+    assert lines[3] == ["4*", "1", "failed with exit code 3: ValueError: no data"]
+    assert lines[4][7] == "1.00"  # relative to the rows with as many cores
+    assert len(table.share_cells(rows)) == 1 + 2 + 3 + 1
+    text = table.text(table.HEAD, lines).splitlines()
+    assert text[4].split() == ["4*", "1", *["failed", "with", "exit", "code", "3:", "ValueError:", "no", "data"]]
+    assert len({len(line) for line in text[:4]}) == 1
+
+
+def test_the_speed_up_of_runs_with_more_rows_compares_rows_a_second():
+    rows = [row(1, figures(10)), row(2, figures(10, 2, rows=1900, batch=100))]
+    assert table.speed_up(rows[1], rows) == pytest.approx(1.9)
+    assert table.later_speed_up(rows[1], rows) == pytest.approx(1.9)
+    assert "rows a second" in advice.work(rows)
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ((64, 64, 63.5), "strong scaling: the global batch stays at 64 rows"),
+        ((32, 64, 128), "weak scaling: a rank keeps 32 rows a step"),
+        ((32, 48, 64), "neither strong nor weak scaling: the rows of the global batch are 32 on 1, 48 on 2, 64 on 4"),
+        ((32, None, 64), "strong or weak scaling: not known, since batches are missing"),
+        ((32,), "strong or weak scaling: only one number of ranks"),
+    ],
+)
+def test_the_kind_of_scaling_is_measured(batches, words):
+    rows = [row(ranks, figures(9, ranks, batch=each)) for ranks, each in zip((1, 2, 4), batches, strict=False)]
+    assert advice.kind(rows).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({shares.INPUT: 0.4, shares.WAITING: 0.1}, "input limits it: 40 %"),
+        ({shares.COMMUNICATION: 0.3}, "communication limits it: 30 %"),
+        ({shares.WAITING: 0.3}, "waiting for other ranks limits it: 30 %"),
+        ({shares.BETWEEN: 0.3}, "what happens between steps limits it: 30 %"),
+        ({"first": 5.0}, "the first epoch limits it: 44 %"),
+        ({"later": 0.52}, "nothing limits it: 96 %"),
+        ({"later": 0.8}, "the computation itself: 62 %"),
+    ],
+)
+def test_the_advice_names_what_limits(more, words):
+    rows = [row(1, figures(10)), row(2, figures(9, 2, **more)), row(4, figures(9, 4, input=0.9), crowded=True)]
+    assert advice.advice(rows).startswith(f"advice for 2 ranks x 1 cpu: {words}")
+
+
+def test_the_page_is_well_formed_and_its_pictures_are_not_empty():
+    failed = table.Row(4, 1, True, [runs.Run(1, "a < b & c", [], None)])
+    rows = [row(1, figures(10)), row(2, figures(6, 2, later=0.6, waiting=0.25)), row(3, figures(6, 3), crowded=True)]
+    text = page.page([*rows, failed], "tarantella scaling -- <x>.py", "2 cores", ["a note", "advice: none"])
+    tree = ElementTree.fromstring(text)
+    lines, bars = tree.iter(f"{SVG}svg")
+    dashed = [each for each in lines.iter(f"{SVG}polyline") if each.get("stroke-dasharray")]
+    assert len(dashed) == 2  # the ideal line and its legend
+    assert len(dashed[0].get("points").split()) == 2  # rows that fit the cores
+    assert len(list(lines.iter(f"{SVG}circle"))) == 6
+    assert len(list(bars.iter(f"{SVG}rect"))) == 5 + 6 * 5
+    assert "failed with exit code 1: a < b & c" in "".join(tree.itertext())
+    assert [each.text for each in tree.iter(f"{HTML}b")] == ["advice: none"]
+    assert not any(each.get("src") or each.get("href") for each in tree.iter())
+
+
+def test_pictures_of_rows_that_all_failed_or_never_fit_have_no_ideal_line():
+    failed = table.Row(1, 1, False, [runs.Run(1, "x", [], None)])
+    for rows in ([failed], [row(8, figures(3, 8), crowded=True)]):
+        assert "stroke-dasharray" not in plot.speed_ups(rows)
+        ElementTree.fromstring(page.page(rows, "c", "m", [advice.advice(rows)]))
+    assert advice.advice([failed]).startswith("advice: no run has ended well")
+
+
+def test_the_last_error_is_that_of_the_script():
+    lines = ["Traceback", "ValueError: no data", "", "tarantella: rank 1 (pid 7 on host) ended with exit code 1"]
+    assert runs.last_error(lines) == "ValueError: no data"
+    assert runs.last_error(lines[-1:]) == lines[-1]
+    assert runs.last_error([]) == "no output"
+
+
+def run_made(monkeypatch, tmp_path, results, *words):
+    """Runs the command with made results of runs, by number of ranks. Returns the exit code and the runs."""
+    made = []
+
+    def run(job, ranks, cpus):
+        made.append((ranks, cpus))
+        return results[ranks]
+
+    monkeypatch.setattr(runs, "run", run)
+    monkeypatch.setattr(runs, "refused", lambda job, ranks: (0, ""))
+    monkeypatch.setattr(runs, "cores_here", lambda: [[0], [1]])
+    monkeypatch.chdir(tmp_path)
+    return command.main("tarantella", [*words, "--", "script.py"]), made
+
+
+def test_runs_are_repeated_in_turn_and_more_ranks_than_cores_are_marked(monkeypatch, tmp_path, capsys):
+    results = {ranks: runs.Run(0, "", [], figures(10 / ranks, ranks)) for ranks in (1, 2, 4)}
+    code, made = run_made(monkeypatch, tmp_path, results, "-n", "2,1,4", "--repeat", "2", "--cpus-per-rank", "1,2")
+    assert code == 0
+    assert made == [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2)] * 2
+    out = capsys.readouterr().out
+    assert "* needs more than the 2 cores" in out and "\n   2*" in out
+    assert out.count("\nadvice for ") == 1
+    ElementTree.fromstring((tmp_path / "scaling.html").read_text())
+
+
+def test_runs_that_differ_are_noted():
+    assert not any("differ by up to" in line for line in command._notes([row(1, figures(10), figures(10.9))], 2))
+    assert any("differ by up to 20 %" in line for line in command._notes([row(1, figures(10), figures(12))], 2))
+
+
+def test_a_row_that_fails_is_shown_and_not_repeated(monkeypatch, tmp_path, capsys):
+    results = {1: runs.Run(0, "", [], figures(10)), 2: runs.Run(9, "KeyError: 'x'", [], None)}
+    code, made = run_made(monkeypatch, tmp_path, results, "-n", "1,2")
+    assert (code, made) == (1, [(1, 1), (2, 1), (1, 1), (1, 1)])
+    assert "failed with exit code 9: KeyError: 'x'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["-n", "1,two", "--", "script.py"], "needs whole numbers from 1 on, such as 1,2,4, not '1,two'"),
+        (["-n", "0", "--", "script.py"], "needs whole numbers from 1 on"),
+        (["--cpus-per-rank", "1,", "--", "script.py"], "needs whole numbers from 1 on"),
+        (["--repeat", "0", "--", "script.py"], "needs a whole number from 1 on, not '0'"),
+        (["-n", "1,2", "script.py"], "no script given; put it after '--'"),
+        (["--", "nowhere.py"], "cannot read script 'nowhere.py': No such file or directory"),
+        (["--no-gup", "--", "script.py"], "did you mean '--no-gpu'?"),
+        (["--timeline=t.json", "--", "script.py"], "use it without scaling"),
+        (["--output", "no/folder.html", "--", "script.py"], "cannot write 'no/folder.html'"),
+    ],
+)
+def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):
+    launcher.script("open('ran', 'w')")
+    done = launcher.run("scaling", *arguments)
+    assert done.returncode == 2
+    assert part in done.err
+    assert not (launcher.folder / "ran").exists()
+
+
+def test_a_script_that_never_calls_fit(launcher):
+    done = launcher.run("scaling", "-n", "1,2", "--no-gpu", "--", launcher.script("import tarantella"))
+    assert done.returncode == 3
+    assert done.out.splitlines()[-1].startswith("script.py never trains in fit of a tarantella.Model")
+    assert "model = tnt.Model(model)" in done.out and "2 ranks" not in done.out
+
+
+def test_a_signal_ends_the_run_and_leaves_nothing(launcher):
+    script = launcher.script("import time; open('started', 'w'); time.sleep(60)")
+    temporary = launcher.folder / "temporary"
+    temporary.mkdir()
+    process = launcher.start("scaling", "-n", "1", "--no-gpu", "--", script, env={"TMPDIR": str(temporary)})
+    launcher.wait_for_files("started")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+    launcher.wait_for_none()
+    assert not list(temporary.glob("tarantella-scaling-*"))
+
+
+def test_it_loads_no_framework():
+    code = "import sys, tarantella.scaling.__main__; print({'keras', 'numpy', 'tensorflow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_script_is_measured_on_one_and_two_ranks_and_fails_on_three(launcher):
+    script = launcher.script("""
+        import os
+        if os.environ["TNT_SIZE"] == "3":
+            raise RuntimeError("three is a crowd")
+        import keras
+        import numpy as np
+        import tarantella as tnt
+
+        keras.utils.set_random_seed(1)
+        model = tnt.Model(keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)]))
+        model.compile("sgd", "mse")
+        model.fit(np.ones((96, 8)), np.ones((96, 1)), batch_size=16, epochs=3, verbose=0)
+    """)
+    done = launcher.run("scaling", "-n", "1,2,3", "--cpus-per-rank", 1, "--repeat", 1, "--no-gpu", "--", script,
+                        timeout=280)  # fmt: skip
+    assert done.returncode == 1, done.out + done.err
+    assert "RuntimeError: three is a crowd" in done.out
+    assert "strong scaling: the global batch stays at 16 rows" in done.out
+    lines = done.out.splitlines()
+    shown = [line.split() for line in lines[lines.index("") :] if line and line.split()[0] in ("1", "2")]
+    times, parts = [line for line in shown if len(line) == 10], [line for line in shown if len(line) == 8]
+    assert [line[0] for line in times] == ["1", "2"] and [line[2] for line in parts] == ["0", "0", "1"]
+    for line in parts:
+        assert sum(map(float, line[3:])) == pytest.approx(100, abs=0.3)
+    assert parts[0][5:7] == ["0.0", "0.0"]  # one rank neither communicates nor waits
+    assert any(line.startswith("advice for ") for line in lines)
+    ElementTree.fromstring((launcher.folder / "scaling.html").read_text())
