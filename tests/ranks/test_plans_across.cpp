@@ -254,11 +254,11 @@ TEST(EndsOfPlansAcross, ACallBesideAStepThatOthersMakeLateIsAwaited) {
   cluster.run([&](Cluster& rank) {
     auto plan = rank.add_plan("gradients", specs, 4096);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    if (rank.rank() == 1) std::this_thread::sleep_for(1s);  // three times the grace
+    if (rank.rank() == 1) std::this_thread::sleep_for(5s);  // more than twice the grace
     Step step(specs, rank.rank(), 0);
     for (size_t tensor = 0; tensor < specs.size(); ++tensor)
       ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
-    if (rank.rank() == 0) std::this_thread::sleep_for(1s);
+    if (rank.rank() == 0) std::this_thread::sleep_for(2500ms);
     const Status met = rank.call([](Across& across) { return barrier(across, "late"); });
     EXPECT_TRUE(met.ok()) << met.message();
     const Status status = step.wait();

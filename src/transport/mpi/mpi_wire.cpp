@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <future>
 #include <map>
 #include <thread>
 #include <utility>
@@ -16,8 +17,7 @@
 namespace tarantella::transport {
 namespace {
 
-/// All have seen the first barrier when one has, but for the time on the way: see part_from_all().
-constexpr Duration kGrace = 1s;
+constexpr Duration kFinalize = 1s;
 constexpr Duration kPause = 200us;
 
 std::string described(const TntMpi& mpi, int error) {
@@ -89,7 +89,7 @@ class MpiWire final : public Wire {
 
   void finish(Deadline deadline) override {
     if (!flights_.empty() || broken_) return;
-    if (passed(deadline) && passed(Deadline::after(kGrace))) (void)mpi_.finalize();
+    if (passed(deadline)) finalize();
   }
 
  private:
@@ -185,6 +185,17 @@ class MpiWire final : public Wire {
     requests_.clear();
     flights_.clear();
     waiting_.clear();
+  }
+
+  /// Another node may not have seen in time that all have come, and MPI would wait for it for ever.
+  void finalize() {
+    auto done = std::make_shared<std::promise<void>>();
+    const auto ended = done->get_future();
+    std::thread([&mpi = mpi_, done] {
+      (void)mpi.finalize();
+      done->set_value();
+    }).detach();
+    (void)ended.wait_for(kFinalize);
   }
 
   /// Whether all nodes have come here before `deadline`.

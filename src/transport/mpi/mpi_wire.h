@@ -20,8 +20,8 @@ namespace tarantella::transport {
 /// or not. What MPI has not let go of when the wire is destroyed keeps its owner until the process ends.
 ///
 /// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come and no
-/// transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. Without it nothing else is
-/// missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
+/// transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. It gets a second on a
+/// thread of its own, since another node may have given up just then. Without it nothing else is missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
 /// continuous,error-nonzero-status=0). After close(), or where MPI has been finalized, make_mpi_wire() fails.
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes);
 
