@@ -96,7 +96,7 @@ std::string refusal(const std::string& word) {
 
 void print_help() {
   std::string about =
-      "Trains a Keras model on several processes (ranks) of this machine.\v"
+      "Trains a Keras model on several processes (ranks) of this machine or of several.\v"
       "Example: tarantella -n 4 -- model.py --batch_size=64\n\nCommands (each has its own --help):";
   for (const Subcommand& each : kSubcommands) {
     if (each.module != nullptr) about += text("\n  tarantella ", each.name, "  ", each.summary);

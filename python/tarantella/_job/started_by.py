@@ -38,8 +38,8 @@ def place(environment: _Variables = os.environ) -> Place | None:
 
 def _several(found: Place, here: int) -> str:
     return (
-        f"tarantella: {found.starter} has started {found.size} ranks, {here} of them on this machine, but several "
-        "machines are not supported yet: start all on one (with Slurm: --nodes=1)"
+        f"tarantella: {found.starter} has started {found.size} ranks, {here} of them on this machine; on several "
+        "machines tarantella starts the ranks: tarantella --hostfile hosts -- model.py (in a Slurm job without a hostfile)"
     )
 
 
