@@ -72,9 +72,7 @@ VARIABLES = {
     "TNT_SIZE": Variable(_COUNT, "set", "the number of ranks", _least_1),
     "TNT_LOCAL_RANK": Variable(_COUNT, "set", "this process's rank among those of its machine", _least_0),
     "TNT_LOCAL_SIZE": Variable(_COUNT, "set", "the number of ranks on this machine", _least_1),
-    "TNT_NODES": Variable(
-        "numbers of ranks", "set", "with several machines, the number of ranks of each: 2,2,1"
-    ),
+    "TNT_NODES": Variable("numbers of ranks", "set", "with several machines, the number of ranks of each: 2,2,1"),
     "TNT_JOB_ID": Variable("any text", "set", "the job's name, by which its ranks find one another"),
     "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
     "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),

@@ -37,10 +37,11 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
     if options.hosts and options.hostfile:
         parser.error("-H and --hostfile say the same: give one of them")
     try:
-        slots = slots_of(options.hosts, options.hostfile)
+        hosts = hosts_of(options.hosts, options.hostfile)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    if slots is not None and slots < options.num_proc:
+    slots = sum(number for _, number in hosts)
+    if hosts and slots < options.num_proc:
         parser.error(f"-np {options.num_proc}: the hosts have {slots} slots")
     script = options.command[1:] if options.command[:1] == ["--"] else options.command
     interpreter = ""
@@ -49,6 +50,8 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
     if not script:
         parser.error("no script given: tarantella horovodrun -np 2 python train.py")
     settings = ["-n", str(options.num_proc), "--output-on-all-devices"]
+    if any(name not in _names_of_this_machine() for name, _ in hosts):
+        settings += ["--hostfile", options.hostfile or _written(hosts)]
     if os.path.dirname(interpreter):
         settings += ["--python-interpreter", interpreter]
     if options.fusion_threshold_mb is not None:
@@ -64,12 +67,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tarantella horovodrun",
         usage="tarantella horovodrun -np N [options] python script.py [arguments]",
-        description="Runs a script on N ranks of this machine, with the options of horovodrun.",
+        description="Runs a script on N ranks, with the options of horovodrun.",
         allow_abbrev=False,
     )
     parser.add_argument("-np", "--num-proc", type=_at_least_1, required=True, metavar="N", help="number of ranks")
     parser.add_argument(
-        "-H", "--hosts", metavar="HOST:SLOTS,…", help="this machine, and the most ranks that it may have"
+        "-H", "--hosts", metavar="HOST:SLOTS,…", help="the hosts, and the most ranks that each may have"
     )
     parser.add_argument("-hostfile", "--hostfile", metavar="FILE", help="the same, a line each: HOST slots=SLOTS")
     parser.add_argument("--fusion-threshold-mb", type=int, metavar="MB", help="largest bucket of gradients")
@@ -98,27 +101,31 @@ def _at_least_1(word: str) -> int:
 _at_least_1.__name__ = "whole number"  # the name that argparse shows
 
 
-def slots_of(hosts: str | None, hostfile: str | None) -> int | None:
-    """How many ranks this machine may have; None where nothing says so.
+def hosts_of(hosts: str | None, hostfile: str | None) -> list[tuple[str, int]]:
+    """The named hosts, and how many ranks each may have.
 
-    Raises ValueError for other machines and for what is not HOST:SLOTS, or HOST slots=SLOTS in a file; OSError for a
-    file that cannot be read.
+    Raises ValueError for what is not HOST:SLOTS, or HOST slots=SLOTS in a file; OSError for a file that cannot be read.
     """
     if hosts is not None:
-        found = [
-            _host(each.strip(), r"([^:\s]+):(\d+)", "HOST:SLOTS, such as localhost:4") for each in hosts.split(",")
-        ]
-    elif hostfile is not None:
-        with open(hostfile, encoding="utf-8") as file:
-            lines = [line.split("#")[0].strip() for line in file]
-        found = [_host(line, r"(\S+)\s+slots\s*=\s*(\d+)", "HOST slots=SLOTS") for line in lines if line]
-    else:
-        return None
-    here = {"localhost", "127.0.0.1", "::1", socket.gethostname(), socket.gethostname().split(".")[0], socket.getfqdn()}
-    away = [name for name, _ in found if name not in here]
-    if away:
-        raise ValueError(f"host {away[0]!r} is not this machine, and jobs run on one machine so far")
-    return sum(slots for _, slots in found)
+        form = "HOST:SLOTS, such as localhost:4"
+        return [_host(each.strip(), r"([^:\s]+):(\d+)", form) for each in hosts.split(",")]
+    if hostfile is None:
+        return []
+    with open(hostfile, encoding="utf-8") as file:
+        lines = [line.split("#")[0].strip() for line in file]
+    return [_host(line, r"(\S+)\s+slots\s*=\s*(\d+)", "HOST slots=SLOTS") for line in lines if line]
+
+
+def _names_of_this_machine() -> set[str]:
+    name = socket.gethostname()
+    return {"localhost", "127.0.0.1", "::1", name, name.split(".")[0], socket.getfqdn()}
+
+
+def _written(hosts: list[tuple[str, int]]) -> str:
+    """The name of a hostfile, which only this process has: also when it has become the launcher."""
+    file = os.memfd_create("hosts", 0)
+    os.write(file, "".join(f"{name} slots={slots}\n" for name, slots in hosts).encode())
+    return f"/proc/self/fd/{file}"
 
 
 def _host(text: str, pattern: str, form: str) -> tuple[str, int]:
