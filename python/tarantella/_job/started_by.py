@@ -39,7 +39,7 @@ def place(environment: _Variables = os.environ) -> Place | None:
 def _several(found: Place, here: int) -> str:
     return (
         f"tarantella: {found.starter} has started {found.size} ranks, {here} of them on this machine; on several "
-        "machines tarantella starts the ranks: tarantella --hostfile hosts -- model.py (in a Slurm job without a hostfile)"
+        "machines tarantella starts the ranks: tarantella --hostfile hosts -- model.py (in Slurm without --hostfile)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Several hosts on this machine: network namespaces joined by a switch, each with a name, processes and memory of its own.
+"""Several hosts on this machine: network namespaces joined by a switch, each with its own name and processes.
 
 A remote shell is `ip netns exec`, which MPICH's mpiexec calls in place of ssh (HYDRA_LAUNCHER_EXEC).
 """

@@ -1,4 +1,4 @@
-"""Every way in which a job on several hosts ends: one line, the exit code of the cause, and nothing left on any host."""
+"""How jobs on several hosts end: with one line, the exit code of the cause, and nothing left on any host."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def head_of(job) -> int:
 
 
 def child_named(hosts, name: str) -> list[int]:
-    return [pid for pid in hosts.processes() if name in Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[0]]
+    return [
+        pid for pid in hosts.processes() if name in Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[0]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -195,8 +197,15 @@ def test_a_stopped_job_goes_on(hosts, executable):
 
 
 def test_a_stop_key_stops_the_ranks_of_all_hosts(hosts, waiting):
-    pids = [pid for pid in hosts.processes() if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and "python" in os.readlink(f"/proc/{pid}/exe")]
-    states = lambda: {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+    pids = [
+        pid
+        for pid in hosts.processes()
+        if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and "python" in os.readlink(f"/proc/{pid}/exe")
+    ]
+
+    def states() -> set[str]:
+        return {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids}
+
     assert len(pids) == 4
     os.kill(head_of(waiting), signal.SIGTSTP)
     deadline = time.monotonic() + 5

@@ -199,7 +199,10 @@ def test_srun_on_several_nodes_is_refused_in_one_line(folder):
     said = [line for line in done.stderr.splitlines() if line.startswith("tarantella")]
     assert done.returncode != 0
     assert len(said) == 1
-    assert "srun has started 2 ranks, 1 of them on this machine; on several machines tarantella starts the ranks" in said[0]
+    assert (
+        "srun has started 2 ranks, 1 of them on this machine; on several machines tarantella starts the ranks"
+        in said[0]
+    )
     assert not (folder.path / "ran").exists()
 
 
