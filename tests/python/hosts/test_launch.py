@@ -169,3 +169,14 @@ def test_a_stranger_is_not_heard(hosts, executable):
     hosts.run("python3", "-c", talk, host="node3")
     job.wait()
     assert "host node2 did not answer" in job.err
+
+
+def test_horovodrun_takes_hosts(hosts, executable):
+    hosts.script(SHOW)
+    words = ["-np", "3", "-H", "node1:2,node2:2", "python", "train.py"]
+    job = hosts.run(executable, "horovodrun", *words)
+    assert job.code == 0, job.err
+    assert [line.split()[:7] for line in sorted(job.out.splitlines())] == [
+        [f"[{rank}@{host}]", host, str(rank), "3", str(local), str(near), "2,1"]
+        for rank, host, local, near in ((0, "node1", 0, 2), (1, "node1", 1, 2), (2, "node2", 0, 1))
+    ]
