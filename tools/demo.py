@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = "examples/lenet5_mnist.py"
+EXAMPLE = "examples/quick_start/model.py"
 GOAL = 0.97
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples/lenet5_mnist.py"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/quick_start/model.py"
 PROGRAMS = Path(sys.executable).parent
 
 

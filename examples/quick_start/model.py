@@ -1,6 +1,7 @@
+#!/usr/bin/env python
 """LeNet-5 on handwritten digits. `tnt.init()` and `tnt.Model` make it train on several ranks.
 
-    tarantella -n 2 -- examples/lenet5_mnist.py --batch_size=64
+    tarantella -n 2 -- model.py --batch_size=64 --learning_rate=0.01
 
 Without the launcher the same script is plain Keras on one process.
 """
