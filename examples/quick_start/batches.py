@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Gives the same data to `tnt.Model.fit` in three ways. The losses are the same, up to rounding.
 
-    tarantella -n 2 -- batches.py --batch_size=64
+tarantella -n 2 -- batches.py --batch_size=64
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env python
 """Trains LeNet-5 with checkpoints, a schedule of learning rates, and TensorBoard.
 
-    tarantella -n 2 -- callbacks.py --model_dir=run
-    TNT_TENSORBOARD_ON_ALL_DEVICES=true tarantella -n 2 -- callbacks.py --model_dir=run
-    tensorboard --logdir run
+tarantella -n 2 -- callbacks.py --model_dir=run
+TNT_TENSORBOARD_ON_ALL_DEVICES=true tarantella -n 2 -- callbacks.py --model_dir=run
+tensorboard --logdir run
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tarantella as tnt
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model_dir", type=Path, default="run", help="folder of what is written (default: %(default)s)")
+    parser.add_argument("--model_dir", type=Path, default="run", help="folder of the files (default: %(default)s)")
     parser.add_argument("--train_epochs", type=int, default=3)
     args = parser.parse_args()
     if args.train_epochs < 1:

@@ -1,6 +1,6 @@
 """Writes documents.json: the commands and names in the documents that the examples follow, without their prose.
 
-    python tests/python/examples/extract_documents.py FOLDER     (FOLDER has 000_….txt to 004_….txt)
+python tests/python/examples/extract_documents.py FOLDER     (FOLDER has 000_….txt to 004_….txt)
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ def facts(text: str) -> dict[str, Any]:
             found += commands(block)
         elif language == "python":
             code.read(block)
-    inline = [each for each in re.findall(r"`([^`\n]+)`", text) if COMMAND.match(each)]
+    inline = [
+        each
+        for each in re.findall(r"`([^`\n]+)`", text)
+        if COMMAND.match(each) and each not in ("tarantella", "export")
+    ]
     prose = set(re.findall(rf"\b(?:tnt|tf|keras|hvd|tfds)\.{NAME}", text))
     calls = {name: sorted(keywords) for name, keywords in sorted(code.calls.items())}
     return {
@@ -107,7 +111,9 @@ def facts(text: str) -> dict[str, Any]:
         "calls": calls,
         "names": sorted((prose | code.names) - calls.keys()),
         "functions": code.functions,
-        "words": sorted(set(re.findall(r"\b(?=\w*[a-z])[A-Za-z]\w*_\w+\b|\b(?:[A-Z][a-z]+){3,}\b|\bTNT_\w+", text))),
+        "words": sorted(
+            set(re.findall(r"\b(?:[A-Z][a-z]+){3,}\b|\bTNT_\w+|\b\w+_\w+(?=`? (?:function|class)\b)", text))
+        ),
     }
 
 

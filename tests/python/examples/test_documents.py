@@ -1,0 +1,308 @@
+"""Every command and name in the documents that the examples follow works, or stands in EXCUSED with its reason.
+
+documents.json has them; extract_documents.py makes it from the documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import functools
+import importlib
+import inspect
+import json
+import logging
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import EXAMPLES
+from .extract_documents import FACTS, extract
+
+ROOT = EXAMPLES.parent
+DOCUMENTS: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+PROGRAMS = Path(sys.executable).parent
+
+# The folders below examples/ that each document is about, and the programs that its options belong to.
+FOLDERS = {
+    "000": ["image_classification"],
+    "001": ["quick_start"],
+    "002": ["models/resnet", "models/transformer"],
+    "003": ["scaling_tutorial"],
+    "004": ["mirrored_strategy"],
+}
+SCRIPTS = {
+    "000": ["image_classification/train_imagenet_main.py"],
+    "001": ["quick_start/model.py"],
+    "002": ["models/resnet/resnet50_tnt.py", "models/transformer/transformer_tnt.py"],
+    "003": ["scaling_tutorial/train_horovod.py"],
+    "004": ["mirrored_strategy/mnist_classify.py"],
+}
+
+NOT_OURS = {
+    **dict.fromkeys(
+        ["cp", "gunzip", "wget", "touch", "nano", "which", "unset", "source", "mkdir", "cat"], "the shell's"
+    ),
+    **dict.fromkeys(["git", "conda", "pip", "bash"], "installs what the user has already"),
+    **dict.fromkeys(["singularity", "srun", "ssh", "module"], "the cluster's; what it starts is a command of its own"),
+    "sqs": "a command of one cluster",
+}
+EXCUSED = {
+    "001": {
+        "tf.keras.callbacks.ModelCheckpoint(options=)": "Keras 3 refuses options=None: docs/tutorials/quick_start.md",
+        "quick_start_model.py": "what the document includes; the program is model.py",
+    },
+    "002": {
+        "cd /your/models/path": "a folder of the user's",
+        "cd tarantella_models/src": "the folder of another repository; TNT_MODELS_PATH is examples/ here",
+        "python -m tensorflow_datasets.scripts.download_and_prepare --datasets=imagenet2012"
+        " --data_dir=${TNT_DATASETS_PATH}": "tensorflow_datasets is installed by the user, and the download takes 150 GB",
+        "--datasets": "an option of tensorflow_datasets",
+        "TNT_MODELS_PATH": "a variable of the user's shell",
+        "TNT_DATASETS_PATH": "a variable of the user's shell",
+    },
+    "003": {"ResNetSmall": "what the document calls the model resnet_small"},
+    "004": {
+        "cd /scratch/<NetID>/tensorflow-example": "a folder of the user's",
+        "cd /scratch/NetID/tensorflow_example": "a folder of the user's",
+        "Miniforge3-Linux-x86_64.sh": "the installer of conda",
+        **dict.fromkeys(["--all", "--yes", "--remove", "--no-check-certificate"], "options of conda and wget"),
+        **dict.fromkeys(["--nv", "--overlay"], "options of singularity"),
+        **dict.fromkeys(
+            ["--cpus-per-task", "--gres", "--job-name", "--mem", "--nodes", "--ntasks", "--time"], "options of sbatch"
+        ),
+        "tensorflow_datasets": "installed by the user, for the download only",
+        "tfds.load": "installed by the user, for the download only",
+        "MultiWorkerMirroredStrategy": "what Tarantella replaces: docs/from_mirrored_strategy.md",
+        "strategy.scope": "what Tarantella replaces: docs/from_mirrored_strategy.md",
+        "create_dataset(strategy=)": "what Tarantella replaces: docs/from_mirrored_strategy.md",
+        "train(strategy=)": "what Tarantella replaces: docs/from_mirrored_strategy.md",
+        "info.splits": "Info.num_examples in examples/mirrored_strategy/cassava.py",
+        "info.features": "Info.num_classes in examples/mirrored_strategy/cassava.py",
+    },
+}  # fmt: skip
+
+
+def items(*kinds: str) -> list[Any]:
+    """Pairs of a document and an item of these kinds, except what is excused."""
+    return [
+        pytest.param(document, item, id=f"{document}-{item}")
+        for document, facts in DOCUMENTS.items()
+        for kind in kinds
+        for item in facts[kind]
+        if item not in EXCUSED.get(document, {})
+    ]
+
+
+@functools.cache
+def sources(document: str) -> dict[str, str]:
+    """The modules of a document's examples: name and source."""
+    folders = [*(EXAMPLES / folder for folder in FOLDERS[document]), EXAMPLES / "common"]
+    return {path.stem: path.read_text(encoding="utf-8") for folder in folders for path in folder.rglob("*.py")}
+
+
+@functools.cache
+def options_of(*command: str) -> frozenset[str]:
+    """The options that a program's --help names."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TNT_")}
+    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [*command, "--help"], env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", done.stdout))
+
+
+def options_of_script(path: Path) -> frozenset[str]:
+    assert path.exists(), f"{path.relative_to(ROOT)} does not exist"
+    return options_of(sys.executable, str(path))
+
+
+def options_in(words: list[str]) -> set[str]:
+    return {word.split("=")[0] for word in words if word.startswith("--")}
+
+
+def start_tarantella(words: list[str], folder: Path, place: Path) -> None:
+    """Checks the launcher's options with --dry-run, and the script's with its --help."""
+    (place / "hostfile").write_text(socket.gethostname() + "\n")
+    split = words.index("--")
+    script = Path(words[split + 1])
+    script = script if script.is_absolute() else folder / script
+    assert options_in(words[split + 2 :]) <= options_of_script(script)
+    command = [str(PROGRAMS / "tarantella"), "--dry-run", *words[1:split], "--", str(script), *words[split + 2 :]]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("document", "command"), items("commands"))
+def test_a_command(document: str, command: str, tmp_path: Path) -> None:
+    command = re.sub(r"\$\{TNT_MODELS_PATH\}", str(EXAMPLES), command)
+    words = shlex.split(re.sub(r"\$\{\w+\}", "/data", command))
+    words = words[next(number for number, word in enumerate(words) if "=" not in word) :]
+    folder = EXAMPLES / FOLDERS[document][0]
+    if words[0] in NOT_OURS:
+        return
+    if words[0] == "cd":
+        assert (ROOT / words[1]).is_dir()
+    elif words[0] == "export":  # a folder of ours that is put into PYTHONPATH, or one of the user's
+        for path in re.findall(rf"{EXAMPLES}[\w/]*", command):
+            assert Path(path).is_dir()
+    elif words[0] == "tarantella":
+        start_tarantella(words, folder, tmp_path)
+    elif words[0] == "python":
+        assert options_in(words[2:]) <= options_of_script(folder / words[1])
+    elif words[0] == "sbatch":
+        done = subprocess.run(["bash", "-n", str(folder / words[-1])], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    else:
+        pytest.fail(f"{words[0]} is neither known nor excused")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_options_in_the_prose(document: str) -> None:
+    known = set(options_of(str(PROGRAMS / "tarantella")) | EXCUSED.get(document, {}).keys())
+    left = set(DOCUMENTS[document]["options"]) - known
+    if left:
+        known = set().union(*(options_of_script(EXAMPLES / script) for script in SCRIPTS[document]))
+        assert left <= known
+
+
+@pytest.mark.parametrize(("document", "name"), items("files"))
+def test_a_file(document: str, name: str) -> None:
+    name = name.removeprefix("examples/")
+    starts = [EXAMPLES, *(EXAMPLES / folder for folder in FOLDERS[document])]
+    assert any((start / name).exists() for start in starts)
+
+
+@pytest.mark.parametrize(("document", "module"), items("imports"))
+def test_an_import(document: str, module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+        parent, name = module.rsplit(".", 1)
+        assert hasattr(importlib.import_module(parent), name)
+
+
+def roots() -> dict[str, Any]:
+    """What the first words of a name stand for."""
+    import keras
+    import tensorflow as tf
+
+    import tarantella as tnt
+
+    models = dict.fromkeys(["model", "new_model", "self.train_model"], tnt.Model)
+    data = dict.fromkeys(["dataset", "?"], tf.data.Dataset)
+    modules = {"tf": tf, "keras": keras, "tnt": tnt, "argparse": argparse, "logging": logging}
+    other = {"callbacks": list, "parser": argparse.ArgumentParser, "base_model": keras.Model}
+    return {**models, **data, **modules, **other}
+
+
+def definition(name: str, document: str) -> ast.AST | None:
+    """Where `module.name` or `name` is defined, imported or assigned in a document's examples."""
+    *module, last = name.split(".")
+    for stem, source in sources(document).items():
+        if module and stem != module[-1]:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.alias)) and node.name == last:
+                return node
+            if isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                if any(isinstance(target, ast.Name) and target.id == last for target in targets):
+                    return node
+    return None
+
+
+def resolve(name: str, document: str) -> Any:
+    """The object of that name, or its definition in the examples. Fails where there is neither."""
+    for root, value in sorted(roots().items(), key=lambda pair: -len(pair[0])):
+        if name == root or name.startswith(root + "."):
+            for part in name[len(root) + 1 :].split(".") if name != root else []:
+                if root == "?" and not hasattr(value, part):  # of an object that the snippet has made
+                    assert_is_used(part, document)
+                    return None
+                value = getattr(value, part)
+            return value
+    first, last = name.split(".")[0], name.split(".")[-1]
+    if first in ("self", "args", "flags_obj", "info", "strategy"):
+        return assert_is_used(last, document)
+    found = definition(name, document) or getattr(builtins, name, None) or stand_in(name)
+    assert found is not None, f"{name} is in none of {', '.join(sources(document))}"
+    return found
+
+
+def stand_in(name: str) -> Any:
+    return inspect.getattr_static(importlib.import_module("time"), name, None)
+
+
+def assert_is_used(name: str, document: str) -> None:
+    assert any(re.search(rf"\b{name}\b", source) for source in sources(document).values()), f"no {name} in the examples"
+
+
+def parameters(found: Any) -> set[str] | None:
+    """The names of what a function or class takes; None if it takes all or is defined elsewhere."""
+    if isinstance(found, ast.FunctionDef):
+        given = found.args
+        return None if given.kwarg else {each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
+    if isinstance(found, ast.ClassDef):
+        made = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        fields = {each.target.id for each in found.body if isinstance(each, ast.AnnAssign)}  # type: ignore[attr-defined]
+        return parameters(made[0]) if made else fields or None
+    if found is None or isinstance(found, ast.AST):
+        return None
+    given = inspect.signature(found).parameters
+    return None if any(each.kind == each.VAR_KEYWORD for each in given.values()) else set(given)
+
+
+@pytest.mark.parametrize(("document", "name"), items("names", "calls"))
+def test_a_name_and_its_arguments(document: str, name: str) -> None:
+    if name in ("?", *EXCUSED.get(document, {})):
+        return
+    known = parameters(resolve(name, document))
+    keywords = set(DOCUMENTS[document]["calls"].get(name, []))
+    excused = {word for word in keywords if f"{name}({word}=)" in EXCUSED.get(document, {})}
+    assert known is None or keywords - excused <= known
+
+
+@pytest.mark.parametrize(("document", "name"), items("functions"))
+def test_a_function_that_a_document_prints(document: str, name: str) -> None:
+    excused = EXCUSED.get(document, {})
+    wanted = {word for word in DOCUMENTS[document]["functions"][name] if f"{name}({word}=)" not in excused}
+    known = parameters(resolve(name, document))
+    assert known is None or wanted <= known
+
+
+@pytest.mark.parametrize(("document", "word"), items("words"))
+def test_a_word_that_names_something(document: str, word: str) -> None:
+    import keras
+
+    places = (keras.losses, keras.metrics, keras.callbacks)
+    settings = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    assert definition(word, document) or any(hasattr(place, word) for place in places) or word in settings
+
+
+def test_what_is_excused_is_in_the_documents() -> None:
+    for document, excused in EXCUSED.items():
+        facts = DOCUMENTS[document]
+        known = {item for kind in facts for item in facts[kind]}
+        known |= {f"{call}({word}=)" for call, words in facts["calls"].items() for word in words}
+        known |= {f"{name}({word}=)" for name, words in facts["functions"].items() for word in words}
+        assert set(excused) <= known
+
+
+def test_the_facts_are_those_of_the_documents() -> None:
+    folders = [ROOT.parent / "shared/seeds", ROOT.parents[1] / "shared/seeds"]
+    folder = next((each for each in folders if each.is_dir()), None)
+    if folder is None:
+        pytest.skip("the documents are not on this machine")
+    assert extract(folder) == DOCUMENTS

@@ -1,0 +1,210 @@
+"""The MirroredStrategy page: ResNet-50 on cassava leaves, on one process and on two ranks."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from .conftest import EXAMPLES, Output, Start, assert_same_numbers
+
+FOLDER = EXAMPLES / "mirrored_strategy"
+SCRIPT = FOLDER / "mnist_classify.py"
+PAGE = (EXAMPLES.parent / "docs/from_mirrored_strategy.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def cassava(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import cassava
+
+    return cassava
+
+
+def write_images(folder: Path, counts: dict[str, int], classes: int = 3) -> None:
+    """Writes JPEGs whose brightness is the class."""
+    import keras
+
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for number in range(count):
+            label = number % classes
+            path = folder / split / f"class{label}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = 60 + 60 * label + random.normal(0, 20, (40, 50, 3))
+            keras.utils.save_img(path, np.clip(pixels, 0, 255), scale=False)
+
+
+def write_records(folder: Path, counts: dict[str, list[int]]) -> None:
+    """Writes what TensorFlow Datasets prepares: so many records a file of each split."""
+    import tensorflow as tf
+
+    folder.mkdir(parents=True)
+    (folder / "label.labels.txt").write_text("cbb\ncbsd\ncgm\ncmd\nhealthy\n")
+    jpeg = tf.io.encode_jpeg(np.zeros((8, 8, 3), "uint8")).numpy()
+    for split, files in counts.items():
+        for index, count in enumerate(files):
+            path = folder / f"cassava-{split}.tfrecord-{index:05d}-of-{len(files):05d}"
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                for label in range(count):
+                    feature = {
+                        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg])),
+                        "image/filename": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a.jpg"])),
+                        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                    }
+                    example = tf.train.Example(features=tf.train.Features(feature=feature))
+                    writer.write(example.SerializeToString())
+
+
+def epochs(output: Output) -> list[str]:
+    """The accuracy and loss of each epoch."""
+    return re.findall(r"accuracy: \S+ - loss: \S+", output.out)
+
+
+# The script with a small network in the place of ResNet-50, whose graph alone takes a minute to build.
+SMALL = """
+import runpy, sys, keras
+def small(weights, include_top):
+    assert weights is None and not include_top
+    inputs = keras.Input((None, None, 3))
+    x = keras.layers.Conv2D(8, 3, strides=2)(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    return keras.Model(inputs, keras.layers.Conv2D(16, 3, strides=2, activation="relu")(x))
+keras.applications.ResNet50 = small
+sys.path.insert(0, sys.argv[1])
+sys.argv = ["mnist_classify.py", *sys.argv[2:]]
+runpy.run_path(sys.path[0] + "/mnist_classify.py", run_name="__main__")
+"""
+
+
+def check(start: Start, folder: Path, script: list[object], tolerance: float) -> None:
+    """Trains on one process and on two ranks, and compares the losses and what is printed."""
+    write_images(folder / "leaves", {"train": 36, "test": 6})
+    ended = {}
+    for ranks in (1, 2):
+        options = ["--data-dir=leaves", "--epochs=2", "--image-size=32", "--sync-batch-norm"]
+        options.append(f"--batch-size-per-replica={12 // ranks}")
+        output = ended[ranks] = start(ranks, *script, *options, folder=folder, timeout=1000)
+        assert output.code == 0, output.out + output.err
+        assert "tf_kernels_notop.h5 is not there: training starts from random weights" in output.out
+        lines = output.out.splitlines()
+        assert lines[0] == "Data: leaves"
+        assert lines[-7].startswith("Training time: ")
+        assert lines[-6].startswith("TF Version: 2.")
+        assert lines[-5:] == [
+            f"Number of GPUs: 0 ({ranks} rank{'s' if ranks > 1 else ''} on CPUs)",
+            f"Batch size per GPU: {12 // ranks}",
+            "Train records: 36",
+            "Test records:  6",
+            "Number of classes: 3",
+        ]
+    assert len(epochs(ended[1])) == 2
+    assert_same_numbers(epochs(ended[1]), epochs(ended[2]), tolerance)
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_process_learns(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    check(start, tmp_path, ["small.py", FOLDER], 1e-3)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(2000)
+def test_two_ranks_train_resnet50_as_one_process(start: Start, tmp_path: Path) -> None:
+    check(start, tmp_path, [SCRIPT], 0.02)
+
+
+def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "cassava/0.1.0"
+    write_records(folder, {"train": [3, 4], "test": [2], "validation": [1]})
+    datasets, info = cassava.load(tmp_path)
+    assert info == cassava.Info(str(folder), {"train": 7, "test": 2}, 5)
+    assert [int(label) for _, label in datasets["train"]] == [0, 1, 2, 0, 1, 2, 3]
+    assert len(datasets["train"]) == 7
+
+    last = folder / "cassava-train.tfrecord-00001-of-00002"
+    for cut in (5, 20):
+        last.write_bytes(last.read_bytes()[:-cut])
+        with pytest.raises(cassava.DataError, match=r"00001-of-00002 ends within a record"):
+            cassava.load(tmp_path)
+    last.write_bytes(struct.pack("<Q", 2**63) + b"0" * 8)
+    with pytest.raises(cassava.DataError, match="ends within a record"):
+        cassava.load(tmp_path)
+    (folder / "cassava-test.tfrecord-00000-of-00001").unlink()
+    last.unlink()
+    with pytest.raises(cassava.DataError, match=r"has no cassava-test\.tfrecord"):
+        cassava.load(tmp_path)
+
+
+def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
+    for missing in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(cassava.DataError, match=r"does not exist|has neither cassava"):
+            cassava.load(missing)
+    write_images(tmp_path, {"train": 7, "test": 3})
+    datasets, info = cassava.load(tmp_path)
+    assert (info.num_examples, info.num_classes) == ({"train": 7, "test": 3}, 3)
+    assert sorted(int(label) for _, label in datasets["test"]) == [0, 1, 2]
+    image = tmp_path / "train/class1/1.jpg"
+    image.write_bytes(image.read_bytes()[:-10])
+    (tmp_path / "test/class0/0.jpg").write_bytes(b"")
+    with pytest.raises(
+        cassava.DataError, match=r"^2 files below .* are no whole JPEGs; remove them: .*1\.jpg, .*0\.jpg"
+    ):
+        cassava.load(tmp_path)
+    for path in (tmp_path / "test").rglob("*.jpg"):
+        path.unlink()
+    with pytest.raises(cassava.DataError, match=r"test has no <class>/\*\.jpg"):
+        cassava.load(tmp_path)
+
+
+def test_made_images_stand_in(cassava: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    datasets, info = cassava.load(None)
+    assert info == cassava.Info("made images", {"train": 160, "test": 40}, 5)
+    again, _ = cassava.load(None)
+    for left, right in zip(datasets["test"], again["test"], strict=True):
+        assert left[0] == right[0] and left[1] == right[1]
+
+
+@pytest.mark.slow
+def test_bad_input_ends_the_job_with_one_sentence(start: Start, tmp_path: Path) -> None:
+    ended = start(2, SCRIPT, "--data-dir=/nowhere", folder=tmp_path)
+    assert ended.code == 1
+    assert "mnist_classify.py: the data folder /nowhere does not exist" in ended.err
+    assert "Traceback" not in ended.err
+    ended = start(1, SCRIPT, "--image-size=31", folder=tmp_path)
+    assert (ended.code, ended.said.split(": ", 1)[1]) == (2, "error: --image-size is 31, but must be at least 32")
+
+
+@pytest.mark.slow
+def test_only_the_master_downloads(start: Start, tmp_path: Path) -> None:
+    stub = tmp_path / "packages/tensorflow_datasets.py"
+    stub.parent.mkdir()
+    stub.write_text(
+        "def load(**options):\n"
+        "    with open('calls', 'a') as file: print(sorted(options), file=file)\n"
+        "    raise OSError('no route to host\\nand more')\n"
+    )
+    script = FOLDER / "download_data_and_weights.py"
+    ended = start(2, script, folder=tmp_path, PYTHONPATH=str(stub.parent))
+    assert ended.code == 1
+    assert "download_data_and_weights.py: the download failed: no route to host\n" in ended.err
+    assert (tmp_path / "calls").read_text() == "['as_supervised', 'data_dir', 'name', 'with_info']\n"
+
+
+def test_the_page_has_the_scripts_and_their_options() -> None:
+    commands = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
+    started = {line for line in commands if re.search(r"\b(?:python|tarantella|sbatch) ", line)}
+    assert started and commands[0] == "cd examples/mirrored_strategy"
+    source = SCRIPT.read_text(encoding="utf-8")
+    for line in started:
+        name = re.search(r"([\w/]+\.(?:py|slurm))", line)
+        assert name and (FOLDER / name[1]).exists(), line
+        after = line.split(name[1])[1]
+        assert {option for option in re.findall(r"--[\w-]+", after) if f'"{option}"' not in source} == set()
+    assert json.dumps("--data-dir") in source
