@@ -1,5 +1,5 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-all fuzz bench bench-allreduce bench-costs wheel compatibility lint format clean
+.PHONY: help setup demo test test-all examples gpu-check fuzz bench bench-allreduce bench-costs wheel compatibility lint format clean
 
 # TRAIN, ALLREDUCE and COST are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 5
@@ -11,6 +11,8 @@ help:
 	@echo "make demo     train LeNet-5 on two ranks and on one process, and print a table of both"
 	@echo "make test     set up, then run the checks and tests that CI runs"
 	@echo "make test-all run all tests, also those that CI has no time for (hours)"
+	@echo "make examples run the tests of the examples: each on one process and on two ranks, losses compared"
+	@echo "make gpu-check  train on the GPUs of this machine, one rank each, and compare with plain Keras on one"
 	@echo "make fuzz     feed each parser of foreign input with mutations for ten minutes (FUZZ=60: one minute)"
 	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
@@ -35,6 +37,14 @@ test:
 test-all:
 	@tools/setup.sh --dev
 	@tools/test.sh --all
+
+examples:
+	@tools/setup.sh
+	@.venv/bin/python -m pytest tests/python/examples -m "not extended"
+
+gpu-check:
+	@tools/setup.sh
+	@.venv/bin/python tools/gpu_check.py
 
 fuzz:
 	@tools/setup.sh

@@ -19,6 +19,7 @@ SHELLS = ("bash", "sh", "console")
 PROMPT = re.compile(r"^(?:\$|\[\S+@\S+ \S+\]\$|Singularity>) ")
 COMMAND = re.compile(r"^(?:cd|git|export|conda|pip|python|tarantella|sbatch|sqs)\b(?!.*\.$)")
 CODE = re.compile(r"^\s*(?:import |from \w+ import|def |if |for |# |[\w.]+ = |[\w.]+\()")
+WORD = re.compile(r"\b(?:[A-Z][a-z]+){3,}\b|\bTNT_\w+|\b\w+_\w+(?=`? (?:function|class)\b)")
 NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 
 
@@ -96,11 +97,7 @@ def facts(text: str) -> dict[str, Any]:
             found += commands(block)
         elif language == "python":
             code.read(block)
-    inline = [
-        each
-        for each in re.findall(r"`([^`\n]+)`", text)
-        if COMMAND.match(each) and each not in ("tarantella", "export")
-    ]
+    inline = [each for each in re.findall(r"`([^`\n]+ [^`\n]+|sqs)`", text) if COMMAND.match(each)]
     prose = set(re.findall(rf"\b(?:tnt|tf|keras|hvd|tfds)\.{NAME}", text))
     calls = {name: sorted(keywords) for name, keywords in sorted(code.calls.items())}
     return {
@@ -111,9 +108,7 @@ def facts(text: str) -> dict[str, Any]:
         "calls": calls,
         "names": sorted((prose | code.names) - calls.keys()),
         "functions": code.functions,
-        "words": sorted(
-            set(re.findall(r"\b(?:[A-Z][a-z]+){3,}\b|\bTNT_\w+|\b\w+_\w+(?=`? (?:function|class)\b)", text))
-        ),
+        "words": sorted(set(WORD.findall(text))),
     }
 
 

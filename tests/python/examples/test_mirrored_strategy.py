@@ -152,9 +152,7 @@ def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
     image = tmp_path / "train/class1/1.jpg"
     image.write_bytes(image.read_bytes()[:-10])
     (tmp_path / "test/class0/0.jpg").write_bytes(b"")
-    with pytest.raises(
-        cassava.DataError, match=r"^2 files below .* are no whole JPEGs; remove them: .*1\.jpg, .*0\.jpg"
-    ):
+    with pytest.raises(cassava.DataError, match=r"^2 files below .* are no whole JPEGs; .*1\.jpg, .*0\.jpg"):
         cassava.load(tmp_path)
     for path in (tmp_path / "test").rglob("*.jpg"):
         path.unlink()

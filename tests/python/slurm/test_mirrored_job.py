@@ -1,4 +1,4 @@
-"""Submits examples/mirrored_strategy/job.slurm, as it is and in a container, for a script that only says that it ran."""
+"""Submits examples/mirrored_strategy/job.slurm, as it is and in a container, with a script that notes its rank."""
 
 from __future__ import annotations
 
