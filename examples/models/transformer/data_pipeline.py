@@ -1,0 +1,209 @@
+"""Batches of sentence pairs from TFRecords, and the share of them that each rank trains on.
+
+Two layouts are known: the Model Garden's `wmt32k-train-00001-of-00100`, which has tokens (data_download.py writes it,
+too), and `wmt14_translate-train.tfrecord-00000-of-00016`, text that TensorFlow Datasets prepares. Text is split into
+tokens while it is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from bad_input import BadInput
+from model_params import Params
+from tokenizer import EOS, Subtokenizer
+
+SHUFFLED_SENTENCES = 100_000
+FILES_AT_A_TIME = 8  # a number, since all ranks must read in the same order
+LOOKED_AT = 1000  # sentences that are compared with the vocabulary before training
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one program names its files."""
+
+    name: str
+    pattern: str
+    splits: dict[str, str]
+    folders: tuple[str, ...]  # where the files may be, below the data folder
+    has_tokens: bool
+
+
+LAYOUTS = (
+    Layout("Model Garden", "wmt32k-{split}-*-of-*", {"train": "train", "dev": "dev"}, ("",), has_tokens=True),
+    Layout(
+        "TensorFlow Datasets",
+        "wmt14_translate-{split}.tfrecord-*-of-*",
+        {"train": "train", "dev": "validation"},
+        ("", "*/", "de-en/*/", "wmt14_translate/de-en/*/"),
+        has_tokens=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one split, and the sentence pairs in them."""
+
+    layout: Layout
+    paths: list[str]
+    records: int
+
+
+def find(params: Params, split: str) -> Files | None:
+    """Returns the files of `split` ("train" or "dev") in `params["data_dir"]`; None for "dev" if there are none.
+
+    Reads through the files, and raises BadInput if one is truncated. With `params["skip_truncated"]` such files are
+    left out, with a warning.
+    """
+    folder = Path(params["data_dir"])
+    if not folder.is_dir():
+        raise BadInput(f"the data folder {folder} does not exist")
+    for layout in LAYOUTS:
+        pattern = layout.pattern.format(split=layout.splits[split])
+        for below in layout.folders:
+            paths = sorted(folder.glob(below + pattern))
+            if paths:  # of several versions, the last one
+                return _whole_files(layout, [path for path in paths if path.parent == paths[-1].parent], params)
+    if split == "dev":
+        return None
+    known = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
+    raise BadInput(f"the data folder {folder} has no files {known}")
+
+
+def _whole_files(layout: Layout, paths: list[Path], params: Params) -> Files:
+    counts = {path: count_records(path) for path in paths}
+    broken = [path.name for path, (_, whole) in counts.items() if not whole]
+    if broken:
+        say = f"{len(broken)} of {len(paths)} data files in {paths[0].parent} are truncated: {', '.join(broken[:5])}"
+        say += ", …" if len(broken) > 5 else ""
+        if not params.get("skip_truncated"):
+            raise BadInput(f"{say}; copy them again, or leave them out with --skip_truncated")
+        logging.warning("%s; left out", say)
+    whole = [path for path in paths if counts[path][1]]
+    records = sum(counts[path][0] for path in whole)
+    if not records:
+        raise BadInput(f"the data files {paths[0].parent}/{layout.pattern.partition('{')[0]}* have no sentences")
+    return Files(layout, [str(path) for path in whole], records)
+
+
+def count_records(path: Path) -> tuple[int, bool]:
+    """Returns how many records a TFRecord file has, and whether it ends where a record ends."""
+    size, end, records = path.stat().st_size, 0, 0
+    with path.open("rb") as file:
+        while end < size:
+            header = file.read(12)  # the length of the data, and its checksum
+            if len(header) < 12:
+                return records, False
+            end += 16 + struct.unpack_from("<Q", header)[0]  # the data's checksum follows it
+            if end > size:
+                return records, False
+            file.seek(end)
+            records += 1
+    return records, True
+
+
+def read(files: Files, params: Params) -> tf.data.Dataset:
+    """Returns pairs of tokens of the source and of the target, int64 of shape (length,), in a fixed order."""
+    paths = tf.data.Dataset.from_tensor_slices(files.paths)
+    records = paths.interleave(
+        tf.data.TFRecordDataset, cycle_length=FILES_AT_A_TIME, num_parallel_calls=FILES_AT_A_TIME, deterministic=True
+    )
+    if files.layout.has_tokens:
+        features = {name: tf.io.RaggedFeature(tf.int64) for name in ("inputs", "targets")}
+
+        def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            parsed = tf.io.parse_single_example(record, features)
+            return parsed["inputs"], parsed["targets"]
+    else:
+        subtokenizer = Subtokenizer(params["vocab_file"])
+        features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("en", "de")}
+
+        def encode(text: bytes) -> np.ndarray:
+            return np.array(subtokenizer.encode(text.decode("utf-8"), add_eos=True), "int64")
+
+        def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            parsed = tf.io.parse_single_example(record, features)
+            source, target = (tf.numpy_function(encode, [parsed[name]], tf.int64) for name in ("en", "de"))
+            return tf.ensure_shape(source, [None]), tf.ensure_shape(target, [None])
+
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def check(files: Files, params: Params) -> None:
+    """Raises BadInput if the first sentences do not fit the vocabulary, or do not fill a batch."""
+    sentences = [(x, y) for x, y in read(files, params).take(LOOKED_AT).as_numpy_iterator()]
+    largest = max(max(x.max(initial=0), y.max(initial=0)) for x, y in sentences)
+    if largest >= params["vocab_size"]:
+        raise BadInput(
+            f"the vocabulary {params['vocab_file']} does not fit: it has {params['vocab_size']} sub-words, but the "
+            f"data in {params['data_dir']} has the number {largest}"
+        )
+    if any(len(row) == 0 or row[-1] != EOS for pair in sentences for row in pair):
+        raise BadInput(f"a sentence in {params['data_dir']} does not end with EOS: the data is of another vocabulary")
+    if not any(_fits(params)(x, y) for x, y in sentences):
+        raise BadInput(f"none of the first sentences has at most {params['max_length']} tokens: raise --max_length")
+    if files.records < params["num_sentences"]:
+        raise BadInput(
+            f"the data in {params['data_dir']} has {files.records} sentences, but a batch takes "
+            f"{params['num_sentences']} (--batch_size // --max_length)"
+        )
+
+
+def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, rank: int = 0) -> tf.data.Dataset:
+    """Returns the batches of one rank: `((source, target), target, weight)`.
+
+    All are of shape (micro_batch_size, max_length), tokens as int64; the weight is float32, and 0 for padding. A global
+    batch has `batch_size // max_length` sentences, and each rank gets as many of them as the others. Longer sentences
+    are left out. Raises BadInput.
+    """
+    files = find(params, "train")
+    assert files is not None
+    check(files, params)
+    batch_size, max_length = params["batch_size"], params["max_length"]
+    dataset = read(files, params).filter(_fits(params))
+    dataset = dataset.shuffle(SHUFFLED_SENTENCES, seed=shuffle_seed)
+
+    number_batch_sentences = batch_size // max_length
+    micro_batch_size = number_batch_sentences // num_ranks
+    if micro_batch_size < 1:
+        raise BadInput(
+            f"a batch of {batch_size} tokens has {number_batch_sentences} sentences of {max_length} tokens, but there "
+            f"are {num_ranks} ranks: raise --batch_size"
+        )
+    # Batch the sentences and select only the shard (subset) corresponding to the current rank.
+    dataset = dataset.padded_batch(micro_batch_size, ([max_length], [max_length]), drop_remainder=True)
+    dataset = dataset.shard(num_ranks, rank)
+    return dataset.map(_with_weights).prefetch(tf.data.AUTOTUNE)
+
+
+def eval_input_fn(params: Params) -> tf.data.Dataset | None:
+    """Returns global batches of the split "dev", like those of `train_input_fn`, or None if there is none."""
+    files = find(params, "dev")
+    if files is None:
+        return None
+    max_length = params["max_length"]
+    dataset = read(files, params).filter(_fits(params))
+    dataset = dataset.padded_batch(params["num_sentences"], ([max_length], [max_length]))
+    return dataset.map(_with_weights).prefetch(tf.data.AUTOTUNE)
+
+
+def _fits(params: Params) -> Any:
+    return lambda source, target: max_size(source, target) <= params["max_length"]
+
+
+def max_size(source: Any, target: Any) -> Any:
+    """Returns the length of the longer sentence, of arrays as of tensors."""
+    if isinstance(source, np.ndarray):
+        return max(source.size, target.size)
+    return tf.maximum(tf.size(source), tf.size(target))
+
+
+def _with_weights(source: tf.Tensor, target: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor, tf.Tensor]:
+    return (source, target), target, tf.cast(target != 0, tf.float32)
