@@ -29,9 +29,7 @@ def pick(x: Any, chosen: Any, size: int) -> Any:
     return ops.reshape(flat, (-1, size, *rest))
 
 
-def search(
-    step: Step, cache: list[Any], batch_size: Any, length: Any, beam_size: int, alpha: float
-) -> tuple[Any, Any]:
+def search(step: Step, cache: list[Any], batch_size: Any, length: Any, beam_size: int, alpha: float) -> tuple[Any, Any]:
     """Returns the best sequences and their scores, the best first.
 
     The sequences are int32 of shape (batch, beam_size, length), with zeros after EOS; a sequence that does not end

@@ -33,7 +33,9 @@ class Subtokenizer:
         self._longest = max(map(len, self._numbers))
         self._known: dict[str, list[int]] = {}
         if missing := sorted(character for character in ESCAPES if character not in self._numbers):
-            raise BadInput(f"the vocabulary {vocab_file} lacks the characters {' '.join(missing)}: it cannot spell words")
+            raise BadInput(
+                f"the vocabulary {vocab_file} lacks the characters {' '.join(missing)}: it cannot spell words"
+            )
 
     @property
     def vocab_size(self) -> int:
@@ -126,7 +128,7 @@ def learn(texts: Iterable[str], vocab_size: int) -> list[str]:
     counts = Counter(word for text in texts for word in split(text))
     characters: Counter[str] = Counter()
     for word, count in counts.items():
-        characters.update({character: count for character in word})
+        characters.update(dict.fromkeys(word, count))
     alphabet = {character for character, _ in characters.most_common(MAX_CHARACTERS)} | set(ESCAPES)
     if vocab_size < len(alphabet) + len(RESERVED):
         raise BadInput(f"a vocabulary of {vocab_size} cannot have the {len(alphabet)} characters of the text")

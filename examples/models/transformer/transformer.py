@@ -84,3 +84,19 @@ class Transformer(keras.layers.Layer):
         cache = [ops.zeros(shape) for _ in range(2 * len(self.decoder))]
         outputs, scores = beam_search.search(step, cache, batch_size, length, self.beam_size, self.alpha)
         return {"outputs": outputs[:, 0], "scores": scores[:, 0]}
+
+
+class Translator(keras.layers.Layer):
+    """Translates by a Transformer, whose weights it shares. Maps inputs to outputs and scores, as described there."""
+
+    def __init__(self, transformer: Transformer) -> None:
+        super().__init__()
+        self.transformer = transformer
+
+    def build(self, input_shape: Any) -> None:
+        if not self.transformer.built:
+            self.transformer.build(input_shape)
+
+    def call(self, inputs: Any) -> tuple[Any, Any]:
+        found = self.transformer([inputs], training=False)
+        return found["outputs"], found["scores"]

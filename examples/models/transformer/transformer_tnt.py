@@ -102,8 +102,7 @@ def create_model(internal_model: transformer.Transformer, params: Params, is_tra
     """
     inputs = keras.Input((None,), dtype="int64", name="inputs")
     if not is_train:
-        found = internal_model([inputs], training=False)
-        return keras.Model(inputs, [found["outputs"], found["scores"]])
+        return keras.Model(inputs, transformer.Translator(internal_model)(inputs))
     targets = keras.Input((None,), dtype="int64", name="targets")
     logits = internal_model([inputs, targets])
     logits = keras.layers.Activation("linear", dtype="float32", name="logits")(logits)
@@ -213,11 +212,10 @@ class TransformerTntTask:
 
     def load_checkpoint(self) -> int:
         """Loads the last checkpoint in --model_dir, on all ranks. Returns the epochs that it was trained for."""
-        epochs = {
-            int(match[1]): path
-            for path in Path(self.flags_obj.model_dir or "/dev/null").glob("cp-*.weights.h5")
-            if (match := re.fullmatch(r"cp-(\d+)\.weights\.h5", path.name))
-        }
+        if not self.flags_obj.model_dir:
+            return 0
+        paths = Path(self.flags_obj.model_dir).glob("cp-*.weights.h5")
+        epochs = {int(match[1]): path for path in paths if (match := re.match(r"cp-(\d+)\.", path.name))}
         if not epochs:
             return 0
         last = max(epochs)
