@@ -36,6 +36,16 @@ class Transformer(keras.layers.Layer):
         for part in (*self.encoder, *self.decoder, self.encoder_norm, self.decoder_norm):
             part.build((None, None, self.hidden_size))
 
+    def compute_output_spec(self, inputs: list[Any], training: bool | None = None) -> Any:
+        """Says what `call` returns, which Keras would trace it for."""
+        rows = inputs[0].shape[0]
+        if len(inputs) == 1:
+            return {
+                "outputs": keras.KerasTensor((rows, None), "int32"),
+                "scores": keras.KerasTensor((rows,), "float32"),
+            }
+        return keras.KerasTensor((rows, inputs[1].shape[1], self.embedding.vocab_size), "float32")
+
     def call(self, inputs: list[Any], training: bool | None = None) -> Any:
         memory_bias = padding_bias(inputs[0])
         memory = self.encode(inputs[0], memory_bias, training)
@@ -96,6 +106,10 @@ class Translator(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         if not self.transformer.built:
             self.transformer.build(input_shape)
+
+    def compute_output_spec(self, inputs: Any) -> tuple[Any, Any]:
+        found = self.transformer.compute_output_spec([inputs])
+        return found["outputs"], found["scores"]
 
     def call(self, inputs: Any) -> tuple[Any, Any]:
         found = self.transformer([inputs], training=False)

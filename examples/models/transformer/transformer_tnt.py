@@ -86,6 +86,8 @@ def get_params(flags_obj: argparse.Namespace) -> Params:
     params["num_sentences"] = params["batch_size"] // params["max_length"]  # of a step, on all ranks together
     if params["num_sentences"] < 1:
         raise BadInput(f"--batch_size {params['batch_size']} is below --max_length {params['max_length']}")
+    if not Path(flags_obj.data_dir).is_dir():
+        raise BadInput(f"the data folder {flags_obj.data_dir} does not exist")
     if flags_obj.vocab_file is None:
         found = sorted(Path(flags_obj.data_dir).glob("vocab.ende.*"))
         if len(found) != 1:

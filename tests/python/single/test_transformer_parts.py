@@ -37,8 +37,8 @@ def part() -> Iterator[Callable[[str], ModuleType]]:
 @pytest.fixture(scope="module")
 def vocabulary(part: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A Subtokenizer that has learned from LINES, and its file."""
-    tokenizer, path = part("tokenizer"), tmp_path_factory.mktemp("vocabulary") / "vocab.ende.64"
-    tokenizer.write_vocabulary(path, tokenizer.learn(LINES, 64))
+    tokenizer, path = part("tokenizer"), tmp_path_factory.mktemp("vocabulary") / "vocab.ende.96"
+    tokenizer.write_vocabulary(path, tokenizer.learn(LINES, 96))
     return tokenizer.Subtokenizer(path), path
 
 
@@ -86,7 +86,7 @@ def options(params: dict[str, Any], *more: str) -> list[str]:
 # Sub-words
 
 
-@given(text=st.text(st.characters(blacklist_categories=("Cs",)), max_size=40))
+@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=40))
 def test_any_line_survives_encoding_and_decoding(vocabulary: Any, text: str) -> None:
     subtokenizer, _ = vocabulary
     numbers = subtokenizer.encode(text, add_eos=True)
@@ -99,7 +99,7 @@ def test_frequent_words_are_one_sub_word_and_the_longest_ones_win(vocabulary: An
     pieces = [subtokenizer.subtokens[number] for number in subtokenizer.encode("the cat")]
     assert pieces == ["the_", "cat_"]
     assert subtokenizer.subtokens[:2] == ["<pad>", "<EOS>"]
-    assert len(set(subtokenizer.subtokens)) == len(subtokenizer.subtokens) <= 64
+    assert len(set(subtokenizer.subtokens)) == len(subtokenizer.subtokens) <= 96
 
 
 def test_a_vocabulary_of_the_model_garden_is_read(part: Callable[[str], ModuleType], tmp_path: Path) -> None:
