@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,8 @@ class TransformerTntTask:
 
 def main(flags_obj: argparse.Namespace) -> dict[str, Any]:
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    # Keras says so at the end of the first epoch, since long sentences are left out and nobody knows how many.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
     tnt.init()
     return TransformerTntTask(flags_obj).train()
 
