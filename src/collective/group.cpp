@@ -177,6 +177,7 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
 }
 
 Status Group::fail(const Status& status) {
+  if (status.ok()) return failure();
   bool first = false;
   {
     const std::lock_guard lock(failing_);

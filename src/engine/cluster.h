@@ -34,7 +34,7 @@ class Cluster final : private Driven {
   int rank() { return group().job_rank(group().rank()); }
 
   /// As Communicator::close(); the other nodes learn that this one has left when its leader closes. Waits for the
-  /// progress thread of a leader, for at most a second.
+  /// progress thread of a leader, for about two seconds at most.
   void close();
 
   /// As Communicator::call(), for operation(across); see collective/across/operations.h.
@@ -49,6 +49,10 @@ class Cluster final : private Driven {
   /// As Communicator::add_plan(), collective over the job.
   Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
                                          size_t threshold) {
+    TNT_RETURN_IF_ERROR(node_->call([this](collective::Stage&) {
+      count_call();
+      return Status();
+    }));
     return node_->add_plan(name, tensors, threshold, across_.get());
   }
   /// As Group::post(), for all ranks of the job if this one is the leader of its node.

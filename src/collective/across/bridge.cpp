@@ -76,6 +76,7 @@ void Bridge::hear(size_t node, Duration now) {
     {
       const std::lock_guard lock(mutex_);
       if (news.call != peer.call) peer.call_since = now;
+      peer.call_heard_at = now;
       peer.call = news.call;
       peer.call_name = news.call_name.data();
     }
@@ -147,7 +148,7 @@ uint32_t Bridge::waits_only_for(size_t node) const {
 std::string Bridge::stuck_call_of(size_t node) {
   const std::lock_guard lock(mutex_);
   const Peer& peer = peers_[node];
-  const bool stuck = peer.call != 0 && peer.heard_at - peer.call_since > group_->options().grace;
+  const bool stuck = peer.call != 0 && peer.call_heard_at - peer.call_since > group_->options().grace;
   return stuck ? peer.call_name : "";
 }
 
@@ -200,7 +201,7 @@ void Bridge::begin_waiting() {
 Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {
   {
     const std::lock_guard lock(mutex_);
-    awaited_ = requests;
+    if (group_->is_caller()) awaited_ = requests;  // another thread may go on for others
     awaited_name_ = what;
     ++awaited_number_;
   }
@@ -216,8 +217,10 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
   Status status;
   for (size_t k = next(); k < requests.size() && status.ok(); k = next()) {
     const transport::Transfer& awaited = *requests[k];
-    if (awaited.ended() && group_->failure().ok()) {
-      status = group_->fail_in(what, awaited.status());
+    if (awaited.ended()) {
+      if (awaited.status().ok()) continue;  // since next() looked
+      status = leaving_.load() ? group_->failure() : Status();
+      if (status.ok()) status = group_->fail_in(what, awaited.status());
       break;
     }
     {

@@ -58,7 +58,7 @@ class Bridge {
   Group& group() { return *group_; }
 
   /// Moves bytes, speaks and listens. The progress thread calls it: all the time while it returns true, because a call
-  /// waits for bytes, else at least every Group::kSlice. Does not wait for other nodes, except for half a second in the
+  /// waits for bytes, else at least every Group::kSlice. Does not wait for other nodes, except for two seconds in the
   /// call after leave().
   bool advance();
 
@@ -79,6 +79,8 @@ class Bridge {
   /// Between the two, the progress thread polls for bytes. Calls may nest; end_waiting() once for each.
   void begin_waiting();
   void end_waiting() { waiting_.fetch_sub(1); }
+  /// Whether leave() was called: transfers end from here on.
+  bool is_leaving() const { return leaving_.load(); }
   /// Whether `node` has told that it has left the job, or its connection has failed.
   bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
@@ -90,8 +92,8 @@ class Bridge {
   void post(const Post& post);
   void count_call(uint32_t calls);
 
-  /// Tells the other nodes that this one ends, and closes the wire. Blocks until the progress thread has done so, at
-  /// most a second. Calls that wait end with the group's failure. Idempotent; not on the progress thread.
+  /// Tells the other nodes that this one ends, and closes the wire. Blocks until the progress thread has done so, for
+  /// about two seconds at most. Calls that wait end with the group's failure. Idempotent; not on the progress thread.
   void leave();
 
  private:
@@ -117,7 +119,7 @@ class Bridge {
     Duration heard_at{};  ///< in the time of looked_at_
     uint32_t call = 0;    ///< as the last news said; with what follows guarded by mutex_
     std::string call_name;
-    Duration call_since{};  ///< in the time of looked_at_
+    Duration call_since{}, call_heard_at{};  ///< in the time of looked_at_
     bool knows_failure = false;
     bool knows_leave = false;
     bool joined = false;  ///< has said something

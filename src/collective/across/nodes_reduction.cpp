@@ -51,6 +51,7 @@ NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> 
       name_(std::move(name)),
       region_(std::move(region)),
       first_tag_(first_tag),
+      of_caller_(group_->is_caller()),
       states_(buckets_.size()),
       looked_at_(kLook) {}
 
@@ -185,30 +186,33 @@ void NodesReduction::look_after(size_t bucket) {
       if (!request->ended()) {
         open = true;
       } else if (!request->status().ok()) {
+        if (bridge_->is_leaving()) return;
         (void)group_->fail_in("the exchange of " + name_, request->status());
         return;
       }
     }
     if (!open) continue;
-    const std::string place =
-        text("rank ", group_->job_rank(group_->rank()), " waits for ", name_, " of ", nodes_.describe(node));
+    const auto place = [&] {
+      return text("rank ", group_->job_rank(group_->rank()), " waits for ", name_, " of ",
+                  nodes_.describe(node));
+    };
     if (bridge_->has_left(node)) {
       traffic.left_since = std::min(traffic.left_since, now);
       if (now - traffic.left_since >= group_->options().grace)
-        (void)group_->fail({Code::kPeerLost, place +
+        (void)group_->fail({Code::kPeerLost, place() +
                                                  ", which ended; make the same calls with the same number "
                                                  "of batches on every rank"});
     }
-    const std::string call =
-        now - traffic.since < group_->options().grace ? "" : bridge_->stuck_call_of(node);
+    const bool is_long = of_caller_ && now - traffic.since >= group_->options().grace;
+    const std::string call = is_long ? bridge_->stuck_call_of(node) : "";
     if (!call.empty()) {
-      (void)group_->fail({Code::kMismatch, text(place, ", which waits in ", call,
+      (void)group_->fail({Code::kMismatch, text(place(), ", which waits in ", call,
                                                 "; make the same calls in the same order on every rank")});
     }
     if (now >= traffic.next_warning) {
       traffic.next_warning = now + group_->options().warn_every;
       log_warning(
-          text(place, ": nothing came for ", static_cast<int>(in_seconds(now - traffic.since)), " s"));
+          text(place(), ": nothing came for ", static_cast<int>(in_seconds(now - traffic.since)), " s"));
     }
   }
 }

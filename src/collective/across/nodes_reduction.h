@@ -2,7 +2,8 @@
 // Sums buckets over several nodes: first in the memory of each node, as on one (see ../node_reduction.h), then the
 // leaders exchange the nodes' sums, while other buckets are still being filled. Part j of M of a bucket goes to node j,
 // which adds the M parts in the order of nodes and gives the result to all. A small bucket takes one hop: each node gets
-// all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone.
+// all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone. Values
+// of 16 bits are rounded once on each node, and once more for the job.
 
 #include <atomic>
 #include <memory>
@@ -82,6 +83,7 @@ class NodesReduction final : public BucketReduction {
   const std::string name_;
   const transport::Region region_;
   const transport::Tag first_tag_;
+  const bool of_caller_;  ///< as Plan::of_caller()
   std::vector<State> states_;
   LookedAt looked_at_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes

@@ -89,7 +89,7 @@ class MpiWire final : public Wire {
 
   void finish(Deadline deadline) override {
     if (!flights_.empty() || broken_) return;
-    if (passed(deadline)) finalize();
+    if (passed(deadline) && passed(deadline)) finalize();  // who gave up on the first never enters the second
   }
 
  private:
