@@ -8,7 +8,7 @@ from html import escape
 from .shares import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
 from .table import MARK, Row, base_of, later_speed_up, speed_up
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 760, 400, 60, 20, 50, 230
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 800, 400, 60, 20, 50, 270
 _LINES = ("#2a6fb0", "#c0563b", "#4c8c4a", "#8a5aa5", "#a5812c")
 _COLOURS = {
     COMPUTE: "#5b8c5a",
