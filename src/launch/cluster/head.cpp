@@ -107,9 +107,9 @@ void Head::wait() {
   poller.add(signals_.fd(), POLLIN, [this] {
     while (const auto event = signals_.next()) handle_signal(*event);
   });
-  poller.add(starter_->out(), POLLIN, [this] { drain_starter(); });
-  poller.add(starter_->err(), POLLIN, [this] { drain_starter(); });
-  if (!starter_exit_) poller.add(starter_->pidfd(), POLLIN);
+  poller.add(starter_.out(), POLLIN, [this] { drain_starter(); });
+  poller.add(starter_.err(), POLLIN, [this] { drain_starter(); });
+  if (!starter_exit_) poller.add(starter_.pidfd(), POLLIN);
   if (!running_) poller.add(listener_.socket.get(), POLLIN, [this] { accept_all(); });
   for (size_t index = 0; index < strangers_.size(); ++index) {
     strangers_[index].watch(poller, [this, index] { greet(index); });
@@ -144,8 +144,8 @@ void Head::greet(size_t index) {
   const std::vector<Message> messages = stranger.read();
   if (messages.empty()) return;
   const std::optional<Hello> hello = hello_in(messages[0]);
-  const auto node = static_cast<size_t>(hello ? hello->node : 0);
   if (!hello || hello->secret != job_.secret) return stranger.close();
+  const auto node = static_cast<size_t>(hello->node);
   if (hello->node < 0 || node >= nodes_.size() || nodes_[node].connection) {
     stranger.close();
     return fail_start(text("'", printable(hello->host), "' says that it is host ", hello->node, " of ",
@@ -158,7 +158,7 @@ void Head::greet(size_t index) {
              ", but this one is ", TARANTELLA_VERSION, "; install the same version on all hosts"),
         kLaunchError);
   }
-  nodes_[node].connection = std::move(stranger);
+  nodes_[node].connection = std::make_unique<Connection>(std::move(stranger));
   nodes_[node].connection->send(Message::Kind::kJob, content_of(job_.order));
 }
 
@@ -215,12 +215,12 @@ void Head::lose(size_t node) {
 void Head::drain_starter() {
   char buffer[4096];
   for (const bool is_err : {false, true}) {
-    const int fd = is_err ? starter_->err() : starter_->out();
+    const int fd = is_err ? starter_.err() : starter_.out();
     if (fd < 0) continue;
     const ssize_t bytes = ::read(fd, buffer, sizeof buffer);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (bytes <= 0) {
-      is_err ? starter_->close_err() : starter_->close_out();
+      is_err ? starter_.close_err() : starter_.close_out();
       continue;
     }
     starter_said_.append({buffer, static_cast<size_t>(bytes)});
@@ -234,22 +234,23 @@ void Head::drain_starter() {
 
 void Head::look_at_starter() {
   if (starter_exit_) return;
-  starter_exit_ = starter_->ended();
+  starter_exit_ = starter_.ended();
   if (!starter_exit_) return;
+  const Exit exit = *starter_exit_;
+  const std::string& program = job_.starter.command.words[0];
   drain_starter();
   if (!running_ && !start_failure_) {
     const std::string said = telling(starter_said_.last_words());
-    return fail_start(text("cannot start ", silent_hosts(), " with ", job_.starter.command.words[0], ": ",
-                           said.empty() ? text("it ended with exit code ", starter_exit_->code()) : said),
+    return fail_start(text("cannot start ", silent_hosts(), " with ", program, ": ",
+                           said.empty() ? text("it ended with exit code ", exit.code()) : said),
                       kLaunchError);
   }
-  if (starter_exit_->by_signal && running_ && !all_over()) {
-    endings_.lost(-1,
-                  text(job_.starter.command.words[0], " (pid ", starter_->pid(),
-                       "), which connects the hosts, "
-                       "was killed by signal ",
-                       signal_name(starter_exit_->value), "; the ranks were stopped"),
-                  Clock::now());
+  if (exit.by_signal && running_ && !all_over()) {
+    endings_.lost(
+        -1,
+        text(program, " (pid ", starter_.pid(), "), which connects the hosts, was killed by signal ",
+             signal_name(exit.value), "; the ranks were stopped"),
+        Clock::now());
   }
 }
 
@@ -338,15 +339,14 @@ std::string Head::silent_hosts() const {
 void Head::end_starter() {
   const Deadline deadline = Deadline::after(start_failure_ ? Duration::zero() : Duration(kStarterEnds));
   while (!starter_exit_ && !deadline.passed()) {
-    pollfd fds[] = {
-        {starter_->pidfd(), POLLIN, 0}, {starter_->out(), POLLIN, 0}, {starter_->err(), POLLIN, 0}};
+    pollfd fds[] = {{starter_.pidfd(), POLLIN, 0}, {starter_.out(), POLLIN, 0}, {starter_.err(), POLLIN, 0}};
     ::poll(fds, 3, std::min(100, deadline.left_ms()));
     drain_starter();
-    starter_exit_ = starter_->ended();
+    starter_exit_ = starter_.ended();
   }
-  if (!starter_exit_) starter_->signal(SIGKILL);
-  while (!starter_->ended()) ::usleep(1000);
-  starter_->collect();
+  if (!starter_exit_) starter_.signal(SIGKILL);
+  while (!starter_.ended()) ::usleep(1000);
+  starter_.collect();
   const Deadline patience = Deadline::after(
       start_failure_ ? Duration(200ms) : 2s);  // remote shells end with what they have started
   while (!orphans_.in_group(0, {}).empty() && !patience.passed()) ::usleep(5000);

@@ -1,7 +1,7 @@
 #pragma once
 // The launcher of a job on several hosts: starts a node launcher on each, and brings their messages together.
 
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,7 +43,7 @@ class Head {
 
  private:
   struct Node {
-    std::optional<Connection> connection;
+    std::unique_ptr<Connection> connection;
     bool ready = false;
     bool over = false;  ///< it has given its verdict, or is lost
   };
@@ -74,7 +74,7 @@ class Head {
   const Orphans& orphans_;
 
   Fd null_;
-  std::optional<Process> starter_;
+  Process starter_;
   std::optional<Exit> starter_exit_;
   Tail starter_said_;
   std::vector<Connection> strangers_;  ///< that have not said who they are
