@@ -17,6 +17,7 @@ constexpr std::string_view kOfMpi[] = {
 constexpr const char* kRanks[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
 
 bool begins_with_one(const std::string& name) {
+  if (name.find("_MCA_") != std::string::npos) return false;  // a setting of the user
   return std::any_of(std::begin(kOfMpi), std::end(kOfMpi),
                      [&](auto prefix) { return name.starts_with(prefix); });
 }

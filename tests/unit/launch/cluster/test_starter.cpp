@@ -58,10 +58,13 @@ TEST(Starter, TellsAProcessItsHost) {
 }
 
 TEST(Starter, VariablesOfAnMpiJobAreForgotten) {
-  Environment environment{
-      {"PMI_FD", "9"}, {"PMIX_RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_MCA_btl", "self"}};
+  Environment environment{{"PMI_FD", "9"},
+                          {"PMIX_RANK", "1"},
+                          {"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_MCA_btl", "self"},
+                          {"PRTE_MCA_plm_ssh_agent", "rsh"}};
   forget_mpi(environment);
-  EXPECT_EQ(environment, (Environment{{"OMPI_MCA_btl", "self"}}));
+  EXPECT_EQ(environment, (Environment{{"OMPI_MCA_btl", "self"}, {"PRTE_MCA_plm_ssh_agent", "rsh"}}));
 }
 
 TEST(Mpi, IsToldByItsVersion) {
