@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -180,3 +182,25 @@ def test_horovodrun_takes_hosts(hosts, executable):
         [f"[{rank}@{host}]", host, str(rank), "3", str(local), str(near), "2,1"]
         for rank, host, local, near in ((0, "node1", 0, 2), (1, "node1", 1, 2), (2, "node2", 0, 1))
     ]
+
+
+def test_open_mpi(hosts, executable):
+    folder = Path(__file__).parents[3] / "build" / "mpi" / "openmpi" / "bin"
+    if not (folder / "mpiexec").exists():
+        said = "Open MPI is missing (tools/mpi.sh installs it)"
+        pytest.fail(said) if "mpi" in os.environ.get("TARANTELLA_NEEDS", "").split(",") else pytest.skip(said)
+    hosts.script("""
+        import numpy as np
+        import tarantella as tnt
+        tnt.init()
+        print(tnt.TensorAllreducer(np.ones(4)).allreduce(np.ones(4)))
+    """)
+    env = {
+        "TNT_TRANSPORT": "openmpi",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PRTE_MCA_plm_ssh_agent": str(hosts.folder / "shell"),
+    }
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--log-level=INFO", "--no-gpu", "--", "train.py", env=env)
+    assert job.code == 0, job.err
+    assert "started by mpiexec of Open MPI" in job.err
+    assert job.out == "[2. 2. 2. 2.]\n"
