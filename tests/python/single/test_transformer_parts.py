@@ -103,7 +103,7 @@ def test_frequent_words_are_one_sub_word_and_the_longest_ones_win(vocabulary: An
 
 
 def test_a_vocabulary_of_the_model_garden_is_read(part: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    pieces = ["<pad>", "<EOS>", "Wo", "rt", "Wort_", "'", ", _", *"\\_u;0123456789"]
+    pieces = ["<pad>", "<EOS>", "Wo", "rt", "Wort_", "'", ", _", *"Wort, \\_u;0123456789"]
     quoted = [f'"{piece}"' if piece == "'" else f"'{piece}'" for piece in pieces]
     (tmp_path / "vocab").write_text("\n".join(quoted) + "\n")
     subtokenizer = part("tokenizer").Subtokenizer(tmp_path / "vocab")
