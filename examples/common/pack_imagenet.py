@@ -49,25 +49,33 @@ def list_images(source: Path, share: float) -> tuple[dict[str, Images], list[str
     """Returns the images of both splits in a random order that is always the same, and the names of the classes."""
     if not source.is_dir():
         raise imagenet.DataError(f"the folder {source} does not exist")
-    roots = [source / "train", next((each for each in (source / "val", source / "validation") if each.is_dir()), None)]
-    given = {split: root for split, root in zip(("train", "validation"), roots, strict=True) if root and root.is_dir()}
-    if len(given) == 1:
+    folders = source / "train", source / ("val" if (source / "val").is_dir() else "validation")
+    if folders[0].is_dir() != folders[1].is_dir():
         raise imagenet.DataError(f"the folder {source} has images to train or to validate, but not both")
-    folders = [each for root in given.values() or [source] for each in root.iterdir() if each.is_dir()]
-    names = sorted({each.name for each in folders})
-    splits: dict[str, Images] = {"train": [], "validation": []}
-    for folder in sorted(folders):
-        paths = sorted(each for each in folder.iterdir() if each.suffix.lower() in (".jpg", ".jpeg"))
-        random.Random(folder.name).shuffle(paths)
-        split = next((split for split, root in given.items() if root == folder.parent), None)
-        kept_apart = 0 if split else max(round(len(paths) * share), 1)
-        splits[split or "validation"] += [(path, names.index(folder.name)) for path in paths[: kept_apart or None]]
-        splits["train"] += [(path, names.index(folder.name)) for path in paths[kept_apart:] if not split]
-    for split, images in splits.items():
-        if not images:
+    if folders[0].is_dir():
+        train, validation = map(list_jpegs, folders)
+    else:
+        both = list_jpegs(source)
+        apart = {name: max(round(len(paths) * share), 1) for name, paths in both.items()}
+        train = {name: paths[apart[name] :] for name, paths in both.items()}
+        validation = {name: paths[: apart[name]] for name, paths in both.items()}
+    names = sorted({*train, *validation})
+    splits = {}
+    for split, classes in (("train", train), ("validation", validation)):
+        splits[split] = [(path, names.index(name)) for name, paths in classes.items() for path in paths]
+        if not splits[split]:
             raise imagenet.DataError(f"the folder {source} has no JPEGs in folders of classes for {split}")
-        random.Random(split).shuffle(images)
+        random.Random(split).shuffle(splits[split])
     return splits, names
+
+
+def list_jpegs(folder: Path) -> dict[str, list[Path]]:
+    """Returns the JPEGs of each class, in a random order that is always the same."""
+    classes = {}
+    for each in sorted(each for each in folder.iterdir() if each.is_dir()):
+        classes[each.name] = sorted(path for path in each.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))
+        random.Random(each.name).shuffle(classes[each.name])
+    return classes
 
 
 def without_broken(images: Images, skip: bool) -> Images:

@@ -52,6 +52,7 @@ class Place:
             timeout=800,
             check=False,
         )
+        print(f"$ {command}\n{done.stdout}{done.stderr}")
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
