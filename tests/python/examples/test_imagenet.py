@@ -59,14 +59,14 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """With a ResNet of one block a stage, for the sake of time: its graph is built in a third of the time."""
+    """With a ResNet of two stages of one block: its graph is built in a fifth of the time."""
     folder = tmp_path_factory.mktemp("imagenet")
     for part in ("models/resnet", "image_classification", "common"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "examples" / part, folder / "examples" / part, ignore=ignored)
     model = folder / "examples/models/resnet/resnet_model.py"
     assert "BLOCKS = (3, 4, 6, 3)" in model.read_text()
-    model.write_text(model.read_text().replace("BLOCKS = (3, 4, 6, 3)", "BLOCKS = (1, 1, 1, 1)"))
+    model.write_text(model.read_text().replace("BLOCKS = (3, 4, 6, 3)", "BLOCKS = (1, 1)"))
     for hosts in (folder / "hostfile", folder / "examples/image_classification/hostfile"):
         hosts.write_text(f"{socket.gethostname()}\n")
     write_photos(folder / "photos")
