@@ -1,5 +1,5 @@
-// The rules of wires on processes that mpiexec has started, one a node. Every process runs the same tests, and a failure
-// on any fails the job.
+// The rules of wires on processes that mpiexec has started, one a node. Every process runs the same tests, and a
+// failure on any fails the job.
 
 #include "mpi/nodes.h"
 #include "ranks/wire_rules.h"

@@ -64,6 +64,10 @@ Result<const TntMpi*> load_mpi(const std::string& transport) {
                        "\", but must be mpi-abi:PATH or openmpi:PATH with the path of a library "
                        "of MPI"));
   const std::string path = transport.substr(colon + 1);
+  // Intel MPI loads it by this name; where it is found beside it, as in the wheel, that is the one
+  const fs::path fabric = fs::path(path).parent_path() / "libfabric.so.1";
+  if (std::error_code ignored; fs::exists(fabric, ignored))
+    (void)dlopen(fabric.c_str(), RTLD_NOW | RTLD_LOCAL);
   // for all to see, since the plugin and the components of Open MPI look for symbols there
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)

@@ -3,15 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <future>
 #include <map>
+#include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "transport/mpi/library.h"
+#include "transport/mpi/settings.h"
 #include "transport/mpi/surroundings.h"
 
 namespace tarantella::transport {
@@ -23,7 +25,8 @@ constexpr Duration kPause = 200us;
 std::string described(const TntMpi& mpi, int error) {
   char text[512];
   mpi.describe(error, text, sizeof text);
-  return text;
+  const std::string_view all = text;
+  return std::string(all.substr(0, all.find(", error stack")));  // ten lines of MPICH's own functions
 }
 
 /// Receives are matched here, and MPI gets one when its message is there and its length known: what MPI does with a
@@ -48,33 +51,22 @@ class MpiWire final : public Wire {
       state_of(transfer) = kEnded;
       return;
     }
+    if (lost_.contains(transfer.peer)) {
+      end(transfer, {Code::kPeerLost, text("rank ", transfer.peer, " cannot be reached any more")});
+      state_of(transfer) = kEnded;
+      return;
+    }
     TntMpiRequest request{};
     const auto tag = static_cast<int32_t>(transfer.tag);
     const int error = mpi_.send(bytes.data(), bytes.size(), transfer.peer, tag, &request);
     if (error != 0) return fail(transfer, error);
     requests_.push_back(request);
-    flights_.push_back({&transfer, bytes.size(), nullptr});
+    flights_.push_back({transfer.peer, &transfer, bytes.size(), nullptr});
   }
 
   void pump() override {
-    while (!waiting_.empty()) {
-      TntMpiArrival arrival{};
-      if (const int error = mpi_.probe(&arrival); error != 0) return fail_all(error);
-      if (!arrival.found) break;
-      match(arrival);
-    }
-    if (requests_.empty()) return;
-    ends_.resize(requests_.size());
-    int32_t ended = 0;
-    if (const int error =
-            mpi_.test(static_cast<int32_t>(requests_.size()), requests_.data(), ends_.data(), &ended);
-        error != 0)
-      return fail_all(error);
-    const std::span all(ends_.data(), static_cast<size_t>(ended));
-    // from the last to the first, so that what takes a place is never one of these
-    std::sort(all.begin(), all.end(),
-              [](const TntMpiEnd& a, const TntMpiEnd& b) { return a.index > b.index; });
-    for (const TntMpiEnd& each : all) land(each);
+    if (!waiting_.empty()) take_arrivals();
+    if (!requests_.empty()) test_flights();
   }
 
   bool advance(Transfer& transfer) override { return state_of(transfer) == kEnded; }
@@ -88,18 +80,21 @@ class MpiWire final : public Wire {
   }
 
   void finish(Deadline deadline) override {
-    if (!flights_.empty() || broken_) return;
-    if (passed(deadline) && passed(deadline)) finalize();  // who gave up on the first never enters the second
+    if (!flights_.empty() || broken_ || !lost_.empty()) return;
+    if (meet(deadline)) finalize();
   }
 
  private:
   static constexpr uint64_t kEnded = 1;  ///< state of a transfer that MPI has let go of
 
+  static constexpr Tag kMeeting = kTags;  ///< every MPI that we know has more tags than it must
+
   using Channel = std::pair<int, Tag>;  ///< peer and tag
 
   /// A transfer that MPI has.
   struct Flight {
-    Transfer* transfer;
+    int peer;
+    Transfer* transfer;  ///< null for messages of meet()
     uint64_t length;
     std::unique_ptr<std::byte[]> aside;  ///< where a message goes that is too long; else null
   };
@@ -108,9 +103,32 @@ class MpiWire final : public Wire {
   void keep_for_ever() {
     static auto* const kept = new std::vector<std::pair<Flight, std::shared_ptr<const void>>>;
     for (Flight& each : flights_) {
-      auto owner = owner_of(*each.transfer);
+      auto owner = each.transfer != nullptr ? owner_of(*each.transfer) : nullptr;
       kept->emplace_back(std::move(each), std::move(owner));
     }
+  }
+
+  void take_arrivals() {
+    while (true) {
+      TntMpiArrival arrival{};
+      if (const int error = mpi_.probe(&arrival); error != 0) return fail_all(error);
+      if (!arrival.found) return;
+      match(arrival);
+    }
+  }
+
+  void test_flights() {
+    ends_.resize(requests_.size());
+    int32_t ended = 0;
+    if (const int error =
+            mpi_.test(static_cast<int32_t>(requests_.size()), requests_.data(), ends_.data(), &ended);
+        error != 0)
+      return fail_all(error);
+    const std::span all(ends_.data(), static_cast<size_t>(ended));
+    // from the last to the first, so that what takes a place is never one of these
+    std::sort(all.begin(), all.end(),
+              [](const TntMpiEnd& a, const TntMpiEnd& b) { return a.index > b.index; });
+    for (const TntMpiEnd& each : all) land(each);
   }
 
   void begin_receive(Transfer& transfer) {
@@ -128,6 +146,7 @@ class MpiWire final : public Wire {
 
   void match(const TntMpiArrival& arrival) {
     const Channel channel{arrival.from, static_cast<Tag>(arrival.tag)};
+    if (channel.second == kMeeting) return take_meeting(arrival);
     const auto found = waiting_.find(channel);
     if (found == waiting_.end()) {
       early_[channel].push_back(arrival);
@@ -141,7 +160,7 @@ class MpiWire final : public Wire {
 
   void take(Transfer& transfer, TntMpiArrival arrival) {
     const auto bytes = bytes_of(transfer);
-    Flight flight{&transfer, arrival.length, nullptr};
+    Flight flight{arrival.from, &transfer, arrival.length, nullptr};
     if (arrival.length > bytes.size()) flight.aside.reset(new std::byte[arrival.length]);
     void* const place = flight.aside != nullptr ? flight.aside.get() : bytes.data();
     TntMpiRequest request{};
@@ -151,21 +170,40 @@ class MpiWire final : public Wire {
     flights_.push_back(std::move(flight));
   }
 
+  void take_meeting(TntMpiArrival arrival) {
+    TntMpiRequest request{};
+    if (mpi_.receive(nullptr, 0, &arrival.message, &request) != 0) {
+      lost_.insert(arrival.from);
+      return;
+    }
+    requests_.push_back(request);
+    flights_.push_back({arrival.from, nullptr, 0, nullptr});
+    ++met_[arrival.from];
+  }
+
   void land(const TntMpiEnd& how) {
     const auto index = static_cast<size_t>(how.index);
     Flight& flight = flights_[index];
-    if (how.error != 0) {
-      fail(*flight.transfer, how.error);
-    } else if (flight.aside != nullptr) {
-      end(*flight.transfer, too_long(*flight.transfer, flight.length));
+    if (flight.transfer == nullptr) {
+      if (how.error != 0) lost_.insert(flight.peer);
     } else {
-      end(*flight.transfer, flight.length);
+      settle(flight, how.error);
     }
-    state_of(*flight.transfer) = kEnded;
     std::swap(flight, flights_.back());
     flights_.pop_back();
     requests_[index] = requests_.back();
     requests_.pop_back();
+  }
+
+  void settle(const Flight& flight, int error) {
+    Transfer& transfer = *flight.transfer;
+    if (error != 0) return fail(transfer, error);
+    if (flight.aside != nullptr) {
+      end(transfer, too_long(transfer, flight.length));
+    } else {
+      end(transfer, flight.length);
+    }
+    state_of(transfer) = kEnded;
   }
 
   void fail(Transfer& transfer, int error) {
@@ -173,11 +211,14 @@ class MpiWire final : public Wire {
     end(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " rank ",
                                          transfer.peer, ": ", described(mpi_, error))});
     state_of(transfer) = kEnded;
+    lost_.insert(transfer.peer);
   }
 
   /// MPI does not work any more.
   void fail_all(int error) {
-    for (const Flight& each : flights_) fail(*each.transfer, error);
+    for (const Flight& each : flights_) {
+      if (each.transfer != nullptr) fail(*each.transfer, error);
+    }
     for (const auto& [channel, transfers] : waiting_) {
       for (Transfer* each : transfers) fail(*each, error);
     }
@@ -198,15 +239,29 @@ class MpiWire final : public Wire {
     (void)ended.wait_for(kFinalize);
   }
 
-  /// Whether all nodes have come here before `deadline`.
-  bool passed(Deadline deadline) {
-    TntMpiRequest request{};
-    if (mpi_.barrier(&request) != 0) return false;
+  /// Whether all nodes have come here before `deadline`. Not MPI's own barrier: where a node has died, that of MPICH 5
+  /// and Open MPI 5 ends the process.
+  bool meet(Deadline deadline) {
+    for (int step = 1; step < size(); step *= 2) {
+      const int to = (rank() + step) % size();
+      TntMpiRequest request{};
+      if (mpi_.send(nullptr, 0, to, static_cast<int32_t>(kMeeting), &request) != 0) return false;
+      requests_.push_back(request);
+      flights_.push_back({to, nullptr, 0, nullptr});
+      int& came = met_[(rank() - step + size()) % size()];
+      if (!wait(deadline, [&] { return came > 0; })) return false;
+      --came;
+    }
+    return wait(deadline, [&] { return flights_.empty(); });
+  }
+
+  template <typename Condition>
+  bool wait(Deadline deadline, Condition holds) {
     while (true) {
-      TntMpiEnd how{};
-      int32_t ended = 0;
-      if (mpi_.test(1, &request, &how, &ended) != 0) return false;
-      if (ended != 0) return how.error == 0;
+      take_arrivals();
+      if (!requests_.empty()) test_flights();
+      if (!lost_.empty() || broken_) return false;
+      if (holds()) return true;
       if (deadline.passed()) return false;
       std::this_thread::sleep_for(kPause);
     }
@@ -218,31 +273,14 @@ class MpiWire final : public Wire {
   std::vector<TntMpiEnd> ends_;
   std::map<Channel, std::deque<Transfer*>> waiting_;  ///< receives whose message has not come; none is empty
   std::map<Channel, std::deque<TntMpiArrival>>
-      early_;  ///< messages whose receive has not begun; none is empty
+      early_;               ///< messages whose receive has not begun; none is empty
+  std::map<int, int> met_;  ///< by peer: messages of meet() that have come and are not counted yet
+  std::set<int> lost_;      ///< peers that MPI could not reach; it may end the process when it is asked again
   bool broken_ = false;
 };
 
-/// A variable of the environment while MPI starts, unless the user has set it.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(getenv(name) == nullptr ? name : nullptr) {
-    if (name_ != nullptr) (void)setenv(name_, value, 0);
-  }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-  ~Setting() {
-    if (name_ != nullptr) (void)unsetenv(name_);
-  }
-
- private:
-  const char* const name_;
-};
-
-int start(const TntMpi& mpi, TntMpiJob* job) {
-  // One process a host calls MPI, so it has no use for shared memory; test hosts are on one machine.
-  const Setting no_local("MPIR_CVAR_NOLOCAL", "1");
-  // Its fabric for one-sided calls, which nobody makes, waits for a second.
-  const Setting no_fabric("OMPI_MCA_btl", "^ofi");
+int start(const TntMpi& mpi, const std::string& library, TntMpiJob* job) {
+  const Settings settings(mpi, library);
   const SignalHandlers handlers;
   const int error = mpi.start(job);
   handlers.restore();
@@ -272,7 +310,7 @@ Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int no
   if (!mpi.ok()) return mpi.status();
   const auto before = shared_memory_files();
   TntMpiJob job{};
-  if (const int error = start(*mpi.value(), &job); error != 0)
+  if (const int error = start(*mpi.value(), transport.substr(transport.find(':') + 1), &job); error != 0)
     return Status(Code::kSystem, text("cannot start ", transport, ": ", described(*mpi.value(), error)));
   if (job.alone) {
     for (const std::string& each : shared_memory_files()) {

@@ -9,19 +9,25 @@
 
 namespace tarantella::transport {
 
-/// Collective over the nodes. Loads MPI and its plugin (`transport` as in load_mpi()), starts MPI, and compares its rank
-/// and size with `node` and `nodes`. Blocks until all nodes have called it, without a limit; MPI itself ends a process
-/// whose start fails. From here on only the wire's thread is in MPI. Signal handlers that MPI installs are taken back,
-/// and its files in /dev/shm unlinked where no other process of the host needs them, so that nothing is left if the
-/// process is killed. Errors: those of load_mpi(); kMismatch if MPI has started other processes than the launcher says;
-/// kSystem.
+/// Collective over the nodes. Loads MPI and its plugin (`transport` as in load_mpi()), starts MPI, and compares its
+/// rank and size with `node` and `nodes`. Blocks until all nodes have called it, without a limit; MPI itself ends a
+/// process whose start fails. From here on only the wire's thread is in MPI. Signal handlers that MPI installs are
+/// taken back, and its files in /dev/shm unlinked where no other process of the host needs them, so that nothing is
+/// left if the process is killed. What MPI reads from the environment is set for that time, unless the user has set
+/// it (settings.cpp). Errors: those of load_mpi(); kMismatch if MPI has started other processes than the launcher
+/// says; kSystem.
 ///
-/// A receive that is cancelled ends at once unless its message is arriving. A send ends when MPI lets go of it, cancelled
-/// or not. What MPI has not let go of when the wire is destroyed keeps its owner until the process ends.
+/// A receive that is cancelled ends at once unless its message is arriving. A send ends when MPI lets go of it,
+/// cancelled or not. What MPI has not let go of when the wire is destroyed keeps its owner until the process ends.
 ///
-/// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come and no
-/// transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. It gets a second on a
-/// thread of its own, since another node may have given up just then. Without it nothing else is missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
+/// Where MPI notices that a peer has died, transfers with it end with kPeerLost, and later sends to it at once.
+/// Intel MPI does not: over TCP, a send to a process that has died may keep the wire's thread in progress() for
+/// ever.
+///
+/// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come
+/// and no transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. It gets a
+/// second on a thread of its own, since another node may have given up just then. Without it nothing else is
+/// missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
 /// continuous,error-nonzero-status=0). After close(), or where MPI has been finalized, make_mpi_wire() fails.
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes);
 

@@ -1,7 +1,10 @@
 // Compiled once for each ABI of MPI, and linked to none: the core loads the library of MPI first, for all to see.
 
 #ifdef TARANTELLA_OPENMPI
+// clang-format off: the second needs the first
 #include <mpi.h>
+#include <mpi-ext.h>
+// clang-format on
 #else
 #include <mpi_abi.h>
 #endif
@@ -37,6 +40,20 @@ int imrecv(void* bytes, Count count, MPI_Message* message, MPI_Request* request)
   return MPI_Imrecv_c(bytes, count, MPI_BYTE, message, request);
 }
 int get_count(const MPI_Status* status, Count* count) { return MPI_Get_count_c(status, MPI_BYTE, count); }
+#endif
+
+#ifdef TARANTELLA_OPENMPI
+// Open MPI 5 fails all receives from anyone once a process has died, until it hears that this is known.
+#pragma weak MPIX_Comm_failure_ack  // Open MPI 4 has none
+
+bool acknowledge(int error, MPI_Comm all) {
+  int kind = MPI_SUCCESS;
+  if (MPIX_Comm_failure_ack == nullptr || MPI_Error_class(error, &kind) != MPI_SUCCESS) return false;
+  if (kind != MPI_ERR_PROC_FAILED && kind != MPI_ERR_PROC_FAILED_PENDING) return false;
+  return MPIX_Comm_failure_ack(all) == MPI_SUCCESS;
+}
+#else
+bool acknowledge(int, MPI_Comm) { return false; }
 #endif
 
 MPI_Comm all;
@@ -100,7 +117,7 @@ int probe(TntMpiArrival* arrival) {
   Count count = 0;
   if (const int error = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, all, &found, &message, &status);
       error != MPI_SUCCESS || found == 0)
-    return error;
+    return error == MPI_SUCCESS || acknowledge(error, all) ? MPI_SUCCESS : error;
   if (const int error = get_count(&status, &count); error != MPI_SUCCESS) return error;
   arrival->found = true;
   arrival->from = status.MPI_SOURCE;
@@ -137,20 +154,29 @@ int test(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended
   return MPI_SUCCESS;
 }
 
-int barrier(TntMpiRequest* request) { return MPI_Ibarrier(all, of_mpi(request)); }
-
 int finalize() {
   if (const int error = MPI_Comm_free(&all); error != MPI_SUCCESS || !ours) return error;
   return MPI_Finalize();
 }
 
-void describe(int error, char* text, size_t room) {
-  char all_of_it[MPI_MAX_ERROR_STRING + 1] = {};
-  int length = 0;
-  if (MPI_Error_string(error, all_of_it, &length) != MPI_SUCCESS) std::strcpy(all_of_it, "unknown error");
-  std::replace(all_of_it, all_of_it + std::strlen(all_of_it), '\n', ' ');
-  std::strncpy(text, all_of_it, room);
+void write_to(char* text, size_t room, char* from) {
+  std::replace(from, from + std::strlen(from), '\n', ' ');
+  std::strncpy(text, from, room);
   text[room - 1] = 0;
+}
+
+void library(char* text, size_t room) {
+  char name[MPI_MAX_LIBRARY_VERSION_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Get_library_version(name, &length) != MPI_SUCCESS) name[0] = 0;
+  write_to(text, room, name);
+}
+
+void describe(int error, char* text, size_t room) {
+  char said[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Error_string(error, said, &length) != MPI_SUCCESS) std::strcpy(said, "unknown error");
+  write_to(text, room, said);
 }
 
 }  // namespace
@@ -159,12 +185,12 @@ extern "C" __attribute__((visibility("default"))) const TntMpi* tarantella_mpi()
   static const TntMpi table{kTntMpiVersion,
                             static_cast<uint64_t>(std::numeric_limits<Count>::max()),
                             reinterpret_cast<const void*>(&MPI_Init_thread),
+                            library,
                             start,
                             send,
                             probe,
                             receive,
                             test,
-                            barrier,
                             finalize,
                             describe};
   return &table;

@@ -1,7 +1,7 @@
 #pragma once
-// What a plugin offers to the core: the calls of MPI that a wire needs. Types and constants of MPI differ from one ABI to
-// another, so plugin.cpp is compiled once for each ABI, and only what both sides know stands here. Nothing throws.
-// After start() has returned, one thread at a time calls the functions.
+// What a plugin offers to the core: the calls of MPI that a wire needs. Types and constants of MPI differ from one
+// ABI to another, so plugin.cpp is compiled once for each ABI, and only what both sides know stands here. Nothing
+// throws. After start() has returned, one thread at a time calls the functions.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +43,8 @@ struct TntMpi {
   uint32_t version;
   uint64_t longest;      ///< bytes of a message
   const void* resolved;  ///< an address in the library of MPI that this plugin has found
+  /// Writes the text by which the library calls itself. Also before start().
+  void (*library)(char* text, size_t room);
   /// Initializes MPI unless the program has, and makes a communicator. Blocks until all processes call it, without a
   /// limit. Most failures to initialize end the process, as MPI defines it.
   int (*start)(TntMpiJob* job);
@@ -53,7 +55,6 @@ struct TntMpi {
   int (*receive)(void* bytes, uint64_t length, TntMpiMessage* message, TntMpiRequest* request);
   /// Looks at `count` requests, and moves bytes. `ends` has room for `count`; `ended` is how many it got.
   int (*test)(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended);
-  int (*barrier)(TntMpiRequest* request);
   /// Finalizes MPI if start() has initialized it.
   int (*finalize)();
   /// Writes a text that ends with 0.

@@ -18,6 +18,7 @@ COMMANDS = [
     line
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S)
     for line in re.sub(r"\\\n\s*", "", block).splitlines()
+    if line.strip()
 ]
 NEEDS_MORE = ("--param_set=big", "--param_set=base", "tensorflow_datasets", "train.de")  # hours, or a network
 SMALL = [command for command in COMMANDS if not any(part in command for part in NEEDS_MORE)]
@@ -76,11 +77,11 @@ def test_two_ranks_learn_to_translate_and_follow_the_curve_of_one_process(data: 
     for line in ("Start train", "TimeHistory: epoch 1 took", "Translation of "):
         assert two.count(line) == 1, two
 
-    # One process, one epoch: the same sentences in each step.
+    # One process, one epoch: the same sentences in each step. A rank divides its loss by its own sentences' tokens.
     one = re.sub(r"--train_epochs=\d+", "--train_epochs=1", training().partition(" -- ")[2])
     one = run(re.sub(r"--bleu_\w+=\S+|--enable_time_history", "", one), data)
     assert len(losses(one)) == 1
-    assert losses(one)[0] == pytest.approx(losses(two)[0], abs=5e-3)
+    assert losses(one)[0] == pytest.approx(losses(two)[0], rel=0.03)
 
     train, test = ((data / f"numbers/{split}.en").read_text().splitlines() for split in ("train", "test"))
     assert len(test) == 200 and not set(test) & set(train)
