@@ -144,8 +144,8 @@ def test_resnet_trains_and_resumes_on_two_ranks_and_as_one_process(place: Place,
     assert "288 train images in 3 files, in the layout of Model Garden" in one
     for left, right in zip(lines(one, "Epoch "), losses, strict=True):
         if ":" in left:
-            # Accuracies may differ by an image.
-            assert_close(numbers(left), numbers(right), 0.04)
+            assert_close(numbers(left)[::3], numbers(right)[::3], 1e-3)  # the losses
+            assert_close(numbers(left), numbers(right), 0.04)  # accuracies may differ by an image
 
     small["--train_epochs=90"] = "--train_epochs=3"
     resumed = place.run(start, *options, *saving, "--resume", "--dtype=bf16", changes=small)
