@@ -17,6 +17,7 @@ namespace {
 
 // The longest wait while time counts. If one takes twice as long, something had stopped the launcher.
 constexpr Duration kLook = 200ms;
+constexpr Duration kLookAtHead = 1s;
 
 }  // namespace
 
@@ -48,6 +49,7 @@ Status Job::start() {
   report_pipe_ = std::move(pipe).value();
   if (const Status status = ranks_.start(input_, report_pipe_); !status.ok()) return status;
   report_pipe_.close_write();
+  if (job_.head != nullptr) read_head();  // what came with the order to start
   return {};
 }
 
@@ -76,7 +78,9 @@ void Job::wait() {
   const int timeout = shutdown_.timeout_ms(now());
   const bool counts = timeout >= 0;
   const auto began = Clock::now();
-  const bool ready = poller.wait(counts ? std::min(timeout, static_cast<int>(kLook / 1ms)) : -1);
+  const int at_most = job_.head == nullptr ? -1 : static_cast<int>(kLookAtHead / 1ms);
+  const bool ready = poller.wait(counts ? std::min(timeout, static_cast<int>(kLook / 1ms)) : at_most);
+  if (job_.head != nullptr) look_at_head();
   if (counts) stood_still_ += std::max(Clock::now() - began - 2 * kLook, Duration::zero());
   if (!ready) return;
 
@@ -136,6 +140,11 @@ void Job::read_head() {
     abandoned_ = abandoned_ || message.kind == Message::Kind::kEnd;
   }
   if (abandoned_ || job_.head->closed()) obey(shutdown_.abandon(ranks_.living().size(), now()));
+}
+
+void Job::look_at_head() {
+  job_.head->check();
+  if (job_.head->closed()) obey(shutdown_.abandon(ranks_.living().size(), now()));
 }
 
 void Job::handle_signal(const Signals::Event& event) {

@@ -39,6 +39,8 @@ class Job {
   void obey(const Shutdown::Order& order);
   void handle_signal(const Signals::Event& event);
   void read_head();
+  /// Ends the ranks if the head, or the network to it, is gone.
+  void look_at_head();
   void read_exec_failure();
   void read_reports();
   void collect(Process& rank);

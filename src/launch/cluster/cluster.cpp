@@ -44,7 +44,9 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
   }
   const Result<Mpi> mpi = choose_mpi(find_mpis(user, folder), stripped(user, "TNT_TRANSPORT"));
   if (!mpi.ok()) return refuse(mpi.status(), kUsageError);
-  const std::vector<std::string> addresses = own_addresses(plan.shares.back().host);
+  std::vector<std::string> hosts;
+  for (const HostShare& share : plan.shares) hosts.push_back(share.host);
+  const std::vector<std::string> addresses = own_addresses(hosts);
   const Starter starter = starter_for(plan, mpi.value(), folder + "/tarantella", addresses[0], user);
   if (options.shows_information()) say("INFO: " + one_line(plan, starter));
   if (options.action == Action::kDryRun) {

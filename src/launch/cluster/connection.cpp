@@ -96,7 +96,7 @@ void Connection::write_some() {
 }
 
 std::vector<Message> Connection::read() {
-  std::vector<Message> messages;
+  std::vector<Message> messages = std::exchange(put_back_, {});
   char buffer[64 * 1024];
   for (int reads = 0; reads < 16 && !closed(); ++reads) {
     const ssize_t bytes = ::recv(fd(), buffer, sizeof buffer, 0);
@@ -130,6 +130,13 @@ void Connection::flush(Deadline deadline) {
   }
 }
 
+void Connection::part(Deadline deadline, Duration patience) {
+  flush(deadline);
+  if (!closed()) ::shutdown(fd(), SHUT_WR);
+  const Deadline end = Deadline::after(patience);
+  while (!closed() && !end.passed()) (void)wait_for_messages(end);
+}
+
 std::vector<Message> Connection::wait_for_messages(Deadline deadline) {
   std::vector<Message> messages;
   while (messages.empty() && !closed() && !deadline.passed()) {
@@ -159,13 +166,15 @@ Result<Listener> Listener::open() {
   return Status::system("listen on a port", errno);
 }
 
-std::vector<std::string> own_addresses(const std::string& host) {
+std::vector<std::string> own_addresses(const std::vector<std::string>& hosts) {
   std::vector<std::string> all;
   const auto add = [&](const std::string& address) {
     const bool known = std::find(all.begin(), all.end(), address) != all.end();
     if (!address.empty() && !known) all.push_back(address);
   };
-  if (const std::string first = address_towards(host); !is_loopback(first)) add(first);
+  for (size_t host = hosts.size(); host-- > 0 && all.empty();) {
+    if (const std::string near = address_towards(hosts[host]); !is_loopback(near)) add(near);
+  }
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) return all;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> own(raw, ::freeifaddrs);

@@ -37,12 +37,17 @@ class Connection {
 
   /// Waits for room for what is queued and, unless `deaf`, for messages: then `handler` should call read().
   void watch(Poller& poller, std::function<void()> handler, bool deaf = false);
-  /// The messages that have arrived.
+  /// The messages that have arrived, those that were put back first.
   std::vector<Message> read();
+  /// Keeps messages of the last read() for the next one. No descriptor becomes readable for them.
+  void put_back(std::vector<Message> messages) { put_back_ = std::move(messages); }
   /// Closes the connection if what was sent is not confirmed for kSilence. Call it every second or so.
   void check();
   /// Blocks until nothing is queued or the deadline has passed.
   void flush(Deadline deadline);
+  /// Sends what is queued and the end of the connection, and blocks until the peer has closed it, too, or `patience` has
+  /// passed after the last byte: to close a connection in which bytes arrive drops what is on its way to the peer.
+  void part(Deadline deadline, Duration patience);
   /// Blocks until a message has arrived, the connection is closed or the deadline has passed.
   std::vector<Message> wait_for_messages(Deadline deadline);
 
@@ -53,6 +58,7 @@ class Connection {
   std::string pending_;
   size_t written_ = 0;
   MessageReader reader_;
+  std::vector<Message> put_back_;
 };
 
 /// A socket that listens on all addresses of this machine, and its port. Errors: kSystem.
@@ -63,9 +69,9 @@ struct Listener {
   static Result<Listener> open();
 };
 
-/// The addresses of this machine that other hosts may reach, as numbers, best first: the one from which `host` would be
-/// reached, if its name is known here, and then all others.
-std::vector<std::string> own_addresses(const std::string& host);
+/// The addresses of this machine that other hosts may reach, as numbers, best first: the one from which the last of
+/// `hosts` that is known here, and is not this machine, would be reached, and then all others.
+std::vector<std::string> own_addresses(const std::vector<std::string>& hosts);
 
 /// The first of these addresses, all with this port, that accepts a connection before the deadline. Blocks until then.
 Result<Fd> connect_to(const std::vector<std::string>& addresses, int port, Deadline deadline);

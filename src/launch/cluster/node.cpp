@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -234,14 +235,19 @@ int give_up(const std::string& why) {
   return kLaunchError;
 }
 
-/// The first message of this kind; empty if the head is gone or too slow.
+/// The first message of this kind; empty if the head is gone or too slow. Later ones stay with the connection.
 std::optional<Message> await(Connection& head, Message::Kind kind) {
   const Deadline deadline = Deadline::after(kPatience);
   while (!head.closed() && !deadline.passed()) {
     head.flush(deadline);
-    for (Message& message : head.wait_for_messages(deadline)) {
-      if (message.kind == kind) return std::move(message);
-    }
+    std::vector<Message> messages = head.wait_for_messages(deadline);
+    const auto found = std::find_if(messages.begin(), messages.end(),
+                                    [kind](const Message& each) { return each.kind == kind; });
+    if (found == messages.end()) continue;
+    Message wanted = std::move(*found);
+    messages.erase(messages.begin(), found + 1);
+    head.put_back(std::move(messages));
+    return wanted;
   }
   return std::nullopt;
 }
@@ -288,7 +294,7 @@ int run_node() {
                 .code = kLaunchError,
                 .words = as_said(text("host '", host_name(), "': ", printable(verdict.status().message())))};
   head.send(Message::Kind::kVerdict, content_of(told));
-  head.flush(Deadline::after(60s));
+  head.part(Deadline::after(60s), kMeeting);
   return 0;
 }
 
