@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from .._job import log, runtime
+from .._job import log, runtime, shared_files
 from .._job.errors import MismatchError, PeerLostError
 from . import hooks, private, training
 
@@ -109,6 +109,7 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
     what = f"{method} of {str(path)!r}"
     if not runtime.is_master_rank():
         _wait(what, method)
+        shared_files.await_file(path)
         return None
     failed = True
     try:
