@@ -54,8 +54,8 @@ class FakeCluster {
     const auto& ranks = nodes_.ranks_of(node);
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return engine::Cluster::create(memories_[node]->memory(static_cast<int>(place)),
-                                   place == 0 ? network_.wire(static_cast<int>(node)) : nullptr, nodes_, options_,
-                                   bridge_options_);
+                                   place == 0 ? network_.wire(static_cast<int>(node)) : nullptr, nodes_,
+                                   options_, bridge_options_);
   }
 
  private:

@@ -13,7 +13,8 @@ void expect_error(const std::string& transport, Code code, const std::string& pa
 }
 
 TEST(MpiLibrary, RefusesWhatNamesNone) {
-  for (const char* each : {"", "mpi", "mpi-abi", "mpi-abi:", "openmpi:", "mpich:/lib/libmpi.so", ":/lib/libmpi.so"})
+  for (const char* each :
+       {"", "mpi", "mpi-abi", "mpi-abi:", "openmpi:", "mpich:/lib/libmpi.so", ":/lib/libmpi.so"})
     expect_error(each, Code::kInvalidArgument, "must be mpi-abi:PATH or openmpi:PATH");
 }
 
