@@ -29,7 +29,7 @@ size_t bytes_of(const std::vector<TensorSpec>& tensors) {
 
 /// Collective. kOutOfMemory on all ranks if one node has too little memory.
 Status check_room(AllRanks& ranks, size_t bytes, const std::string& name) {
-  const Status here = collective::NodeReduction::check_room(ranks.group(), bytes, name);
+  Status here = collective::NodeReduction::check_room(ranks.group(), bytes, name);
   if (ranks.across() == nullptr || here.code() == Code::kInvalidArgument) return here;
   if (!ranks.group().failure().ok()) return here;
   auto fits = ranks.gather(here.ok() ? 1 : 0, name);
