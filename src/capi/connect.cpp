@@ -29,7 +29,7 @@ Result<Nodes> nodes_of(std::string_view list, int size) {
     node_of.insert(node_of.end(), static_cast<size_t>(ranks), node);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
-  if (node_of.size() != static_cast<size_t>(size)) return wrong;
+  if (node_of.size() != static_cast<size_t>(size) || list.ends_with(',')) return wrong;
   return Nodes(node_of);
 }
 

@@ -308,8 +308,10 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
   refused({0, 1, nullptr, 1, 60, 1, 0, nullptr, nullptr});
   refused({0, 1, "job", 0, 60, 1, 0, nullptr, nullptr});
   refused({0, 1, "job", 1, 0.5, 1, 0, nullptr, nullptr});
-  for (const char* nodes : {"1,2", "2,0", "1,1,", ",2", "a,1", "-1,3", "1 ,1", "99999999999,1"})
+  for (const char* nodes : {"1,2", "2,0", "1,1,", ",2", "a,1", "-1,3", "1 ,1", "99999999999,1"}) {
     refused({0, 2, "job", 1, 60, 1, 0, nodes, nullptr});
+    EXPECT_TRUE(std::string(tnt_last_error()).starts_with("TNT_NODES must have")) << tnt_last_error();
+  }
   EXPECT_EQ(tnt_context_create(nullptr, &context), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_barrier(nullptr, ""), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_plan_release(123456), TNT_INVALID_ARGUMENT);
