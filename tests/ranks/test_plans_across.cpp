@@ -290,6 +290,52 @@ TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
   });
 }
 
+/// What the leader of each of `nodes` nodes sends in a step of one bucket of `bytes` bytes, beside its news.
+std::vector<transport::FakeNetwork::Sent> sent_in_step(const std::vector<int>& sizes, size_t bytes) {
+  FakeCluster cluster(nodes_of_sizes(sizes), 15);
+  cluster.bridge_options() = {.news_every = 3600s, .silence = 3600s, .stopped = 3600s};  // only the first
+  const auto specs = tensors_of({static_cast<int64_t>(bytes / sizeof(float))});
+  std::vector<transport::FakeNetwork::Sent> sent(sizes.size());
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 0);  // one bucket
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+    const size_t node = cluster.nodes().node_of(rank.rank());
+    const auto before = cluster.network().sent(static_cast<int>(node));
+    Step step(specs, rank.rank(), 0);
+    ASSERT_TRUE(step.submit(*plan.value(), 0, nullptr).ok());
+    const Status status = step.wait();
+    ASSERT_TRUE(status.ok()) << status.message();
+    if (rank.rank() != cluster.nodes().leader(node)) return;
+    const auto after = cluster.network().sent(static_cast<int>(node));
+    sent[node] = {after.messages - before.messages, after.bytes - before.bytes};
+  });
+  return sent;
+}
+
+class CountsOfPlansAcross : public testing::TestWithParam<size_t> {};
+
+// docs/performance.md states these.
+TEST_P(CountsOfPlansAcross, ALargeBucketIsSentTwiceWhateverTheNumberOfNodes) {
+  const size_t nodes = GetParam();
+  const size_t bytes = nodes * 4096;
+  for (const auto& sent : sent_in_step(std::vector<int>(nodes, nodes <= 8 ? 2 : 1), bytes)) {
+    EXPECT_EQ(sent.messages, 2 * (nodes - 1));
+    EXPECT_EQ(sent.bytes, 2 * (nodes - 1) * bytes / nodes);
+  }
+}
+
+TEST_P(CountsOfPlansAcross, ASmallBucketIsOneMessageToEachNode) {
+  const size_t nodes = GetParam();
+  for (const auto& sent : sent_in_step(std::vector<int>(nodes, 1), 1024)) {
+    EXPECT_EQ(sent.messages, nodes - 1);
+    EXPECT_EQ(sent.bytes, (nodes - 1) * 1024);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfPlansAcross, testing::Values(5, 8, 32),
+                         [](const auto& nodes) { return std::to_string(nodes.param); });
+
 TEST(TagsOfPlans, RangesDoNotOverlapAndComeBackLate) {
   collective::across::Tags tags;
   const auto a = tags.take(1000), b = tags.take(31'000);
