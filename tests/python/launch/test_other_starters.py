@@ -95,7 +95,7 @@ def test_other_processes_are_no_ranks(environment):
     ],
 )
 def test_several_machines_are_refused_once(environments):
-    with pytest.raises(SystemExit, match="has started 4 ranks, 2 of them on this machine, but several machines"):
+    with pytest.raises(SystemExit, match="has started 4 ranks, 2 of them on this machine; on several machines"):
         started_by.place(environments[0])
     with pytest.raises(SystemExit) as second:
         started_by.place(environments[1])
