@@ -154,7 +154,7 @@ class Hosts:
     def processes(self) -> list[int]:
         return processes_with(self.mark)
 
-    def wait_for_none(self, seconds: float = 5) -> None:
+    def wait_for_none(self, seconds: float = 15) -> None:
         """No process of the test is left on any host."""
         deadline = time.monotonic() + seconds
         while self.processes() and time.monotonic() < deadline:

@@ -70,7 +70,7 @@ def test_the_first_failure_ends_the_job_everywhere(hosts, executable, line, code
     assert job.code == code
     assert part in job.err
     assert job.err.count("tarantella: ") == 1
-    assert job.seconds < 15
+    assert job.seconds < 30
     hosts.wait_for_none()
 
 
@@ -108,7 +108,7 @@ def test_ranks_that_ignore_the_signal_are_killed(hosts, executable):
     os.kill(head_of(job), signal.SIGTERM)
     job.wait()
     assert job.code == -signal.SIGTERM
-    assert time.monotonic() - sent < 5
+    assert time.monotonic() - sent < 15
     hosts.wait_for_none()
 
 
@@ -131,7 +131,7 @@ def test_the_launcher_is_killed(hosts, waiting):
 def test_mpiexec_is_killed(hosts, waiting):
     for pid in child_named(hosts, "mpiexec"):
         os.kill(pid, signal.SIGKILL)
-    hosts.wait_for_none(8)
+    hosts.wait_for_none()
     waiting.wait()
     assert waiting.code != 0
     assert waiting.err.count("\n") == 1, waiting.err
@@ -140,7 +140,7 @@ def test_mpiexec_is_killed(hosts, waiting):
 def test_the_proxy_of_a_host_is_killed(hosts, waiting):
     for pid in child_named(hosts, "hydra_pmi_proxy")[-1:]:
         os.kill(pid, signal.SIGKILL)
-    hosts.wait_for_none(8)
+    hosts.wait_for_none()
     waiting.wait()
     assert waiting.code != 0
     assert waiting.err.count("tarantella: ") == 1, waiting.err
@@ -164,8 +164,8 @@ def test_a_host_falls_silent(hosts, waiting):
     waiting.wait()
     assert waiting.code == 1
     assert "lost host 'node2' with ranks 2-3" in waiting.err
-    assert time.monotonic() - began < 12
-    hosts.wait_for_none(6)  # also on the host that nobody can reach: it ends its ranks by itself
+    assert time.monotonic() - began < 20  # 11 on an idle machine
+    hosts.wait_for_none()  # also on the host that nobody can reach: it ends its ranks by itself
 
 
 def test_a_silent_host_is_noticed_while_it_is_told_something(hosts, waiting):
@@ -173,8 +173,8 @@ def test_a_silent_host_is_noticed_while_it_is_told_something(hosts, waiting):
     os.kill(head_of(waiting), signal.SIGUSR1)
     waiting.wait()
     assert "lost host 'node2'" in waiting.err
-    assert time.monotonic() - waiting.started < 20
-    hosts.wait_for_none(6)
+    assert time.monotonic() - waiting.started < 30
+    hosts.wait_for_none()
 
 
 def test_a_stopped_job_goes_on(hosts, executable):
@@ -208,7 +208,7 @@ def test_a_stop_key_stops_the_ranks_of_all_hosts(hosts, waiting):
 
     assert len(pids) == 4
     os.kill(head_of(waiting), signal.SIGTSTP)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 15
     while states() != {"T"} and time.monotonic() < deadline:
         time.sleep(0.02)
     assert states() == {"T"}
