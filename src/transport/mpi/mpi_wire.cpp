@@ -52,7 +52,7 @@ class MpiWire final : public Wire {
       return;
     }
     if (lost_.contains(transfer.peer)) {
-      end(transfer, {Code::kPeerLost, text("rank ", transfer.peer, " cannot be reached any more")});
+      end(transfer, {Code::kPeerLost, text("machine ", transfer.peer, " cannot be reached any more")});
       state_of(transfer) = kEnded;
       return;
     }
@@ -208,7 +208,7 @@ class MpiWire final : public Wire {
 
   void fail(Transfer& transfer, int error) {
     const bool sends = transfer.kind == Transfer::Kind::kSend;
-    end(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " rank ",
+    end(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " machine ",
                                          transfer.peer, ": ", described(mpi_, error))});
     state_of(transfer) = kEnded;
     lost_.insert(transfer.peer);
