@@ -153,7 +153,8 @@ def test_signals_reach_the_ranks_of_all_nodes(folder, options):
     folder.run("scancel", *options, job)
     folder.wait_for("saved0", "saved1")
     said = {(folder.path / f"saved{rank}").read_text() for rank in (0, 1)}
-    assert said == {f"SIG{options[-1].removeprefix('--signal=')}"}
+    # a rank that has saved and ended may end the other before its own signal comes
+    assert f"SIG{options[-1].removeprefix('--signal=')}" in said <= {"SIGTERM", "SIGUSR1"}
     folder.wait_for_none()
 
 
