@@ -179,7 +179,7 @@ def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) ->
         .replace("--val_freq=3", "--val_freq=2")
         + " --image_size=64 --model_dir=../../board --verbose=2"
     )
-    results = dict(part.split(": ") for part in lines(out, "sparse_cat")[-1].split("; "))
+    results = dict(part.split(": ") for part in lines(out, "loss: ")[-1].split("; "))
     assert {name: len(values.split(", ")) for name, values in results.items()} == {
         "loss": 2,
         "sparse_categorical_accuracy": 2,
