@@ -63,7 +63,7 @@ class Step {
     return plan.submit(
         tensor, data.data(), data.size(), DType::kFloat32,
         [this, right, bytes = data.size() * sizeof(float)](const Status& status, const void* result) {
-          if (status.ok() && right != nullptr) {
+          if (status.ok() && right != nullptr && bytes != 0) {
             EXPECT_EQ(std::memcmp(result, right->data(), bytes), 0) << "step " << number_;
           }
           const std::lock_guard lock(mutex_);
