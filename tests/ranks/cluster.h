@@ -23,7 +23,7 @@ class FakeCluster {
       : nodes_(node_of), network_(static_cast<int>(nodes_.count()), seed, latest) {
     for (size_t node = 0; node < nodes_.count(); ++node)
       memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
-    options_.grace = 8s;  // the last messages of a node that has ended arrive within it, under sanitizers too
+    options_.grace = 2s;  // the last messages of a node that has ended arrive within it, under sanitizers too
     options_.timeout = 60s;
     options_.one_level = 2;  // three ranks of a node meet in blocks
   }

@@ -144,6 +144,35 @@ TEST_P(Wires, KeepTheOrderWithinATagAndLetOthersOvertake) {
   });
 }
 
+TEST_P(Wires, KeepTheOrderOfMessagesThatArriveWhileTheyLook) {
+  if (size() < 2) GTEST_SKIP() << "needs two ranks";
+  constexpr Tag kOthers = 20;  // receives between two of one tag, so that looking at them takes time
+  constexpr int kRounds = 200;
+  run([](Wire& wire) {
+    for (int round = 0; round < kRounds && wire.rank() < 2; ++round) {
+      std::vector<Bytes> bytes(kOthers + 2, Bytes(1));
+      std::vector<Request> requests;
+      const auto start = [&](Tag tag, Bytes& one) {
+        requests.push_back(wire.rank() == 0 ? wire.send(1, tag, one, nullptr)
+                                            : wire.receive(0, tag, one, nullptr));
+      };
+      Bytes& first = bytes[kOthers];
+      Bytes& second = bytes[kOthers + 1];
+      if (wire.rank() == 0) second[0] = std::byte{1};
+      start(kOthers, first);
+      if (wire.rank() == 0) start(kOthers, second);
+      for (Tag tag = 0; tag < kOthers; ++tag) start(tag, bytes[tag]);
+      if (wire.rank() == 1) start(kOthers, second);
+      for (const Request& each : requests) {
+        const Status status = await(wire, each, Deadline::after(kLimit));
+        ASSERT_TRUE(status.ok()) << status.message();
+      }
+      EXPECT_EQ(first[0], std::byte{0}) << "round " << round;
+      EXPECT_EQ(second[0], std::byte{1}) << "round " << round;
+    }
+  });
+}
+
 TEST_P(Wires, TakeShorterMessagesAndRefuseLongerOnes) {
   run([&](Wire& wire) {
     const int peer = size() - 1 - wire.rank();

@@ -30,7 +30,8 @@ class FakeWire final : public Wire {
     FakeNetwork::Link& link = network_.link(rank(), transfer.peer);
     const uint64_t now = network_.ticks_[static_cast<size_t>(transfer.peer)];
     FakeNetwork::Message message;
-    message.due = now + link.random() % (network_.latest_ + 1);
+    // not in the call of progress() that may run now: it has looked at some receives of the tag already
+    message.due = now + 1 + link.random() % (network_.latest_ + 1);
     const bool waits = link.random() % 2 == 0;
     if (waits) {
       message.waiting = &transfer;

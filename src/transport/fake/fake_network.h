@@ -19,7 +19,7 @@ namespace tarantella::transport {
 /// Thread-safe. Must outlive its wires.
 class FakeNetwork {
  public:
-  /// A message is late by at most `latest` calls of progress().
+  /// A message comes with the receiver's next call of progress(), or is late by at most `latest` calls.
   FakeNetwork(int size, uint64_t seed, uint32_t latest = 20);
 
   std::unique_ptr<Wire> wire(int rank);
