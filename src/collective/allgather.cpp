@@ -9,10 +9,7 @@ namespace tarantella::collective {
 
 Status allgather(Stage& stage, const void* input, void* output, std::span<const uint64_t> counts, DType dtype,
                  std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype));
-  if (counts.size() != stage.size())
-    return {Code::kInvalidArgument,
-            text("allgather needs the counts of ", stage.size(), " ranks, not of ", counts.size())};
+  TNT_RETURN_IF_ERROR(check_allgather(dtype, counts, stage.size()));
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   const Call call{Operation::kAllgather, name, dtype, Reduction::kSum, 0, total, counts};
   const std::vector<Range> ranges = ranges_of(counts, dtype);

@@ -11,13 +11,8 @@ namespace tarantella::collective {
 
 Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_counts, void* output,
                 std::span<const uint64_t> receive_counts, DType dtype, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype));
   const size_t size = stage.size();
-  if (send_counts.size() != size || receive_counts.size() != size)
-    return {Code::kInvalidArgument, text("alltoall needs counts for ", size, " ranks, not for ",
-                                         send_counts.size(), " and ", receive_counts.size())};
-  if (input == output && input != nullptr)
-    return {Code::kInvalidArgument, "alltoall needs an output other than its input"};
+  TNT_RETURN_IF_ERROR(check_alltoall(dtype, send_counts, receive_counts, input, output, size));
   if (size * sizeof(uint64_t) > stage.chunk())
     return {Code::kInvalidArgument, text("alltoall between ", size, " ranks: too many")};
   const Call call{Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}};
@@ -34,10 +29,8 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
     rounds = std::max(rounds, rounds_of_shares(counts[other], room));
     if (counts[other][rank] == receive_counts[other]) continue;
     Group& group = stage.group();
-    return group.fail({Code::kMismatch,
-                       text("alltoall \"", name, "\": rank ", group.job_rank(stage.rank()), " expects ",
-                            receive_counts[other], " elements from rank ",
-                            group.job_rank(static_cast<int>(other)), ", which sends ", counts[other][rank])});
+    return group.fail(other_share(name, group.job_rank(stage.rank()), receive_counts[other],
+                                  group.job_rank(static_cast<int>(other)), counts[other][rank]));
   }
 
   // On a stage the shares for all ranks lie one after the other, at the same places in every round.

@@ -1,5 +1,10 @@
 #pragma once
-// Checks of arguments that the collectives make before anything is sent.
+// Checks of arguments that the collectives make before anything is sent, on one node and on several.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "base/reduction.h"
@@ -8,19 +13,21 @@
 namespace tarantella::collective {
 
 /// kInvalidArgument for a dtype that does not exist.
-inline Status check(DType dtype) {
-  if (is_valid(dtype)) return {};
-  return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
-}
+Status check(DType dtype);
 
 /// kInvalidArgument for a dtype or reduction that does not exist, or a reduction that the dtype does not have.
-inline Status check(DType dtype, Reduction reduction) {
-  TNT_RETURN_IF_ERROR(check(dtype));
-  if (!is_valid(reduction))
-    return {Code::kInvalidArgument, text("there is no reduction number ", static_cast<uint32_t>(reduction))};
-  if (can_reduce(dtype, reduction)) return {};
-  return {Code::kInvalidArgument,
-          text(name_of(dtype), " elements have no ", name_of(reduction), "; convert them first")};
-}
+Status check(DType dtype, Reduction reduction);
+
+// As check(), and kInvalidArgument for what the collective of that name cannot take, on `size` ranks.
+Status check_broadcast(DType dtype, int root, size_t size);
+Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t size);
+Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output);
+Status check_alltoall(DType dtype, std::span<const uint64_t> send_counts,
+                      std::span<const uint64_t> receive_counts, const void* input, const void* output,
+                      size_t size);
+
+/// The error of an all-to-all in which `rank` expects another number of elements than `from` sends it. Ranks are those
+/// of the job.
+Status other_share(std::string_view name, int rank, uint64_t expected, int from, uint64_t sent);
 
 }  // namespace tarantella::collective

@@ -36,12 +36,9 @@ Status exchange_blocks(Across& across, const Call& call, bool first, const std::
 
 Status allgather(Across& across, const void* input, void* output, std::span<const uint64_t> counts,
                  DType dtype, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype));
+  TNT_RETURN_IF_ERROR(check_allgather(dtype, counts, across.size()));
   const Nodes& nodes = across.nodes();
   Stage& node = across.node();
-  if (counts.size() != nodes.ranks())
-    return {Code::kInvalidArgument,
-            text("allgather needs the counts of ", nodes.ranks(), " ranks, not of ", counts.size())};
   if (across.piece() == 0)
     return {Code::kInvalidArgument, text("allgather between ", nodes.ranks(), " ranks: too many")};
   const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});

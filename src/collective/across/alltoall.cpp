@@ -10,13 +10,8 @@ namespace tarantella::collective::across {
 
 Status alltoall(Across& across, const void* input, std::span<const uint64_t> send_counts, void* output,
                 std::span<const uint64_t> receive_counts, DType dtype, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype));
   const size_t size = across.size();
-  if (send_counts.size() != size || receive_counts.size() != size)
-    return {Code::kInvalidArgument, text("alltoall needs counts for ", size, " ranks, not for ",
-                                         send_counts.size(), " and ", receive_counts.size())};
-  if (input == output && input != nullptr)
-    return {Code::kInvalidArgument, "alltoall needs an output other than its input"};
+  TNT_RETURN_IF_ERROR(check_alltoall(dtype, send_counts, receive_counts, input, output, size));
   TNT_RETURN_IF_ERROR(agree(across, {Operation::kAlltoall, name, dtype, Reduction::kSum, 0, 0, {}}));
   std::vector<uint64_t> counts(size * size);  // of each sender
   const std::vector<uint64_t> each(size, size);
@@ -24,9 +19,8 @@ Status alltoall(Across& across, const void* input, std::span<const uint64_t> sen
   const auto rank = static_cast<size_t>(across.rank());
   for (size_t from = 0; from < size; ++from) {
     if (counts[from * size + rank] == receive_counts[from]) continue;
-    return across.node().group().fail(
-        {Code::kMismatch, text("alltoall \"", name, "\": rank ", rank, " expects ", receive_counts[from],
-                               " elements from rank ", from, ", which sends ", counts[from * size + rank])});
+    return across.node().group().fail(other_share(name, across.rank(), receive_counts[from],
+                                                  static_cast<int>(from), counts[from * size + rank]));
   }
   const std::vector<Range> targets = ranges_of(receive_counts, dtype);
   std::vector<std::byte> sent;

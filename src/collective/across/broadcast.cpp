@@ -50,10 +50,7 @@ Status exchange(Across& across, const Call& call, const std::byte* shown, bool f
 }  // namespace
 
 Status broadcast(Across& across, void* data, size_t count, DType dtype, int root, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype));
-  const int size = static_cast<int>(across.nodes().ranks());
-  if (root < 0 || root >= size)
-    return {Code::kInvalidArgument, text("broadcast from rank ", root, ": ranks are 0 to ", size - 1)};
+  TNT_RETURN_IF_ERROR(check_broadcast(dtype, root, across.size()));
   const Call call{Operation::kBroadcast, name, dtype, Reduction::kSum, root, count, {}};
   Stage& node = across.node();
   const size_t from = across.nodes().node_of(root);

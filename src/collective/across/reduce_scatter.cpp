@@ -8,9 +8,7 @@ namespace tarantella::collective::across {
 
 Status reduce_scatter(Across& across, const void* input, void* output, size_t count, DType dtype,
                       Reduction reduction, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check(dtype, reduction));
-  if (input == output && input != nullptr)
-    return {Code::kInvalidArgument, "reduce_scatter needs an output other than its input"};
+  TNT_RETURN_IF_ERROR(check_reduce_scatter(dtype, reduction, input, output));
   const Nodes& nodes = across.nodes();
   Stage& node = across.node();
   if (across.piece() == 0)
