@@ -60,26 +60,22 @@ Result<uint32_t> Cluster::await_post(int from, const std::string& name) {
 
 Result<std::unique_ptr<Communicator>> Cluster::create_group(const std::vector<int>& ranks) {
   const across::Nodes& nodes = across_->nodes();
-  std::vector<uint64_t> numbers;
+  TNT_RETURN_IF_ERROR(Communicator::check_group(ranks, nodes.ranks()));
   std::vector<int> places;  // on their node
   for (const int rank : ranks) {
-    if (rank < 0 || static_cast<size_t>(rank) >= nodes.ranks())
-      return Status(Code::kInvalidArgument,
-                    text("a group with rank ", rank, ": ranks are 0 to ", nodes.ranks() - 1));
     if (nodes.node_of(rank) != nodes.node_of(ranks[0]))
       return Status(Code::kInvalidArgument, text("a group of rank ", ranks[0], " and rank ", rank,
                                                  ", which run on different machines: this version has groups "
                                                  "of one machine's ranks only"));
     const std::vector<int>& near = nodes.ranks_of(nodes.node_of(rank));
     places.push_back(static_cast<int>(std::find(near.begin(), near.end(), rank) - near.begin()));
-    numbers.push_back(static_cast<uint64_t>(rank));
   }
+  const std::vector<uint64_t> numbers(ranks.begin(), ranks.end());
   TNT_RETURN_IF_ERROR(call([&](across::Across& all) {
     return across::agree(
         all, {.operation = collective::Operation::kGroup, .count = numbers.size(), .counts = numbers});
   }));
-  if (!ranks.empty() && nodes.node_of(ranks[0]) != across_->own_node())
-    return std::unique_ptr<Communicator>();
+  if (nodes.node_of(ranks[0]) != across_->own_node()) return std::unique_ptr<Communicator>();
   return node_->create_group(places);
 }
 

@@ -41,18 +41,20 @@ void Communicator::close() {
   });
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vector<int>& ranks) {
-  std::vector<uint64_t> numbers;
-  for (const int rank : ranks) {
-    const auto number = static_cast<uint64_t>(rank);
-    if (rank < 0 || rank >= group_->size())
-      return Status(Code::kInvalidArgument,
-                    text("a group with rank ", rank, ": ranks are 0 to ", group_->size() - 1));
-    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end())
-      return Status(Code::kInvalidArgument, text("a group with rank ", rank, " twice"));
-    numbers.push_back(number);
+Status Communicator::check_group(const std::vector<int>& ranks, size_t size) {
+  if (ranks.empty()) return {Code::kInvalidArgument, "a group needs at least one rank"};
+  for (auto rank = ranks.begin(); rank != ranks.end(); ++rank) {
+    if (*rank < 0 || static_cast<size_t>(*rank) >= size)
+      return {Code::kInvalidArgument, text("a group with rank ", *rank, ": ranks are 0 to ", size - 1)};
+    if (std::find(ranks.begin(), rank, *rank) != rank)
+      return {Code::kInvalidArgument, text("a group with rank ", *rank, " twice")};
   }
-  if (ranks.empty()) return Status(Code::kInvalidArgument, "a group needs at least one rank");
+  return {};
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vector<int>& ranks) {
+  TNT_RETURN_IF_ERROR(check_group(ranks, stage_->size()));
+  const std::vector<uint64_t> numbers(ranks.begin(), ranks.end());
   std::unique_ptr<transport::Memory> memory;
   TNT_RETURN_IF_ERROR(call([&](collective::Stage& stage) -> Status {
     Status alike =

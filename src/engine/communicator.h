@@ -37,6 +37,8 @@ class Communicator final : private Driven {
   /// end within Group::kSlice. Does not wait for other ranks. Not inside a Done of its own plans. Idempotent.
   void close();
 
+  /// kInvalidArgument if no group of a job of `size` ranks can have these `ranks`.
+  static Status check_group(const std::vector<int>& ranks, size_t size);
   /// Collective, blocks. Makes a communicator of some ranks, numbered in the order of `ranks`; nullptr on a rank that
   /// is not in it. The two are independent: calls of both may run at the same time. The wait ends if this one is closed
   /// or fails. Errors: kInvalidArgument for a rank that does not exist or is there twice, kMismatch if the lists
