@@ -1,6 +1,6 @@
 #include "collective/agreement.h"
 
-#include <algorithm>
+#include "base/fixed_text.h"
 
 namespace tarantella::collective {
 namespace {
@@ -39,9 +39,7 @@ bool reduces(Operation operation) {
 }  // namespace
 
 void Name::write(const Call& call, const Header& header) {
-  const size_t length = std::min(call.name.size(), text.size() - 1);
-  std::copy_n(call.name.begin(), length, text.begin());
-  text[length] = '\0';
+  write_text(call.name, text);
   hash = header.hash;
 }
 

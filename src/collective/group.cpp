@@ -1,9 +1,9 @@
 #include "collective/group.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
+#include "base/fixed_text.h"
 #include "base/hash.h"
 #include "base/pause.h"
 #include "collective/watch.h"
@@ -146,34 +146,13 @@ void Group::post(const std::string& name, uint32_t value) {
 
 Result<uint32_t> Group::await_post(int from, const std::string& name) {
   TNT_RETURN_IF_ERROR(failure());
-  if (awaited_meeting_ != meetings_) awaited_.clear();
-  awaited_meeting_ = meetings_;
-  const uint32_t nth = ++awaited_[name];
-  const uint64_t key = hash_of(name);
   Seat& other = seat(from);
   Watch watch(*this, WaitFor::kCall, is_caller(), name);
-  while (true) {
-    const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
-    // read before the board: a rank posts before its next call, and before it leaves
-    const bool went_on = reached(other.meetings, meetings_ + 1) || has_left(from);
-    const Board::Found found = other.board.find(key, meetings_, nth);
-    if (found.value && !found.lost) return *found.value;
-    if (found.lost) {
-      return Status(
-          Code::kMismatch,
-          text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
-               " posted more than 1,000 times since the last collective call, and older posts are lost; "
-               "call a barrier between saves"));
-    }
-    if (went_on) {
-      return Status(
-          Code::kMismatch,
-          text("rank ", job_rank(rank()), " waits in ", name, ": rank ", job_rank(from),
-               " goes on without it; call it on every rank, or on rank ", job_rank(from), " alone"));
-    }
-    TNT_RETURN_IF_ERROR(watch.check(from));
-    memory_->sleep(other.board.count(), seen, kSlice);
-  }
+  // a rank posts before its next call, and before it leaves
+  const Poster poster{other.board, job_rank(from),
+                      [&] { return reached(other.meetings, meetings_ + 1) || has_left(from); },
+                      [&] { return watch.check(from); }};
+  return post_waits_.await(*memory_, poster, name, meetings_);
 }
 
 Status Group::fail(const Status& status) {
@@ -186,9 +165,7 @@ Status Group::fail(const Status& status) {
       // the message is complete before failed_by names it, even if this rank dies in between
       Seat& own = seat(rank());
       own.code = static_cast<int32_t>(status.code());
-      const size_t length = std::min(status.message().size(), own.message.size() - 1);
-      std::memcpy(own.message.data(), status.message().data(), length);
-      own.message[length] = '\0';
+      write_text(status.message(), own.message);
       first = failed_by_.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1,
                                                  std::memory_order_acq_rel);
     }

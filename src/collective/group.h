@@ -3,7 +3,6 @@
 // and one first cause for all ranks when something fails.
 
 #include <array>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +14,7 @@
 #include "collective/blocks.h"
 #include "collective/board.h"
 #include "collective/members.h"
+#include "collective/post_waits.h"
 #include "transport/memory.h"
 
 namespace tarantella::collective {
@@ -195,8 +195,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> listens_{false};  ///< a thread is in await_question()
   uint32_t step_ = 0;
   uint32_t meetings_ = 0;
-  uint32_t awaited_meeting_ = 0;
-  std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_meeting_
+  PostWaits post_waits_;
   bool own_cores_ = false;
   Blocks blocks_;
 };

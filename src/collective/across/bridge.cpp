@@ -1,9 +1,9 @@
 #include "collective/across/bridge.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
+#include "base/fixed_text.h"
 #include "base/log.h"
 
 namespace tarantella::collective::across {
@@ -12,13 +12,6 @@ namespace {
 constexpr Duration kLook = 1s;  // the most that counts between two looks
 constexpr Duration kParting = 500ms;
 constexpr int kYields = 20;
-
-template <size_t kSize>
-void write(const std::string& text, std::array<char, kSize>& to) {
-  const size_t length = std::min(text.size(), kSize - 1);
-  std::memcpy(to.data(), text.data(), length);
-  to[length] = '\0';
-}
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
@@ -127,9 +120,9 @@ void Bridge::say(size_t node, Duration now) {
   const bool is_last = leaves && peer.posts.empty();
   news.left = is_last ? 1 : 0;
   news.code = static_cast<int32_t>(failure.code());
-  write(failure.message(), news.message);
+  write_text(failure.message(), news.message);
   news.call = waits_only_for(node);
-  write(awaited_name_, news.call_name);
+  write_text(awaited_name_, news.call_name);
   peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
   peer.said_at = now;
   peer.knows_failure = !failure.ok();

@@ -33,39 +33,25 @@ void Posts::heard_calls(size_t node, uint32_t calls) {
 void Posts::heard_leave(size_t node) { row(node).left.store(1, std::memory_order_release); }
 
 Result<uint32_t> Posts::await(int from, const std::string& name, uint32_t calls) {
-  if (awaited_call_ != calls) awaited_.clear();
-  awaited_call_ = calls;
-  const uint32_t nth = ++awaited_[name];
-  const uint64_t key = hash_of(name);
+  TNT_RETURN_IF_ERROR(group_.failure());
   Row& other = row(nodes_.node_of(from));
-  const std::string place =
-      text("rank ", group_.job_rank(group_.rank()), " waits in ", name, ": rank ", from);
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_.options().warn_every;
-  while (true) {
-    TNT_RETURN_IF_ERROR(group_.failure());
-    const uint32_t seen = other.board.count().load(std::memory_order_seq_cst);
-    // read before the board: what was posted before a call, or before leaving, was heard before it
-    const bool went_on = static_cast<int32_t>(other.calls.load(std::memory_order_acquire) - calls) > 0 ||
-                         other.left.load(std::memory_order_acquire) != 0;
-    const Board::Found found = other.board.find(key, calls, nth);
-    if (found.value && !found.lost) return *found.value;
-    if (found.lost) {
-      return Status(Code::kMismatch, place +
-                                         " posted more than 1,000 times since the last collective call, and "
-                                         "older posts are lost; call a barrier between saves");
-    }
-    if (went_on) {
-      return Status(Code::kMismatch,
-                    text(place, " goes on without it; call it on every rank, or on rank ", from, " alone"));
-    }
+  // what was posted before a call, or before leaving, was heard before it
+  const auto went_on = [&] {
+    return static_cast<int32_t>(other.calls.load(std::memory_order_acquire) - calls) > 0 ||
+           other.left.load(std::memory_order_acquire) != 0;
+  };
+  const auto check = [&]() -> Status {
     const Duration now = looked_at.look();
     if (now >= next_warning) {
       next_warning = now + group_.options().warn_every;
-      log_warning(text(place, " did not come for ", static_cast<int>(in_seconds(now)), " s"));
+      log_warning(text("rank ", group_.job_rank(group_.rank()), " waits in ", name, ": rank ", from,
+                       " did not come for ", static_cast<int>(in_seconds(now)), " s"));
     }
-    group_.memory().sleep(other.board.count(), seen, Group::kSlice);
-  }
+    return group_.failure();
+  };
+  return waits_.await(group_.memory(), {other.board, from, went_on, check}, name, calls);
 }
 
 }  // namespace tarantella::collective::across

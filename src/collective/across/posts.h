@@ -2,7 +2,6 @@
 // What the leaders of other nodes have posted (see Group::post()), in the memory of this node: its leader writes what
 // it hears, and all its ranks read it.
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -49,8 +48,7 @@ class Posts {
   Group& group_;
   const Nodes nodes_;
   const transport::Region region_;
-  uint32_t awaited_call_ = 0;
-  std::map<std::string, uint32_t> awaited_;  ///< how often each name was waited for since awaited_call_
+  PostWaits waits_;
 };
 
 }  // namespace tarantella::collective::across
