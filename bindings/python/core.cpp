@@ -160,14 +160,41 @@ uint64_t hash_of(const std::vector<size_t>& shape) {
   return hash;
 }
 
+/// Zeros in the place of a plan's tensors; Context::finish_zeros() ends them.
+class Zeros {
+ public:
+  Zeros(tnt_plan plan, size_t tensors) : before_(tensors) {
+    checked([&] { return tnt_zeros_begin(plan, tensors, before_.data(), &zeros_); });
+  }
+  ~Zeros() {
+    const nb::gil_scoped_release unlocked;
+    tnt_zeros_release(zeros_);
+  }
+  Zeros(const Zeros&) = delete;
+  Zeros& operator=(const Zeros&) = delete;
+
+  const std::vector<uint64_t>& before() const { return before_; }
+  std::vector<uint64_t> stop() {
+    std::vector<uint64_t> steps(before_.size());
+    checked([&] { return tnt_zeros_stop(zeros_, steps.data()); });
+    return steps;
+  }
+  tnt_code finish(const std::vector<uint64_t>& steps) const { return tnt_zeros_finish(zeros_, steps.data()); }
+  size_t tensors() const { return before_.size(); }
+
+ private:
+  tnt_zeros* zeros_ = nullptr;
+  std::vector<uint64_t> before_;
+};
+
 class Context {
  public:
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
           double meet_timeout, double grace, double warn_every, const std::string& nodes,
-          const std::string& transport)
+          const std::string& transport, const std::string& first_host)
       : rank_(rank), size_(size), local_rank_(local_rank), local_size_(local_size) {
-    const tnt_options options{rank,  size,       job.c_str(),   meet_timeout,     timeout,
-                              grace, warn_every, nodes.c_str(), transport.c_str()};
+    const tnt_options options{rank,  size,       job.c_str(),   meet_timeout,      timeout,
+                              grace, warn_every, nodes.c_str(), transport.c_str(), first_host.c_str()};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
   /// A group of `parent`.
@@ -344,6 +371,15 @@ class Context {
     inside([&] { return tnt_plan_release(plan); });
   }
 
+  std::unique_ptr<Zeros> begin_zeros(tnt_plan plan, size_t tensors) {
+    return std::make_unique<Zeros>(plan, tensors);
+  }
+
+  void finish_zeros(const Zeros& zeros, const std::vector<uint64_t>& steps) {
+    if (steps.size() != zeros.tensors()) throw nb::value_error("finish_zeros needs a number for each tensor");
+    inside([&] { return zeros.finish(steps); });
+  }
+
   void abort(const std::string& reason) {
     if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str()); });
   }
@@ -450,13 +486,14 @@ NB_MODULE(_core, m) {
   nb::exception<Timeout>(m, "TimeoutError", nb::make_tuple(error, nb::handle(PyExc_TimeoutError)));
 
   using namespace nb::literals;
+  nb::class_<Zeros>(m, "Zeros").def_prop_ro("before", &Zeros::before).def("stop", &Zeros::stop);
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.",
                       nb::is_weak_referenceable())
       .def(nb::init<int, int, int, int, const std::string&, double, double, double, double,
-                    const std::string&, const std::string&>(),
+                    const std::string&, const std::string&, const std::string&>(),
            "rank"_a, "size"_a, "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0,
            "meet_timeout"_a = 60.0, "grace"_a = 3.0, "warn_every"_a = 60.0, "nodes"_a = "",
-           "transport"_a = "")
+           "transport"_a = "", "first_host"_a = "")
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("local_rank", &Context::local_rank)
@@ -476,6 +513,8 @@ NB_MODULE(_core, m) {
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)
+      .def("begin_zeros", &Context::begin_zeros, "plan"_a, "tensors"_a)
+      .def("finish_zeros", &Context::finish_zeros, "zeros"_a, "steps"_a)
       .def("abort", &Context::abort, "reason"_a)
       .def("failure", &Context::failure)
       .def("check", &Context::check)

@@ -81,6 +81,8 @@ typedef struct tnt_options {
   const char* nodes;
   /* With several nodes: how their first ranks reach one another, as in "mpi-abi:/usr/lib/libmpi_abi.so.1". */
   const char* transport;
+  /* NULL, or the host of rank 0 where the first ranks of the nodes meet, if none but these are processes of an MPI job. */
+  const char* first_host;
 } tnt_options;
 
 typedef struct tnt_tensor {
@@ -206,8 +208,9 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
  * order; does not wait for other ranks. Each tensor is submitted once per step; it may be submitted again as soon as
- * its `done` has been called. `stream` is the stream of the device on which `data` is computed; NULL for host memory,
- * where `data` must be complete. If this returns an error, `done` is not called. */
+ * its `done` has been called. `data` may be NULL: it stands for zeros. `stream` is the stream of the device on which
+ * `data` is computed, or NULL for host memory, where `data` must be complete. If this returns an error, `done` is not
+ * called. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  void* stream, tnt_done done, void* user);
 
@@ -224,6 +227,21 @@ TNT_API tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket);
 
 /* Reports that this rank cannot submit a tensor: ends the job's communication on all ranks, with `reason`. */
 TNT_API tnt_code tnt_plan_abort(tnt_plan plan, const char* reason);
+
+/* Zeros in the place of this rank's tensors of a plan, for steps in which it has no data. */
+typedef struct tnt_zeros tnt_zeros;
+/* From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are summed. Meanwhile
+ * none may be submitted on this rank, and none may be under way. Does not wait for other ranks. steps[i] gets the number
+ * of steps in which this rank has submitted tensor i before; `tensors` must be the plan's number of tensors. */
+TNT_API tnt_code tnt_zeros_begin(tnt_plan plan, size_t tensors, uint64_t* steps, tnt_zeros** zeros);
+/* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, zeros included:
+ * chance decides it on each rank. Does not block. */
+TNT_API tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps);
+/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, and blocks
+ * until they are summed. All ranks pass the same `steps`: for each tensor, the most that a rank has. */
+TNT_API tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps);
+/* Not collective. Ignores NULL. */
+TNT_API void tnt_zeros_release(tnt_zeros* zeros);
 
 /* Keeps a plan's results mapped, even after the plan or its context has ended. */
 typedef struct tnt_memory tnt_memory;

@@ -25,9 +25,9 @@ namespace {
 /// functions have the same names. The timeline shows `name`, or `operation` if it is empty.
 template <typename Body>
 tnt_code call(tnt_context* context, std::string_view operation, const char* name, Body body) noexcept {
-  return on_context(context, [&](auto& communicator) {
+  return on_context(context, [&](auto&) {
     const timeline::Span span(timeline::Kind::kExchange, text_of(name).empty() ? operation : text_of(name));
-    return context->cluster == nullptr ? communicator.call(body) : context->cluster->call(body);
+    return context->on_all_ranks([&](auto& ranks) { return ranks.call(body); });
   });
 }
 

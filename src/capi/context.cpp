@@ -56,7 +56,7 @@ void tnt_context_close(tnt_context* context) {
   if (context == nullptr || context->forks != forks()) return;
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
-    context->cluster == nullptr ? context->communicator->close() : context->cluster->close();
+    context->on_all_ranks([](auto& ranks) { ranks.close(); });
     context->awake.close();
     return {};
   });
@@ -98,10 +98,9 @@ tnt_code tnt_failure(tnt_context* context) {
 }
 
 tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count, tnt_context** group) {
-  return on_context(context, [&](auto& communicator) -> Status {
+  return on_context(context, [&](auto&) -> Status {
     const std::vector<int> numbers(ranks, ranks + count);
-    auto created = context->cluster == nullptr ? communicator.create_group(numbers)
-                                               : context->cluster->create_group(numbers);
+    auto created = context->on_all_ranks([&](auto& all) { return all.create_group(numbers); });
     if (!created.ok()) return created.status();
     *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
     return {};
@@ -114,15 +113,13 @@ int tnt_context_size(const tnt_context* context) { return context == nullptr ? -
 
 int tnt_context_job_rank(const tnt_context* context, int rank) {
   if (context == nullptr || rank < 0 || rank >= context->size()) return -1;
-  if (context->cluster != nullptr) return rank;
-  return context->communicator->group().job_rank(rank);
+  return context->on_all_ranks([rank](auto& ranks) { return ranks.job_rank(rank); });
 }
 
 tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result) {
   return on_context(context, [&](auto& communicator) {
     return communicator.call([&](auto&) -> Status {
-      context->cluster == nullptr ? communicator.group().post(name_of(name), result)
-                                  : context->cluster->post(name_of(name), result);
+      context->on_all_ranks([&](auto& ranks) { ranks.post(name_of(name), result); });
       return {};
     });
   });
@@ -135,8 +132,8 @@ tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint3
         return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", context->size()));
       }
       const timeline::Span span(timeline::Kind::kExchange, text_of(name));
-      const auto posted = context->cluster == nullptr ? communicator.group().await_post(rank, name_of(name))
-                                                      : context->cluster->await_post(rank, name_of(name));
+      const auto posted =
+          context->on_all_ranks([&](auto& ranks) { return ranks.await_post(rank, name_of(name)); });
       if (!posted.ok()) return posted.status();
       *result = posted.value();
       return {};

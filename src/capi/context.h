@@ -17,9 +17,16 @@ struct tnt_context {
   explicit tnt_context(std::unique_ptr<tarantella::engine::Cluster> made)
       : communicator(made->node()), cluster(std::move(made)) {}
 
-  int rank() const { return cluster == nullptr ? communicator->group().rank() : cluster->rank(); }
+  /// Runs body(*cluster) in a job on several nodes, body(*communicator) otherwise: what both can do has the same names.
+  template <typename Body>
+  auto on_all_ranks(Body body) const {
+    return cluster == nullptr ? body(*communicator) : body(*cluster);
+  }
+  int rank() const {
+    return on_all_ranks([](auto& ranks) { return ranks.rank(); });
+  }
   int size() const {
-    return cluster == nullptr ? communicator->group().size() : static_cast<int>(cluster->nodes().ranks());
+    return on_all_ranks([](auto& ranks) { return ranks.size(); });
   }
 
   const std::shared_ptr<tarantella::engine::Communicator>

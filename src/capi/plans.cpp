@@ -1,9 +1,11 @@
 #include "capi/plans.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "capi/context.h"
+#include "engine/zero_steps.h"
 #include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
@@ -14,16 +16,38 @@ struct tnt_memory {
   std::shared_ptr<void> owner;
 };
 
+struct tnt_zeros {
+  engine::ZeroSteps steps;
+  size_t tensors;
+  int forks;
+};
+
 namespace {
+
+Result<std::shared_ptr<engine::Plan>> find_plan(tnt_plan number) {
+  TNT_RETURN_IF_ERROR(check_process(plans().usable()));
+  auto plan = plans().find(number);
+  if (plan == nullptr) return invalid(text("there is no plan ", number, "; was its context closed?"));
+  return plan;
+}
 
 /// As guarded(), for a call on a plan. kInvalidArgument for an unknown number and in a forked child.
 template <typename Body>
 tnt_code on_plan(tnt_plan number, Body body) noexcept {
   return guarded([&]() -> Status {
-    TNT_RETURN_IF_ERROR(check_process(plans().usable()));
-    const auto plan = plans().find(number);
-    if (plan == nullptr) return invalid(text("there is no plan ", number, "; was its context closed?"));
-    return body(*plan);
+    const auto plan = find_plan(number);
+    if (!plan.ok()) return plan.status();
+    return body(*plan.value());
+  });
+}
+
+/// As guarded(), for a call on zeros. kInvalidArgument for NULL and in a forked child.
+template <typename Body>
+tnt_code on_zeros(tnt_zeros* zeros, Body body) noexcept {
+  return guarded([&]() -> Status {
+    if (zeros == nullptr) return invalid("the zeros are NULL");
+    TNT_RETURN_IF_ERROR(check_process(zeros->forks == forks()));
+    return body(zeros->steps);
   });
 }
 
@@ -58,7 +82,7 @@ extern "C" {
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
                          size_t fusion_threshold, tnt_device device, tnt_plan* plan) {
-  return on_context(context, [&](auto& communicator) -> Status {
+  return on_context(context, [&](auto&) -> Status {
     if (device != TNT_HOST)
       return invalid(text("this version sums tensors in host memory only, not on device ",
                           static_cast<int>(device), "; copy them to the host"));
@@ -68,9 +92,8 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
     const timeline::Span span(timeline::Kind::kExchange, "plan");
-    auto created = context->cluster == nullptr
-                       ? communicator.add_plan(name_of(name), specs, fusion_threshold)
-                       : context->cluster->add_plan(name_of(name), specs, fusion_threshold);
+    auto created = context->on_all_ranks(
+        [&](auto& ranks) { return ranks.add_plan(name_of(name), specs, fusion_threshold); });
     if (!created.ok()) return created.status();
     *plan = plans().add(context->communicator, created.value());
     return {};
@@ -122,6 +145,33 @@ tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket) {
     *bucket = places[index].first_bucket;
     return {};
   });
+}
+
+tnt_code tnt_zeros_begin(tnt_plan number, size_t tensors, uint64_t* steps, tnt_zeros** zeros) {
+  return guarded([&]() -> Status {
+    auto plan = find_plan(number);
+    if (!plan.ok()) return plan.status();
+    const size_t expected = plan.value()->tensors().size();
+    if (tensors != expected) return invalid(text("the plan has ", expected, " tensors, not ", tensors));
+    *zeros = new tnt_zeros{engine::ZeroSteps(plan.value()), tensors, forks()};
+    std::ranges::copy((*zeros)->steps.before(), steps);
+    return {};
+  });
+}
+
+tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps) {
+  return on_zeros(zeros, [&](auto& found) -> Status {
+    std::ranges::copy(found.stop(), steps);
+    return {};
+  });
+}
+
+tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps) {
+  return on_zeros(zeros, [&](auto& found) { return found.finish({steps, steps + zeros->tensors}); });
+}
+
+void tnt_zeros_release(tnt_zeros* zeros) {
+  if (zeros != nullptr && zeros->forks == forks()) delete zeros;
 }
 
 tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {

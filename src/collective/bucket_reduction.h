@@ -40,7 +40,7 @@ class BucketReduction {
   virtual ~BucketReduction() = default;
 
   /// Takes this rank's values for `part` of the bucket: `part` is a range of an area, in bytes. `values` must not
-  /// change until advance() has returned kDone.
+  /// change until advance() has returned kDone; nullptr stands for zeros.
   virtual void put(size_t bucket, Range part, const std::byte* values) = 0;
   /// Announces that all of this rank's values of the bucket were put: other ranks may read them.
   virtual void start(size_t bucket) = 0;

@@ -8,7 +8,7 @@
 
 namespace tarantella::collective {
 
-/// For one thread.
+/// For one thread at a time.
 class LookedAt {
  public:
   /// The time between two looks counts as at most `at_most`.

@@ -71,13 +71,19 @@ void NodeReduction::put(size_t b, Range part, const std::byte* values) {
   const Bucket& bucket = buckets_[b];
   const auto copy = [&](Range range) {
     if (range.bytes() == 0) return;
-    std::memcpy(area(group_->rank()) + range.begin, values + (range.begin - part.begin), range.bytes());
+    std::byte* const to = area(group_->rank()) + range.begin;
+    if (values == nullptr) {
+      std::memset(to, 0, range.bytes());
+    } else {
+      std::memcpy(to, values + (range.begin - part.begin), range.bytes());
+    }
   };
   const Range padded{part.begin, round_up(part.end, Bucket::kAlignment)};
   if (padded != bucket.range()) return copy(part);
-  // this rank reads its own slice from the caller's memory, so only the rest is copied
   states_[b].whole = part;
   states_[b].values = values;
+  if (values == nullptr) return copy(part);
+  // this rank reads its own slice from the caller's memory, so only the rest is copied
   const Range own = slice(bucket);
   copy(part.intersect({part.begin, own.begin}));
   copy(part.intersect({own.end, part.end}));
@@ -161,7 +167,8 @@ void NodeReduction::reduce(size_t b) {
   for (int rank = 0; rank < group_->size(); ++rank) inputs.push_back(area(rank) + mine.begin);
   if (state.whole.bytes() != 0) {
     mine = mine.intersect(state.whole);
-    inputs[static_cast<size_t>(group_->rank())] = state.values + (mine.begin - state.whole.begin);
+    if (state.values != nullptr)
+      inputs[static_cast<size_t>(group_->rank())] = state.values + (mine.begin - state.whole.begin);
   }
   collective::reduce(buckets_[b].dtype, Reduction::kSum, inputs.data(), inputs.size(),
                      area(group_->size()) + mine.begin, mine.bytes() / size_of(buckets_[b].dtype));

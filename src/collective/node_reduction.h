@@ -44,7 +44,7 @@ class NodeReduction final : public BucketReduction {
     std::atomic<uint32_t> step{1};
     std::atomic<Phase> phase{Phase::kFilling};
     Range whole{};  ///< the bucket without padding, if one put() had all of it; else empty
-    const std::byte* values = nullptr;  ///< the caller's values of `whole`
+    const std::byte* values = nullptr;  ///< the caller's values of `whole`; nullptr: zeros, in the area
   };
   /// What a rank signals about a bucket, together with the step's number.
   enum class Signal : size_t { kArrived = 0, kReduced = 1 };

@@ -31,7 +31,10 @@ class Cluster final : private Driven {
   /// The group of this rank's node. Its failure is that of the job.
   collective::Group& group() { return node_->group(); }
   /// This rank's number in the job.
-  int rank() { return group().job_rank(group().rank()); }
+  int rank() { return node_->job_rank(node_->rank()); }
+  /// The number of ranks in the job.
+  int size() { return static_cast<int>(nodes().ranks()); }
+  int job_rank(int rank) { return rank; }
 
   /// As Communicator::close(); the other nodes learn that this one has left when its leader closes. Waits for the
   /// progress thread of a leader, for about two seconds at most.
@@ -67,7 +70,7 @@ class Cluster final : private Driven {
   Cluster(std::shared_ptr<Communicator> node, std::shared_ptr<collective::across::Posts> posts,
           std::shared_ptr<collective::across::Bridge> bridge)
       : node_(std::move(node)), bridge_(std::move(bridge)), posts_(std::move(posts)) {}
-  Need advance() override { return bridge_->advance() ? Need::kPolls : Need::kLooks; }
+  Need advance() override { return {.looks = true, .polls = bridge_->advance()}; }
 
   /// Before each call of the job; inside node_->call().
   void count_call() {

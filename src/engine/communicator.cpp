@@ -106,6 +106,7 @@ Driven::Need Communicator::advance() {
   const Status failure = group_->failure();
   std::shared_ptr<Plan> waiting;
   std::optional<Plan::Awaited> awaited;
+  Need need;
   for (const auto& plan : plans()) {
     if (!failure.ok()) {
       plan->fail(failure);
@@ -113,18 +114,24 @@ Driven::Need Communicator::advance() {
     }
     plan->advance();
     const auto found = plan->awaited();
-    if (!found) continue;
+    const bool spins = plan->only_waits() && group_->own_cores();
+    if (!found) {
+      need.spins = need.spins || (spins && !awaited);
+      continue;
+    }
+    need.spins = spins;
     awaited = found;
     waiting = plan;
   }
   if (!awaited) {
     watched_.reset();
-    return Need::kNothing;
+    return need;
   }
+  need.looks = true;
   if (const Status lost = watch(waiting, *awaited); !lost.ok()) {
     for (const auto& plan : plans()) plan->fail(lost);
   }
-  return waiting->all_submitted() && group_->own_cores() ? Need::kSpins : Need::kLooks;
+  return need;
 }
 
 Status Communicator::watch(const std::shared_ptr<Plan>& plan, const Plan::Awaited& awaited) {

@@ -30,6 +30,11 @@ class Communicator final : private Driven {
 
   collective::Group& group() { return *group_; }
   const std::shared_ptr<collective::Group>& share_group() const { return group_; }
+  int rank() { return group_->rank(); }
+  int size() { return group_->size(); }
+  int job_rank(int rank) { return group_->job_rank(rank); }
+  void post(const std::string& name, uint32_t value) { group_->post(name, value); }
+  Result<uint32_t> await_post(int from, const std::string& name) { return group_->await_post(from, name); }
   /// The rank's progress thread.
   const std::shared_ptr<Engine>& engine() const { return engine_; }
 

@@ -15,24 +15,9 @@ constexpr Duration kSpin = 2ms;
 constexpr Duration kPollPause = 50us;
 constexpr int kEagerPolls = 200;
 
-void spin_until_rung(const collective::Members& members, uint32_t seen) {
-  const Deadline deadline = Deadline::after(kSpin);
-  while (members.bell() == seen && !deadline.passed()) {
-    std::this_thread::yield();
-  }
-}
-
-Duration pause_after(Driven::Need need, int polls) {
-  switch (need) {
-    case Driven::Need::kNothing:
-      return kIdle;
-    case Driven::Need::kLooks:
-    case Driven::Need::kSpins:
-      break;
-    case Driven::Need::kPolls:
-      return polls < kEagerPolls ? Duration::zero() : kPollPause;
-  }
-  return collective::Group::kSlice;
+Duration longest_sleep(Driven::Need need) {
+  if (need.polls) return kPollPause;
+  return need.looks ? collective::Group::kSlice : kIdle;
 }
 
 }  // namespace
@@ -62,7 +47,7 @@ void Engine::remove(Driven& driven) {
 }
 
 Driven::Need Engine::advance_all() {
-  auto need = Driven::Need::kNothing;
+  Driven::Need need;
   std::unique_lock lock(mutex_);
   // Not locked during advance(), whose callbacks may remove any of them.
   const std::vector<Driven*> all = driven_;
@@ -70,7 +55,8 @@ Driven::Need Engine::advance_all() {
     if (std::find(driven_.begin(), driven_.end(), each) == driven_.end()) continue;
     advancing_ = each;
     lock.unlock();
-    need = std::max(need, each->advance());
+    const Driven::Need its = each->advance();
+    need = {need.looks || its.looks, need.polls || its.polls, need.spins || its.spins};
     lock.lock();
     advancing_ = nullptr;
     advanced_.notify_all();
@@ -79,24 +65,24 @@ Driven::Need Engine::advance_all() {
 }
 
 void Engine::run() {
-  int polls = 0;                 // in a row
-  std::optional<uint32_t> spun;  // the bell when this last spun: once for each change
+  std::optional<uint32_t> last;  // the bell at the last look
+  Deadline spinning = Deadline::after(kSpin);
+  int polls = 0;  // in a row
   while (true) {
     const uint32_t seen = members_->bell();  // first: to be stopped from here on is no sleep
     if (stopping_.load()) return;
     members_->beat();
     const Driven::Need need = advance_all();
-    if (need == Driven::Need::kSpins && spun != seen) {
-      spin_until_rung(*members_, seen);
-      spun = seen;
-    }
-    polls = need == Driven::Need::kPolls ? polls + 1 : 0;
-    const Duration pause = pause_after(need, polls);
-    if (pause == Duration::zero()) {
+    if (last != seen) spinning = Deadline::after(kSpin);
+    last = seen;
+    if (!need.polls) polls = 0;
+    const bool spins = need.spins && (need.looks || need.polls) && !spinning.passed();
+    if (need.polls && (spins || ++polls < kEagerPolls)) {
       std::this_thread::yield();
-    } else {
-      members_->sleep_until_rung(seen, pause);
+      continue;
     }
+    while (spins && members_->bell() == seen && !spinning.passed()) std::this_thread::yield();
+    members_->sleep_until_rung(seen, longest_sleep(need));
   }
 }
 

@@ -15,11 +15,11 @@ namespace tarantella::engine {
 /// Something that the progress thread drives.
 class Driven {
  public:
-  enum class Need {
-    kNothing,  ///< nothing until the rank's bell rings
-    kLooks,    ///< frequent calls of advance(): it waits for other ranks
-    kSpins,    ///< as kLooks, and the thread may spin: nothing else runs on this rank's core
-    kPolls,    ///< calls of advance() without a pause, later with short ones: bytes come that ring no bell
+  /// Between two calls of advance(), without any the thread sleeps until the rank's bell rings.
+  struct Need {
+    bool looks = false;  ///< short sleeps: it waits for other ranks
+    bool polls = false;  ///< no sleep, later short ones: bytes come that ring no bell
+    bool spins = false;  ///< the thread may spin: nothing else runs on this rank's core
   };
 
   virtual ~Driven() = default;

@@ -153,7 +153,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   if (!count_in(place.first_bucket, ready)) return {};
   advance();
   // This rank can only wait now: its progress thread should wake up before the other ranks come, not after.
-  if (group_.own_cores() && all_submitted() && awaited()) group_.ring(group_.rank());
+  if (group_.own_cores() && only_waits() && awaited()) group_.ring(group_.rank());
   return {};
 }
 
@@ -196,7 +196,7 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
 
 void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
   const collective::Range part = range_of(place).intersect(layout_.buckets[bucket].range());
-  reduction_->put(bucket, part, data + (part.begin - place.offset));
+  reduction_->put(bucket, part, data == nullptr ? nullptr : data + (part.begin - place.offset));
 }
 
 bool Plan::count_in(size_t b, int64_t ready) {

@@ -47,6 +47,11 @@ class Plan {
   Status run(const void* const* inputs, const size_t* bytes, void* const* outputs);
 
   const Layout& layout() const { return layout_; }
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  /// In how many steps tensor `index` was summed; while it is not submitted.
+  uint32_t steps(size_t index) const {
+    return buckets_[layout_.places[index].first_bucket].step.load(std::memory_order_relaxed) - 1;
+  }
   /// Fails the job with `reason`: this rank cannot submit what others wait for. Any thread; does not block.
   void abort(const std::string& reason) {
     (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.job_rank(group_.rank()), ": ", reason)});
@@ -67,8 +72,8 @@ class Plan {
   };
   /// What the bucket that was started first of those that wait waits for, if one waits. Any thread.
   std::optional<Awaited> awaited() const;
-  /// True if every tensor is submitted, so that this rank can only wait. Any thread.
-  bool all_submitted() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
+  /// True if every tensor is submitted and none is summed: this rank has nothing to do. Any thread.
+  bool only_waits() const { return unsubmitted_.load(std::memory_order_relaxed) == 0; }
   /// Ends every submitted tensor, and every later submit, with `status`. Any thread.
   void fail(const Status& status);
   /// Whether Group::caller() made the plan, and so is assumed to submit its gradients.

@@ -32,12 +32,12 @@ std::string shell_quoted(const std::vector<std::string>& words) {
 }
 
 std::string describe_placement(const Placement& placement, const Command& command,
-                               const std::vector<Additions>& additions, const Versions& versions) {
+                               const std::vector<Additions>& additions, const Versions& versions, int first) {
   std::string lines = text("tarantella ", TARANTELLA_VERSION, ", program ", command.program);
   if (!versions.python.empty()) lines += text(" (Python ", versions.python, ")");
   lines += '\n';
   for (size_t rank = 0; rank < additions.size(); ++rank) {
-    lines += text("rank ", rank, ":\n  cores: ");
+    lines += text("rank ", static_cast<size_t>(first) + rank, ":\n  cores: ");
     lines += placement.cores.empty() ? "all (not bound)" : ranges(placement.cores[rank].cpus);
     if (!placement.gpus.empty()) lines += "\n  GPU: " + placement.gpus[rank];
     if (!placement.memory.empty()) lines += "\n  memory of NUMA nodes: " + ranges(placement.memory[rank]);

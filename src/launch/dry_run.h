@@ -12,8 +12,10 @@
 namespace tarantella::launch {
 
 /// Versions, and a few lines per rank: its cores, GPU and memory, the additions to its environment, and its command.
+/// `first`: the number of the first rank of this host.
 std::string describe_placement(const Placement& placement, const Command& command,
-                               const std::vector<Additions>& additions, const Versions& versions);
+                               const std::vector<Additions>& additions, const Versions& versions,
+                               int first = 0);
 
 /// `words` quoted as one line, which a shell splits into the same words.
 std::string shell_quoted(const std::vector<std::string>& words);

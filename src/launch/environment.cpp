@@ -16,9 +16,17 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr const char* kOfTheJob[] = {"TNT_RANK",     "TNT_SIZE",   "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
-                                     "TNT_NODES",    "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",
-                                     "TNT_ENDED_FD", "TNT_REPORT", "TNT_TIMELINE_FD"};
+constexpr const char* kOfTheJob[] = {"TNT_RANK",          "TNT_SIZE",   "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
+                                     "TNT_NODES",         "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",
+                                     "TNT_ATTENDANCE_FD", "TNT_REPORT", "TNT_TIMELINE_FD"};
+
+std::string visible_gpus(const std::vector<std::string>& gpus, size_t index, bool all) {
+  if (gpus.empty()) return "-1";
+  if (!all) return gpus[index];
+  std::string list;
+  for (const std::string& gpu : gpus) list += (list.empty() ? "" : ",") + gpu;
+  return list;
+}
 
 }  // namespace
 
@@ -95,7 +103,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   if (options.timeline) set("TNT_TIMELINE", *options.timeline);
   if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
   if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");
-  set("CUDA_VISIBLE_DEVICES", placement.gpus.empty() ? "-1" : placement.gpus[index]);
+  set("CUDA_VISIBLE_DEVICES", visible_gpus(placement.gpus, index, options.all_gpus));
   if (!placement.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
     set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }

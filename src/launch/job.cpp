@@ -22,12 +22,13 @@ constexpr Duration kLookAtHead = 1s;
 }  // namespace
 
 Job::Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Guard& guard,
-         const runtime::Ended& ended)
+         const runtime::Attendance& attendance)
     : job_(job),
       signals_(signals),
       orphans_(orphans),
       guard_(guard),
-      ranks_(job, signals.inherited(), orphans, guard, ended),
+      attendance_(attendance),
+      ranks_(job, signals.inherited(), orphans, guard, attendance),
       streams_(job.placement.ranks, job.first, job.options, job.logs, job.head),
       report_reader_(job.placement.ranks, job.first),
       shutdown_(job.options.grace_seconds) {}
@@ -127,6 +128,8 @@ void Job::obey(const Shutdown::Order& order) {
   ranks_.kill();
 }
 
+void Job::abandon() { obey(shutdown_.abandon(ranks_.living().size(), now())); }
+
 void Job::read_head() {
   for (const Message& message : job_.head->read()) {
     const std::optional<Signals::Event> event = signal_in(message);
@@ -137,20 +140,21 @@ void Job::read_head() {
     } else if (event) {
       handle_signal(*event);
     }
+    if (const auto states = states_in(message)) hear_attendance(*states);
     abandoned_ = abandoned_ || message.kind == Message::Kind::kEnd;
   }
-  if (abandoned_ || job_.head->closed()) obey(shutdown_.abandon(ranks_.living().size(), now()));
+  if (abandoned_ || job_.head->closed()) abandon();
 }
 
 void Job::look_at_head() {
   job_.head->check();
-  if (job_.head->closed()) obey(shutdown_.abandon(ranks_.living().size(), now()));
+  if (job_.head->closed()) abandon();
 }
 
 void Job::handle_signal(const Signals::Event& event) {
   if (job_.head != nullptr && event.number == SIGHUP) {
     orphaned_ = true;
-    return obey(shutdown_.abandon(ranks_.living().size(), now()));
+    return abandon();
   }
   switch (event.number) {
     case SIGCHLD:
@@ -184,11 +188,33 @@ void Job::read_reports() {
       for (const std::string& line : notes_.lines_for(report, seen)) streams_.say(line);
       continue;
     }
+    if (report.kind == Report::Kind::kJoin) {
+      attendance_.tell_join(report.rank);
+      tell_attendance();
+      continue;
+    }
     const Process& rank = ranks_.processes()[static_cast<size_t>(report.rank - job_.first)];
     if (!rank.alive() || !shutdown_.undecided()) continue;
     failures_.add(report);
     if (report.kind == Report::Kind::kFailed)
       shutdown_.reported({report.rank, rank.pid(), {false, report.code}}, now());
+  }
+}
+
+void Job::tell_attendance() {
+  if (!job_.is_part || all_met_) return;
+  std::vector<int> states;
+  for (int rank = 0; rank < job_.placement.ranks; ++rank)
+    states.push_back(attendance_.state(job_.first + rank));
+  job_.head->send(Message::Kind::kAttendance, content_of(states));
+}
+
+void Job::hear_attendance(const std::vector<int>& states) {
+  const int end = job_.first + job_.placement.ranks;
+  all_met_ = true;
+  for (int rank = 0; rank < static_cast<int>(states.size()); ++rank) {
+    if (rank < job_.first || rank >= end) attendance_.set_state(rank, states[static_cast<size_t>(rank)]);
+    all_met_ = all_met_ && attendance_.has_joined(rank);
   }
 }
 
@@ -200,6 +226,7 @@ void Job::collect(Process& rank) {
   const int forwarded = shutdown_.interrupted_by() != 0 ? shutdown_.signal_sent() : 0;
   if (!shutdown_.killing() && ranks_.leaves_group(rank, *exit, forwarded)) return;
   ranks_.collect(rank, *exit);
+  tell_attendance();
   streams_.drain(rank);
 }
 
@@ -215,7 +242,8 @@ Verdict Job::conclude() {
   for (const Process& rank : ranks_.processes()) {
     if (!rank.alive()) continue;
     streams_.say(text("rank ", job_.first + rank.rank(), " (pid ", rank.pid(),
-                      ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?)"));
+                      ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?), or "
+                      "its machine is overloaded"));
   }
   if (!cleaned_up_) clean_up();
   if (orphaned_ && !shutdown_.first_cause().failed()) {

@@ -24,7 +24,7 @@
 #include "launch/signals.h"
 #include "launch/timeline_file.h"
 #include "launch/versions.h"
-#include "runtime/ended.h"
+#include "runtime/attendance.h"
 #include "timeline/json.h"
 #include "timeline/memory.h"
 
@@ -72,13 +72,23 @@ int print_dry_run(const Placement& placement, const Command& command, const std:
 
 /// Runs the job to its end. kSystem if it cannot be started.
 Result<Verdict> run(const JobDescription& job, Signals& signals, const std::string& job_id,
-                    const runtime::Ended& ended) {
+                    const runtime::Attendance& attendance) {
   Result<Guard> guard = Guard::start(job_id, job.placement.ranks, job.record.path());
   if (!guard.ok()) {
     return Status(Code::kSystem, "cannot start the process that guards the job: " + guard.status().message());
   }
   const Orphans orphans;
-  return Job(job, signals, orphans, guard.value(), ended).run();
+  return Job(job, signals, orphans, guard.value(), attendance).run();
+}
+
+/// For --this-host: whether another host would have to be asked.
+Status check_host(const Plan& plan, bool through_srun, const Environment& user) {
+  if (!through_srun && runs_here(plan, user)) return {};
+  const size_t more = plan.shares.size() - 1;
+  return {Code::kInvalidArgument,
+          text("tarantella scaling measures the cores of this machine, but the ranks of ", plan.source,
+               " run on ", plan.shares[0].host, more == 0 ? "" : text(" and ", more, " more"),
+               ": start it on a host of the job, with as many ranks as that has")};
 }
 
 /// Becomes an srun that runs this command line on the only host of a Slurm job. Returns only if that fails.
@@ -108,7 +118,13 @@ int launch(Options options) {
   const runtime::Gpus gpus = runtime::find_gpus("/proc", value_of(user, "CUDA_VISIBLE_DEVICES"));
   const Result<Plan> plan = plan_for(options, user, gpus);
   if (!plan.ok()) return refuse(plan.status(), kUsageError);
-  if (!options.hostfile && plan.value().shares.size() == 1 && is_outside_of_slurm_job(user)) {
+  const bool through_srun =
+      !options.hostfile && plan.value().shares.size() == 1 && is_outside_of_slurm_job(user);
+  if (options.this_host) {
+    const Status status = check_host(plan.value(), through_srun, user);
+    if (!status.ok()) return refuse(status, kUsageError);
+  }
+  if (through_srun) {
     return refuse(run_on_node(plan.value(), options, folder, user), kCannotRun);
   }
   user.erase(kTasks);
@@ -119,14 +135,16 @@ int launch(Options options) {
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
   const Placement placement = place(plan.value().shares[0].ranks, options, gpus);
   if (options.shows_information()) say("INFO: " + one_line(plan.value(), placement));
-  const runtime::Ended ended = is_dry ? runtime::Ended() : runtime::Ended::make(placement.ranks);
+  const runtime::Attendance attendance =
+      is_dry ? runtime::Attendance() : runtime::Attendance::make(placement.ranks);
   const timeline::Memory records = timeline_memory(options, placement.ranks);
 
   std::vector<Additions> additions;
   std::vector<std::vector<std::string>> environments;
   for (int rank = 0; rank < placement.ranks; ++rank) {
     additions.push_back(additions_for(rank, placement, options, job_id.value(), folder, user));
-    if (ended.fd() >= 0) additions.back().emplace(runtime::Ended::kVariable, std::to_string(ended.fd()));
+    if (attendance.fd() >= 0)
+      additions.back().emplace(runtime::Attendance::kVariable, std::to_string(attendance.fd()));
     if (records.fd() >= 0) {
       additions.back().emplace(timeline::Memory::kVariable, std::to_string(records.fd()));
     }
@@ -141,7 +159,7 @@ int launch(Options options) {
   std::optional<Record> record(std::in_place, current_environment(), job_id.value(), options.script);
   const Result<Verdict> verdict =
       run({placement, options, command.value(), environments, logs.value(), *record}, signals.value(),
-          job_id.value(), ended);
+          job_id.value(), attendance);
   record.reset();
   if (!verdict.ok()) return refuse(verdict.status(), kLaunchError);
   write_timeline(options, records, placement.ranks);

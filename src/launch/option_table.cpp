@@ -39,6 +39,9 @@ const argp_option kOptions[] = {
      1},
     {"no-gpu", kKeyNoGpu, nullptr, 0, "Use no GPU (default: one GPU per rank if there are enough)", 1},
     {"no-gpus", kKeyNoGpu, nullptr, OPTION_ALIAS, nullptr, 1},
+    {"all-gpus", kKeyAllGpus, nullptr, 0,
+     "Show each rank the GPUs of all ranks of its host, for a script that takes the one of its local rank",
+     1},
     {"pin-to-socket", kKeyPinToSocket, nullptr, 0,
      "Bind each rank to all cores of one socket (default: to its own share of the cores)", 1},
     {"pin-memory-to-socket", kKeyPinMemory, nullptr, 0, "Give each rank memory of its own socket only", 1},
@@ -68,6 +71,7 @@ const argp_option kOptions[] = {
      "List what killed jobs of yours have left on this machine, and end it if you agree", 3},
     {"force", kKeyForce, nullptr, 0, "With --cleanup: do not ask", 3},
     {"list-mpis", kKeyListMpis, nullptr, OPTION_HIDDEN, "For tarantella doctor", 3},
+    {"this-host", kKeyThisHost, nullptr, OPTION_HIDDEN, "For tarantella scaling", 3},
     {"version", kKeyVersion, nullptr, 0, "Print the version and exit", 3},
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};

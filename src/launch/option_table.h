@@ -15,6 +15,7 @@ enum Key {
   kKeyHostfile = 0x100,
   kKeyRanksPerNode,
   kKeyNoGpu,
+  kKeyAllGpus,
   kKeyPinToSocket,
   kKeyPinMemory,
   kKeyInterpreter,
@@ -29,6 +30,7 @@ enum Key {
   kKeyCleanup,
   kKeyForce,
   kKeyListMpis,
+  kKeyThisHost,
   kKeyVersion,
 };
 

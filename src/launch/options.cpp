@@ -139,6 +139,9 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyInterpreter:
       options.interpreter = word;
       return 0;
+    case kKeyAllGpus:
+      options.all_gpus = true;
+      return 0;
     case kKeyNoGpu:
       options.no_gpu = true;
       return 0;
@@ -165,6 +168,9 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
       return 0;
     case kKeyForce:
       options.force = true;
+      return 0;
+    case kKeyThisHost:
+      options.this_host = true;
       return 0;
     case kKeyHelp:
     case kKeyVersion:

@@ -28,6 +28,7 @@ struct Options {
   std::optional<int> ranks_per_node;    ///< never set together with `ranks`
   std::optional<std::string> hostfile;  ///< not empty
   bool no_gpu = false;
+  bool all_gpus = false;
   bool pin_to_socket = false;
   bool pin_memory_to_socket = false;
   std::map<std::string, std::string> variables;  ///< of -x; names are valid and none is the launcher's own
@@ -40,6 +41,7 @@ struct Options {
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::optional<std::string> timeline;             ///< the file to write; not empty
   bool force = false;                              ///< of kCleanup: do not ask
+  bool this_host = false;                          ///< refuse ranks on other hosts
   std::string script;                              ///< may be empty for kCleanup
   std::vector<std::string> words;                  ///< the whole command line, without the launcher's name
   std::vector<std::string> arguments;              ///< of the script, unchanged

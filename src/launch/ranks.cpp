@@ -15,12 +15,12 @@ bool on_terminal() { return ::isatty(STDIN_FILENO) || ::isatty(STDOUT_FILENO) ||
 }  // namespace
 
 Ranks::Ranks(const JobDescription& job, const Inherited& inherited, const Orphans& orphans, Guard& guard,
-             const runtime::Ended& ended)
+             const runtime::Attendance& attendance)
     : job_(job),
       inherited_(inherited),
       orphans_(orphans),
       guard_(guard),
-      ended_(ended),
+      attendance_(attendance),
       // On a terminal the master stays in the launcher's group, which the shell moves to the foreground and the
       // background: so it can read the terminal, and the shell stops and resumes it.
       master_in_own_group_(!on_terminal()) {}
@@ -134,12 +134,7 @@ void Ranks::suspend(bool from_terminal) const {
     }
   };
   tell(SIGSTOP);
-  sigset_t stop_key, before;
-  sigemptyset(&stop_key);
-  sigaddset(&stop_key, SIGTSTP);
-  ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);  // stops here, unless no shell is there to resume it
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  stop_until_resumed();
   tell(SIGCONT);
 }
 
@@ -170,7 +165,7 @@ void Ranks::collect(Process& rank, const Exit& exit) {
   leaving_.erase(rank.rank());
   guard_.set_group(rank.rank(), 0);
   rank.collect();
-  ended_.tell(rank.rank(), exit.code());
+  attendance_.tell_end(job_.first + rank.rank(), exit.code());
   if (!rank.own_group()) orphans_.sweep(living(), ::getpgrp());
 }
 

@@ -20,7 +20,7 @@
 #include "launch/record.h"
 #include "launch/reports.h"
 #include "launch/signals.h"
-#include "runtime/ended.h"
+#include "runtime/attendance.h"
 
 namespace tarantella::launch {
 
@@ -43,7 +43,7 @@ class Ranks {
  public:
   /// All arguments must outlive it.
   Ranks(const JobDescription& job, const Inherited& inherited, const Orphans& orphans, Guard& guard,
-        const runtime::Ended& ended);
+        const runtime::Attendance& attendance);
 
   /// Starts all ranks. On an error those already started run on. Errors: kSystem.
   Status start(const Input& input, const ReportPipe& reports);
@@ -90,7 +90,7 @@ class Ranks {
   const Inherited& inherited_;
   const Orphans& orphans_;
   Guard& guard_;
-  const runtime::Ended& ended_;
+  const runtime::Attendance& attendance_;
   const bool master_in_own_group_;
   Fd null_, failure_read_, failure_write_;
   std::vector<Process> processes_;

@@ -1,5 +1,6 @@
 #pragma once
-// What ranks report to the launcher through a pipe: that they fail, and with which error, while they may still run.
+// What ranks report to the launcher through a pipe: that they fail, and with which error, while they may still run; that
+// they join the job.
 
 #include <map>
 #include <string>
@@ -8,19 +9,15 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "runtime/report.h"
 
 namespace tarantella::launch {
 
-/// Written by python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and
+/// Written by runtime::report() and python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and
 /// `size` bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other
 /// ranks.
 struct Report {
-  enum class Kind : int {
-    kMore = 0,    ///< text that the rank's next record continues
-    kFailed = 1,  ///< the rank will end with exit code `code` because of its own error
-    kLost = 2,    ///< the rank ends only because another rank failed
-    kNote = 3,    ///< one line for the user
-  };
+  using Kind = runtime::ReportKind;
   Kind kind = Kind::kNote;
   int rank = 0;
   int code = 0;

@@ -75,6 +75,15 @@ void die_of(int number) {
   ::_exit(128 + number);
 }
 
+void stop_until_resumed() {
+  sigset_t stop_key, before;
+  sigemptyset(&stop_key);
+  sigaddset(&stop_key, SIGTSTP);
+  ::raise(SIGTSTP);
+  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
 bool leaves_time(int number) { return number == SIGTERM || number == SIGHUP; }
 
 std::string signal_name(int number) {

@@ -20,9 +20,9 @@ struct Inherited {
 };
 
 /// After open(), SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP arrive at the descriptor only, each
-/// unless it was ignored, as under nohup; so does SIGCHLD in any case. A broken pipe and a file beyond RLIMIT_FSIZE are errnos. This process may open
-/// as many files as the hard limit allows. Ranks get the limit of before: some programs go through all descriptors, and
-/// select(2) fails above 1,024. For one object per process, on its only thread.
+/// unless it was ignored, as under nohup; so does SIGCHLD in any case. A broken pipe and a file beyond RLIMIT_FSIZE are
+/// errnos. This process may open as many files as the hard limit allows. Ranks get the limit of before: some programs go
+/// through all descriptors, and select(2) fails above 1,024. For one object per process, on its only thread.
 class Signals {
  public:
   struct Event {
@@ -49,6 +49,10 @@ void restore(const Inherited& inherited);
 /// Ends this process by signal `number`, without a core file, so that its parent sees the signal: a shell, for example,
 /// ends its loop after Ctrl-C. If the kernel refuses (process 1 of a container), exits with 128 + `number`.
 [[noreturn]] void die_of(int number);
+
+/// Stops this process as the stop key does, until a shell resumes it. Returns at once where no shell is there to do so.
+/// After Signals::open().
+void stop_until_resumed();
 
 /// Whether the signal asks for an end but leaves time to save work: SIGTERM and SIGHUP.
 bool leaves_time(int number);

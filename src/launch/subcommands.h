@@ -17,7 +17,7 @@ constexpr Subcommand kSubcommands[] = {
     {"verify", "tarantella.verify", "Compare training on N ranks with training on one process"},
     {"doctor", "tarantella.doctor", "Check this installation and say how to repair what is wrong"},
     {"scaling", "tarantella.scaling", "Measure a script on several numbers of ranks and draw its speed-up"},
-    {"horovodrun", "tarantella.horovod.run", "Run a script with the options of horovodrun"},
+    {"horovodrun", "tarantella.horovod.horovodrun", "Run a script with the options of horovodrun"},
     {"help", nullptr, "the options of tarantella"},
 };
 

@@ -2,16 +2,16 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/host.h"
 #include "launch/say.h"
-#include "timeline/json.h"
 
 namespace tarantella::launch {
 
+bool wants_timeline(const Options& options) { return options.timeline && options.action != Action::kDryRun; }
+
 timeline::Memory timeline_memory(const Options& options, int ranks) {
-  if (!options.timeline || options.action == Action::kDryRun) return {};
+  if (!wants_timeline(options)) return {};
   Result<timeline::Memory> memory = timeline::Memory::make(ranks);
   if (memory.ok()) return std::move(memory).value();
   say(text("WARNING: there will be no timeline: ", memory.status().message()));
@@ -27,8 +27,13 @@ void write_timeline(const Options& options, const timeline::Memory& memory, int 
     parts.push_back(std::move(part).value());
     processes.push_back({rank, host_name(), timeline::Timeline(parts.back().bytes())});
   }
-  if (processes.empty() || !options.timeline) return;
-  const Status written = timeline::write_json(*options.timeline, processes);
+  if (!processes.empty()) write_timeline(options, processes, {});
+}
+
+void write_timeline(const Options& options, const std::vector<timeline::Process>& processes,
+                    const timeline::Hosts& hosts) {
+  if (!options.timeline) return;
+  const Status written = timeline::write_json(*options.timeline, processes, hosts);
   if (!written.ok()) return say("WARNING: " + printable(written.message()));
   const std::string lost = timeline::lost_records(processes);
   if (!lost.empty() && options.shows_warnings()) say("WARNING: " + lost);

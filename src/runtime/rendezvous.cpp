@@ -12,8 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/log.h"
+#include "base/fixed_text.h"
 #include "runtime/memory.h"
+#include "runtime/patience.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -49,14 +50,9 @@ Address address_of(const std::string& job) {
   return address;
 }
 
-template <typename T>
-void copy_string(T& target, const std::string& source) {
-  std::strncpy(target, source.c_str(), sizeof(target) - 1);
-}
-
 Hello hello_of(int rank, int size) {
   Hello hello{};
-  copy_string(hello.version, TARANTELLA_VERSION);
+  write_text(TARANTELLA_VERSION, hello.version);
   hello.rank = rank;
   hello.size = size;
   return hello;
@@ -74,53 +70,6 @@ Status belongs_to_another(const std::string& job, uid_t user) {
   return {Code::kSystem, text("a process of user ", user, " holds the meeting place of job ", job,
                               " on this machine; choose another TNT_JOB_ID")};
 }
-
-/// A wait until ranks have joined.
-class Patience {
- public:
-  Patience(int rank, Deadline deadline, const MeetingOptions& options)
-      : rank_(rank), deadline_(deadline), options_(options) {}
-
-  const Deadline& deadline() const { return deadline_; }
-
-  /// kPeerLost if `rank`, which is needed, has ended with exit code 0, whether it had joined or not.
-  Status check(int rank) const {
-    if (options_.ended.exit_code(rank) != 0) return {};
-    return {Code::kPeerLost, text("rank ", rank, " ended (exit code 0) before it joined, and rank ", rank_,
-                                  " waits for it; let every rank make the same calls, or none")};
-  }
-
-  /// Call this repeatedly while a rank that had joined is gone. Errors: kPeerLost after options.grace.
-  Status check_gone(int rank) {
-    const auto now = Clock::now();
-    if (!gone_since_) gone_since_ = now;
-    if (now - *gone_since_ < options_.grace) return {};
-    return {Code::kPeerLost, text("rank ", rank, " ended before all ranks had met; see its own message")};
-  }
-
-  /// Call this repeatedly with the ranks that have not joined; logs them at intervals.
-  void warn(const std::vector<int>& awaited) {
-    const auto waited = Clock::now() - since_;
-    if (awaited.empty() || waited < next_warning_) return;
-    next_warning_ += options_.warn_every;
-    log_warning(text("rank ", rank_, " has waited ", static_cast<int>(in_seconds(waited)), " s for rank ",
-                     list_of(awaited), " to join the job"));
-  }
-
-  static std::string list_of(const std::vector<int>& ranks) {
-    std::string list;
-    for (const int rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
-    return list;
-  }
-
- private:
-  const int rank_;
-  const Deadline deadline_;
-  const MeetingOptions& options_;
-  const Clock::time_point since_ = Clock::now();
-  Duration next_warning_ = options_.warn_every;
-  std::optional<Clock::time_point> gone_since_;  ///< of the first rank that is gone
-};
 
 bool wait_readable(int socket, Deadline deadline) {
   pollfd entry{socket, POLLIN, 0};
@@ -145,7 +94,7 @@ Result<Hello> read_hello(int socket, Deadline deadline) {
 void send_answer(int socket, const Status& status, int memory) {
   Answer answer{};
   answer.code = static_cast<int32_t>(status.code());
-  copy_string(answer.message, status.message());
+  write_text(status.message(), answer.message);
   iovec part{&answer, sizeof(answer)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
@@ -217,7 +166,7 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience
     if (gone != 0) TNT_RETURN_IF_ERROR(patience.check_gone(gone));
     const std::vector<int> missing = missing_ranks(peers);
     if (missing.empty() && gone == 0) return {};
-    patience.warn(missing);
+    (void)patience.warn(missing);
     const Duration left = missing.empty() ? kSlice : patience.deadline().left();
     if (!wait_readable(listener, Deadline::after(std::min(kSlice, left)))) {
       if (!patience.deadline().passed() || missing.empty()) continue;
@@ -310,7 +259,7 @@ Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) 
                          " on this node in time; did it start, and with the same TNT_JOB_ID?"));
     }
     TNT_RETURN_IF_ERROR(patience.check(0));
-    patience.warn({0});
+    (void)patience.warn({0});
     std::this_thread::sleep_for(soon.passed() ? 20ms : 1ms);
   }
 }

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "runtime/ended.h"
+#include "runtime/attendance.h"
 
 namespace tarantella::runtime {
 
@@ -17,7 +17,7 @@ struct MeetingOptions {
   /// The time from the loss of a rank that had joined to the error: its launcher may know the cause.
   Duration grace = 3s;
   /// The ranks that are known to have ended.
-  Ended ended{};
+  Attendance attendance{};
 };
 
 /// Blocks until all `size` ranks of `job` on this node have met, then returns the memory file that they share

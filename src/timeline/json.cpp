@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -76,16 +77,16 @@ std::string json_string(std::string_view text) {
 }
 
 std::string microseconds(int64_t nanoseconds) {
-  std::string digits = std::to_string(nanoseconds % 1000);
+  std::string digits = std::to_string(std::abs(nanoseconds % 1000));
   digits.insert(0, 3 - digits.size(), '0');
-  return std::to_string(nanoseconds / 1000) + "." + digits;
+  return (nanoseconds < 0 ? "-" : "") + std::to_string(std::abs(nanoseconds / 1000)) + "." + digits;
 }
 
 /// The events of one process, written one after the other.
 class Writer {
  public:
-  Writer(Output& output, const Process& process, int64_t origin, bool& first)
-      : output_(output), process_(process), origin_(origin), first_(first) {}
+  Writer(Output& output, const Process& process, bool& first)
+      : output_(output), process_(process), first_(first) {}
 
   void write() {
     const std::string rank = std::to_string(process_.rank);
@@ -104,6 +105,9 @@ class Writer {
   /// the batches.
   static uint64_t track(uint32_t plan) { return uint64_t{1'000'000} * plan; }
   static uint64_t track_of_bucket(Key bucket) { return track(bucket.first) + 1 + bucket.second; }
+
+  /// A time of the records as the file shows it.
+  int64_t shown(int64_t time) const { return process_.clock.there(time) - process_.timeline.origin(); }
 
   /// Notes names, spans and the last time.
   void look(const Record& record) {
@@ -146,11 +150,11 @@ class Writer {
     const Key key{record.plan, record.index};
     if (kind == Kind::kGradient) {
       event("i", tensors_[key], track(record.plan),
-            R"(,"cat":"gradient","s":"t","ts":)" + microseconds(record.begin - origin_));
+            R"(,"cat":"gradient","s":"t","ts":)" + microseconds(shown(record.begin)));
     }
     if (kind == Kind::kBatch) {
       event("i", "batch", track(0),
-            R"(,"cat":"batch","s":"t","ts":)" + microseconds(record.begin - origin_) + R"(,"args":{"rows":)" +
+            R"(,"cat":"batch","s":"t","ts":)" + microseconds(shown(record.begin)) + R"(,"args":{"rows":)" +
                 std::to_string(record.rows) + "}");
     }
     if (kind != Kind::kBucket) return;
@@ -181,8 +185,8 @@ class Writer {
   void slice(const char* category, std::string_view name, uint64_t its_track, int64_t begin, int64_t end,
              const std::string& more = "") {
     event("X", name, its_track,
-          std::string(R"(,"cat":")") + category + R"(","ts":)" + microseconds(begin - origin_) +
-              R"(,"dur":)" + microseconds(end - begin) + more);
+          std::string(R"(,"cat":")") + category + R"(","ts":)" + microseconds(shown(begin)) + R"(,"dur":)" +
+              microseconds(shown(end) - shown(begin)) + more);
   }
   void name(const char* what, uint64_t its_track, const std::string& its_name) {
     event("M", what, its_track, R"(,"args":{"name":)" + json_string(its_name) + "}");
@@ -196,9 +200,8 @@ class Writer {
   Output& output_;
   const Process& process_;
   const std::span<const Record> records_ = process_.timeline.records();  ///< more may come meanwhile
-  const int64_t origin_;
   bool& first_;
-  int64_t last_ = origin_;
+  int64_t last_ = 0;  ///< in the records
   bool has_batches_ = false;
   std::map<uint32_t, std::string> plans_;
   std::map<Key, std::string> tensors_;
@@ -206,13 +209,36 @@ class Writer {
   std::map<uint32_t, std::vector<const Record*>> spans_;  ///< by thread, in the order of their begins
 };
 
-int write_all(const std::string& file, const std::vector<Process>& processes) {
+/// Behind the events: a reader that does not know it has all of them. Empty if there is nothing to say.
+std::string other_data(const std::vector<Process>& processes, const Hosts& hosts) {
+  std::string clocks, missing, lost;
+  for (const auto& [host, clock] : hosts.clocks) {
+    clocks += text(clocks.empty() ? "" : ",", "\n{\"host\":", json_string(host),
+                   ",\"ahead_us\":", microseconds(clock.start().by),
+                   ",\"ahead_at_end_us\":", microseconds(clock.end().by),
+                   ",\"within_us\":", microseconds(clock.within()), "}");
+  }
+  for (const auto& [host, why] : hosts.missing) {
+    missing += text(missing.empty() ? "" : ",", "\n{\"host\":", json_string(host),
+                    ",\"why\":", json_string(why), "}");
+  }
+  for (const auto& [rank, host, timeline, clock] : processes) {
+    if (timeline.lost() == 0) continue;
+    lost += text(lost.empty() ? "" : ",", "\n{\"rank\":", rank, ",\"records\":", timeline.lost(), "}");
+  }
+  if (clocks.empty() && missing.empty() && lost.empty()) return "";
+  return text(",\n\"otherData\":{\"clocks\":[", clocks, "],\"missing\":[", missing, "],\"lost\":[", lost,
+              "]}");
+}
+
+int write_all(const std::string& file, const std::vector<Process>& processes, const Hosts& hosts) {
   Output output(file);
   bool first = true;
   output.put(R"({"displayTimeUnit":"ms","traceEvents":[)");
-  for (const Process& process : processes)
-    Writer(output, process, processes.front().timeline.origin(), first).write();
-  output.put("\n]}\n");
+  for (const Process& process : processes) Writer(output, process, first).write();
+  output.put("\n]");
+  output.put(other_data(processes, hosts));
+  output.put("}\n");
   return output.close();
 }
 
@@ -236,14 +262,14 @@ Status check_file(const std::string& file) {
   return cannot_write(file, Code::kInvalidArgument, file.empty() ? ENOENT : errno);
 }
 
-Status write_json(const std::string& file, const std::vector<Process>& processes) {
+Status write_json(const std::string& file, const std::vector<Process>& processes, const Hosts& hosts) {
   struct stat found{};
   if (::stat(file.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {  // a device
-    const int error = write_all(file, processes);
+    const int error = write_all(file, processes, hosts);
     return error == 0 ? Status() : cannot_write(file, Code::kSystem, error);
   }
   const std::string part = text(file, ".", ::getpid(), ".part");
-  int error = write_all(part, processes);
+  int error = write_all(part, processes, hosts);
   if (error == 0 && std::rename(part.c_str(), file.c_str()) != 0) error = errno;
   if (error == 0) return {};
   ::unlink(part.c_str());

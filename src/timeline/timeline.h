@@ -100,6 +100,11 @@ class Timeline {
     head_->origin = origin;
     head_->magic = kMagic;
   }
+  /// For a copy of another Timeline, which has `made` so many records in all: puts some of them behind the first `at`.
+  void copy(uint64_t made, size_t at, std::span<const std::byte> records) {
+    head_->claimed.store(made, std::memory_order_relaxed);
+    if (!records.empty()) std::memcpy(static_cast<void*>(records_ + at), records.data(), records.size());
+  }
   bool marked() const { return head_->magic == kMagic; }
   int64_t origin() const { return head_->origin; }
 
@@ -107,7 +112,9 @@ class Timeline {
   std::span<const Record> records() const {
     return {records_, static_cast<size_t>(std::min<uint64_t>(claimed(), capacity_))};
   }
-  /// How many more there would be, had there been room.
+  /// How many there would be, had there been room for all.
+  uint64_t made() const { return claimed(); }
+  /// How many more that is.
   uint64_t lost() const { return claimed() - records().size(); }
 
  private:

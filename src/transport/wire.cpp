@@ -5,6 +5,13 @@
 #include <utility>
 
 namespace tarantella::transport {
+
+Status Transfer::why_not_whole() const {
+  if (!status_.ok() || is_whole()) return status_;
+  return {Code::kMismatch, text("a message of ", length_, " bytes came from rank ", peer, " where ",
+                                bytes_.size(), " were expected")};
+}
+
 Wire::~Wire() {
   for (auto* requests : {&started_, &under_way_}) {
     for (const Request& each : *requests) {
@@ -68,6 +75,8 @@ bool Wire::look_at(Transfer& transfer) {
     if (!transfer.cancelled_.load(std::memory_order_relaxed) || !give_up(transfer)) return false;
     transfer.status_ = given_up();
   }
+  if (transfer.kind == Transfer::Kind::kReceive && transfer.status_.ok())
+    ++received_[static_cast<size_t>(transfer.peer)];
   close_transfer(transfer);
   return true;
 }

@@ -2,9 +2,9 @@
 // Point to point between the ranks of a job that share no memory. A wire carries bytes and does not know what they
 // mean.
 //
-// Any thread starts transfers; none of these calls blocks. One thread, the wire's, moves the bytes: only in progress()
-// do they leave or arrive, so a library that must not be entered by two threads can carry them. Nothing here waits for
-// a peer, except close() and await(), which have a deadline.
+// Any thread starts transfers; none of these calls blocks. One thread at a time, the driver, moves the bytes: only in
+// progress() do they leave or arrive, so a library that must not be entered by two threads can carry them. Nothing here
+// waits for a peer, except close() and await(), which have a deadline.
 //
 // Messages of one pair of ranks with one tag arrive in the order of their send(), and receives take them in the order
 // of their receive(). Messages with other tags, or of other ranks, may overtake them. A send may wait for its receive,
@@ -48,6 +48,10 @@ class Transfer {
   const Status& status() const { return status_; }
   /// The length of the message; valid once it has ended well.
   size_t length() const { return length_; }
+  /// Whether it has ended well and, if it receives, with as many bytes as there was room for.
+  bool is_whole() const { return ended() && status_.ok() && length_ == bytes_.size(); }
+  /// As status(), but kMismatch for a message that was shorter than the receive. Valid once it has ended.
+  Status why_not_whole() const;
 
  private:
   friend class Wire;
@@ -65,10 +69,10 @@ class Transfer {
 };
 using Request = std::shared_ptr<Transfer>;
 
-/// One rank's end. Implementations override the protected functions, which only the wire's thread calls.
+/// One rank's end. Implementations override the protected functions, which only the driver calls.
 class Wire {
  public:
-  Wire(int rank, int size) : rank_(rank), size_(size) {}
+  Wire(int rank, int size) : rank_(rank), size_(size), received_(static_cast<size_t>(size)) {}
   /// Open transfers end with kPeerLost. Any thread, after all other calls. Does not wait for peers.
   virtual ~Wire();
   Wire(const Wire&) = delete;
@@ -88,13 +92,15 @@ class Wire {
   /// message. Any thread.
   void cancel(const Request& request);
 
-  /// Moves what can be moved now. Returns the number of transfers that have ended. The wire's thread: the same one in
-  /// all calls.
+  /// Moves what can be moved now. Returns the number of transfers that have ended. Any thread, as the other functions
+  /// of the driver; not while another is in one of them.
   size_t progress();
+  /// The number of messages that have come from `peer`. The driver.
+  size_t received(int peer) const { return received_[static_cast<size_t>(peer)]; }
   /// The number of transfers that have not ended. Any thread.
   size_t open() const { return open_count_.load(std::memory_order_relaxed); }
   /// Calls progress() until all sends have ended or the deadline has passed, then cancels all transfers. No transfer
-  /// may be started afterwards. The wire's thread, as its last call.
+  /// may be started afterwards. The driver, as its last call.
   void close(Deadline deadline);
 
  protected:
@@ -134,11 +140,12 @@ class Wire {
   const int size_;
   std::mutex mutex_;
   std::vector<Request> started_;    ///< guarded by mutex_: not begun yet
-  std::vector<Request> under_way_;  ///< for the wire's thread
+  std::vector<Request> under_way_;  ///< for the driver, as the next one
+  std::vector<size_t> received_;    ///< by peer
   std::atomic<size_t> open_count_{0};
 };
 
-/// Blocks, on the wire's thread, until `request` has ended; returns how. kTimeout, and cancels it, when the deadline
+/// Blocks, as the driver, until `request` has ended; returns how. kTimeout, and cancels it, when the deadline
 /// has passed.
 Status await(Wire& wire, const Request& request, Deadline deadline);
 

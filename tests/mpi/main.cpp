@@ -3,6 +3,7 @@
 //   idle     the same, and nothing is sent to it afterwards
 //   busy     the last node does not come to close(); the same
 //   other    expects one node more than there are, and prints the error
+//   absent   the last node does not start MPI; the others print the error
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -75,9 +76,20 @@ int leave_one_behind(const std::string& how) {
 }
 
 int expect_another() {
-  const auto made = make_mpi_wire(transport(), node(), nodes() + 1);
+  const auto made = make_mpi_wire(transport(), node(), nodes() + 1, Deadline::after(60s), 60s);
   std::printf("%s\n", made.status().message().c_str());
   return made.ok() ? 1 : 0;
+}
+
+int leave_one_out() {
+  if (node() == nodes() - 1) {
+    std::this_thread::sleep_for(4s);
+    return 0;
+  }
+  const auto made = make_mpi_wire(transport(), node(), nodes(), Deadline::after(2s), 900ms);
+  const std::string line = made.status().message() + "\n";
+  (void)!write(STDOUT_FILENO, line.data(), line.size());
+  return made.ok() ? 1 : 0;  // with all that an end runs, beside the thread in MPI
 }
 
 }  // namespace
@@ -86,7 +98,7 @@ int nodes() { return from_environment("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", 1); }
 
 Wire& wire() {
   if (the_wire == nullptr) {
-    auto made = make_mpi_wire(transport(), node(), nodes());
+    auto made = make_mpi_wire(transport(), node(), nodes(), Deadline::after(60s), 60s);
     if (!made.ok()) {
       std::fprintf(stderr, "%s\n", made.status().message().c_str());
       std::_Exit(1);
@@ -119,6 +131,7 @@ int main(int argc, char** argv) {
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "gone" || word == "idle" || word == "busy") return leave_one_behind(word);
   if (word == "other") return expect_another();
+  if (word == "absent") return leave_one_out();
   if (node() != 0) {  // one of them is enough, except for failures
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());

@@ -90,6 +90,10 @@ def main(mpi: str, nodes: int, program: str) -> None:
         check(f"close() beside {what}, in {times} s", len(times) == nodes - 1 and max(times) < 3, output)
     code, output, _ = start(mpi, nodes, program, "other")
     check("another number of nodes", f"MPI has started {nodes} processes, not {nodes + 1}" in output, output)
+    code, output, _ = start(mpi, nodes, program, "absent")
+    said = [output.count(each) for each in ("MPI did not start on machine ", "for the other machines to start MPI")]
+    all_said = said == [nodes - 1, 2 * (nodes - 1)]
+    check(f"a node that does not start MPI, exit code {code}", all_said and code == 0, output)
     left = [each.name for each in set(SHM.iterdir()) - before]
     check(
         f"nothing of MPI is left in /dev/shm: {left}", not any("mpi" in name or "sm_seg" in name for name in left), ""

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -36,12 +37,15 @@ class FakeCluster {
   collective::GroupOptions& options() { return options_; }
   collective::across::BridgeOptions& bridge_options() { return bridge_options_; }
 
-  /// Runs body(cluster) on one thread a rank. Once per object.
+  /// Runs body(cluster) on one thread a rank, once all have joined: a failure ends the join of a rank that is still in
+  /// its last barrier. Once per object.
   void run(const std::function<void(engine::Cluster&)>& body) {
+    std::latch all_joined(size());
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size(); ++rank) {
       ranks.emplace_back([&, rank] {
         auto joined = join(rank);
+        all_joined.arrive_and_wait();
         ASSERT_TRUE(joined.ok()) << joined.status().message();
         body(*joined.value());
       });

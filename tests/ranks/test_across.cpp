@@ -2,6 +2,7 @@
 // nodes, over a network that delays, reorders and is cut.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -260,6 +261,25 @@ TEST(PostsAcrossNodes, ARankThatGoesOnWithoutThePostIsNamed) {
   });
 }
 
+TEST(PostsAcrossNodes, ARankWhoseOwnLeaderHasLeftIsToldSo) {
+  FakeCluster cluster({0, 1, 1});
+  std::atomic<bool> ended{false};
+  cluster.run([&](Cluster& rank) {
+    ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+    if (rank.rank() == 1) return;
+    if (rank.rank() == 0) {
+      while (!ended.load()) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    const auto posted = rank.await_post(0, "save");
+    ended = true;
+    EXPECT_EQ(posted.status().code(), Code::kPeerLost);
+    EXPECT_NE(posted.status().message().find("rank 2 waits in save: rank 1 has ended; make the same calls"),
+              std::string::npos)
+        << posted.status().message();
+  });
+}
+
 TEST(GroupsAcrossNodes, RanksOfOneNodeMayFormAGroupAndOthersMayNot) {
   FakeCluster cluster({0, 1, 1, 1});
   cluster.run([&](Cluster& rank) {
@@ -292,14 +312,22 @@ std::vector<std::string> names_of_layouts() {
 INSTANTIATE_TEST_SUITE_P(Layouts, AcrossNodes, testing::ValuesIn(names_of_layouts()),
                          [](const auto& layout) { return layout.param; });
 
-/// What the leaders send in a call, beside their news: `nodes` nodes, part j of which is node j's.
-class CountsAcrossNodes : public testing::TestWithParam<size_t> {
+struct Layout {
+  size_t nodes, ranks;  ///< ranks of a node
+};
+
+/// What the leaders send in a call, beside their news, and what their nodes map. Part j of a call's bytes is node j's.
+class CountsAcrossNodes : public testing::TestWithParam<Layout> {
  protected:
   using Sent = transport::FakeNetwork::Sent;
 
+  const size_t nodes = GetParam().nodes;
+  const size_t ranks = GetParam().ranks;
+  FakeCluster cluster{nodes_of_sizes(std::vector<int>(nodes, static_cast<int>(ranks)))};
+
   /// What each leader sends in `call`, which all ranks make.
-  static std::vector<Sent> sent_in(FakeCluster& cluster, const std::function<Status(Across&)>& call) {
-    std::vector<Sent> sent(cluster.nodes().count());
+  std::vector<Sent> sent_in(const std::function<Status(Across&)>& call) {
+    std::vector<Sent> sent(nodes);
     cluster.bridge_options() = {.news_every = 3600s, .silence = 3600s, .stopped = 3600s};  // only the first
     cluster.run([&](Cluster& rank) {
       ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
@@ -318,11 +346,9 @@ class CountsAcrossNodes : public testing::TestWithParam<size_t> {
 constexpr size_t kHead = 64;  // bytes of a call without data
 
 TEST_P(CountsAcrossNodes, ACallWithFewBytesIsOneMessageToEachNode) {
-  const size_t nodes = GetParam();
   const size_t bytes = few_bytes(nodes);
-  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
-  Bytes data(bytes * cluster.nodes().ranks());
-  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
+  Bytes data(bytes * nodes * ranks);
+  for (const Sent& sent : sent_in([&](Across& across) {
          std::byte* const own = data.data() + bytes * static_cast<size_t>(across.rank());
          return allreduce(across, own, own, bytes, DType::kUInt8, Reduction::kMax, "");
        }))
@@ -330,11 +356,9 @@ TEST_P(CountsAcrossNodes, ACallWithFewBytesIsOneMessageToEachNode) {
 }
 
 TEST_P(CountsAcrossNodes, AnAllreduceOfAChunkSendsTheBytesOfARing) {
-  const size_t nodes = GetParam();
-  const size_t bytes = chunk_bytes(2);
-  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
-  Bytes data(bytes * cluster.nodes().ranks());
-  const auto sent = sent_in(cluster, [&](Across& across) {
+  const size_t bytes = chunk_bytes(ranks);
+  Bytes data(bytes * nodes * ranks);
+  const auto sent = sent_in([&](Across& across) {
     std::byte* const own = data.data() + bytes * static_cast<size_t>(across.rank());
     return allreduce(across, own, own, bytes, DType::kUInt8, Reduction::kMax, "");
   });
@@ -345,11 +369,9 @@ TEST_P(CountsAcrossNodes, AnAllreduceOfAChunkSendsTheBytesOfARing) {
 }
 
 TEST_P(CountsAcrossNodes, ABroadcastOfAChunkSendsItAtMostTwiceFromTheRoot) {
-  const size_t nodes = GetParam();
-  const size_t bytes = chunk_bytes(2);
-  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
-  Bytes data(bytes * cluster.nodes().ranks());
-  const auto sent = sent_in(cluster, [&](Across& across) {
+  const size_t bytes = chunk_bytes(ranks);
+  Bytes data(bytes * nodes * ranks);
+  const auto sent = sent_in([&](Across& across) {
     return broadcast(across, data.data() + bytes * static_cast<size_t>(across.rank()), bytes, DType::kUInt8,
                      0, "");
   });
@@ -362,35 +384,32 @@ TEST_P(CountsAcrossNodes, ABroadcastOfAChunkSendsItAtMostTwiceFromTheRoot) {
 }
 
 TEST_P(CountsAcrossNodes, AnAllgatherOfFewBytesIsOneMessageToEachNode) {
-  const size_t nodes = GetParam();
   const size_t bytes = few_bytes(nodes) / 256;
-  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
-  const size_t ranks = cluster.nodes().ranks();
   const Bytes input(bytes);
-  const std::vector<uint64_t> counts(ranks, bytes);
-  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
-         Bytes output(ranks * bytes);
+  const std::vector<uint64_t> counts(nodes * ranks, bytes);
+  for (const Sent& sent : sent_in([&](Across& across) {
+         Bytes output(nodes * ranks * bytes);
          return allgather(across, input.data(), output.data(), counts, DType::kUInt8, "");
        }))
-    EXPECT_EQ(sent, (Sent{nodes - 1, (nodes - 1) * (kHead + 2 * bytes)}));
+    EXPECT_EQ(sent, (Sent{nodes - 1, (nodes - 1) * (kHead + ranks * bytes)}));
 }
 
 TEST_P(CountsAcrossNodes, AReduceScatterSendsEachNodeWhatItReduces) {
-  const size_t nodes = GetParam();
-  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, 2)));
-  const size_t ranks = cluster.nodes().ranks();
   constexpr size_t kBytes = 300;
-  const Bytes input(ranks * kBytes);
-  for (const Sent& sent : sent_in(cluster, [&](Across& across) {
+  const Bytes input(nodes * ranks * kBytes);
+  for (const Sent& sent : sent_in([&](Across& across) {
          Bytes output(kBytes);
          return reduce_scatter(across, input.data(), output.data(), kBytes, DType::kUInt8, Reduction::kMax,
                                "");
        }))
-    EXPECT_EQ(sent, (Sent{2 * (nodes - 1), (nodes - 1) * (kHead + 2 * kBytes)}));
+    EXPECT_EQ(sent, (Sent{2 * (nodes - 1), (nodes - 1) * (kHead + ranks * kBytes)}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, CountsAcrossNodes, testing::Values(2, 3, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Nodes, CountsAcrossNodes,
+                         testing::Values(Layout{2, 2}, Layout{3, 2}, Layout{8, 2}, Layout{64, 4}),
+                         [](const auto& layout) {
+                           return text(layout.param.nodes, "_of_", layout.param.ranks);
+                         });
 
 /// All ranks must get a status of `code` whose text has `part`.
 void expect_end(FakeCluster& cluster, Code code, const std::string& part,
@@ -402,6 +421,70 @@ void expect_end(FakeCluster& cluster, Code code, const std::string& part,
     const Status after = rank.call([](Across& across) { return barrier(across, ""); });
     EXPECT_EQ(after.message(), status.message()) << "a failed job stays failed";
   });
+}
+
+TEST(BridgesOfNodes, MoveTheBytesOfACallOnItsOwnThread) {
+  constexpr int kMeetings = 30;
+  const Nodes nodes({0, 1});
+  transport::FakeNetwork network(2, 1, 1);
+  const auto make_calls = [&](int rank) {
+    transport::FakeNode memory({rank}, 2);
+    const auto group = Group::create(memory.memory(0), {}).value();
+    Bridge bridge(group, network.wire(rank), nodes, Posts::create(*group, nodes).value(), {});
+    Exchange exchange(bridge);
+    std::atomic<int> met{0};
+    int helped = 0;
+    // What a progress thread would do, and only if the calls do not get on.
+    std::thread helper([&] {
+      for (int last = 0; met.load() < kMeetings; last = met.load()) {
+        std::this_thread::sleep_for(20ms);
+        if (met.load() != last) continue;
+        ++helped;
+        for (int k = 0; k < 100; ++k) (void)bridge.advance();
+      }
+    });
+    for (; met.load() < kMeetings; ++met) {
+      *exchange.few() = static_cast<std::byte>(10 * met.load() + rank);
+      EXPECT_TRUE(exchange.meet({Operation::kBarrier, "", DType::kUInt8, Reduction::kSum, 0, 0, {}}, 1).ok());
+      EXPECT_EQ(*exchange.few_of(static_cast<size_t>(1 - rank)),
+                static_cast<std::byte>(10 * met.load() + 1 - rank));
+    }
+    helper.join();
+    EXPECT_LT(helped, kMeetings / 2);
+  };
+  std::thread other(make_calls, 1);
+  make_calls(0);
+  other.join();
+}
+
+TEST(BridgesOfNodes, FailIfACallIsStuckInTheWire) {
+  const Nodes nodes({0, 1});
+  transport::FakeNetwork network(2, 1);
+  transport::FakeNode memory({0}, 2);
+  const auto group = Group::create(memory.memory(0), {.timeout = 300ms}).value();
+  Bridge bridge(group, network.wire(0), nodes, Posts::create(*group, nodes).value(), {});
+  network.stop(0);
+  std::thread call([&] {
+    Exchange exchange(bridge);
+    EXPECT_EQ(exchange.meet({}, 0).code(), Code::kPeerLost);
+  });
+  std::this_thread::sleep_for(500ms);  // it is in the wire
+  std::atomic<bool> over{false};
+  std::thread resumes([&] {
+    for (const Deadline limit = Deadline::after(20s); !over.load() && !limit.passed();)
+      std::this_thread::sleep_for(1ms);
+    network.resume(0);
+  });
+  for (const Deadline limit = Deadline::after(10s); group->failure().ok() && !limit.passed();) {
+    (void)bridge.advance();
+    std::this_thread::sleep_for(1ms);
+  }
+  over.store(true);
+  call.join();
+  resumes.join();
+  EXPECT_NE(group->failure().message().find("rank 0 is stuck in a transfer between machines for 0 s"),
+            std::string::npos)
+      << group->failure().message();
 }
 
 TEST(DisagreementsAcrossNodes, AreNamedWithTheRanksOfTheJob) {
@@ -456,6 +539,19 @@ TEST(DisagreementsAcrossNodes, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   });
 }
 
+TEST(DisagreementsAcrossNodes, AMessageOfAnotherLengthIsNotTaken) {
+  FakeCluster cluster(nodes_of_sizes({1, 1}));
+  expect_end(cluster, Code::kMismatch, "a message of 10 bytes came from rank 1 where 12 were expected",
+             [](Across& across, int rank) {
+               const auto bytes = std::make_shared<std::array<std::byte, 12>>();
+               const Exchange::Message all{static_cast<size_t>(1 - rank), *bytes};
+               const Exchange::Message some{0, std::span(*bytes).first(10)};
+               if (rank == 0) return across.exchange()->move(Stream::kPart, {}, {all}, bytes, "test");
+               const Status sent = across.exchange()->move(Stream::kPart, {some}, {}, bytes, "test");
+               return sent.ok() ? barrier(across, "") : sent;
+             });
+}
+
 /// Times are a tenth of the real ones. A leader that waits for nothing looks twenty times a second, so messages must not
 /// be late by many looks.
 constexpr Duration kNoticed = 1s;
@@ -492,6 +588,23 @@ TEST(EndsOfNodes, ADeadRankOfAnotherNodeIsNamed) {
     --waiting;
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank 2 has died"), std::string::npos) << status.message();
+  });
+}
+
+TEST(EndsOfNodes, WhateverComesIsASignOfLife) {
+  QuickCluster cluster({1, 1});
+  cluster.bridge_options().news_every = 3600s;  // as if they were behind many bytes on a slow link
+  cluster.run([&](Cluster& rank) {
+    const Deadline end = Deadline::after(3 * cluster.bridge_options().silence);
+    for (uint8_t goes_on = 1; goes_on != 0;) {
+      std::this_thread::sleep_for(20ms);
+      goes_on = end.passed() ? 0 : 1;
+      const Status status =
+          rank.call([&](Across& across) { return broadcast(across, &goes_on, 1, DType::kUInt8, 0, ""); });
+      ASSERT_TRUE(status.ok()) << status.message();
+      const Status back = rank.call([](Across& across) { return barrier(across, ""); });
+      ASSERT_TRUE(back.ok()) << back.message();
+    }
   });
 }
 

@@ -74,7 +74,7 @@ class ManyRanks : public testing::TestWithParam<int> {
 };
 
 TEST_P(ManyRanks, AChunkGrowsWithThemUpToAMebibyte) {
-  EXPECT_EQ(chunk_bytes(size()), std::clamp(16 * kKiB * size(), 128 * kKiB, 1024 * kKiB));
+  EXPECT_EQ(chunk_bytes(size()), std::min(256 * kKiB * size(), 1024 * kKiB));
   EXPECT_EQ(chunk_bytes(size()) % 64, 0u);
 }
 

@@ -10,8 +10,11 @@
 #include <random>
 
 #include "cluster.h"
+#include "collective/across/nodes_reduction.h"
 #include "collective/kernels.h"
+#include "collective/node_reduction.h"
 #include "engine/plan.h"
+#include "engine/zero_steps.h"
 
 namespace tarantella::engine {
 namespace {
@@ -159,6 +162,40 @@ TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   });
 }
 
+TEST_P(PlansAcross, RanksWithoutDataAreZerosInTheSums) {
+  const auto specs = tensors_of({300, 9000});
+  FakeCluster cluster(node_of(), 9);
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      const auto steps_of = [&](int of) { return 2 * ((of + epoch) % cluster.size()); };
+      for (int step = 0; step < steps_of(rank.rank()); ++step) {
+        float right = 0;
+        for (int each = 0; each < cluster.size(); ++each)
+          right += step < steps_of(each) ? static_cast<float>(each + 1) : 0;
+        std::vector<Values> data;
+        for (const TensorSpec& spec : specs)
+          data.emplace_back(spec.count(), static_cast<float>(rank.rank() + 1));
+        void* const tensors[] = {data[0].data(), data[1].data()};
+        const Status status = plan.value()->run(tensors, nullptr, tensors);
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_EQ(data[0], Values(300, right)) << "step " << step;
+        EXPECT_EQ(data[1], Values(9000, right)) << "step " << step;
+      }
+      ZeroSteps zeros(plan.value());
+      ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
+      auto steps = zeros.stop();
+      const Status met = rank.call([&](Across& across) {
+        return allreduce(across, steps.data(), steps.data(), steps.size(), DType::kInt64, Reduction::kMax,
+                         "");
+      });
+      ASSERT_TRUE(met.ok()) << met.message();
+      ASSERT_TRUE(zeros.finish(steps).ok());
+    }
+  });
+}
+
 TEST_P(PlansAcross, PlansMayBeMadeAndReleasedManyTimes) {
   const auto specs = tensors_of({300, 40});
   FakeCluster cluster(node_of(), 6, 3);
@@ -266,6 +303,30 @@ TEST(EndsOfPlansAcross, ACallBesideAStepThatOthersMakeLateIsAwaited) {
   });
 }
 
+TEST(EndsOfPlansAcross, ANodeThatStopsInAStepAfterALongCallIsNotTakenToBeStillInTheCall) {
+  const auto specs = tensors_of({30'000, 10});
+  FakeCluster cluster(nodes_of_sizes({1, 1}), 16, 2);
+  cluster.options().grace = 500ms;
+  cluster.bridge_options().news_every = 100ms;
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    if (rank.rank() == 0) std::this_thread::sleep_for(1s);  // more than the grace
+    const Status met = rank.call([](Across& across) { return barrier(across, "long"); });
+    ASSERT_TRUE(met.ok()) << met.message();
+    if (rank.rank() == 0) cluster.network().stop(1);
+    Step step(specs, rank.rank(), 0);
+    for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+      ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
+    if (rank.rank() == 0) {
+      std::this_thread::sleep_for(1500ms);
+      cluster.network().resume(1);
+    }
+    const Status status = step.wait();
+    EXPECT_TRUE(status.ok()) << status.message();
+  });
+}
+
 TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
   const auto specs = tensors_of({30'000, 10});
   FakeCluster cluster(nodes_of_sizes({1, 2}), 10);
@@ -288,6 +349,52 @@ TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
     EXPECT_NE(status.message().find("has heard nothing from the machine"), std::string::npos)
         << status.message();
   });
+}
+
+TEST(EndsOfPlansAcross, APartOfAnotherLengthIsNotTaken) {
+  constexpr size_t kBytes = 4032;
+  for (const size_t sent : {size_t{0}, kBytes - 64, kBytes + 64}) {
+    FakeCluster cluster(nodes_of_sizes({1, 1}), sent, 2);
+    cluster.run([&](Cluster& rank) {
+      const std::vector<collective::Bucket> buckets = {{DType::kFloat32, 0, kBytes}};
+      const Values values(2 * kBytes / sizeof(float));
+      std::unique_ptr<collective::BucketReduction> reduction;
+      const Status made = rank.call([&](Across& across) -> Status {
+        if (rank.rank() == 1) {  // makes the same calls, and sends a part of its own
+          uint32_t tag = 0;
+          const Status told = broadcast(across, &tag, 1, DType::kUInt32, 0, "gradients");
+          (void)across.bridge()->send(0, tag, std::as_bytes(std::span(values)).first(sent), nullptr);
+          return told;
+        }
+        auto node = collective::NodeReduction::create(across.node().group(), buckets, "gradients");
+        if (!node.ok()) return node.status();
+        auto all =
+            collective::across::NodesReduction::create(across, std::move(node).value(), buckets, "gradients");
+        if (!all.ok()) return all.status();
+        reduction = std::move(all).value();
+        return {};
+      });
+      ASSERT_TRUE(made.ok()) << made.message();
+      if (reduction != nullptr) {
+        reduction->put(0, {0, kBytes}, reinterpret_cast<const std::byte*>(values.data()));
+        reduction->start(0);
+      }
+      const Deadline limit = Deadline::after(20s);
+      while (rank.group().failure().ok() && !limit.passed()) {
+        if (reduction == nullptr) {
+          std::this_thread::sleep_for(1ms);
+        } else if (reduction->advance(0) == collective::BucketReduction::Advanced::kDone) {
+          break;
+        }
+      }
+      const Status status = rank.group().failure();
+      EXPECT_EQ(status.code(), Code::kMismatch);
+      const std::string words =
+          text("rank 0 failed in the exchange of gradients: a message of ", sent,
+               " bytes came from rank 1 where ", sent > kBytes ? "at most " : "", kBytes, " were expected");
+      EXPECT_EQ(status.message(), words);
+    });
+  }
 }
 
 /// What the leader of each of `nodes` nodes sends in a step of one bucket of `bytes` bytes, beside its news.
@@ -319,7 +426,7 @@ class CountsOfPlansAcross : public testing::TestWithParam<size_t> {};
 TEST_P(CountsOfPlansAcross, ALargeBucketIsSentTwiceWhateverTheNumberOfNodes) {
   const size_t nodes = GetParam();
   const size_t bytes = nodes * 4096;
-  for (const auto& sent : sent_in_step(std::vector<int>(nodes, nodes <= 8 ? 2 : 1), bytes)) {
+  for (const auto& sent : sent_in_step(std::vector<int>(nodes, nodes <= 8 ? 2 : 4), bytes)) {
     EXPECT_EQ(sent.messages, 2 * (nodes - 1));
     EXPECT_EQ(sent.bytes, 2 * (nodes - 1) * bytes / nodes);
   }
@@ -327,13 +434,13 @@ TEST_P(CountsOfPlansAcross, ALargeBucketIsSentTwiceWhateverTheNumberOfNodes) {
 
 TEST_P(CountsOfPlansAcross, ASmallBucketIsOneMessageToEachNode) {
   const size_t nodes = GetParam();
-  for (const auto& sent : sent_in_step(std::vector<int>(nodes, 1), 1024)) {
+  for (const auto& sent : sent_in_step(std::vector<int>(nodes, nodes <= 8 ? 1 : 4), 1024)) {
     EXPECT_EQ(sent.messages, nodes - 1);
     EXPECT_EQ(sent.bytes, (nodes - 1) * 1024);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfPlansAcross, testing::Values(5, 8, 32),
+INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfPlansAcross, testing::Values(5, 8, 64),
                          [](const auto& nodes) { return std::to_string(nodes.param); });
 
 TEST(TagsOfPlans, RangesDoNotOverlapAndComeBackLate) {

@@ -6,8 +6,7 @@ namespace tarantella::collective::across {
 
 Result<std::unique_ptr<Across>> Across::create(Stage& node, const Nodes& nodes,
                                                std::shared_ptr<Bridge> bridge) {
-  auto region =
-      node.group().map((kWidest + 1) * chunk_bytes(nodes.smallest()), "the collectives between nodes");
+  auto region = node.group().map((kWidest + 1) * round_bytes(nodes), "the collectives between nodes");
   if (!region.ok()) return region.status();
   return std::unique_ptr<Across>(new Across(node, nodes, std::move(bridge), std::move(region).value()));
 }

@@ -2,6 +2,7 @@
 // The ranks of a job on several nodes, as the collectives see them. Within its node a rank uses the node's stage; its
 // leader meets the other leaders in between. For jobs on one node none of this exists.
 
+#include <algorithm>
 #include <memory>
 
 #include "collective/across/exchange.h"
@@ -26,8 +27,11 @@ class Across {
   size_t own_node() const { return nodes_.node_of(rank_); }
   /// The number of ranks in the job.
   size_t size() const { return nodes_.ranks(); }
-  /// The most bytes of a round: what the smallest node's stage holds.
+  /// The most bytes that a rank shows its node at once: what the smallest node's stage holds.
   size_t chunk() const { return chunk_bytes(nodes_.smallest()); }
+  /// The most bytes that nodes exchange at once: a multiple of chunk(), since each exchange costs the time of several
+  /// messages.
+  size_t round() const { return round_bytes(nodes_); }
   /// nullptr but on the leader.
   Exchange* exchange() { return exchange_.get(); }
   const std::shared_ptr<Bridge>& bridge() { return bridge_; }
@@ -35,10 +39,10 @@ class Across {
   const std::shared_ptr<Tags>& tags() { return tags_; }
 
   /// Memory that the node's ranks share: for the node's part of a reduction, in elements of dtype_of_parts(), and for
-  /// the result. A round has at most chunk() bytes of result. Both are free again after the next but one
+  /// the result. A round has at most round() bytes of result. Both are free again after the next but one
   /// node().agree().
   std::byte* part() { return region_.bytes.data(); }
-  std::byte* result() { return region_.bytes.data() + kWidest * chunk(); }
+  std::byte* result() { return region_.bytes.data() + kWidest * round(); }
   /// The most bytes for each rank of the job in a round in which result() has a piece for each: a multiple of all
   /// element sizes; 0 if there are too many ranks.
   size_t piece() const { return chunk() / nodes_.ranks() / 64 * 64; }
@@ -47,6 +51,12 @@ class Across {
 
  private:
   static constexpr size_t kWidest = 2;  // bytes of a part for one of the result
+  static constexpr size_t kRound = size_t{1} << 20;
+
+  static size_t round_bytes(const Nodes& nodes) {
+    const size_t chunk = chunk_bytes(nodes.smallest());
+    return std::max(kRound / chunk, size_t{1}) * chunk;
+  }
 
   Across(Stage& node, Nodes nodes, std::shared_ptr<Bridge> bridge, transport::Region region);
 

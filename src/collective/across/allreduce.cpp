@@ -7,10 +7,10 @@
 namespace tarantella::collective::across {
 namespace {
 
-/// One chunk of an allreduce, after all ranks of the node have put their values on the stage.
-class Chunk {
+/// What the nodes exchange at once.
+class Round {
  public:
-  Chunk(Across& across, const Call& call, size_t bytes)
+  Round(Across& across, const Call& call, size_t bytes)
       : across_(across),
         call_(call),
         bytes_(bytes),
@@ -20,17 +20,17 @@ class Chunk {
   size_t wide() const { return bytes_ * widened_; }
   bool is_few() const { return wide() <= few_bytes(across_.nodes().count()); }
 
-  /// Reduces `range`, in bytes of the part, of the node's values into `output`.
-  void reduce_node(const std::byte* own, Range range, std::byte* output) {
-    const size_t offset = range.begin / widened_;
-    reduce_part(call_.dtype, call_.reduction, across_.node().inputs(own + offset, bytes_, offset),
-                across_.node().size(), output, range.bytes() / size_of(dtype_of_parts(call_.dtype)));
+  /// Reduces this rank's slice of what the ranks of the node show, `bytes` bytes that begin at `offset`.
+  void reduce_slice(const std::byte* own, size_t offset, size_t bytes) {
+    Stage& node = across_.node();
+    const Range mine = slice_of(bytes * widened_, static_cast<size_t>(node.rank()), node.size());
+    reduce_node(own, bytes, mine, across_.part() + offset * widened_ + mine.begin);
   }
 
   /// With few bytes the leaders give each other their parts, and each reduces them all.
   Status exchange_few(const std::byte* own) {
     Exchange& exchange = *across_.exchange();
-    reduce_node(own, {0, wide()}, exchange.few());
+    reduce_node(own, bytes_, {0, wide()}, exchange.few());
     TNT_RETURN_IF_ERROR(exchange.meet(call_, wide()));
     std::vector<const std::byte*> parts;
     for (size_t node = 0; node < exchange.nodes(); ++node) parts.push_back(exchange.few_of(node));
@@ -40,7 +40,7 @@ class Chunk {
   }
 
   /// Part j of the node's values goes to node j, which reduces it and gives the result to all.
-  Status exchange_many() {
+  Status exchange_many(bool is_first) {
     Exchange& exchange = *across_.exchange();
     const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
     const Range mine = exchange.part(bytes_);
@@ -52,11 +52,18 @@ class Chunk {
       sends.push_back({node, {across_.result() + mine.begin, mine.bytes()}});
       receives.push_back({node, {across_.result() + ranges.back().begin, ranges.back().bytes()}});
     }
-    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, ranges, across_.result() + mine.begin, what));
+    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, ranges, across_.result() + mine.begin, is_first, what));
     return exchange.move(Stream::kResult, sends, receives, across_.memory(), what);
   }
 
  private:
+  /// Reduces `range`, in bytes of the part, of the `bytes` bytes that the ranks of the node show.
+  void reduce_node(const std::byte* own, size_t bytes, Range range, std::byte* output) {
+    const size_t offset = range.begin / widened_;
+    reduce_part(call_.dtype, call_.reduction, across_.node().inputs(own + offset, bytes, offset),
+                across_.node().size(), output, range.bytes() / size_of(dtype_of_parts(call_.dtype)));
+  }
+
   Across& across_;
   const Call& call_;
   const size_t bytes_;
@@ -70,24 +77,20 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
   Stage& node = across.node();
-  const auto local = static_cast<size_t>(node.rank());
-  return for_each_chunk(count * size_of(dtype), across.chunk(), [&](size_t offset, size_t bytes) -> Status {
-    Chunk chunk(across, call, bytes);
-    const std::byte* own = at(input, offset);
-    node.put(own, bytes);
-    TNT_RETURN_IF_ERROR(node.agree(call));
-    if (!chunk.is_few()) {
-      const Range mine = slice_of(chunk.wide(), local, node.size());
-      chunk.reduce_node(own, mine, across.part() + mine.begin);
+  return for_each_chunk(count * size_of(dtype), across.round(), [&](size_t offset, size_t bytes) -> Status {
+    Round round(across, call, bytes);
+    const Status shown = for_each_chunk(bytes, across.chunk(), [&](size_t from, size_t part) -> Status {
+      const std::byte* own = at(input, offset + from);
+      if (node.size() > 1) node.put(own, part);
       TNT_RETURN_IF_ERROR(node.agree(call));
-    }
+      if (!round.is_few()) round.reduce_slice(own, from, part);
+      return {};
+    });
+    TNT_RETURN_IF_ERROR(shown);
+    if (!round.is_few()) TNT_RETURN_IF_ERROR(node.agree(call));
     if (across.exchange() != nullptr) {
-      if (chunk.is_few()) {
-        TNT_RETURN_IF_ERROR(chunk.exchange_few(own));
-      } else {
-        if (offset == 0) TNT_RETURN_IF_ERROR(across.exchange()->meet(call, 0));
-        TNT_RETURN_IF_ERROR(chunk.exchange_many());
-      }
+      TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset))
+                                         : round.exchange_many(offset == 0));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     copy_bytes(at(output, offset), across.result(), bytes);

@@ -9,9 +9,10 @@
 namespace tarantella::collective::across {
 namespace {
 
-constexpr Duration kLook = 1s;  // the most that counts between two looks
 constexpr Duration kParting = 500ms;
-constexpr int kYields = 20;
+// How long a call drives without anything that ends: so many times at least, if others use the core.
+constexpr Duration kDrive = 2ms;
+constexpr int kTurns = 50;
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
@@ -29,8 +30,32 @@ Bridge::Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wi
       wire_(std::move(wire)) {}
 
 bool Bridge::advance() {
+  // Before the lock is tried: who drives alone then sees that others wait, too, and leaves them to this thread.
+  const bool others = waiting_.load() > 1;
+  const std::unique_lock driving(driving_, std::try_to_lock);
+  look_at_driver(driving.owns_lock());
+  if (!driving.owns_lock()) return others;
+  (void)drive();
+  return waiting_.load() != 0;
+}
+
+void Bridge::look_at_driver(bool is_this_thread) {
+  const Duration now = looked_at_driver_.look();
+  const Duration last_drive = this->now();
+  if (is_this_thread || last_drive != seen_drive_) driven_at_ = now;
+  seen_drive_ = last_drive;
+  const Duration stuck = now - driven_at_;
+  if (stuck <= group_->limit()) return;
+  (void)group_->fail(
+      {Code::kPeerLost, text("rank ", group_->job_rank(0), " is stuck in a transfer between machines for ",
+                             static_cast<int>(in_seconds(stuck)),
+                             " s; another one is off, or the network to it is cut (limit: TNT_TIMEOUT)")});
+}
+
+bool Bridge::drive() {
   const auto time = Clock::now();
   const Duration now = looked_at_.look();
+  now_.store(now, std::memory_order_relaxed);
   const bool stopped = time - last_time_ > options_.stopped;
   last_time_ = time;
   {
@@ -49,12 +74,35 @@ bool Bridge::advance() {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
-  return waiting_.load() != 0;
+  return ended;
+}
+
+void Bridge::drive_for(std::span<const transport::Request> requests) {
+  std::unique_lock driving(driving_, std::defer_lock);
+  Deadline idle = Deadline::after(kDrive);
+  int turns = 0;
+  auto next = requests.begin();
+  while (waiting_.load() == 1 && !leaving_.load() && group_->failure().ok() &&
+         (turns++ < kTurns || !idle.passed())) {
+    while (next != requests.end() && (*next)->ended()) ++next;
+    if (next == requests.end()) return;
+    if ((driving.owns_lock() || driving.try_lock()) && drive()) {
+      idle = Deadline::after(kDrive);
+      turns = 0;
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void Bridge::hear(size_t node, Duration now) {
   Peer& peer = peers_[node];
   if (peer.left.load(std::memory_order_relaxed)) return;
+  // over a slow link, news come behind all bytes that were sent before
+  if (const size_t received = wire_->received(static_cast<int>(node)); received != peer.received) {
+    peer.received = received;
+    peer.heard_at = now;
+  }
   if (peer.hearing != nullptr && peer.hearing->ended()) {
     const Status status = peer.hearing->status();
     if (!status.ok()) {
@@ -63,7 +111,6 @@ void Bridge::hear(size_t node, Duration now) {
       peer.left.store(true);
       return;
     }
-    peer.heard_at = now;
     peer.joined = true;
     const News& news = *peer.heard;
     {
@@ -138,10 +185,12 @@ uint32_t Bridge::waits_only_for(size_t node) const {
   return std::any_of(awaited_.begin(), awaited_.end(), waits) ? awaited_number_ : 0;
 }
 
-std::string Bridge::stuck_call_of(size_t node) {
+std::string Bridge::stuck_call_of(size_t node, Duration since) {
   const std::lock_guard lock(mutex_);
   const Peer& peer = peers_[node];
-  const bool stuck = peer.call != 0 && peer.call_heard_at - peer.call_since > group_->options().grace;
+  // what it said before may be over: it speaks once in a while, and may have been stopped since
+  const Duration both_since = std::max(peer.call_since, since);
+  const bool stuck = peer.call != 0 && peer.call_heard_at - both_since > group_->options().grace;
   return stuck ? peer.call_name : "";
 }
 
@@ -198,7 +247,8 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
     awaited_name_ = what;
     ++awaited_number_;
   }
-  begin_waiting();
+  waiting_.fetch_add(1);
+  drive_for(requests);
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
   Duration left_since = Duration::max();
@@ -206,7 +256,7 @@ Status Bridge::await(std::span<const transport::Request> requests, const std::st
     while (k < requests.size() && requests[k]->ended() && requests[k]->status().ok()) ++k;
     return k;
   };
-  for (int yields = 0; yields < kYields && next() < requests.size(); ++yields) std::this_thread::yield();
+  if (next() < requests.size()) group_->ring(group_->rank());
   Status status;
   for (size_t k = next(); k < requests.size() && status.ok(); k = next()) {
     const transport::Transfer& awaited = *requests[k];

@@ -3,10 +3,11 @@
 // the wire, tells the other leaders once a second that its node runs, and at once when the node's communication has
 // failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends the waits of all.
 //
-// The rank's progress thread alone moves bytes, in advance(); the thread that makes a collective call only starts
-// transfers and waits for them.
+// One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits in await(), as long as it
+// is the only one that waits and something comes soon. So a short call wakes no other thread.
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -57,9 +58,9 @@ class Bridge {
   size_t node() const { return node_; }
   Group& group() { return *group_; }
 
-  /// Moves bytes, speaks and listens. The progress thread calls it: all the time while it returns true, because a call
-  /// waits for bytes, else at least every Group::kSlice. Does not wait for other nodes, except for two seconds in the
-  /// call after leave().
+  /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
+  /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,
+  /// except for two seconds in the call after leave().
   bool advance();
 
   /// As in transport::Wire, to and from the leader of `node`.
@@ -72,10 +73,12 @@ class Bridge {
                           std::shared_ptr<const void> owner);
   transport::Request receive(size_t node, transport::Tag tag, std::span<std::byte> bytes,
                              std::shared_ptr<const void> owner);
-  /// The call in which `node` has waited for this one for so long, with nothing else under way, that it will exchange
-  /// nothing else before, as far as its leader's caller is concerned; "" if there is none. For a rank whose caller waits
-  /// for gradients of `node`.
-  std::string stuck_call_of(size_t node);
+  /// The call in which `node` has waited for this one for so long since the time `since` of now(), with nothing else
+  /// under way, that it will exchange nothing else before, as far as its leader's caller is concerned; "" if there is
+  /// none. For a rank whose caller waits since then for gradients of `node`.
+  std::string stuck_call_of(size_t node, Duration since);
+  /// The time that the looks of advance() and await() have counted, with at most a second between two.
+  Duration now() const { return now_.load(std::memory_order_relaxed); }
   /// Between the two, the progress thread polls for bytes. Calls may nest; end_waiting() once for each.
   void begin_waiting();
   void end_waiting() { waiting_.fetch_sub(1); }
@@ -97,6 +100,8 @@ class Bridge {
   void leave();
 
  private:
+  static constexpr Duration kLook = 1s;  ///< the most that counts between two looks
+
   /// What a leader tells another about its node.
   struct News {
     int32_t code = 0;    ///< with `message`: why its communication has failed; kOk: it has not
@@ -116,16 +121,24 @@ class Bridge {
     transport::Request hearing;
     std::deque<Post> posts;  ///< not said yet; guarded by mutex_
     Duration said_at = -kForever;
-    Duration heard_at{};  ///< in the time of looked_at_
+    Duration heard_at{};  ///< in the time of now()
+    size_t received = 0;  ///< messages of any kind
     uint32_t call = 0;    ///< as the last news said; with what follows guarded by mutex_
     std::string call_name;
-    Duration call_since{}, call_heard_at{};  ///< in the time of looked_at_
+    Duration call_since{}, call_heard_at{};  ///< in the time of now()
     bool knows_failure = false;
     bool knows_leave = false;
     bool joined = false;  ///< has said something
     std::atomic<bool> left{false};
   };
 
+  /// Fails the group if another thread has been inside the wire for too long: MPI may not return from a send to a
+  /// machine that is gone.
+  void look_at_driver(bool is_this_thread);
+  /// What advance() does, for the thread that holds driving_. Returns whether a transfer has ended.
+  bool drive();
+  /// Drives on this thread until all `requests` have ended, nothing has come for a while, or others wait, too.
+  void drive_for(std::span<const transport::Request> requests);
   void hear(size_t node, Duration now);
   void say(size_t node, Duration now);
   /// The number of the call in await() if it waits for `node` and nothing else is under way, else 0.
@@ -138,9 +151,14 @@ class Bridge {
   const size_t node_;
   const BridgeOptions options_;
   const std::shared_ptr<Posts> posts_;
-  std::vector<Peer> peers_;  ///< by node; used by the progress thread, except where it says otherwise
-  LookedAt looked_at_;
+  std::mutex driving_;       ///< taken before mutex_
+  std::vector<Peer> peers_;  ///< by node; guarded by driving_, except where it says otherwise
+  LookedAt looked_at_;       ///< guarded by driving_, as what follows
   Clock::time_point last_time_ = Clock::now();
+  LookedAt looked_at_driver_{kLook};  ///< used by the progress thread, as what follows
+  Duration seen_drive_{};             ///< now() of the last drive() that it has found
+  Duration driven_at_{};              ///< the last look that found that the wire is moved
+  std::atomic<Duration> now_{Duration{}};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
@@ -150,8 +168,8 @@ class Bridge {
   std::string awaited_name_;
   uint32_t awaited_number_ = 0;
   std::atomic<bool> leaving_{false};
-  std::atomic<int> waiting_{0};  ///< begin_waiting() without its end
-  std::unique_ptr<transport::Wire> wire_;
+  std::atomic<int> waiting_{0};            ///< begin_waiting() without its end
+  std::unique_ptr<transport::Wire> wire_;  ///< moved by the thread that holds driving_
 };
 
 }  // namespace tarantella::collective::across

@@ -83,13 +83,35 @@ Status Exchange::explain(const Call& call, const Header& header, const std::stri
                                          describe(all[other]->header, all[other]->name)));
 }
 
-Status Exchange::move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
-                      const std::shared_ptr<const void>& owner, const std::string& what) {
-  std::vector<transport::Request> requests;
+Exchange::Requests Exchange::start(Stream stream, const std::vector<Message>& sends,
+                                   const std::vector<Message>& receives,
+                                   const std::shared_ptr<const void>& owner) {
+  Requests requests;
   for (const Message& each : receives)
     requests.push_back(bridge_.receive(each.node, stream, each.bytes, owner));
   for (const Message& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
-  return bridge_.await(requests, what);
+  return requests;
+}
+
+Status Exchange::await(const Requests& requests, const std::string& what) {
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+  for (const transport::Request& each : requests) {
+    if (!each->is_whole()) return bridge_.group().fail_in(what, each->why_not_whole());
+  }
+  return {};
+}
+
+Status Exchange::move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+                      const std::shared_ptr<const void>& owner, const std::string& what) {
+  return await(start(stream, sends, receives, owner), what);
+}
+
+std::shared_ptr<std::byte[]> Exchange::room(size_t bytes) {
+  if (room_.use_count() != 1 || room_bytes_ < bytes) {
+    room_.reset(new std::byte[bytes]);
+    room_bytes_ = bytes;
+  }
+  return room_;
 }
 
 }  // namespace tarantella::collective::across

@@ -10,13 +10,16 @@
 
 #include "collective/across/bridge.h"
 #include "collective/agreement.h"
+#include "collective/cuts.h"
 #include "collective/slices.h"
 
 namespace tarantella::collective::across {
 
 /// The most bytes of a node that travel with its call, so that one message to each node is enough: the fewer the more
-/// nodes there are, since every node gets them all.
-constexpr size_t few_bytes(size_t nodes) { return size_t{64} * 1024 / nodes / 64 * 64; }
+/// nodes there are, since every node gets them all; two nodes send no more bytes this way than in parts. At most a
+/// chunk.
+constexpr size_t few_bytes(size_t nodes) { return size_t{64} * 1024 / (nodes == 2 ? 1 : nodes) / 64 * 64; }
+static_assert(few_bytes(2) <= chunk_bytes(1));
 
 /// For the thread that makes the leader's calls. The bridge must outlive it.
 class Exchange {
@@ -42,10 +45,18 @@ class Exchange {
     size_t node;
     std::span<std::byte> bytes;
   };
-  /// Blocks until all messages have left and come. Every node makes calls that fit. `owner` keeps their memory. Without
-  /// messages it returns at once.
+  using Requests = std::vector<transport::Request>;
+  /// Starts to send and receive. Every node makes calls that fit. `owner` keeps the memory. await() must follow.
+  Requests start(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+                 const std::shared_ptr<const void>& owner);
+  /// Blocks until all messages have left and come. Without messages it returns at once.
+  Status await(const Requests& requests, const std::string& what);
+  /// Both.
   Status move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
               const std::shared_ptr<const void>& owner, const std::string& what);
+
+  /// Memory for what comes: that of the last call where nothing else keeps it.
+  std::shared_ptr<std::byte[]> room(size_t bytes);
 
  private:
   /// Precedes the few bytes.
@@ -64,6 +75,8 @@ class Exchange {
   Bridge& bridge_;
   const Buffer outgoing_;
   std::vector<Buffer> incoming_;  ///< by node
+  Buffer room_;
+  size_t room_bytes_ = 0;
 };
 
 }  // namespace tarantella::collective::across

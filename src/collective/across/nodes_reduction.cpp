@@ -10,11 +10,9 @@
 namespace tarantella::collective::across {
 namespace {
 
-constexpr Duration kLook = 1s;  // the most that counts between two looks
-
-bool have_ended(const std::vector<transport::Request>& requests, size_t own) {
+bool are_whole(const std::vector<transport::Request>& requests, size_t own) {
   for (size_t node = 0; node < requests.size(); ++node) {
-    if (node != own && (requests[node] == nullptr || !requests[node]->ended())) return false;
+    if (node != own && (requests[node] == nullptr || !requests[node]->is_whole())) return false;
   }
   return true;
 }
@@ -52,8 +50,7 @@ NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> 
       region_(std::move(region)),
       first_tag_(first_tag),
       of_caller_(group_->is_caller()),
-      states_(buckets_.size()),
-      looked_at_(kLook) {}
+      states_(buckets_.size()) {}
 
 NodesReduction::~NodesReduction() {
   for (const State& state : states_) {
@@ -119,7 +116,7 @@ void NodesReduction::begin_exchange(size_t bucket) {
        {&traffic->parts_out, &traffic->parts_in, &traffic->results_out, &traffic->results_in})
     requests->resize(nodes);
   traffic->incoming = room(part_of(bucket, own_).bytes() * nodes);
-  traffic->since = looked_at_.look();
+  traffic->since = bridge_->now();
   traffic->next_warning = traffic->since + group_->options().warn_every;
   states_[bucket].traffic = std::move(traffic);
   Traffic& started = *states_[bucket].traffic;
@@ -137,10 +134,8 @@ bool NodesReduction::exchange(size_t bucket) {
   const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
   const bool small = is_small(bucket);
   // a small bucket's sums replace what is being sent
-  if (!traffic.reduced && have_ended(traffic.parts_in, own_) &&
-      (!small || have_ended(traffic.parts_out, own_))) {
-    look_after(bucket);  // an error ends a transfer, too
-    if (!group_->failure().ok()) return false;
+  if (!traffic.reduced && are_whole(traffic.parts_in, own_) &&
+      (!small || are_whole(traffic.parts_out, own_))) {
     reduce(bucket);
     traffic.reduced = true;
     for (size_t node = 0; node < nodes_.count() && !small; ++node) {
@@ -154,8 +149,8 @@ bool NodesReduction::exchange(size_t bucket) {
   }
   look_after(bucket);
   const bool complete =
-      traffic.reduced && have_ended(traffic.parts_out, own_) &&
-      (small || (have_ended(traffic.results_in, own_) && have_ended(traffic.results_out, own_)));
+      traffic.reduced && are_whole(traffic.parts_out, own_) &&
+      (small || (are_whole(traffic.results_in, own_) && are_whole(traffic.results_out, own_)));
   if (!complete || !group_->failure().ok()) return false;
   rooms_.emplace_back(part_of(bucket, own_).bytes() * nodes_.count(), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
@@ -175,7 +170,7 @@ void NodesReduction::reduce(size_t bucket) {
 
 void NodesReduction::look_after(size_t bucket) {
   Traffic& traffic = *states_[bucket].traffic;
-  const Duration now = looked_at_.look();
+  const Duration now = bridge_->now();
   for (size_t node = 0; node < nodes_.count(); ++node) {
     if (node == own_) continue;
     bool open = false;
@@ -185,9 +180,9 @@ void NodesReduction::look_after(size_t bucket) {
       if (request == nullptr) continue;
       if (!request->ended()) {
         open = true;
-      } else if (!request->status().ok()) {
-        if (bridge_->is_leaving()) return;
-        (void)group_->fail_in("the exchange of " + name_, request->status());
+      } else if (!request->is_whole()) {
+        if (!bridge_->is_leaving())
+          (void)group_->fail_in("the exchange of " + name_, request->why_not_whole());
         return;
       }
     }
@@ -203,8 +198,7 @@ void NodesReduction::look_after(size_t bucket) {
                                                  ", which ended; make the same calls with the same number "
                                                  "of batches on every rank"});
     }
-    const bool is_long = of_caller_ && now - traffic.since >= group_->options().grace;
-    const std::string call = is_long ? bridge_->stuck_call_of(node) : "";
+    const std::string call = of_caller_ ? bridge_->stuck_call_of(node, traffic.since) : "";
     if (!call.empty()) {
       (void)group_->fail({Code::kMismatch, text(place(), ", which waits in ", call,
                                                 "; make the same calls in the same order on every rank")});

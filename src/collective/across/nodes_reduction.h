@@ -17,8 +17,9 @@ namespace tarantella::collective::across {
 
 class NodesReduction final : public BucketReduction {
  public:
-  /// Buckets of up to so many bytes are given to all nodes at once. The same on all ranks.
-  static constexpr size_t kSmall = size_t{16} * 1024;
+  /// Buckets of up to so many bytes are given to all nodes at once; two nodes send no more bytes this way than in
+  /// parts. The same on all ranks.
+  static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{256} : 16) * 1024; }
 
   /// Collective over the job. `node` sums `buckets` on this rank's node; `name` says in errors what they are for.
   /// Errors: those of Group::map(); kInvalidArgument, on all ranks, for too many buckets.
@@ -43,7 +44,7 @@ class NodesReduction final : public BucketReduction {
     std::vector<transport::Request> parts_out, parts_in, results_out, results_in;
     std::shared_ptr<std::byte[]> incoming;  ///< the other nodes' parts
     bool reduced = false;
-    Duration since{};  ///< in the time of looked_at_
+    Duration since{};  ///< with what follows in the time of Bridge::now()
     Duration next_warning{};
     Duration left_since = Duration::max();  ///< the first look that found that an awaited node has left
   };
@@ -56,7 +57,7 @@ class NodesReduction final : public BucketReduction {
   NodesReduction(Across& across, std::unique_ptr<BucketReduction> node, std::vector<Bucket> buckets,
                  std::string name, transport::Region region, transport::Tag first_tag);
 
-  bool is_small(size_t bucket) const { return buckets_[bucket].bytes <= kSmall; }
+  bool is_small(size_t bucket) const { return buckets_[bucket].bytes <= small_bytes(nodes_.count()); }
   /// What `node` reduces of a bucket, as a range of the area.
   Range part_of(size_t bucket, size_t node) const;
   std::span<std::byte> bytes(Range range) const;
@@ -85,7 +86,6 @@ class NodesReduction final : public BucketReduction {
   const transport::Tag first_tag_;
   const bool of_caller_;  ///< as Plan::of_caller()
   std::vector<State> states_;
-  LookedAt looked_at_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
 };
 

@@ -1,5 +1,6 @@
 #include "collective/across/posts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/hash.h"
@@ -37,6 +38,8 @@ Result<uint32_t> Posts::await(int from, const std::string& name, uint32_t calls)
   Row& other = row(nodes_.node_of(from));
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_.options().warn_every;
+  Duration left_since = Duration::max();
+  const std::string place = text("rank ", group_.job_rank(group_.rank()), " waits in ", name, ": rank ");
   // what was posted before a call, or before leaving, was heard before it
   const auto went_on = [&] {
     return static_cast<int32_t>(other.calls.load(std::memory_order_acquire) - calls) > 0 ||
@@ -46,9 +49,14 @@ Result<uint32_t> Posts::await(int from, const std::string& name, uint32_t calls)
     const Duration now = looked_at.look();
     if (now >= next_warning) {
       next_warning = now + group_.options().warn_every;
-      log_warning(text("rank ", group_.job_rank(group_.rank()), " waits in ", name, ": rank ", from,
-                       " did not come for ", static_cast<int>(in_seconds(now)), " s"));
+      log_warning(text(place, from, " did not come for ", static_cast<int>(in_seconds(now)), " s"));
     }
+    // without this node's leader nothing is heard of other nodes
+    if (group_.presence(0) == Presence::kLeft) left_since = std::min(left_since, now);
+    if (now - left_since >= group_.options().grace)
+      return group_.fail({Code::kPeerLost, text(place, group_.job_rank(0),
+                                                " has ended; make the same calls with the same number of "
+                                                "batches on every rank")});
     return group_.failure();
   };
   return waits_.await(group_.memory(), {other.board, from, went_on, check}, name, calls);

@@ -25,7 +25,7 @@ class Posts {
 
   static Post make(const std::string& name, uint32_t value, uint32_t call);
 
-  /// What the leader of `node` has said. For one thread of this node's leader.
+  /// What the leader of `node` has said. For one thread at a time of this node's leader.
   void heard(size_t node, const Post& post);
   /// The leader of `node` has made so many calls; all that it has posted before the last one was heard.
   void heard_calls(size_t node, uint32_t calls);

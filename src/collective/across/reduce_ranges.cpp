@@ -5,7 +5,7 @@
 namespace tarantella::collective::across {
 
 Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ranges, std::byte* output,
-                     const std::string& what) {
+                     bool is_first, const std::string& what) {
   Exchange& exchange = *across.exchange();
   const size_t widened = size_of(dtype_of_parts(call.dtype)) / size_of(call.dtype);
   const auto part_of = [&](size_t node) {
@@ -13,7 +13,7 @@ Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ra
   };
   const Range mine = ranges[exchange.node()];
   const size_t each = mine.bytes() * widened;
-  const std::shared_ptr<std::byte[]> incoming(new std::byte[each * exchange.nodes() + 1]);
+  const std::shared_ptr<std::byte[]> incoming = exchange.room(each * exchange.nodes());
   std::vector<const std::byte*> parts;
   std::vector<Exchange::Message> sends, receives;
   for (size_t node = 0; node < exchange.nodes(); ++node) {
@@ -26,7 +26,11 @@ Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ra
   }
   using Owners = std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<void>>;
   const auto owner = std::make_shared<Owners>(incoming, across.memory());
-  TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, sends, receives, owner, what));
+  const auto requests = exchange.start(Stream::kPart, sends, receives, owner);
+  const Status alike = is_first ? exchange.meet(call, 0) : Status();
+  const Status moved = exchange.await(requests, what);
+  TNT_RETURN_IF_ERROR(alike);
+  TNT_RETURN_IF_ERROR(moved);
   reduce_parts(call.dtype, call.reduction, parts.data(), parts.size(), across.nodes().ranks(), output,
                mine.bytes() / size_of(call.dtype));
   return {};

@@ -38,9 +38,8 @@ Status reduce_scatter(Across& across, const void* input, void* output, size_t co
                 across.part() + mine.begin, mine.bytes() / size_of(dtype_of_parts(dtype)));
     TNT_RETURN_IF_ERROR(node.agree(call));
     if (across.exchange() != nullptr) {
-      if (offset == 0) TNT_RETURN_IF_ERROR(across.exchange()->meet(call, 0));
       const std::string what = text("the exchange of a reduce_scatter \"", name, "\"");
-      TNT_RETURN_IF_ERROR(reduce_ranges(across, call, ranges, across.result(), what));
+      TNT_RETURN_IF_ERROR(reduce_ranges(across, call, ranges, across.result(), offset == 0, what));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     copy_bytes(at(output, offset), across.result() + local * piece, piece);

@@ -9,6 +9,7 @@
 #include "launch/cluster/head.h"
 #include "launch/cluster/mpi.h"
 #include "launch/cluster/starter.h"
+#include "launch/cluster/timelines.h"
 #include "launch/dry_run.h"
 #include "launch/say.h"
 
@@ -37,11 +38,6 @@ std::string joined_by(const std::vector<std::string>& words, char separator) {
 
 int launch_on_hosts(const Plan& plan, const Options& options, const Environment& user,
                     const std::string& folder) {
-  if (options.timeline) {
-    return refuse(
-        {Code::kInvalidArgument, "option '--timeline' covers one host only; leave it out on several"},
-        kUsageError);
-  }
   const Result<Mpi> mpi = choose_mpi(find_mpis(user, folder), stripped(user, "TNT_TRANSPORT"));
   if (!mpi.ok()) return refuse(mpi.status(), kUsageError);
   std::vector<std::string> hosts;
@@ -52,7 +48,7 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
   if (options.action == Action::kDryRun) {
     const std::string lines = text("transport: ", mpi.value().transport(),
                                    "\ncommand: ", shell_quoted(starter.command.words), '\n');
-    return std::fputs(lines.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : kLaunchError;
+    if (std::fputs(lines.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kLaunchError;
   }
   Result<Signals> signals = Signals::open();
   Result<Listener> listener = Listener::open();
@@ -72,7 +68,8 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
   added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
   const std::vector<std::string> of_starter = joined(environment, added);
   const Orphans orphans;
-  const ClusterJob job{options, starter, order, secret.value(), of_starter};
+  AllTimelines timelines(options, order.shares);
+  const ClusterJob job{options, starter, order, secret.value(), of_starter, timelines};
   const Verdict verdict = Head(job, std::move(listener).value(), signals.value(), orphans).run();
   if (verdict.signal != 0) die_of(verdict.signal);
   return verdict.code;

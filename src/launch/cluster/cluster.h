@@ -11,7 +11,7 @@ namespace tarantella::launch {
 
 /// Finds an MPI, starts a node launcher on each host of the plan, blocks until the job has ended, and returns the exit
 /// code, as launch() does. `user` is an environment after complete(); `folder` that of this executable. With --dry-run it
-/// prints the command instead.
+/// prints the command, and each host checks and prints what it would start.
 int launch_on_hosts(const Plan& plan, const Options& options, const Environment& user,
                     const std::string& folder);
 

@@ -17,8 +17,10 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr Duration kLook = 500ms;      // how often connections are checked
-constexpr Duration kEndWithin = 20s;   // after kEnd: longer than a node launcher waits for a stuck process
+constexpr Duration kLook = 500ms;     // how often connections are checked
+constexpr Duration kEndWithin = 20s;  // after kEnd: longer than a node launcher waits for a stuck process
+constexpr Duration kGather = 60s;     // for the timelines of all hosts
+constexpr Duration kGatherHurried = 10s;
 constexpr Duration kStarterEnds = 3s;  // after the last node launcher
 constexpr size_t kMostStrangers = 1024;
 
@@ -27,7 +29,8 @@ bool is_error_line(const std::string& line) {
          line.find("[proxy:") == std::string::npos;
 }
 
-/// The line of the starter's output that tells most: the first that is not mpiexec's own trace.
+/// The line of the starter's output that tells most: the first that is not mpiexec's own trace. MPICH's mpiexec may end
+/// before it has passed on what ssh says.
 std::string telling(const std::string& words) {
   std::string first;
   for (size_t at = 0; at < words.size();) {
@@ -37,7 +40,9 @@ std::string telling(const std::string& words) {
     if (first.empty()) first = line;
     at = end + 1;
   }
-  return printable(first);
+  return first.empty()
+             ? ""
+             : printable(first) + "; the MPI's launcher says no more: try ssh to each of these hosts";
 }
 
 /// What the MPI's launcher says if a host cannot run this program: "[proxy:1@node2] ... execvp error on file /path/tarantella
@@ -65,6 +70,7 @@ Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orp
       signals_(signals),
       orphans_(orphans),
       nodes_(job.order.shares.size()),
+      states_(static_cast<size_t>(job.order.shares.back().first + job.order.shares.back().ranks)),
       stdout_(STDOUT_FILENO),
       stderr_(STDERR_FILENO) {}
 
@@ -75,6 +81,7 @@ Verdict Head::run() {
   }
   deadline_ = Deadline::after(start_limit(nodes_.size()));
   for (advance(); !all_over(); advance()) wait();
+  gather();
   for (Node& node : nodes_) {
     if (node.connection) node.connection->flush(Deadline::after(1s));
     node.connection.reset();
@@ -83,6 +90,7 @@ Verdict Head::run() {
   Verdict verdict = start_failure_ ? *start_failure_ : endings_.verdict(interrupted_by_);
   stderr_.put(verdict.words);
   write_rest();
+  if (running_) job_.timelines.write();
   return verdict;
 }
 
@@ -114,7 +122,7 @@ void Head::wait() {
   for (size_t index = 0; index < strangers_.size(); ++index) {
     strangers_[index].watch(poller, [this, index] { greet(index); });
   }
-  const bool deaf = stdout_.full() || stderr_.full();
+  const bool deaf = !gathers_ && (stdout_.full() || stderr_.full());
   for (size_t node = 0; node < nodes_.size(); ++node) {
     if (nodes_[node].connection) nodes_[node].connection->watch(poller, [this, node] { hear(node); }, deaf);
   }
@@ -182,12 +190,29 @@ void Head::take(size_t node, const Message& message) {
       return stdout_.put(message.content);
     case Message::Kind::kError:
       return stderr_.put(message.content);
+    case Message::Kind::kAttendance:
+      if (const auto states = states_in(message);
+          states && states->size() == static_cast<size_t>(job_.order.shares[node].ranks)) {
+        std::copy(states->begin(), states->end(), states_.begin() + job_.order.shares[node].first);
+        states_changed_ = true;
+      }
+      return;
     case Message::Kind::kVerdict:
       if (const auto verdict = verdict_in(message); verdict && !from.over) {
         from.over = true;
+        from.sends_records = true;
         endings_.ended(static_cast<int>(node), *verdict, Clock::now());
       }
       return;
+    case Message::Kind::kAskTime:
+      if (const auto question = time_in(message)) {
+        from.connection->send(Message::Kind::kTime, content_of(Time{question->question, timeline::now()}));
+      }
+      return;
+    case Message::Kind::kClock:
+    case Message::Kind::kRecords:
+    case Message::Kind::kRecorded:
+      return job_.timelines.take(node, message);
     default:
       return;  // only a head sends them
   }
@@ -258,6 +283,10 @@ void Head::handle_signal(const Signals::Event& event) {
   if (event.number == SIGCHLD) return;
   if (event.number == SIGTSTP) return suspend();
   const bool is_of_user = event.number == SIGUSR1 || event.number == SIGUSR2;
+  if (gathers_) {
+    gathers_ = is_of_user;
+    return;
+  }
   if (running_) tell_all(Message::Kind::kSignal, content_of(event));
   if (is_of_user) return;
   if (interrupted_by_ == 0) interrupted_by_ = event.number;
@@ -275,12 +304,7 @@ void Head::suspend() {
     }
   };
   tell(SIGTSTP);
-  sigset_t stop_key, before;
-  sigemptyset(&stop_key);
-  sigaddset(&stop_key, SIGTSTP);
-  ::raise(SIGTSTP);
-  ::sigprocmask(SIG_UNBLOCK, &stop_key, &before);  // stops here, unless no shell is there to resume it
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  stop_until_resumed();
   tell(SIGCONT);
 }
 
@@ -303,6 +327,7 @@ void Head::advance() {
                     said.empty() ? "" : ": " + said),
                kLaunchError);
   }
+  if (running_) tell_attendance();
   if (running_ && endings_.failed() && !told_to_end_ && interrupted_by_ == 0 &&
       Clock::now() >= endings_.end_others_at()) {
     told_to_end_ = true;
@@ -312,6 +337,27 @@ void Head::advance() {
   if (running_ && deadline_ && deadline_->passed()) {
     for (Node& node : nodes_) node.over = true;
   }
+}
+
+void Head::tell_attendance() {
+  // at once when all have joined: they wait for it
+  const bool waits = std::find(states_.begin(), states_.end(), 0) != states_.end();
+  if (!states_changed_ || (waits && Clock::now() - states_told_ < kLook)) return;
+  states_changed_ = false;
+  states_told_ = Clock::now();
+  tell_all(Message::Kind::kAttendance, content_of(states_));
+}
+
+void Head::gather() {
+  if (!running_) return;
+  const Deadline deadline = Deadline::after(interrupted_by_ != 0 ? kGatherHurried : kGather);
+  const auto is_awaited = [this](const Node& node) {
+    const auto index = static_cast<size_t>(&node - nodes_.data());
+    return node.connection && node.sends_records && !job_.timelines.complete(index);
+  };
+  gathers_ = true;
+  while (gathers_ && !deadline.passed() && std::any_of(nodes_.begin(), nodes_.end(), is_awaited)) wait();
+  gathers_ = false;
 }
 
 void Head::tell_all(Message::Kind kind, const std::string& content) {

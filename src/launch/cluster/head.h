@@ -11,6 +11,7 @@
 #include "launch/cluster/endings.h"
 #include "launch/cluster/message.h"
 #include "launch/cluster/starter.h"
+#include "launch/cluster/timelines.h"
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/output.h"
@@ -27,6 +28,7 @@ struct ClusterJob {
   const JobOrder& order;
   const std::string& secret;
   const std::vector<std::string>& environment;  ///< of the starter's command, "NAME=value"
+  AllTimelines& timelines;
 };
 
 class Head {
@@ -34,8 +36,9 @@ class Head {
   /// All arguments must outlive it.
   Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans);
 
-  /// Starts the node launchers and blocks until the job has ended on all hosts. Prints the verdict and returns it. Until
-  /// all hosts are ready it waits for start_limit() at most; later, as long as the job takes. Call it once.
+  /// Starts the node launchers and blocks until the job has ended on all hosts. Prints the verdict, writes the file of
+  /// --timeline, and returns the verdict. Until all hosts are ready it waits for start_limit() at most; later, as long as
+  /// the job takes. Call it once.
   Verdict run();
 
   /// How long `nodes` hosts may take until each is ready to start its ranks. Pure.
@@ -46,6 +49,7 @@ class Head {
     std::unique_ptr<Connection> connection;
     bool ready = false;
     bool over = false;  ///< it has given its verdict, or is lost
+    bool sends_records = false;
   };
 
   Status start();
@@ -61,6 +65,8 @@ class Head {
   void suspend();
   void fail_start(const std::string& why, int code);
   void advance();
+  void tell_attendance();
+  void gather();
   void tell_all(Message::Kind kind, const std::string& content = {});
   bool all_ready() const;
   bool all_over() const;
@@ -80,11 +86,15 @@ class Head {
   std::vector<Connection> strangers_;  ///< that have not said who they are
   std::vector<Node> nodes_;
   Endings endings_;
+  std::vector<int> states_;  ///< of all ranks, as in runtime::Attendance
+  Clock::time_point states_told_{};
+  bool states_changed_ = false;
   bool running_ = false;  ///< all hosts are ready, and were told to start their ranks
   bool told_to_end_ = false;
   std::optional<Deadline> deadline_;  ///< for the start, and for the end of a job that has failed
   std::optional<Verdict> start_failure_;
   int interrupted_by_ = 0;
+  bool gathers_ = false;  ///< the job is over, and its timelines come
   Sink stdout_, stderr_;
 };
 

@@ -8,7 +8,10 @@ namespace tarantella::launch {
 namespace {
 
 constexpr size_t kHead = 8;
-constexpr int kLastKind = static_cast<int>(Message::Kind::kVerdict);
+constexpr int kLastKind = static_cast<int>(Message::Kind::kRecorded);
+
+// Beyond all clocks; sums of some such times do not overflow.
+constexpr int64_t kLatest = INT64_MAX / 8;
 
 void put_number(std::string& bytes, size_t number) {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>((number >> shift) & 0xff);
@@ -28,9 +31,9 @@ class Packer {
     bytes_ += word;
     return *this;
   }
-  Packer& add(int number) { return add(std::to_string(number)); }
+  Packer& add(int64_t number) { return add(std::to_string(number)); }
   Packer& add(const std::vector<std::string>& words) {
-    add(static_cast<int>(words.size()));
+    add(static_cast<int64_t>(words.size()));
     for (const std::string& word : words) add(word);
     return *this;
   }
@@ -53,9 +56,17 @@ class Unpacker {
     rest_.remove_prefix(4 + size);
     return word;
   }
-  int number() {
+  int number() { return number_of<int>(); }
+  /// A time or a difference of times.
+  int64_t time() {
+    const auto time = number_of<int64_t>();
+    ok_ = ok_ && time > -kLatest && time < kLatest;
+    return ok_ ? time : 0;
+  }
+  template <typename Number>
+  Number number_of() {
     const std::string digits = word();
-    int number = 0;
+    Number number = 0;
     const char* end = digits.data() + digits.size();
     const auto [last, error] = std::from_chars(digits.data(), end, number);
     ok_ = ok_ && error == std::errc() && last == end;
@@ -121,7 +132,7 @@ std::optional<Hello> hello_in(const Message& message) {
 std::string content_of(const JobOrder& order) {
   Packer out;
   out.add(order.job_id).add(order.transport).add(order.folder).add(order.heeds_user_signals ? 1 : 0);
-  out.add(static_cast<int>(order.shares.size()));
+  out.add(static_cast<int64_t>(order.shares.size()));
   for (const HostShare& share : order.shares) out.add(share.host).add(share.first).add(share.ranks);
   return out.add(order.words).add(order.environment).take();
 }
@@ -164,6 +175,57 @@ std::optional<Signals::Event> signal_in(const Message& message) {
   Unpacker in(message.content);
   const Signals::Event event{in.number(), in.number() != 0};
   return in.ok() && event.number > 0 ? std::optional(event) : std::nullopt;
+}
+
+std::string content_of(const std::vector<int>& states) {
+  Packer out;
+  out.add(static_cast<int>(states.size()));
+  for (const int state : states) out.add(state);
+  return out.take();
+}
+
+std::optional<std::vector<int>> states_in(const Message& message) {
+  if (message.kind != Message::Kind::kAttendance) return std::nullopt;
+  Unpacker in(message.content);
+  std::vector<int> states;
+  for (int left = in.count(); left > 0; --left) states.push_back(in.number());
+  return in.ok() ? std::optional(std::move(states)) : std::nullopt;
+}
+
+std::string content_of(const Time& time) { return Packer().add(time.question).add(time.shown).take(); }
+
+std::optional<Time> time_in(const Message& message) {
+  if (message.kind != Message::Kind::kTime && message.kind != Message::Kind::kAskTime) return std::nullopt;
+  Unpacker in(message.content);
+  const Time time{in.number(), in.time()};
+  return in.ok() ? std::optional(time) : std::nullopt;
+}
+
+std::string content_of(const timeline::Shift& clock) {
+  Packer out;
+  for (const timeline::Ahead& ahead : {clock.start(), clock.end()}) {
+    out.add(ahead.time).add(ahead.by).add(ahead.within);
+  }
+  return out.take();
+}
+
+std::optional<timeline::Shift> clock_in(const Message& message) {
+  if (message.kind != Message::Kind::kClock) return std::nullopt;
+  Unpacker in(message.content);
+  const timeline::Ahead start{in.time(), in.time(), in.time()}, end{in.time(), in.time(), in.time()};
+  return in.ok() ? std::optional(timeline::Shift(start, end)) : std::nullopt;
+}
+
+std::string content_of(const Records& records) {
+  return Packer().add(records.rank).add(records.made).add(records.bytes).take();
+}
+
+std::optional<Records> records_in(const Message& message) {
+  if (message.kind != Message::Kind::kRecords) return std::nullopt;
+  Unpacker in(message.content);
+  Records records{in.number(), in.time(), in.word()};
+  const bool valid = in.ok() && records.rank >= 0 && records.made >= 0;
+  return valid ? std::optional(std::move(records)) : std::nullopt;
 }
 
 }  // namespace tarantella::launch

@@ -11,8 +11,17 @@
 //   node launcher   kOutput, kError: output of ranks, for the user's stdout and stderr
 //   head            kSignal   pass it on to the ranks, as if the node launcher had got it
 //   head            kEnd      end the ranks: the job has failed on another host
-//   node launcher   kVerdict  all ranks have ended; the last message
+//   both            kAttendance  which ranks have joined or ended: of the host, until all ranks of the job have met; of all
+//   node launcher   kVerdict  all ranks have ended
+//
+// With --timeline the node launcher also sends
+//   before kReady   kAskTime  what does your clock show? Several times; the head answers each with kTime
+//   after kVerdict  kAskTime  again
+//                   kClock    what the answers have told
+//                   kRecords  of its ranks, in pieces
+//                   kRecorded that was all, or why there is nothing
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,11 +30,29 @@
 #include "launch/hosts/layout.h"
 #include "launch/signals.h"
 #include "launch/verdict.h"
+#include "timeline/clocks.h"
 
 namespace tarantella::launch {
 
 struct Message {
-  enum class Kind : int { kHello, kJob, kReady, kRefused, kGo, kOutput, kError, kSignal, kEnd, kVerdict };
+  enum class Kind : int {
+    kHello,
+    kJob,
+    kReady,
+    kRefused,
+    kGo,
+    kOutput,
+    kError,
+    kSignal,
+    kEnd,
+    kAttendance,
+    kVerdict,
+    kAskTime,
+    kTime,
+    kClock,
+    kRecords,
+    kRecorded
+  };
   Kind kind = Kind::kHello;
   std::string content;
 };
@@ -65,6 +92,19 @@ struct JobOrder {
   std::vector<std::string> environment;  ///< "NAME=value"
 };
 
+/// The answer to a question of this number.
+struct Time {
+  int question = 0;
+  int64_t shown = 0;  ///< by the clock of the timeline
+};
+
+/// Some records of a rank, as bytes.
+struct Records {
+  int rank = 0;
+  int64_t made = 0;  ///< by the rank, in all
+  std::string bytes;
+};
+
 // Contents of messages, and back; none if the content is not one of that kind. Pure.
 std::string content_of(const Hello& hello);
 std::optional<Hello> hello_in(const Message& message);
@@ -75,5 +115,14 @@ std::string content_of(const Verdict& verdict);
 std::optional<Verdict> verdict_in(const Message& message);
 std::string content_of(const Signals::Event& event);
 std::optional<Signals::Event> signal_in(const Message& message);
+/// The states of ranks, as in runtime::Attendance.
+std::string content_of(const std::vector<int>& states);
+std::optional<std::vector<int>> states_in(const Message& message);
+std::string content_of(const Time& time);
+std::optional<Time> time_in(const Message& message);
+std::string content_of(const timeline::Shift& clock);
+std::optional<timeline::Shift> clock_in(const Message& message);
+std::string content_of(const Records& records);
+std::optional<Records> records_in(const Message& message);
 
 }  // namespace tarantella::launch

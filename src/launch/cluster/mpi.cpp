@@ -116,24 +116,26 @@ Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& transpo
         text("TNT_TRANSPORT is ", kAbi, " (MPICH 5, Intel MPI) or ", kOpenMpi, ", also with a library (",
              kAbi, ":/path/to/libmpi_abi.so.1), not '", printable(transport), "'"));
   }
+  if (!library.empty() && !is_there(library)) {
+    return Status(Code::kInvalidArgument, text("TNT_TRANSPORT names no library: '", printable(library), "'"));
+  }
+  std::vector<Mpi> order = found;
+  // a library that was named goes with the mpiexec that it came with
+  const auto own = std::find_if(order.begin(), order.end(), [&](const Mpi& mpi) {
+    return !library.empty() && without_links(mpi.library) == without_links(library);
+  });
+  if (own != order.end()) std::rotate(order.begin(), own, own + 1);
   std::string useless;
-  for (const Mpi& mpi : found) {
+  for (Mpi& mpi : order) {
     if (!kind.empty() && kind_of(mpi) != kind) continue;
-    Mpi chosen = mpi;
-    if (!library.empty()) {
-      if (!is_there(library)) break;
-      chosen.library = library;
-    }
-    if (!kind.empty()) chosen.where = "TNT_TRANSPORT";
-    if (!chosen.library.empty()) return chosen;
+    if (!library.empty()) mpi.library = library;
+    if (!kind.empty()) mpi.where = "TNT_TRANSPORT";
+    if (!mpi.library.empty()) return std::move(mpi);
     if (useless.empty()) {
       useless =
           text(mpi.name(), " (", mpi.mpiexec, ") lacks the library ",
                mpi.kind == Mpi::Kind::kOpenMpi ? "libmpi.so.40" : "libmpi_abi.so.1 of MPICH 5 or newer");
     }
-  }
-  if (!library.empty() && !is_there(library)) {
-    return Status(Code::kInvalidArgument, text("TNT_TRANSPORT names no library: '", printable(library), "'"));
   }
   if (!useless.empty())
     return Status(Code::kInvalidArgument,

@@ -22,7 +22,9 @@
 #include "launch/cluster/connection.h"
 #include "launch/cluster/message.h"
 #include "launch/cluster/starter.h"
+#include "launch/cluster/timelines.h"
 #include "launch/command.h"
+#include "launch/dry_run.h"
 #include "launch/environment.h"
 #include "launch/guard.h"
 #include "launch/job.h"
@@ -33,13 +35,16 @@
 #include "launch/say.h"
 #include "launch/script.h"
 #include "launch/settings.h"
-#include "runtime/ended.h"
+#include "launch/versions.h"
+#include "runtime/attendance.h"
+#include "timeline/memory.h"
 
 namespace tarantella::launch {
 namespace {
 
 constexpr Duration kPatience = 30s;  // for the slowest host; the head gives up before
 constexpr Duration kMeeting = 5s;
+constexpr Duration kFarewell = 60s;  // for the last output of the ranks and their timelines
 
 /// Closes the descriptors that mpiexec has leaked, and keeps that of PMI from all programs that are not given it.
 int take_descriptors(const Environment& own) {
@@ -142,19 +147,17 @@ Result<Share> prepare(const JobOrder& order, int node, const Environment& own, c
   return share;
 }
 
-std::vector<std::vector<std::string>> environments_of(const Share& share, const JobOrder& order,
-                                                      const std::string& folder, const runtime::Ended& ended,
-                                                      const Environment& own) {
+std::vector<Additions> additions_of(const Share& share, const JobOrder& order, const std::string& folder,
+                                    const Environment& own) {
   const HostShare& last = order.shares.back();
   std::string nodes;
   for (const HostShare& each : order.shares) nodes += text(nodes.empty() ? "" : ",", each.ranks);
-  std::vector<std::vector<std::string>> all;
+  std::vector<Additions> all;
   for (int rank = 0; rank < share.placement.ranks; ++rank) {
     Additions added = additions_for(rank, share.placement, share.options, order.job_id, folder, share.user);
     added["TNT_RANK"] = std::to_string(share.first + rank);
     added["TNT_SIZE"] = std::to_string(last.first + last.ranks);
     added[kMark] = share.mark;
-    if (ended.fd() >= 0) added[runtime::Ended::kVariable] = std::to_string(ended.fd());
     if (order.shares.size() > 1) {
       added["TNT_NODES"] = nodes;
       added["TNT_TRANSPORT"] = order.transport;
@@ -164,15 +167,38 @@ std::vector<std::vector<std::string>> environments_of(const Share& share, const 
           is_of_starter(name) || name.starts_with("I_MPI_") || name.starts_with("HYDRA");
       if (rank == 0 && is_for_leader) added.emplace(name, value);
     }
-    all.push_back(joined(share.user, added));
+    all.push_back(std::move(added));
   }
   return all;
 }
 
+/// What --dry-run shows of this host.
+Verdict describe(const Share& share, const JobOrder& order, const std::string& folder, const Environment& own,
+                 Connection& head) {
+  const std::string& host = order.shares[static_cast<size_t>(share.node)].host;
+  const Versions versions = ask_python(share.command, share.user);
+  for (const std::string& warning : {crowding(share.placement), complaint(versions)}) {
+    if (!warning.empty() && share.options.shows_warnings())
+      head.send(Message::Kind::kError, as_said(text("WARNING: host '", host, "': ", warning)));
+  }
+  head.send(Message::Kind::kOutput,
+            text("host ", host, ": ",
+                 describe_placement(share.placement, share.command, additions_of(share, order, folder, own),
+                                    versions, share.first)));
+  return {};
+}
+
 Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::string& folder,
-                          const Environment& own, Signals& signals, Connection& head, Fd pmi) {
-  const runtime::Ended ended = runtime::Ended::make(share.placement.ranks);
-  const auto environments = environments_of(share, order, folder, ended, own);
+                          const Environment& own, const timeline::Memory& records, Signals& signals,
+                          Connection& head, Fd pmi) {
+  const runtime::Attendance attendance =
+      runtime::Attendance::make(order.shares.back().first + order.shares.back().ranks);
+  std::vector<std::vector<std::string>> environments;
+  for (Additions& added : additions_of(share, order, folder, own)) {
+    if (attendance.fd() >= 0) added[runtime::Attendance::kVariable] = std::to_string(attendance.fd());
+    if (records.fd() >= 0) added[timeline::Memory::kVariable] = std::to_string(records.fd());
+    environments.push_back(joined(share.user, added));
+  }
   const Options& options = share.options;
   Result<LogFiles> logs =
       options.log_dir ? LogFiles::open(*options.log_dir, share.placement.ranks, share.first) : LogFiles();
@@ -192,7 +218,7 @@ Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::
                            .is_part = order.shares.size() > 1,
                            .heeds_user_signals = order.heeds_user_signals,
                            .leader_fd = pmi.get()};
-  return Job(job, signals, orphans, guard.value(), ended).run();
+  return Job(job, signals, orphans, guard.value(), attendance).run();
 }
 
 /// Stands between mpiexec and the node launcher, its child: passes signals on, and returns the child's exit code.
@@ -283,10 +309,14 @@ int run_node() {
   if (!share.ok()) {
     return refuse(share.status(), share.status().code() == Code::kInvalidArgument ? kUsageError : kCannotRun);
   }
+  const OwnTimelines timelines(share.value().options, share.value().placement.ranks, share.value().first,
+                               head);
   head.send(Message::Kind::kReady);
   if (!await(head, Message::Kind::kGo)) return kLaunchError;
-  const Result<Verdict> verdict =
-      run_ranks(share.value(), *order, folder, own, signals.value(), head, std::move(pmi));
+  const bool is_dry = share.value().options.action == Action::kDryRun;
+  const Result<Verdict> verdict = is_dry ? describe(share.value(), *order, folder, own, head)
+                                         : run_ranks(share.value(), *order, folder, own, timelines.memory(),
+                                                     signals.value(), head, std::move(pmi));
   const Verdict told =
       verdict.ok()
           ? verdict.value()
@@ -294,7 +324,9 @@ int run_node() {
                 .code = kLaunchError,
                 .words = as_said(text("host '", host_name(), "': ", printable(verdict.status().message())))};
   head.send(Message::Kind::kVerdict, content_of(told));
-  head.part(Deadline::after(60s), kMeeting);
+  const Deadline deadline = Deadline::after(kFarewell);
+  timelines.send(deadline);
+  head.part(deadline, kMeeting);
   return 0;
 }
 

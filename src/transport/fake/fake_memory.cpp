@@ -45,7 +45,10 @@ class FakeMemory final : public Memory {
   Result<Region> map(size_t bytes) override {
     const std::lock_guard lock(node_.mutex_);
     if (node_.refused_[static_cast<size_t>(rank_)]) return Status(Code::kSystem, "map: refused");
-    if (mapped_ == node_.regions_.size()) node_.regions_.push_back(zeroed(bytes));
+    if (mapped_ == node_.regions_.size()) {
+      node_.regions_.push_back(zeroed(bytes));
+      node_.mapped_ += bytes;
+    }
     auto memory = node_.regions_[mapped_++];
     return Region{{memory.get(), bytes}, memory};
   }
@@ -126,6 +129,11 @@ void FakeNode::end(int rank) {
 size_t FakeNode::wakes(int rank) const {
   const std::lock_guard lock(mutex_);
   return wakes_[static_cast<size_t>(rank)];
+}
+
+uint64_t FakeNode::mapped() const {
+  const std::lock_guard lock(mutex_);
+  return mapped_;
 }
 
 void FakeNode::set_room(uint64_t bytes) {

@@ -31,6 +31,8 @@ class FakeNode {
   void end(int rank);
   /// How often `rank` has called wake().
   size_t wakes(int rank) const;
+  /// The bytes that the ranks of the node, not of its groups, have mapped.
+  uint64_t mapped() const;
   void set_room(uint64_t bytes);
   /// From here on map() fails for `rank`.
   void refuse_maps(int rank);
@@ -71,6 +73,7 @@ class FakeNode {
   std::vector<size_t> wakes_;
   std::vector<uint64_t> caches_;  ///< of the node of all ranks
   std::vector<std::shared_ptr<std::byte>> regions_;
+  uint64_t mapped_ = 0;  ///< bytes of regions_, as asked for
   std::vector<std::unique_ptr<FakeNode>> groups_;
   uint64_t room_ = UINT64_MAX;
   bool own_cores_;

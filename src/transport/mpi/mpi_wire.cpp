@@ -1,8 +1,10 @@
 #include "transport/mpi/mpi_wire.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <future>
 #include <map>
@@ -12,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "transport/mpi/library.h"
+#include "transport/mpi/process_manager.h"
 #include "transport/mpi/settings.h"
 #include "transport/mpi/surroundings.h"
 
@@ -33,13 +37,12 @@ std::string described(const TntMpi& mpi, int error) {
 /// message that is too long, or a receive that is cancelled, differs from one to another, and some end the process.
 class MpiWire final : public Wire {
  public:
-  MpiWire(const TntMpi& mpi, int rank, int size) : Wire(rank, size), mpi_(mpi) {}
+  MpiWire(const TntMpi& mpi, int rank, int size, bool finalizes)
+      : Wire(rank, size), mpi_(mpi), finalizes_(finalizes) {}
   MpiWire(const MpiWire&) = delete;
   MpiWire& operator=(const MpiWire&) = delete;
 
-  ~MpiWire() override {
-    if (!flights_.empty()) keep_for_ever();
-  }
+  ~MpiWire() override { keep_for_ever(); }
 
  protected:
   void begin(Transfer& transfer) override {
@@ -81,7 +84,7 @@ class MpiWire final : public Wire {
 
   void finish(Deadline deadline) override {
     if (!flights_.empty() || broken_ || !lost_.empty()) return;
-    if (meet(deadline)) finalize();
+    if (meet(deadline) && finalizes_) finalize();
   }
 
  private:
@@ -99,13 +102,17 @@ class MpiWire final : public Wire {
     std::unique_ptr<std::byte[]> aside;  ///< where a message goes that is too long; else null
   };
 
-  /// MPI, or a network card, may still touch the bytes of flights.
+  /// Parts from all flights: MPI, or a network card, may still touch their bytes. To wait until MPI has completed or
+  /// cancelled them might take for ever.
   void keep_for_ever() {
+    if (flights_.empty()) return;
     static auto* const kept = new std::vector<std::pair<Flight, std::shared_ptr<const void>>>;
     for (Flight& each : flights_) {
       auto owner = each.transfer != nullptr ? owner_of(*each.transfer) : nullptr;
       kept->emplace_back(std::move(each), std::move(owner));
     }
+    flights_.clear();
+    requests_.clear();
   }
 
   void take_arrivals() {
@@ -223,8 +230,7 @@ class MpiWire final : public Wire {
       for (Transfer* each : transfers) fail(*each, error);
     }
     broken_ = true;
-    requests_.clear();
-    flights_.clear();
+    keep_for_ever();
     waiting_.clear();
   }
 
@@ -268,6 +274,7 @@ class MpiWire final : public Wire {
   }
 
   const TntMpi& mpi_;
+  const bool finalizes_;
   std::vector<TntMpiRequest> requests_;
   std::vector<Flight> flights_;  ///< of requests_
   std::vector<TntMpiEnd> ends_;
@@ -279,12 +286,38 @@ class MpiWire final : public Wire {
   bool broken_ = false;
 };
 
-int start(const TntMpi& mpi, const std::string& library, TntMpiJob* job) {
+struct Start {
+  int error = 0;
+  TntMpiJob job{};
+};
+
+Start start(const TntMpi& mpi, const std::string& library) {
+  Start started;
   const Settings settings(mpi, library);
   const SignalHandlers handlers;
-  const int error = mpi.start(job);
+  started.error = mpi.start(&started.job);
   handlers.restore();
-  return error;
+  return started;
+}
+
+/// start() on a thread of its own: MPI waits without a limit for a node that does not come.
+Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::string& library, int node,
+                          Duration warn_every) {
+  std::packaged_task<Start()> task([&mpi, library] { return start(mpi, library); });
+  std::future<Start> started = task.get_future();
+  const auto since = Clock::now();
+  std::thread(std::move(task)).detach();
+  while (started.wait_for(std::min(warn_every, deadline.left())) != std::future_status::ready) {
+    const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - since).count();
+    if (deadline.passed())
+      return Status(
+          Code::kTimeout,
+          text("MPI did not start on machine ", node, " within ", waited,
+               " s: another machine did not come, or cannot be reached; make the same calls on every "
+               "rank (limit: TNT_TIMEOUT)"));
+    log_warning(text("machine ", node, " has waited ", waited, " s for the other machines to start MPI"));
+  }
+  return started.get();
 }
 
 Status check(const TntMpiJob& job, const std::string& transport, int node, int nodes) {
@@ -303,22 +336,74 @@ Status check(const TntMpiJob& job, const std::string& transport, int node, int n
   return {};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes) {
+/// Starts MPI, and makes the wire.
+Result<std::unique_ptr<Wire>> make(const std::string& transport, int node, int nodes, bool finalizes,
+                                   Deadline deadline, Duration warn_every) {
   const auto mpi = load_mpi(transport);
   if (!mpi.ok()) return mpi.status();
   const auto before = shared_memory_files();
-  TntMpiJob job{};
-  if (const int error = start(*mpi.value(), transport.substr(transport.find(':') + 1), &job); error != 0)
-    return Status(Code::kSystem, text("cannot start ", transport, ": ", described(*mpi.value(), error)));
-  if (job.alone) {
+  const auto started =
+      start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), node, warn_every);
+  if (!started.ok() || started.value().job.alone) {
     for (const std::string& each : shared_memory_files()) {
       if (!before.contains(each)) (void)unlink(each.c_str());
     }
   }
+  if (!started.ok()) return started.status();
+  const auto& [error, job] = started.value();
+  if (error != 0)
+    return Status(Code::kSystem, text("cannot start ", transport, ": ", described(*mpi.value(), error)));
   TNT_RETURN_IF_ERROR(check(job, transport, node, nodes));
-  return std::unique_ptr<Wire>(std::make_unique<MpiWire>(*mpi.value(), node, nodes));
+  return wire_over(*mpi.value(), node, nodes, finalizes);
+}
+
+}  // namespace
+
+std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes) {
+  return std::make_unique<MpiWire>(mpi, rank, size, finalizes);
+}
+
+Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
+                                            Deadline deadline, Duration warn_every) {
+  return make(transport, node, nodes, true, deadline, warn_every);
+}
+
+Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
+                                            std::vector<Fd> leaders, Deadline deadline, Duration warn_every) {
+  if (transport.starts_with("openmpi"))
+    return Status(
+        Code::kInvalidArgument,
+        "on several machines Open MPI carries data for `tarantella` only, not for ranks that another "
+        "starter has started; pip install 'tarantella[mpi]' on all of them brings MPICH, or start with "
+        "`tarantella`");
+  Fd own;
+  Status served;
+  std::thread manager;
+  if (node == 0) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      return Status::system("socketpair for MPI", errno);
+    own = Fd(ends[0]);
+    leaders.insert(leaders.begin(), Fd(ends[1]));
+    manager = std::thread([&served, all = std::move(leaders), deadline]() mutable {
+      served = ProcessManager(std::move(all)).serve(deadline);
+    });
+  } else {
+    own = std::move(leaders.at(0));
+  }
+  Result<std::unique_ptr<Wire>> wire = [&] {
+    const ProcessVariables variables(own.get(), node, nodes);
+    return make(transport, node, nodes, false, deadline, warn_every);
+  }();
+  const Status started = wire.ok() ? ProcessManager::let_go(own.get(), deadline) : wire.status();
+  // What goes wrong here ends the manager, and so the start of the others. MPI may use its socket until it has ended.
+  if (!wire.ok()) (void)::shutdown(own.get(), SHUT_RDWR);
+  static auto* const kept = new std::vector<Fd>;
+  kept->push_back(std::move(own));
+  if (manager.joinable()) manager.join();
+  if (wire.ok() && !served.ok()) return served;  // it names the machine
+  if (!started.ok()) return started;
+  return wire;
 }
 
 }  // namespace tarantella::transport

@@ -3,25 +3,29 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/clock.h"
+#include "base/fd.h"
 #include "base/status.h"
+#include "transport/mpi/table.h"
 #include "transport/wire.h"
 
 namespace tarantella::transport {
 
 /// Collective over the nodes. Loads MPI and its plugin (`transport` as in load_mpi()), starts MPI, and compares its
-/// rank and size with `node` and `nodes`. Blocks until all nodes have called it, without a limit; MPI itself ends a
-/// process whose start fails. From here on only the wire's thread is in MPI. Signal handlers that MPI installs are
-/// taken back, and its files in /dev/shm unlinked where no other process of the host needs them, so that nothing is
-/// left if the process is killed. What MPI reads from the environment is set for that time, unless the user has set
-/// it (settings.cpp). Errors: those of load_mpi(); kMismatch if MPI has started other processes than the launcher
-/// says; kSystem.
+/// rank and size with `node` and `nodes`. Blocks until all nodes have called it, and logs every `warn_every` that it
+/// waits; MPI itself ends a process whose start fails. From here on only the wire's driver is in MPI. Signal handlers
+/// that MPI installs are taken back, and its files in /dev/shm unlinked where no other process of the host needs them,
+/// so that nothing is left if the process is killed. What MPI reads from the environment is set for that time, unless
+/// the user has set it (settings.cpp). Errors: those of load_mpi(); kTimeout at the deadline, when a thread stays in MPI until the process
+/// ends; kMismatch if MPI has started other processes than the launcher says; kSystem.
 ///
 /// A receive that is cancelled ends at once unless its message is arriving. A send ends when MPI lets go of it,
 /// cancelled or not. What MPI has not let go of when the wire is destroyed keeps its owner until the process ends.
 ///
 /// Where MPI notices that a peer has died, transfers with it end with kPeerLost, and later sends to it at once.
-/// Intel MPI does not: over TCP, a send to a process that has died may keep the wire's thread in progress() for
+/// Intel MPI does not: over TCP, a send to a process that has died may keep the driver in progress() for
 /// ever.
 ///
 /// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come
@@ -29,6 +33,16 @@ namespace tarantella::transport {
 /// second on a thread of its own, since another node may have given up just then. Without it nothing else is
 /// missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
 /// continuous,error-nonzero-status=0). After close(), or where MPI has been finalized, make_mpi_wire() fails.
-Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes);
+Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
+                                            Deadline deadline, Duration warn_every);
+
+/// The same for processes that no mpiexec has started as one for each node: node 0 is the process manager of MPI for the
+/// others. `leaders`: on node 0 the connections to the nodes 1, 2, …; on others that to node 0 (runtime/leaders.h).
+/// Needs MPICH or Intel MPI: kInvalidArgument for Open MPI. close() does not finalize MPI, which nobody waits for here.
+Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
+                                            std::vector<Fd> leaders, Deadline deadline, Duration warn_every);
+
+/// A wire over an MPI that has been started; close() finalizes it if `finalizes`. `mpi` must outlive it.
+std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes);
 
 }  // namespace tarantella::transport

@@ -59,7 +59,7 @@ struct flock lock_of(int rank) {
 
 }  // namespace
 
-Result<std::shared_ptr<Node>> Node::create(Fd memory, size_t ranks, runtime::Ended ended) {
+Result<std::shared_ptr<Node>> Node::create(Fd memory, size_t ranks, runtime::Attendance attendance) {
   const size_t bytes = round_up(sizeof(Head) + sizeof(Seat) * ranks, kPage);
   if (bytes > kRegionAlignment)
     return Status(Code::kInvalidArgument, text(ranks, " ranks are too many for a node"));
@@ -68,7 +68,7 @@ Result<std::shared_ptr<Node>> Node::create(Fd memory, size_t ranks, runtime::End
   const auto process = process_number();
   if (!process.ok()) return process.status();
   return std::shared_ptr<Node>(
-      new Node(std::move(memory), std::move(head).value(), process.value(), std::move(ended)));
+      new Node(std::move(memory), std::move(head).value(), process.value(), std::move(attendance)));
 }
 
 Node::~Node() {
@@ -97,7 +97,7 @@ Status Node::take_seat(int rank) {
 
 bool Node::has_ended(int rank) const {
   const Seat& other = seat(rank);
-  const bool ended = ended_.exit_code(rank).has_value();  // read before the seat
+  const bool ended = attendance_.exit_code(rank).has_value();  // read before the seat
   if (other.present.load(std::memory_order_acquire) == 0) return ended;
   // no process holds a lock against itself: ranks that are threads of this process live as long as it does
   if (other.process.load(std::memory_order_relaxed) == process_) return false;

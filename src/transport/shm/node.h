@@ -6,7 +6,7 @@
 #include "base/fd.h"
 #include "base/forks.h"
 #include "base/status.h"
-#include "runtime/ended.h"
+#include "runtime/attendance.h"
 #include "transport/shm/region.h"
 
 namespace tarantella::transport {
@@ -15,7 +15,7 @@ namespace tarantella::transport {
 class Node {
  public:
   /// Errors: kSystem; kInvalidArgument for more ranks than there is room for.
-  static Result<std::shared_ptr<Node>> create(Fd memory, size_t ranks, runtime::Ended ended);
+  static Result<std::shared_ptr<Node>> create(Fd memory, size_t ranks, runtime::Attendance attendance);
   /// Gives up the seat.
   ~Node();
   Node(const Node&) = delete;
@@ -42,18 +42,18 @@ class Node {
   struct Seat;
   struct Head;
 
-  Node(Fd memory, Mapping head, uint64_t process, runtime::Ended ended)
+  Node(Fd memory, Mapping head, uint64_t process, runtime::Attendance attendance)
       : memory_(std::make_shared<Fd>(std::move(memory))),
         head_(std::move(head)),
         process_(process),
-        ended_(std::move(ended)) {}
+        attendance_(std::move(attendance)) {}
   Head& head() const;
   Seat& seat(int rank) const;
 
   const std::shared_ptr<Fd> memory_;
   const Mapping head_;
   const uint64_t process_;  ///< tells this process from every other
-  const runtime::Ended ended_;
+  const runtime::Attendance attendance_;
   const int forks_ = forks();
   int own_ = -1;  ///< the seat of this process
 };

@@ -97,7 +97,7 @@ Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank
                                                 runtime::MeetingOptions options, const PartOfJob* part) {
   auto file = runtime::rendezvous(job, rank, size, deadline, options);
   if (!file.ok()) return file.status();
-  auto node = Node::create(std::move(file).value(), static_cast<size_t>(size), std::move(options.ended));
+  auto node = Node::create(std::move(file).value(), static_cast<size_t>(size), std::move(options.attendance));
   if (!node.ok()) return node.status();
   TNT_RETURN_IF_ERROR(node.value()->take_seat(rank));
   std::vector<int> members(static_cast<size_t>(size));

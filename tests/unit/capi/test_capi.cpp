@@ -17,7 +17,7 @@
 namespace {
 
 tnt_options options_of(const std::string& job, int rank, int size) {
-  return {rank, size, job.c_str(), 30, 60, 1, 0, nullptr, nullptr};
+  return {rank, size, job.c_str(), 30, 60, 1, 0, nullptr, nullptr, nullptr};
 }
 
 tnt_context* connect(const std::string& job, int rank, int size) {
@@ -303,13 +303,13 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
     EXPECT_STRNE(tnt_last_error(), "");
     EXPECT_EQ(std::string(tnt_last_error()).find('\n'), std::string::npos);
   };
-  refused({0, 0, "job", 1, 60, 1, 0, nullptr, nullptr});
-  refused({2, 2, "job", 1, 60, 1, 0, nullptr, nullptr});
-  refused({0, 1, nullptr, 1, 60, 1, 0, nullptr, nullptr});
-  refused({0, 1, "job", 0, 60, 1, 0, nullptr, nullptr});
-  refused({0, 1, "job", 1, 0.5, 1, 0, nullptr, nullptr});
+  refused({0, 0, "job", 1, 60, 1, 0, nullptr, nullptr, nullptr});
+  refused({2, 2, "job", 1, 60, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, nullptr, 1, 60, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, "job", 0, 60, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, "job", 1, 0.5, 1, 0, nullptr, nullptr, nullptr});
   for (const char* nodes : {"1,2", "2,0", "1,1,", ",2", "a,1", "-1,3", "1 ,1", "99999999999,1"}) {
-    refused({0, 2, "job", 1, 60, 1, 0, nodes, nullptr});
+    refused({0, 2, "job", 1, 60, 1, 0, nodes, nullptr, nullptr});
     EXPECT_TRUE(std::string(tnt_last_error()).starts_with("TNT_NODES must have")) << tnt_last_error();
   }
   EXPECT_EQ(tnt_context_create(nullptr, &context), TNT_INVALID_ARGUMENT);
@@ -405,6 +405,45 @@ TEST(CInterface, APlanTakesTensorsInHostMemoryOnly) {
   EXPECT_NE(std::string(tnt_last_error()).find("takes no stream"), std::string::npos) << tnt_last_error();
   EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr), TNT_OK);
   tnt_context_destroy(context);
+}
+
+TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const std::vector<tnt_tensor> tensors(2, {"scalar", TNT_FLOAT32, nullptr, 0});
+    tnt_plan plan = 0;
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors.data(), 2, 0, TNT_HOST, &plan), TNT_OK)
+        << tnt_last_error();
+    std::vector<float> values = {2, 3};
+    const std::vector<const void*> inputs = {&values[0], &values[1]};
+    const std::vector<void*> outputs = {&values[0], &values[1]};
+    std::vector<uint64_t> steps = {9, 9};
+    tnt_zeros* zeros = nullptr;
+    if (rank == 1) {
+      ASSERT_EQ(tnt_zeros_begin(plan, 1, steps.data(), &zeros), TNT_INVALID_ARGUMENT);
+      ASSERT_EQ(tnt_zeros_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
+      EXPECT_EQ(steps, (std::vector<uint64_t>{0, 0}));
+    } else {
+      for (int step = 0; step < 3; ++step) {
+        ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, nullptr), TNT_OK)
+            << tnt_last_error();
+      }
+      EXPECT_EQ(values, (std::vector<float>{2, 3}));
+      ASSERT_EQ(tnt_zeros_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
+      EXPECT_EQ(steps, (std::vector<uint64_t>{3, 3}));
+    }
+    ASSERT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
+    ASSERT_EQ(tnt_zeros_stop(zeros, steps.data()), TNT_OK);
+    ASSERT_EQ(tnt_allreduce(context, steps.data(), steps.data(), 2, TNT_INT64, TNT_MAX, ""), TNT_OK);
+    ASSERT_EQ(tnt_zeros_finish(zeros, steps.data()), TNT_OK) << tnt_last_error();
+    tnt_zeros_release(zeros);
+    values = {1, 2};
+    ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, nullptr), TNT_OK)
+        << tnt_last_error();
+    EXPECT_EQ(values, (std::vector<float>{2, 4}));
+  });
+  EXPECT_EQ(tnt_zeros_stop(nullptr, nullptr), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_zeros_finish(nullptr, nullptr), TNT_INVALID_ARGUMENT);
+  tnt_zeros_release(nullptr);
 }
 
 TEST(CInterface, APlanNeedsTensors) {

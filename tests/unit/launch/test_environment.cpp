@@ -28,6 +28,20 @@ TEST(Environment, CoresOfARankSetItsThreads) {
   EXPECT_FALSE(additions_for(0, unbound, {}, "id", "", {}).contains("OMP_NUM_THREADS"));
 }
 
+TEST(Environment, ARankSeesItsGpuOrThoseOfAllRanks) {
+  Placement placement = placement_of(2);
+  Options options;
+  const auto visible = [&](int rank) {
+    return additions_for(rank, placement, options, "id", "", {}).at("CUDA_VISIBLE_DEVICES");
+  };
+  EXPECT_EQ(visible(1), "-1");
+  placement.gpus = {"GPU-b", "GPU-a"};
+  EXPECT_EQ(visible(1), "GPU-a");
+  options.all_gpus = true;
+  EXPECT_EQ(visible(0), "GPU-b,GPU-a");
+  EXPECT_EQ(visible(1), "GPU-b,GPU-a");
+}
+
 TEST(Environment, OwnFolderIsFirstInPathOnce) {
   const auto path = [](const Environment& user) {
     const Additions added = additions_for(0, Placement(), {}, "id", "/own", user);
@@ -49,7 +63,7 @@ TEST(Environment, TheTimelineReachesEveryRank) {
 
 TEST(Environment, OuterJobIsForgottenAndOnlyThat) {
   Environment inside{{"TNT_RANK", "1"},
-                     {"TNT_ENDED_FD", "7"},
+                     {"TNT_ATTENDANCE_FD", "7"},
                      {"TNT_TIMELINE", "t.json"},
                      {"TNT_TIMELINE_FD", "8"},
                      {"OMP_NUM_THREADS", "4"},

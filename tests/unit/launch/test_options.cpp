@@ -152,6 +152,7 @@ TEST(Options, TakeRanksPerNodeUnderBothNames) {
 TEST(Options, CleanupNeedsNoScriptAndForceNeedsCleanup) {
   EXPECT_EQ(parse({"--cleanup"}).value().action, Action::kCleanup);
   EXPECT_TRUE(parse({"--force", "--cleanup", "--", "a.py"}).value().force);
+  EXPECT_TRUE(parse({"--this-host", "--", "a.py"}).value().this_host);
   EXPECT_EQ(mistake({"--force", "a.py"}), "option '--force' needs '--cleanup'");
 }
 

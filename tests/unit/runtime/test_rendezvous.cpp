@@ -17,8 +17,9 @@
 
 #include "captured.h"
 #include "job_name.h"
+#include "runtime/attendance.h"
 #include "runtime/cpu_mask.h"
-#include "runtime/ended.h"
+#include "runtime/gathering.h"
 #include "runtime/rendezvous.h"
 
 namespace tarantella::runtime {
@@ -156,21 +157,22 @@ TEST(Rendezvous, SaysForWhomItWaits) {
 }
 
 TEST(Rendezvous, EndsAtOnceIfARankHasEndedBeforeItCame) {
-  std::vector<Ended> launchers;  // a new one each time: ranks may look at any moment
+  std::vector<Attendance> launchers;  // a new one each time: ranks may look at any moment
   for (const int ended : {0, 1}) {
-    const Ended& launcher = launchers.emplace_back(Ended::make(3));
+    const Attendance& launcher = launchers.emplace_back(Attendance::make(3));
     ASSERT_GE(launcher.fd(), 0);
-    ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+    ::setenv(Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
     const std::string job = new_job_name();
     const auto wait = [&](int rank, Status& status) {
-      status = rendezvous(job, rank, 3, Deadline::after(60s), {.ended = Ended::inherited(3)}).status();
+      status =
+          rendezvous(job, rank, 3, Deadline::after(60s), {.attendance = Attendance::inherited(3)}).status();
     };
     Status first, second;
     std::thread one([&] { wait(ended == 0 ? 1 : 0, first); });
     std::thread other([&] { wait(2, second); });
     std::this_thread::sleep_for(500ms);
-    launcher.tell(ended == 0 ? 1 : 0, 3);  // one that failed is not what is said
-    launcher.tell(ended, 0);
+    launcher.tell_end(ended == 0 ? 1 : 0, 3);  // one that failed is not what is said
+    launcher.tell_end(ended, 0);
     one.join();
     other.join();
     for (const Status& status : {first, second}) {
@@ -180,32 +182,115 @@ TEST(Rendezvous, EndsAtOnceIfARankHasEndedBeforeItCame) {
           << status.message();
     }
   }
-  EXPECT_EQ(Ended::inherited(3).exit_code(1), 0);
-  EXPECT_EQ(Ended::inherited(3).exit_code(2), std::nullopt);
-  EXPECT_EQ(Ended::inherited(2).exit_code(1), std::nullopt) << "another job's file";
+  EXPECT_EQ(Attendance::inherited(3).exit_code(1), 0);
+  EXPECT_EQ(Attendance::inherited(3).exit_code(2), std::nullopt);
+  EXPECT_EQ(Attendance::inherited(3, 1).exit_code(0), 0) << "numbered from rank 1 on";
+  EXPECT_EQ(Attendance::inherited(2).exit_code(1), std::nullopt) << "another job's file";
   const Fd other(::open("/dev/null", O_RDONLY));
   for (const std::string& file : {std::to_string(other.get()), std::string("999"), std::string("x")}) {
-    ::setenv(Ended::kVariable, file.c_str(), 1);
-    EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
+    ::setenv(Attendance::kVariable, file.c_str(), 1);
+    EXPECT_EQ(Attendance::inherited(3).exit_code(1), std::nullopt);
   }
-  ::unsetenv(Ended::kVariable);
-  EXPECT_EQ(Ended::inherited(3).exit_code(1), std::nullopt);
+  ::unsetenv(Attendance::kVariable);
+  EXPECT_EQ(Attendance::inherited(3).exit_code(1), std::nullopt);
+}
+
+/// A launcher of three ranks, which this process inherits: its table, and its pipe of reports.
+class Gathering : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::pipe(ends_), 0);
+    struct stat found{};
+    ::fstat(ends_[1], &found);
+    ::setenv("TNT_REPORT", text(ends_[1], ":", found.st_ino).c_str(), 1);
+    ::setenv(Attendance::kVariable, std::to_string(launcher_.fd()).c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv(Attendance::kVariable);
+    ::unsetenv("TNT_REPORT");
+    for (const int end : ends_) ::close(end);
+  }
+  /// Rank, kind and text of the next record, which the launcher reads.
+  std::string next_report() const {
+    int32_t head[4] = {};
+    if (::read(ends_[0], head, sizeof head) != sizeof head) return "";
+    std::string said(static_cast<size_t>(head[3]), ' ');
+    (void)!::read(ends_[0], said.data(), said.size());
+    return text(head[0], " ", head[1], " ", said);
+  }
+  static Status gather(int rank, Duration limit = 60s, Duration warn_every = 60s) {
+    return gather_job(rank, 3, Deadline::after(limit),
+                      {.warn_every = warn_every, .attendance = Attendance::inherited(3)});
+  }
+
+  const Attendance launcher_ = Attendance::make(3);
+  int ends_[2] = {-1, -1};
+};
+
+TEST_F(Gathering, EndsWhenAllHaveCome) {
+  std::thread launcher([&] {
+    EXPECT_EQ(next_report(), "1 4 ");
+    for (const int rank : {1, 2, 0}) launcher_.tell_join(rank);
+  });
+  const Status status = gather(1);
+  launcher.join();
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_F(Gathering, NamesTheRanksThatDidNotCome) {
+  launcher_.tell_join(1);
+  launcher_.tell_end(2, 3);  // its launcher says why
+  const Status status = gather(1, 300ms);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("did not come in time: 0, 2;"), std::string::npos) << status.message();
+}
+
+TEST_F(Gathering, EndsAtOnceIfARankHasEnded) {
+  launcher_.tell_join(1);
+  launcher_.tell_end(2, 0);
+  const Status status = gather(1);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 2 ended (exit code 0) before it joined, and rank 1 waits"),
+            std::string::npos)
+      << status.message();
+}
+
+TEST_F(Gathering, OnlyTheFirstRankThatWaitsWarns) {
+  for (const int rank : {1, 2}) launcher_.tell_join(rank);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(gather(2, 500ms, 100ms).code(), Code::kTimeout);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(next_report(), "2 4 ");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(gather(1, 500ms, 100ms).code(), Code::kTimeout);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("rank 1 has waited 0 s for rank 0 to join the job"), std::string::npos) << said;
+  EXPECT_EQ(next_report(), "1 4 ");
+  EXPECT_EQ(next_report(), "1 3 rank 1 has waited 0 s for rank 0 to join the job");
+}
+
+TEST_F(Gathering, IsLeftOutWithoutALauncher) {
+  ::setenv("TNT_REPORT", text(ends_[1], ":1").c_str(), 1);  // another file, or none
+  EXPECT_TRUE(gather(1).ok());
+  ::unsetenv("TNT_REPORT");
+  EXPECT_TRUE(gather(1).ok());
 }
 
 TEST(Rendezvous, EndsAtOnceIfARankThatHadComeHasEnded) {
-  const Ended launcher = Ended::make(3);
+  const Attendance launcher = Attendance::make(3);
   ASSERT_GE(launcher.fd(), 0);
-  ::setenv(Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  ::setenv(Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
   const std::string job = new_job_name();
   Status first, second;
   std::thread other([&] { second = rendezvous(job, 1, 3, Deadline::after(20s)).status(); });
-  std::thread zero(
-      [&] { first = rendezvous(job, 0, 3, Deadline::after(20s), {.ended = Ended::inherited(3)}).status(); });
+  std::thread zero([&] {
+    first = rendezvous(job, 0, 3, Deadline::after(20s), {.attendance = Attendance::inherited(3)}).status();
+  });
   std::this_thread::sleep_for(500ms);
-  launcher.tell(1, 0);
+  launcher.tell_end(1, 0);
   zero.join();
   other.join();
-  ::unsetenv(Ended::kVariable);
+  ::unsetenv(Attendance::kVariable);
   for (const Status& status : {first, second}) {
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank 1 ended (exit code 0) before it joined"), std::string::npos)

@@ -112,12 +112,55 @@ TEST_F(Json, ShowsABucketThatHasNotEndedUpToTheLastRecord) {
   EXPECT_TRUE(has(text, R"("cat":"wait","ts":3.000,"dur":5.000)")) << text;
 }
 
+TEST_F(Json, ShowsTheTimesOfAnotherClockOnThatOfTheFile) {
+  TimelineOn here(4), there(4);
+  here.timeline().mark(1'000'000);
+  there.timeline().mark(1'000'000);
+  add_bucket(here.timeline(), 1'002'000, {1'003'000, 1'004'000, 1'005'000}, 1'009'000);
+  add_bucket(there.timeline(), 2'000, {3'000, 4'000, 5'000}, 9'000);  // 1 ms behind
+  const Shift clock({0, -1'000'000, 10}, {5'000, -1'000'000, 10});
+  ASSERT_TRUE(
+      write_json(path("t.json"), {{0, "a", here.timeline()}, {1, "b", there.timeline(), clock}}).ok());
+  const std::string text = read(path("t.json"));
+  for (const char* pid : {"0", "1"}) {
+    const std::string head = std::string(R"("name":"bucket 0","pid":)") + pid;
+    EXPECT_TRUE(has(text, head + R"(,"tid":1000001,"cat":"bucket","ts":2.000,"dur":7.000)")) << text;
+  }
+}
+
+TEST_F(Json, KeepsSpansTogetherWhileTheClocksDriftApart) {
+  TimelineOn on(4);
+  add_bucket(on.timeline(), 1'000'000, {2'000'000, 3'000'000, 4'000'000}, 5'000'000);
+  const Shift clock({1'000'000, 0, 0}, {5'000'000, 400'000, 0});
+  ASSERT_TRUE(write_json(path("t.json"), {{0, "a", on.timeline(), clock}}).ok());
+  const std::string text = read(path("t.json"));
+  EXPECT_TRUE(has(text, R"("cat":"bucket","ts":1000.000,"dur":3600.000)")) << text;
+  EXPECT_TRUE(has(text, R"("cat":"fill","ts":1000.000,"dur":900.000)")) << text;
+  EXPECT_TRUE(has(text, R"("cat":"sum","ts":2800.000,"dur":900.000)")) << text;
+}
+
+TEST_F(Json, StatesTheClocksBehindTheEvents) {
+  TimelineOn on(4);
+  const Shift clock({0, -1'500, 200}, {9, -1'400, 100});
+  const Hosts hosts{{{"a\"", clock}}, {{"b", "they did not arrive"}}};
+  ASSERT_TRUE(write_json(path("t.json"), {{0, "a", on.timeline()}}, hosts).ok());
+  const std::string text = read(path("t.json"));
+  EXPECT_TRUE(
+      text.ends_with("],\n\"otherData\":{\"clocks\":[\n"
+                     R"({"host":"a\"","ahead_us":-1.500,"ahead_at_end_us":-1.400,"within_us":0.200}],)"
+                     "\"missing\":[\n{\"host\":\"b\",\"why\":\"they did not arrive\"}],\"lost\":[]}}\n"))
+      << text;
+  EXPECT_FALSE(has(written(on.timeline()), "otherData"));
+}
+
 TEST_F(Json, SaysWhatIsMissing) {
   TimelineOn on(2);
   EXPECT_EQ(lost_records({{0, "host", on.timeline()}}), "");
   for (size_t i = 0; i < 3; ++i) on.timeline().gradient(1, i);
   EXPECT_EQ(lost_records({{4, "host", on.timeline()}}),
             "the timeline keeps the first 2 events of a rank; the later ones of rank 4 are missing");
+  const std::string text = written(on.timeline());
+  EXPECT_TRUE(text.ends_with("\"lost\":[\n{\"rank\":3,\"records\":1}]}}\n")) << text;
 }
 
 TEST_F(Json, RefusesAFileThatCannotBeWritten) {

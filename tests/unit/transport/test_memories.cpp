@@ -161,18 +161,18 @@ TEST(ShmMemory, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
 }
 
 TEST(ShmMemory, SeesTheEndOfARankThatMetTheOthersAndNeverJoined) {
-  const runtime::Ended launcher = runtime::Ended::make(2);
+  const runtime::Attendance launcher = runtime::Attendance::make(2);
   ASSERT_GE(launcher.fd(), 0);
-  ::setenv(runtime::Ended::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  ::setenv(runtime::Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
   const std::string job = new_job_name();
   std::thread other([&] { EXPECT_TRUE(runtime::rendezvous(job, 1, 2, Deadline::after(20s)).ok()); });
   const auto memory =
-      make_shm_memory(job, 0, 2, Deadline::after(20s), {.ended = runtime::Ended::inherited(2)});
+      make_shm_memory(job, 0, 2, Deadline::after(20s), {.attendance = runtime::Attendance::inherited(2)});
   other.join();
-  ::unsetenv(runtime::Ended::kVariable);
+  ::unsetenv(runtime::Attendance::kVariable);
   ASSERT_TRUE(memory.ok()) << memory.status().message();
   EXPECT_FALSE(memory.value()->has_ended(1));
-  launcher.tell(1, 0);
+  launcher.tell_end(1, 0);
   EXPECT_TRUE(memory.value()->has_ended(1));
 }
 

@@ -50,6 +50,19 @@ TEST(Message, ContentsComeBack) {
   EXPECT_EQ(verdict->words, "w\n");
   const auto event = signal_in({Message::Kind::kSignal, content_of(Signals::Event{15, true})});
   EXPECT_TRUE(event->from_terminal);
+  EXPECT_EQ(states_in({Message::Kind::kAttendance, content_of(std::vector{0, 1, 139})}),
+            (std::vector{0, 1, 139}));
+  const auto time = time_in({Message::Kind::kTime, content_of(Time{3, int64_t{1} << 40})});
+  EXPECT_EQ(time->question, 3);
+  EXPECT_EQ(time->shown, int64_t{1} << 40);
+  const auto clock = clock_in({Message::Kind::kClock, content_of(timeline::Shift({1, -2, 3}, {4, 5, 6}))});
+  EXPECT_EQ(clock->start().by, -2);
+  EXPECT_EQ(clock->end().within, 6);
+  const auto records =
+      records_in({Message::Kind::kRecords, content_of(Records{1, 2, std::string("\0r", 2)})});
+  EXPECT_EQ(records->rank, 1);
+  EXPECT_EQ(records->made, 2);
+  EXPECT_EQ(records->bytes, std::string("\0r", 2));
 }
 
 TEST(Message, CutContentsAreRefused) {
@@ -59,6 +72,13 @@ TEST(Message, CutContentsAreRefused) {
   }
   EXPECT_FALSE(order_in({Message::Kind::kJob, whole + "x"}).has_value());
   EXPECT_FALSE(order_in({Message::Kind::kGo, whole}).has_value());
+}
+
+TEST(Message, TimesThatNoClockShowsAreRefused) {
+  const timeline::Ahead never{INT64_MAX, 0, 0};
+  EXPECT_FALSE(clock_in({Message::Kind::kClock, content_of(timeline::Shift(never, never))}).has_value());
+  EXPECT_FALSE(time_in({Message::Kind::kTime, content_of(Time{0, INT64_MIN})}).has_value());
+  EXPECT_FALSE(records_in({Message::Kind::kRecords, content_of(Records{0, -1, ""})}).has_value());
 }
 
 }  // namespace

@@ -90,5 +90,17 @@ TEST(Mpi, TheFirstThatHasALibraryIsUsedUnlessTheUserSaysOtherwise) {
             std::string::npos);
 }
 
+TEST(Mpi, ALibraryOfTheUserGoesWithItsOwnMpiexec) {
+  const std::string library = "/proc/self/exe";  // is there
+  Mpi first = mpi(Mpi::Kind::kMpich), own = mpi(Mpi::Kind::kIntel);
+  const std::string transport = "mpi-abi:" + library;
+  EXPECT_EQ(choose_mpi({first, own}, transport).value().kind, Mpi::Kind::kMpich);
+  own.library = library;
+  EXPECT_EQ(choose_mpi({first, own}, transport).value().kind, Mpi::Kind::kIntel);
+  EXPECT_EQ(choose_mpi({first}, transport).value().transport(), transport);
+  EXPECT_NE(choose_mpi({first}, "mpi-abi:/none").status().message().find("names no library"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tarantella::launch

@@ -1,0 +1,322 @@
+#include "runtime/leaders.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/fixed_text.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace tarantella::runtime {
+namespace {
+
+constexpr Duration kReply = 5s;    // for an introduction, from a peer that is connected
+constexpr Duration kConnect = 2s;  // for one connection
+constexpr Duration kAnswer = 1s;   // from machine 0, after the deadline that both have
+constexpr Duration kUnknown = 10s;
+constexpr Duration kSlice = 200ms;
+constexpr int kTries = 8;  // ports
+constexpr size_t kMostStrangers = 1024;
+constexpr char kMagic[8] = "TNTMEET";
+
+/// What both sides say first. Fixed size, so that a foreign peer cannot make us read more.
+struct Hello {
+  char magic[8];
+  char job[72];
+  char version[32];
+  uint64_t layout;
+  int32_t node;
+};
+
+/// What machine 0 says at the end: ok, or the error.
+struct Answer {
+  int32_t code;
+  char message[508];
+};
+
+Hello hello_of(const Leaders& leaders) {
+  Hello hello{};
+  std::memcpy(hello.magic, kMagic, sizeof kMagic);
+  write_text(leaders.job, hello.job);
+  write_text(TARANTELLA_VERSION, hello.version);
+  hello.layout = hash_of(leaders.layout);
+  hello.node = leaders.node;
+  return hello;
+}
+
+void set_option(int socket, int level, int option, int value = 1) {
+  (void)::setsockopt(socket, level, option, &value, sizeof value);
+}
+
+template <typename T>
+bool send_all(int socket, const T& message) {
+  return ::send(socket, &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message);
+}
+
+template <typename T>
+bool receive_all(int socket, T& message, Deadline deadline) {
+  for (size_t have = 0; have < sizeof message;) {
+    pollfd readable{socket, POLLIN, 0};
+    const int ready = ::poll(&readable, 1, deadline.left_ms());
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t got = ::recv(socket, reinterpret_cast<char*>(&message) + have, sizeof message - have, 0);
+    if (got <= 0) return false;
+    have += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+/// Whether a leader of this job has said it.
+bool is_of_job(Hello& hello, const Leaders& leaders) {
+  hello.job[sizeof hello.job - 1] = hello.version[sizeof hello.version - 1] = '\0';
+  return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0 && leaders.job == hello.job;
+}
+
+bool is_gone(int socket) {
+  pollfd entry{socket, POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+/// Says which machines are awaited, at intervals.
+class Warnings {
+ public:
+  explicit Warnings(const Leaders& leaders) : leaders_(leaders) {}
+
+  void warn(const std::string& awaited) {
+    const auto waited = Clock::now() - since_;
+    if (waited < next_) return;
+    next_ += leaders_.warn_every;
+    log_warning(text("machine ", leaders_.node, " has waited ", static_cast<int>(in_seconds(waited)),
+                     " s for ", awaited, " to join the job"));
+  }
+
+ private:
+  const Leaders& leaders_;
+  const Clock::time_point since_ = Clock::now();
+  Duration next_ = leaders_.warn_every;
+};
+
+Fd listener_on(int port) {
+  for (const int family : {AF_INET6, AF_INET}) {
+    Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) continue;
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(static_cast<uint16_t>(port));
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = six.sin6_port;
+    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR);
+    const bool is_six = family == AF_INET6;
+    if (is_six) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    const auto* address =
+        is_six ? reinterpret_cast<const sockaddr*>(&six) : reinterpret_cast<const sockaddr*>(&four);
+    if (::bind(socket.get(), address, is_six ? sizeof six : sizeof four) == 0 &&
+        ::listen(socket.get(), 1024) == 0)
+      return socket;
+    if (errno == EADDRINUSE) return {};
+  }
+  return {};
+}
+
+/// Why machine 0 does not take a leader that says this.
+Status judge(const Hello& said, const Leaders& leaders, const std::vector<Fd>& peers) {
+  if (std::strcmp(said.version, TARANTELLA_VERSION) != 0)
+    return {Code::kMismatch, text("machine ", said.node, " runs tarantella ", said.version, ", machine 0 ",
+                                  TARANTELLA_VERSION, "; install one version everywhere")};
+  if (said.layout != hash_of(leaders.layout) || said.node < 1 || said.node >= leaders.nodes)
+    return {Code::kMismatch,
+            text("the machines were told different numbers of ranks (machine 0: ", leaders.layout,
+                 "); start the same number of ranks on each machine, numbered machine by machine")};
+  if (peers[static_cast<size_t>(said.node) - 1].valid())
+    return {Code::kMismatch, text("two machines say that they are machine ", said.node, " of job ",
+                                  leaders.job, "; start jobs with different names")};
+  return {};
+}
+
+/// Who has connected to machine 0, and may be anyone.
+struct Stranger {
+  Fd socket;
+  Deadline deadline = Deadline::after(kReply);
+  Hello said{};
+  size_t heard = 0;
+};
+
+/// Reads what has come. Makes it a peer if it is a leader, and lets it go if not. Errors: those of judge().
+Status hear(Stranger& from, const Leaders& leaders, std::vector<Fd>& peers) {
+  const int socket = from.socket.get();
+  char* const said = reinterpret_cast<char*>(&from.said);
+  const ssize_t got = ::recv(socket, said + from.heard, sizeof(Hello) - from.heard, MSG_DONTWAIT);
+  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
+  from.heard += static_cast<size_t>(std::max<ssize_t>(got, 0));
+  if (got > 0 && from.heard < sizeof(Hello)) return {};
+  Fd connection = std::move(from.socket);
+  // a leader that has waited too long is gone, and connects again
+  if (got <= 0 || !is_of_job(from.said, leaders) || is_gone(socket) || !send_all(socket, hello_of(leaders)))
+    return {};
+  Status status = judge(from.said, leaders, peers);
+  if (!status.ok()) {
+    Answer answer{static_cast<int32_t>(status.code()), {}};
+    write_text(status.message(), answer.message);
+    (void)send_all(socket, answer);
+    return status;
+  }
+  peers[static_cast<size_t>(from.said.node) - 1] = std::move(connection);
+  return {};
+}
+
+Status gather(int listener, const Leaders& leaders, std::vector<Fd>& peers, Deadline deadline) {
+  Warnings warnings(leaders);
+  std::vector<Stranger> strangers;
+  while (true) {
+    std::string missing;
+    for (size_t k = 0; k < peers.size(); ++k) {
+      if (!peers[k].valid()) missing += text(missing.empty() ? "" : ", ", k + 1);
+      if (peers[k].valid() && is_gone(peers[k].get()))
+        return {Code::kPeerLost, text("the first rank of machine ", k + 1,
+                                      " ended before all machines had met; see its own message")};
+    }
+    if (missing.empty()) return {};
+    warnings.warn("machine " + missing);
+    if (deadline.passed())
+      return {Code::kTimeout, text("of ", leaders.nodes, " machines these did not come in time: ", missing,
+                                   "; did their ranks start, and do they reach host '", leaders.host, "'?")};
+    std::vector<pollfd> entries{{strangers.size() < kMostStrangers ? listener : -1, POLLIN, 0}};
+    for (const Stranger& each : strangers) entries.push_back({each.socket.get(), POLLIN, 0});
+    const Deadline slice = Deadline::after(std::min(kSlice, deadline.left()));
+    if (::poll(entries.data(), entries.size(), slice.left_ms()) < 0) continue;
+    for (size_t k = 0; k < strangers.size(); ++k) {
+      if (entries[k + 1].revents != 0) TNT_RETURN_IF_ERROR(hear(strangers[k], leaders, peers));
+    }
+    std::erase_if(strangers,
+                  [](const Stranger& each) { return !each.socket.valid() || each.deadline.passed(); });
+    if (entries[0].revents == 0) continue;
+    if (Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); socket.valid())
+      strangers.push_back({.socket = std::move(socket)});
+  }
+}
+
+Result<std::vector<Fd>> host(const Leaders& leaders, Deadline deadline) {
+  Fd listener;
+  for (int attempt = 0; attempt < kTries && !listener.valid(); ++attempt)
+    listener = listener_on(port_of(leaders.job, attempt));
+  if (!listener.valid()) return Status::system("cannot listen for the other machines", errno);
+  std::vector<Fd> peers(static_cast<size_t>(leaders.nodes) - 1);
+  const Status status = gather(listener.get(), leaders, peers, deadline);
+  Answer answer{static_cast<int32_t>(status.code()), {}};
+  write_text(status.message(), answer.message);
+  for (const Fd& peer : peers) {
+    if (peer.valid()) (void)send_all(peer.get(), answer);
+  }
+  if (!status.ok()) return status;
+  return peers;
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Addresses look_up(const std::string& host) {
+  addrinfo wanted{}, *found = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) found = nullptr;
+  return {found, ::freeaddrinfo};
+}
+
+Fd connection_to(const addrinfo& address, int port) {
+  Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return {};
+  sockaddr_storage to{};
+  std::memcpy(&to, address.ai_addr, address.ai_addrlen);
+  const auto number = htons(static_cast<uint16_t>(port));
+  if (to.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&to)->sin6_port = number;
+  if (to.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&to)->sin_port = number;
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return {};
+    pollfd writable{socket.get(), POLLOUT, 0};
+    if (::poll(&writable, 1, Deadline::after(kConnect).left_ms()) <= 0) return {};
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return {};
+  }
+  (void)::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
+  return socket;
+}
+
+/// A connection to machine 0 of this job, if it is there.
+Fd search(const Leaders& leaders, const Addresses& addresses, Deadline deadline) {
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    for (int attempt = 0; attempt < kTries; ++attempt) {
+      Fd socket = connection_to(*each, port_of(leaders.job, attempt));
+      Hello said{};
+      if (socket.valid() && send_all(socket.get(), hello_of(leaders)) &&
+          receive_all(socket.get(), said, Deadline::after(kReply)) && is_of_job(said, leaders))
+        return socket;
+      if (deadline.passed()) return {};
+    }
+  }
+  return {};
+}
+
+Result<std::vector<Fd>> join(const Leaders& leaders, Deadline deadline) {
+  Warnings warnings(leaders);
+  const Deadline known = Deadline::after(kUnknown);
+  Fd socket;
+  while (!socket.valid()) {
+    const Addresses addresses = look_up(leaders.host);
+    if (addresses == nullptr && known.passed())
+      return Status(Code::kSystem,
+                    text("this machine does not know host '", leaders.host,
+                         "', where rank 0 runs; set MASTER_ADDR to a name or an address of it"));
+    socket = search(leaders, addresses, deadline);
+    if (socket.valid()) break;
+    if (deadline.passed())
+      return Status(Code::kTimeout, text("machine ", leaders.node, " found no rank 0 on host '", leaders.host,
+                                         "' in time; did it start there, and are the ports ", kFirstPort,
+                                         " to ", kFirstPort + kPorts, " open between the machines?"));
+    warnings.warn(text("rank 0 on host '", leaders.host, "'"));
+    std::this_thread::sleep_for(50ms);
+  }
+  Answer answer{};
+  if (!receive_all(socket.get(), answer, Deadline::after(deadline.left() + kAnswer)))
+    return Status(Code::kPeerLost, "rank 0 ended before all machines had met; see its own message");
+  answer.message[sizeof answer.message - 1] = '\0';
+  if (answer.code != 0) return Status(static_cast<Code>(answer.code), answer.message);
+  std::vector<Fd> connections;
+  connections.push_back(std::move(socket));
+  return connections;
+}
+
+}  // namespace
+
+int port_of(const std::string& job, int attempt) {
+  return kFirstPort + static_cast<int>((hash_of(job) / 7 + static_cast<uint64_t>(attempt) * 1009) % kPorts);
+}
+
+Result<std::vector<Fd>> meet_leaders(const Leaders& leaders, Deadline deadline) {
+  auto met = leaders.node == 0 ? host(leaders, deadline) : join(leaders, deadline);
+  if (met.ok()) {
+    for (const Fd& each : met.value()) {
+      set_option(each.get(), IPPROTO_TCP, TCP_NODELAY);
+      // MPI reads from it without a limit, and the network may be cut
+      set_option(each.get(), SOL_SOCKET, SO_KEEPALIVE);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPIDLE, 10);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPINTVL, 5);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPCNT, 4);
+    }
+  }
+  return met;
+}
+
+}  // namespace tarantella::runtime

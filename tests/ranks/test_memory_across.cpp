@@ -1,0 +1,96 @@
+// The memory of jobs on several nodes: what a node's ranks share, and what a leader allocates for itself.
+
+#include <malloc.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <new>
+
+#include "cluster.h"
+#include "engine/plan.h"
+
+namespace {
+
+std::atomic<int64_t> allocated{0};  // by the whole process
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  allocated += static_cast<int64_t>(::malloc_usable_size(memory));
+  return memory;
+}
+
+void operator delete(void* memory) noexcept {
+  allocated -= static_cast<int64_t>(::malloc_usable_size(memory));
+  std::free(memory);
+}
+
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
+namespace tarantella::engine {
+namespace {
+
+struct Used {
+  uint64_t shared;  ///< bytes that a node maps
+  uint64_t own;     ///< bytes that a leader allocates, with its part of the fake network
+};
+
+/// After a step of one bucket of `bytes` bytes.
+Used used(size_t nodes, size_t ranks, size_t bytes) {
+  FakeCluster cluster(nodes_of_sizes(std::vector<int>(nodes, static_cast<int>(ranks))));
+  cluster.bridge_options() = {.news_every = 3600s, .silence = 3600s, .stopped = 3600s};  // only the first
+  const std::vector<TensorSpec> specs = {
+      {"t", DType::kFloat32, {static_cast<int64_t>(bytes / sizeof(float))}}};
+  const int64_t before = allocated.load();
+  Used result{};
+  std::atomic<int> come{0};
+  std::atomic<bool> measured{false};
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    {
+      std::vector<float> values(bytes / sizeof(float));
+      void* const in_place = values.data();
+      const Status status = plan.value()->run(&in_place, nullptr, &in_place);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+    ++come;
+    while (rank.rank() == 0 && come.load() != cluster.size()) std::this_thread::sleep_for(1ms);
+    if (rank.rank() == 0) {
+      result = {cluster.memory(0).mapped(), static_cast<uint64_t>(allocated.load() - before) / nodes};
+      measured = true;
+    }
+    while (!measured.load()) std::this_thread::sleep_for(1ms);
+  });
+  return result;
+}
+
+struct Layout {
+  size_t nodes, ranks;  ///< ranks of a node
+};
+
+class MemoryAcrossNodes : public testing::TestWithParam<Layout> {};
+
+// docs/performance.md states these.
+TEST_P(MemoryAcrossNodes, GrowsWithTheNumberOfNodesByLittle) {
+  const auto [nodes, ranks] = GetParam();
+  const size_t others = nodes - 1;
+  constexpr size_t kBytes = 1024 * 1024;
+  const Used one = used(1, ranks, kBytes);
+  const Used many = used(nodes, ranks, kBytes);
+  constexpr size_t kPosts = 16'512;  // of a node's leader: 1,024 of them
+  constexpr size_t kMember = 384;
+  EXPECT_EQ(many.shared, one.shared + others * (kPosts + ranks * kMember));
+  const size_t few = size_t{nodes == 2 ? 128u : 64u} * 1024;  // few bytes of all nodes
+  EXPECT_LT(many.own, kBytes + 2 * few + nodes * 8192);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, MemoryAcrossNodes, testing::Values(Layout{2, 2}, Layout{8, 2}, Layout{64, 4}),
+                         [](const auto& layout) {
+                           return text(layout.param.nodes, "_of_", layout.param.ranks);
+                         });
+
+}  // namespace
+}  // namespace tarantella::engine

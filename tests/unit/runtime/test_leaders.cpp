@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "job_name.h"
+#include "runtime/leaders.h"
+
+namespace tarantella::runtime {
+namespace {
+
+using Met = Result<std::vector<Fd>>;
+
+Leaders leaders_of(const std::string& job, int node, int nodes, const std::string& layout) {
+  return {.host = "localhost", .job = job, .layout = layout, .node = node, .nodes = nodes};
+}
+
+/// Lets `nodes` leaders meet, all of which were told `layout`, except for the last: `told_last`.
+std::vector<Met> meet(int nodes, const std::string& layout, const std::string& told_last) {
+  const std::string job = new_job_name();
+  std::vector<Met> met;
+  for (int node = 0; node < nodes; ++node) met.emplace_back(Status());
+  std::vector<std::thread> threads;
+  for (int node = 0; node < nodes; ++node) {
+    threads.emplace_back([&, node] {
+      const std::string& told = node == nodes - 1 ? told_last : layout;
+      met[static_cast<size_t>(node)] = meet_leaders(leaders_of(job, node, nodes, told), Deadline::after(10s));
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  return met;
+}
+
+TEST(Leaders, ConnectToTheFirst) {
+  const auto met = meet(3, "2,2,1", "2,2,1");
+  for (const Met& each : met) ASSERT_TRUE(each.ok()) << each.status().message();
+  ASSERT_EQ(met[0].value().size(), 2U);
+  for (size_t node : {1U, 2U}) {
+    ASSERT_EQ(met[node].value().size(), 1U);
+    const char sent = static_cast<char>('0' + node);
+    char got = 0;
+    EXPECT_EQ(::send(met[node].value()[0].get(), &sent, 1, 0), 1);
+    EXPECT_EQ(::recv(met[0].value()[node - 1].get(), &got, 1, 0), 1);
+    EXPECT_EQ(got, sent);
+  }
+}
+
+TEST(Leaders, HaveNamesOfFullLength) {
+  const std::string job = (new_job_name() + std::string(64, 'x')).substr(0, 64);
+  Met met = Status();
+  std::thread first([&] { met = meet_leaders(leaders_of(job, 0, 2, "1,1"), Deadline::after(10s)); });
+  const auto second = meet_leaders(leaders_of(job, 1, 2, "1,1"), Deadline::after(10s));
+  first.join();
+  EXPECT_TRUE(met.ok()) << met.status().message();
+  EXPECT_TRUE(second.ok()) << second.status().message();
+}
+
+Fd stranger_at(int port) {
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return {};
+  return socket;
+}
+
+TEST(Leaders, DoNotWaitForStrangers) {
+  const std::string job = new_job_name();
+  Met met = Status();
+  std::thread first([&] { met = meet_leaders(leaders_of(job, 0, 2, "1,1"), Deadline::after(4s)); });
+  std::vector<Fd> silent;
+  for (const Deadline soon = Deadline::after(4s); silent.size() < 3 && !soon.passed();) {
+    if (Fd socket = stranger_at(port_of(job, 0)); socket.valid()) silent.push_back(std::move(socket));
+  }
+  EXPECT_EQ(silent.size(), 3U);
+  const auto second = meet_leaders(leaders_of(job, 1, 2, "1,1"), Deadline::after(4s));
+  first.join();
+  EXPECT_TRUE(met.ok()) << met.status().message();
+  EXPECT_TRUE(second.ok()) << second.status().message();
+  char said = 0;
+  for (const Fd& each : silent) EXPECT_EQ(::recv(each.get(), &said, 1, 0), 0);  // not the job's name either
+}
+
+TEST(Leaders, MustKnowOneLayout) {
+  const auto met = meet(2, "2,2", "1,1");
+  EXPECT_EQ(met[0].status().code(), Code::kMismatch);
+  EXPECT_NE(met[0].status().message().find("different numbers of ranks (machine 0: 2,2)"), std::string::npos);
+  EXPECT_EQ(met[1].status().message(), met[0].status().message());
+}
+
+TEST(Leaders, NameTheMachinesThatDoNotCome) {
+  const std::string job = new_job_name();
+  const auto first = meet_leaders(leaders_of(job, 0, 3, "1,1,1"), Deadline::after(100ms));
+  EXPECT_EQ(first.status().code(), Code::kTimeout);
+  EXPECT_NE(first.status().message().find("did not come in time: 1, 2;"), std::string::npos);
+  const auto second = meet_leaders(leaders_of(job, 1, 3, "1,1,1"), Deadline::after(100ms));
+  EXPECT_EQ(second.status().code(), Code::kTimeout);
+  EXPECT_NE(second.status().message().find("machine 1 found no rank 0 on host 'localhost'"),
+            std::string::npos);
+}
+
+TEST(Leaders, NoticeOneThatHasEnded) {
+  const std::string job = new_job_name();
+  Met met = Status();
+  std::thread first([&] { met = meet_leaders(leaders_of(job, 0, 3, "1,1,1"), Deadline::after(20s)); });
+  const auto second = meet_leaders(leaders_of(job, 1, 3, "1,1,1"), Deadline::after(300ms));
+  first.join();
+  EXPECT_FALSE(second.ok());
+  EXPECT_EQ(met.status().code(), Code::kPeerLost) << met.status().message();
+}
+
+TEST(Leaders, OfTwoJobsDoNotMeet) {
+  std::thread other([] { EXPECT_TRUE(meet(2, "1,1", "1,1")[0].ok()); });
+  EXPECT_TRUE(meet(2, "1,1", "1,1")[0].ok());
+  other.join();
+}
+
+}  // namespace
+}  // namespace tarantella::runtime

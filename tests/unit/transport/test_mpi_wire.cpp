@@ -1,0 +1,51 @@
+// The wire over an MPI that fails. Over ones that work, the rules of wires run in tests/mpi.
+
+#include <gtest/gtest.h>
+
+#include "transport/mpi/mpi_wire.h"
+
+namespace tarantella::transport {
+namespace {
+
+constexpr int kBroken = 7;
+
+/// An MPI that takes all messages and has none, and whose test() fails.
+constexpr TntMpi kFails{
+    .version = kTntMpiVersion,
+    .longest = 1 << 20,
+    .resolved = nullptr,
+    .library = nullptr,
+    .start = nullptr,
+    .send = [](const void*, uint64_t, int32_t, int32_t, TntMpiRequest*) { return 0; },
+    .probe =
+        [](TntMpiArrival* arrival) {
+          *arrival = {};
+          return 0;
+        },
+    .receive = nullptr,
+    .test = [](int32_t, TntMpiRequest*, TntMpiEnd*, int32_t*) { return kBroken; },
+    .finalize = nullptr,
+    .describe = [](int error, char* text, size_t room) { std::snprintf(text, room, "error %d", error); },
+};
+
+TEST(MpiWire, KeepsTheBytesOfTransfersThatABrokenMpiMayStillTouch) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(100);
+  const std::weak_ptr<void> of_send = bytes;
+  auto wire = wire_over(kFails, 0, 2, true);
+  const Request sent = wire->send(1, 1, *bytes, bytes);
+  bytes = std::make_shared<std::vector<std::byte>>(100);
+  const std::weak_ptr<void> of_receive = bytes;
+  const Request received = wire->receive(1, 1, *bytes, bytes);
+  bytes.reset();
+  EXPECT_EQ(wire->progress(), 2U);
+  EXPECT_EQ(sent->status().code(), Code::kPeerLost);
+  EXPECT_NE(sent->status().message().find("cannot send to machine 1: error 7"), std::string::npos)
+      << sent->status().message();
+  EXPECT_EQ(received->status().code(), Code::kPeerLost);
+  EXPECT_TRUE(of_receive.expired()) << "MPI never had it";
+  wire.reset();
+  EXPECT_FALSE(of_send.expired());
+}
+
+}  // namespace
+}  // namespace tarantella::transport
