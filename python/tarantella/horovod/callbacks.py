@@ -12,6 +12,7 @@ from . import process
 from .learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
 from .objects import broadcast_variables
 from .optimizer import wrapped_inside
+from .process_sets import global_process_set
 
 __all__ = [
     "BestModelCheckpoint",
@@ -56,8 +57,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                 f"the {type(optimizer).__name__} is around an {type(inner).__name__} that hvd.DistributedOptimizer has "
                 "wrapped: wrap the outer one, or set the policy mixed_float16 before the optimizer is wrapped"
             )
+        group = global_process_set.group()
+        group.announce("BroadcastGlobalVariablesCallback")
         # One rank may have loaded or called its model before.
-        all_built = core.Allreduce(op=core.ReductionOp.MIN).execute(float(self.model.built)) == 1
+        all_built = core.Allreduce(group, core.ReductionOp.MIN).execute(float(self.model.built)) == 1
         if all_built and not self.broadcast_done:
             if not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
@@ -89,11 +92,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
         process.check("callbacks.MetricAverageCallback")
         if logs:
             numbers = {name: float(value) for name, value in logs.items() if keras.ops.ndim(value) == 0}
-            logs.update(core.Allreduce(op=core.ReductionOp.AVERAGE).execute(numbers))
+            logs.update(core.Allreduce(global_process_set.group(), core.ReductionOp.AVERAGE).execute(numbers))
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Keras's ModelCheckpoint that keeps the best whole model, on the ranks that have it in their callbacks.
+    """Keras's ModelCheckpoint that keeps the best model, or its weights, on the ranks that have it in their callbacks.
 
     Give `filepath`, which is ours, or set the attribute of that name before `fit`.
     """
@@ -105,10 +108,10 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
         mode: str = "auto",
         save_freq: Any = "epoch",
         filepath: Any = None,
+        save_weights_only: bool = False,
     ) -> None:
-        super().__init__(
-            "unset.keras" if filepath is None else filepath, monitor, verbose, True, False, mode, save_freq
-        )
+        path = ("unset.weights.h5" if save_weights_only else "unset.keras") if filepath is None else filepath
+        super().__init__(path, monitor, verbose, True, save_weights_only, mode, save_freq)
         if filepath is None:
             self.filepath = None
 

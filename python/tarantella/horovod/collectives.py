@@ -16,8 +16,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from .. import collectives as core
-from .._job.groups import Barrier, Group
+from .._job.groups import Barrier
 from . import process
+from .channels import Group
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Max, Min, Product, ReduceOp, Sum, chosen
 
@@ -61,9 +62,22 @@ def allreduce(
 
 
 @tf.autograph.experimental.do_not_convert
-def grouped_allreduce(tensors: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: Any = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
     """`allreduce` of each tensor of a list, with the same arguments."""
-    return [allreduce(each, *args, **options) for each in tensors]
+    options = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "process_set": process_set}
+    return [allreduce(each, average, compression=compression, op=op, **options) for each in tensors]
 
 
 def _slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, process_set: ProcessSet) -> tf.IndexedSlices:
@@ -77,6 +91,8 @@ def _slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, process_set: 
 def _allreduce(tensor: tf.Tensor, op: ReduceOp, before: float, after: float, process_set: ProcessSet) -> tf.Tensor:
     def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
         array = _scaled(array, before)
+        if op == Product:
+            group.announce("allreduce of the product")
         if op != Average:
             return _scaled(core.Allreduce(group, _CORE[op]).execute(array), after)
         if "float" in array.dtype.name:
@@ -125,7 +141,9 @@ def grouped_allgather(tensors: Sequence[Any], *args: Any, **options: Any) -> lis
 
 def _allgather(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        counts = _allgather(tf.reshape(tf.shape(rows)[0], [1]), process_set)
+        # A sum, in which ranks that have joined have no rows.
+        own = tf.one_hot(process_set.rank() or 0, process_set.group().size, tf.shape(rows)[0], dtype=tf.int32)
+        counts = _allreduce(own, Sum, 1.0, 1.0, process_set)
         parts = tf.split(_allreduce(upstream, Average, 1.0, 1.0, process_set), counts, num=process_set.group().size)
         return tf.reshape(parts[process_set.rank() or 0], tf.shape(tensor))
 
@@ -183,9 +201,18 @@ def reducescatter(
 
 
 @tf.autograph.experimental.do_not_convert
-def grouped_reducescatter(tensors: Sequence[Any], *args: Any, **options: Any) -> list[tf.Tensor]:
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: Any = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[tf.Tensor]:
     """`reducescatter` of each tensor of a list, with the same arguments."""
-    return [reducescatter(each, *args, **options) for each in tensors]
+    options = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "process_set": process_set}
+    return [reducescatter(each, compression=compression, op=op, **options) for each in tensors]
 
 
 def _reducescatter(tensor: tf.Tensor, op: ReduceOp, before: float, after: float, process_set: ProcessSet) -> tf.Tensor:
@@ -194,6 +221,8 @@ def _reducescatter(tensor: tf.Tensor, op: ReduceOp, before: float, after: float,
 
     def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
         array = _scaled(array, before)
+        if op == Product:
+            group.announce("reducescatter")
         floating = "float" in array.dtype.name
         reduction = _CORE.get(op, core.ReductionOp.AVERAGE)
         if op != Average or floating:
@@ -225,7 +254,10 @@ def alltoall(
     tensor, size = tf.convert_to_tensor(tensor), process_set.group().size
     if splits is not None:
         sent = tf.convert_to_tensor(splits)
-        table = tf.reshape(_allgather(sent, process_set), [size, size])
+        if not sent.dtype.is_integer or not sent.shape.is_compatible_with([size]):
+            raise ValueError(f"hvd.alltoall: splits must be a whole number for each of the {size} ranks (got {splits})")
+        own_row = tf.one_hot([process_set.rank() or 0], size, axis=0, dtype=sent.dtype)
+        table = _allreduce(own_row * sent, Sum, 1.0, 1.0, process_set)
         received = tf.gather(table, process_set.rank() or 0, axis=1)
         return _alltoall(tensor, sent, received, process_set), received
     rows = tf.shape(tensor)[0]

@@ -47,7 +47,17 @@ class Reduction:
         process_set: ProcessSet,
         local: LocalVariables,
     ) -> None:
-        """Raises ValueError for a process set that is not part of the job."""
+        """Raises TypeError for what is no compression or process set; ValueError for a set that is not part of the job,
+        a `predivide` that is not above 0, and one without an average.
+        """
+        if not hasattr(compression, "compress") or not hasattr(compression, "decompress"):
+            raise TypeError(f"compression must be hvd.Compression.none, fp16 or bf16 (got {compression!r})")
+        if not isinstance(process_set, ProcessSet):
+            raise TypeError(f"process_set must be what hvd.add_process_set returns (got {process_set!r})")
+        if not predivide > 0:
+            raise ValueError(f"gradient_predivide_factor must be above 0 (got {predivide!r})")
+        if predivide != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor needs op=hvd.Average")
         process_set.group()
         self._op, self._compression, self._dense = op, compression, sparse_as_dense
         self._predivide, self._process_set, self.local = predivide, process_set, local

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import h5py
 import keras
 
 from .._job import log
@@ -24,8 +25,9 @@ def load_model(
 ) -> Any:
     """Loads a model that Keras has saved, and wraps its optimizer with `DistributedOptimizer`.
 
-    The optimizer keeps its state, except from an .h5 file, whose state Keras 3 does not restore: a WARNING says that it
-    begins anew. A model that was not compiled has none to wrap. Every rank reads the file.
+    `filepath` may be an open h5py.File. The optimizer keeps its state, except from an .h5 file, whose state Keras 3
+    does not restore: a WARNING says that it begins anew. A model that was not compiled has none to wrap. One rank may
+    load alone where `BroadcastGlobalVariablesCallback` gives the others what it has.
     `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
     Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for one that does not exist, and
     NotImplementedError for `legacy_opts`.
@@ -33,6 +35,7 @@ def load_model(
     process.check("load_model")
     if legacy_opts:
         raise NotImplementedError("Keras 3 has no legacy optimizers: leave legacy_opts out")
+    filepath = filepath.filename if isinstance(filepath, h5py.File) else filepath
     objects = {each.__name__: each for each in custom_optimizers or ()}
     if isinstance(filepath, (str, os.PathLike)) and "://" not in os.fspath(filepath) and not os.path.exists(filepath):
         raise FileNotFoundError(f"hvd.load_model: there is no file {os.fspath(filepath)!r}")
@@ -43,7 +46,7 @@ def load_model(
             f"hvd.load_model cannot read {str(filepath)!r} as a model of Keras 3, saved as .keras or .h5 ({error}); "
             "user-defined classes need custom_objects"
         ) from error
-    if model.optimizer is not None:
+    if getattr(model, "optimizer", None) is not None:  # Keras has no attribute before compile
         model.optimizer = DistributedOptimizer(_for(model, filepath), compression=compression)
     return model
 

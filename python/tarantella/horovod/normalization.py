@@ -10,6 +10,7 @@ from keras import ops
 from .._backend import backend
 from .._job import runtime
 from ..keras import private
+from .process_sets import global_process_set
 
 
 @keras.saving.register_keras_serializable(package="tarantella.horovod")
@@ -28,6 +29,10 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         super().__init__(**options)
 
 
+def _context() -> Any:
+    return global_process_set.group().context()
+
+
 def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     local = getattr(super(SyncBatchNormalization, self), private.MOMENTS)(inputs, mask)
     if runtime.get_size() == 1:
@@ -36,7 +41,7 @@ def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     channels = int(mean.shape[0])
     parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
     # Without the layer's name: Keras numbers layers, and ranks may have made others before.
-    parts = backend.differentiable_sum(self, "moments of SyncBatchNormalization", parts)
+    parts = backend.differentiable_sum(self, "moments of SyncBatchNormalization", parts, _context)
     mean, squares = parts[:channels], parts[channels:]
     whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))
     return tuple(ops.reshape(ops.cast(new, old.dtype), old.shape) for new, old in zip(whole, local, strict=True))

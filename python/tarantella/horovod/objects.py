@@ -1,17 +1,17 @@
-"""Python objects and variables from rank to rank, and the end of uneven data."""
+"""Python objects and variables from rank to rank."""
 
 from __future__ import annotations
 
 import pickle
-import time
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from .. import collectives as core
-from .._job.errors import MismatchError
+from ..keras import private
 from ..keras.calls import custom_loops
-from . import process
+from . import collectives, process
 from .process_sets import ProcessSet, global_process_set
 
 
@@ -49,16 +49,26 @@ def _pickled(obj: Any) -> Any:
     return np.frombuffer(pickle.dumps(obj), np.uint8)
 
 
+@tf.autograph.experimental.do_not_convert
 def broadcast_variables(
     variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> None:
     """Gives all ranks the values that one rank has in these variables: a list of them, or of TensorFlow's.
 
-    Generators of random numbers get a stream of their own on each rank. Blocks until all ranks of the process set have
-    called it. Raises tarantella.MismatchError where the variables differ in number, name, shape or type.
+    Generators of random numbers get a stream of their own on each rank; in a `tf.function` they keep what they have.
+    Blocks until all ranks of the process set have called it. Names may differ: one rank may have loaded its model.
+    Raises tarantella.MismatchError where the variables differ in number, shape or type.
     """
     process.check("broadcast_variables")
-    custom_loops.broadcast_variables(variables, root_rank, process_set.group())
+    process_set.group().announce("broadcast of variables")
+    every = custom_loops.variables_of(variables)
+    if tf.executing_eagerly():
+        lines = [f"{tf.as_dtype(v.dtype).name} {tuple(v.shape)} at place {i}" for i, v in enumerate(every)]
+        custom_loops.send(every, lines, root_rank, process_set.group())
+    else:
+        for each in every:
+            if not private.is_seed(each):
+                each.assign(collectives.broadcast(each, root_rank, process_set=process_set))
 
 
 def broadcast_global_variables(root_rank: int) -> None:
@@ -67,20 +77,3 @@ def broadcast_global_variables(root_rank: int) -> None:
         "hvd.broadcast_global_variables is for TensorFlow 1: add hvd.callbacks.BroadcastGlobalVariablesCallback("
         f"{root_rank}) to fit, or call hvd.broadcast_variables(model.variables, root_rank={root_rank})"
     )
-
-
-def join() -> int:
-    """Waits for all ranks, and returns the one that came last.
-
-    Horovod's ranks may join after different numbers of steps. Here all must have taken equally many: raises
-    tarantella.MismatchError on ranks that joined while another still reduces.
-    """
-    process.check("join")
-    try:
-        came = core.Allgatherv().execute(time.monotonic())  # one clock for all processes of a machine
-    except MismatchError as error:
-        raise MismatchError(
-            f"hvd.join: the ranks have not taken equally many steps, which join needs here ({error}); give every rank "
-            "the same number of batches: steps_per_epoch=, or dataset.take(n)"
-        ) from error
-    return int(np.argmax(came))

@@ -78,13 +78,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     process.check("DistributedOptimizer")
     _check(optimizer)
     op = chosen(op, among=(Average, Sum))
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=hvd.Average")
     if type(backward_passes_per_step) is not int or backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step must be a whole number above 0 (got {backward_passes_per_step!r})")
-    if num_groups:
-        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=2)
-    _check_groups(num_groups if groups is None else groups)
+    check_groups(num_groups, groups)
     local = LocalVariables(scale_local_gradients)
     reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
     passes = None
@@ -181,7 +177,11 @@ def _scales_loss(optimizer: Any) -> bool:
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 
-def _check_groups(groups: Any) -> None:
+def check_groups(num_groups: Any, groups: Any) -> None:
+    """Raises ValueError for what is neither a number nor lists of variables. Warns of the older argument."""
+    if num_groups:
+        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
+    groups = num_groups if groups is None else groups
     lists = isinstance(groups, (list, tuple)) and all(isinstance(each, (list, tuple)) for each in groups)
     if groups is not None and not lists and not (type(groups) is int and groups >= 0):
         raise ValueError(f"groups must be a whole number, 0 or more, or a list of lists of variables (got {groups!r})")

@@ -10,8 +10,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import keras
 
-from .._job import runtime
+from .._job import log, runtime
 from .._job.environment import Layout, layout
+from ..keras import hooks
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -45,6 +46,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     runtime.init()
     atexit.unregister(shutdown)
     atexit.register(shutdown)
+    # Where it is defined: Keras does not load models whose class has another one.
+    hooks.hook(next(each for each in keras.Model.__mro__ if "compile" in vars(each)), "compile", _compile)
     _initialized = True
     try:
         for act in _on_init:
@@ -52,6 +55,17 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     except BaseException:
         shutdown()
         raise
+
+
+def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Leaves out an argument that scripts for Horovod pass, and that Keras 3 refuses."""
+
+    def compile(model: Any, *args: Any, **options: Any) -> Any:
+        if options.pop("experimental_run_tf_function", None) is not None:
+            log.warn_once("compile: Keras 3 has no experimental_run_tf_function; it is left out")
+        return original(model, *args, **options)
+
+    return compile
 
 
 def shutdown() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._job import runtime
-from .._job.groups import Group
 from . import process
+from .channels import Group
 
 
 class ProcessSet:
@@ -59,8 +59,18 @@ class ProcessSet:
         if not in_graph or runtime.get_size() == 1:
             return self._group
         if self._graph_group is None:
-            self._graph_group = Group(self._group.ranks)
+            self._group.announce("graphs")
+            self.make_graph_group()
+        return self._graph_group or self._group
+
+    def make_graph_group(self) -> Group:
+        """What carries collectives in graphs. Collective over all ranks of the job."""
+        self._graph_group = Group(self.group().ranks)
         return self._graph_group
+
+    def groups(self) -> list[Group]:
+        """What carries its collectives, as far as it was made."""
+        return [each for each in (self._group, self._graph_group) if each is not None]
 
     def open(self, number: int) -> None:
         """Makes it usable. Collective over all ranks of the job."""
@@ -91,9 +101,10 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     Raises ValueError for ranks that do not exist, none at all, and the ranks of another set of the job.
     """
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    twin = next((each for each in (global_process_set, *_open.values()) if each.ranks == made.ranks), None)
+    twin = next((each for each in every() if each.ranks == made.ranks), None)
     if twin is not None:
         raise ValueError(f"the job already has a process set of the ranks {made.ranks}: {twin}")
+    global_process_set.group().announce("add_process_set")
     made.open(next(_numbers))
     _open[made.process_set_id or 0] = made
     return made
@@ -109,10 +120,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return True
 
 
+def every() -> list[ProcessSet]:
+    """All process sets that can be used."""
+    return [global_process_set, *_open.values()]
+
+
 @process.initialized
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of each process set, by its id. 0 is the global one."""
-    return {each.process_set_id or 0: list(each.ranks or ()) for each in (global_process_set, *_open.values())}
+    return {each.process_set_id or 0: list(each.ranks or ()) for each in every()}
 
 
 def _start(process_sets: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,7 +11,7 @@ import tensorflow as tf
 from ..keras.step import loops
 from . import process
 from .gradients import LocalVariables, Reduction
-from .optimizer import weights_of
+from .optimizer import check_groups, weights_of
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
@@ -53,6 +52,15 @@ class _Tape:
         # Flattening drops nothing: None is a leaf.
         reduced = self._reduced(list(gradients), list(variables))
         return keras.tree.pack_sequence_as(sources, reduced)
+
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[Any], list[Any]]:
+        """`gradient` in two lists of pairs (source, gradient): those excluded, and those reduced. Collective."""
+        sources = keras.tree.flatten(sources)
+        pairs = list(zip(sources, self.gradient(target, sources, output_gradients), strict=True))
+        local = self._reduction.local
+        return [pair for pair in pairs if pair[0] in local], [pair for pair in pairs if pair[0] not in local]
 
     def _reduced(self, gradients: list[Any], sources: list[Any]) -> list[Any]:
         places = [i for i, each in enumerate(sources) if isinstance(_of_tensorflow(each), tf.Variable)]
@@ -104,17 +112,39 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"hvd.DistributedGradientTape needs a tf.GradientTape (got {type(gradtape).__name__})")
     op = chosen(op, among=(Average, Sum))
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=hvd.Average")
+    check_groups(num_groups, groups)
     local = LocalVariables(scale_local_gradients)
     return _Tape(gradtape, Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local))
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
-    gradtape: tf.GradientTape, *args: Any, local_layers: Sequence[Any] | None = None, **options: Any
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: Any = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedGradientTape` that excludes the trainable weights of these layers, which must be built."""
-    tape = DistributedGradientTape(gradtape, *args, **options)
+    """`DistributedGradientTape` that excludes the trainable weights of one layer or several, which must be built."""
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     for variable in weights_of(local_layers):
         tape.register_local_source(variable)
     return tape

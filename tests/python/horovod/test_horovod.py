@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,11 @@ def test_ranks_train_as_plain_keras_on_the_rows_of_all(scripts: Any, tmp_path: P
         str(tmp_path / "best.keras"),
     )
     assert kept.code == 0, kept.err
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_that_have_joined_are_zeros_to_the_others(ranks: int, scripts: Any) -> None:
+    ended = scripts.ranks(ranks, SCRIPTS / "joining.py", options=("--output-on-all-devices",))
+    assert ended.out.count("all right") == ranks, ended.err
+    assert "joined with the dead" not in ended.out
+    assert re.search(r"rank 1 .*ended with exit code 7", ended.err)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tarantella.horovod import run
+from tarantella import horovod
+from tarantella.horovod import horovodrun
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -35,10 +36,16 @@ def test_wrong_calls_raise_a_sentence(scripts: Any, tmp_path: Path) -> None:
     assert "all seen" in ended.out
 
 
+def test_horovods_run_names_the_command() -> None:
+    with pytest.raises(NotImplementedError, match=r"start that with tarantella horovodrun -np 2 python script\.py"):
+        horovod.run(print, np=2)
+
+
 def test_options_of_horovodrun_become_those_of_the_launcher(tmp_path: Path) -> None:
     host = socket.gethostname()
     settings = ["--fusion-threshold-mb", "2", "--timeline-filename", "a", "--log-level", "FATAL"]
-    become = ["--fusion-threshold", "2048", "--timeline", "a", "--log-level", "ERROR"]
+    settings += ["--output-filename", "logs", "--hierarchical-allreduce", "--stall-check-warning-time-seconds", "30"]
+    become = ["--fusion-threshold", "2048", "--timeline", "a", "--log-dir", "logs", "--log-level", "ERROR"]
     for words, ranks, others, script in (
         (["-np", "2", "python", "t.py", "-x", "1"], "2", [], ["t.py", "-x", "1"]),
         (["--num-proc", "1", "python3.11", "-u", "t.py"], "1", [], ["-u", "t.py"]),
@@ -46,8 +53,8 @@ def test_options_of_horovodrun_become_those_of_the_launcher(tmp_path: Path) -> N
         (["-np", "1", "/opt/env/bin/python3", "t.py"], "1", ["--python-interpreter", "/opt/env/bin/python3"], ["t.py"]),
         (["-np", "1", *settings, "--", "t.py"], "1", become, ["t.py"]),
     ):
-        expected = ["-n", ranks, "--output-on-all-devices", *others, "--", *script]
-        assert run.command_of("tarantella", words) == ["tarantella", *expected]
+        expected = ["-n", ranks, "--all-gpus", "--output-on-all-devices", *others, "--", *script]
+        assert horovodrun.command_of("tarantella", words) == ["tarantella", *expected]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,6 @@ def test_wrong_command_lines_of_horovodrun_exit_with_a_sentence(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        run.command_of("tarantella", words)
+        horovodrun.command_of("tarantella", words)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err

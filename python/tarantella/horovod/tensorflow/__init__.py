@@ -7,6 +7,8 @@ from typing import Any
 from .. import collectives as _collectives
 from .. import keras as _of_keras
 from ..keras import *  # noqa: F403
+from ..ops import local_rank_op, local_size_op, process_set_included_op, rank_op, size_op
+from ..process_sets import global_process_set
 from ..reductions import Average, Compression
 
 
@@ -22,7 +24,10 @@ def DistributedOptimizer(  # type: ignore[no-redef]  # noqa: N802 (Horovod's nam
     op: Any = Average,
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
-    **options: Any,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = global_process_set,
+    scale_local_gradients: bool = True,
 ) -> Any:
     """`tarantella.horovod.keras.DistributedOptimizer`, in TensorFlow's order; `use_locking` changes nothing."""
     return _of_keras.DistributedOptimizer(
@@ -36,7 +41,10 @@ def DistributedOptimizer(  # type: ignore[no-redef]  # noqa: N802 (Horovod's nam
         op,
         backward_passes_per_step,
         average_aggregated_gradients,
-        **options,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
     )
 
 
@@ -44,4 +52,11 @@ def DistributedOptimizer(  # type: ignore[no-redef]  # noqa: N802 (Horovod's nam
 allreduce, allgather = _collectives.allreduce, _collectives.allgather
 broadcast, reducescatter = _collectives.broadcast, _collectives.reducescatter
 
-__all__ = list(_of_keras.__all__)
+__all__ = [
+    *_of_keras.__all__,
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "size_op",
+]

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
@@ -51,6 +52,9 @@ for name, args in (
     ("load_model", ["x.keras"]),
 ):
     raises(ValueError, f"hvd.{name} {before}", getattr(hvd, name), *args)
+for name in ("rank_op", "size_op", "local_rank_op", "local_size_op"):
+    raises(ValueError, f"hvd.{name} {before}", getattr(hvt, name))
+    raises(tf.errors.OpError, f"hvd.{name} {before}", tf.function(getattr(hvt, name)))
 assert not hvd.is_initialized()
 raises(NotImplementedError, "no MPI communicator", hvd.init, object())
 raises(NotImplementedError, "no part of the ranks", hvd.init, [7])
@@ -88,6 +92,10 @@ raises(ValueError, "(got <ReduceOp.MAX", hvt.DistributedOptimizer, sgd(), *posit
 raises(ValueError, "needs op=hvd.Average", hvd.DistributedOptimizer, sgd(), gradient_predivide_factor=2.0, op=hvd.Sum)
 raises(ValueError, "groups must be", hvd.DistributedOptimizer, sgd(), groups=-1)
 raises(ValueError, "pass it to hvd.init", hvd.DistributedOptimizer, sgd(), process_set=hvd.ProcessSet([0]))
+raises(ValueError, "must be above 0 (got 0)", hvd.DistributedOptimizer, sgd(), gradient_predivide_factor=0)
+raises(TypeError, "(got 'fp16')", hvd.DistributedOptimizer, sgd(), compression="fp16")
+raises(TypeError, "(got [0])", hvd.DistributedOptimizer, sgd(), process_set=[0])
+raises(ValueError, "groups must be", hvd.DistributedGradientTape, tf.GradientTape(), groups=-1)
 layer = keras.layers.Dense(1)
 raises(ValueError, "has no weights yet", hvd.PartialDistributedOptimizer, sgd(), local_layers=layer)
 raises(TypeError, "must be Keras layers", hvd.PartialDistributedOptimizer, sgd(), local_layers=["x"])
@@ -103,10 +111,13 @@ slices = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]), tf.constant([3, 2])
 raises(ValueError, "sparse_as_dense=True", passes.apply, [slices], [table])
 
 raises(ValueError, "already has a process set of the ranks [0]", hvd.add_process_set, [0])
+raises(ValueError, "no process set has the id 99 (there are [0", hvt.size_op, 99)
 raises(ValueError, "different whole numbers", hvd.ProcessSet, [0, 0])
 raises(ValueError, "needs a list of ranks", hvd.ProcessSet, object())
 raises(ValueError, "rank 9", hvd.add_process_set, [0, 9])
 raises(ValueError, "needs rows", hvd.reducescatter, 1.0)
+raises(ValueError, "a whole number for each of the 1 ranks", hvd.alltoall, [1.0, 2.0], splits=[1, 1])
+raises(ValueError, "a whole number for each of the 1 ranks", hvd.alltoall, [1.0, 2.0], splits=[2.0])
 raises(ValueError, "splits must say", hvd.alltoall, [1.0, 2.0], splits=[1])
 raises(ValueError, "rank 3 is not in the group", hvd.broadcast_variables, [table], 3)
 
@@ -114,6 +125,9 @@ raises(FileNotFoundError, "there is no file 'nothing.keras'", hvd.load_model, "n
 for name in ("foreign.keras", "foreign.h5", "foreign.txt"):
     (FOLDER / name).write_text("no model")
     raises(ValueError, "as a model of Keras 3", hvd.load_model, FOLDER / name)
+keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(FOLDER / "plain.h5")
+with h5py.File(FOLDER / "plain.h5") as file:
+    assert not hvd.load_model(file).compiled
 raises(NotImplementedError, "no legacy optimizers", hvd.load_model, "x.keras", legacy_opts=True)
 
 raises(NotImplementedError, "elastic.KerasState is not offered", lambda: hvd.elastic.KerasState)
@@ -133,6 +147,10 @@ def fit(callback, rate=0.1, data=None):
 
 
 raises(ValueError, "pass filepath=", fit, callbacks.BestModelCheckpoint())
+best = callbacks.BestModelCheckpoint("loss", save_weights_only=True)
+best.filepath = str(FOLDER / "best.weights.h5")
+fit(best)
+model.load_weights(FOLDER / "best.weights.h5")
 decay = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
 raises(ValueError, "give the SGD a number", fit, callbacks.LearningRateWarmupCallback(0.1), decay)
 endless = tf.data.Dataset.from_tensors((np.ones((2, 2)), np.ones(2))).filter(lambda x, y: True)

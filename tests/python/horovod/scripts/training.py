@@ -178,22 +178,30 @@ def saved():
     """Saved by rank 0 as plain Keras saves; loaded and trained on."""
     x = data()
     size = BATCH * N if PLAIN else BATCH
-    for suffix in ("keras", "h5"):
-        path = f"{FOLDER}/model.{suffix}"
-        if not PLAIN:
+    for suffix in ("keras", "h5", "resumed"):
+        path = f"{FOLDER}/model.{suffix}" if suffix != "resumed" else f"{FOLDER}/model.keras"
+        callbacks = []
+        if suffix == "resumed" and not PLAIN:
+            callbacks.append(hvd.callbacks.BroadcastGlobalVariablesCallback(0))
+        elif not PLAIN:
             model = network()
             fit(model, keras.optimizers.Adam(0.02))
             assert type(model.optimizer) is keras.optimizers.Adam
             if hvd.rank() == 0:
                 model.save(path)
             hvd.barrier()
-        model = keras.models.load_model(path) if PLAIN else hvd.load_model(path)
+        if suffix == "resumed" and R > 0:  # only rank 0 reads the checkpoint, and the others get what it has
+            model = network()
+            optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.02))
+            model.compile(optimizer, keras.losses.MeanSquaredError(), experimental_run_tf_function=False)
+        else:
+            model = keras.models.load_model(path) if PLAIN else hvd.load_model(path)
         assert type(model.optimizer) is keras.optimizers.Adam
         if suffix == "keras":
             assert int(model.optimizer.iterations) == 2 * STEPS
-        elif PLAIN:  # Keras cannot train a model on with the optimizer from this file
+        elif PLAIN and suffix == "h5":  # Keras cannot train a model on with the optimizer from this file
             model.compile(keras.optimizers.Adam(0.02), keras.losses.MeanSquaredError())
-        model.fit(x, labels(x), size, 1, 0, shuffle=False)
+        model.fit(x, labels(x), size, 1, 0, callbacks, shuffle=False)
         found[suffix] = model.get_weights()
     found.pop("saved", None)
 

@@ -1,4 +1,4 @@
-"""The command `tarantella horovodrun`, which runs `python -m tarantella.horovod.run LAUNCHER words…`.
+"""The command `tarantella horovodrun`, which runs `python -m tarantella.horovod.horovodrun LAUNCHER words…`.
 
 It turns the options of horovodrun into those of the launcher, and becomes the launcher.
 """
@@ -12,8 +12,16 @@ import socket
 import sys
 
 # Options of horovodrun that have no counterpart: what they tune does not exist here, or needs no help.
-_WITHOUT_VALUE = ("--gloo", "--mpi", "--disable-cache", "--no-stall-check", "--autotune", "--timeline-mark-cycles")
-_WITH_VALUE = ("--start-timeout", "--cycle-time-ms", "--cache-capacity", "--network-interface", "--network-interfaces")
+_WITHOUT_VALUE = (
+    *("--gloo", "--mpi", "--jsrun", "--tcp", "--mpi-threads-disable", "--disable-cache", "--autotune"),
+    *("--hierarchical-allreduce", "--hierarchical-allgather", "--torus-allreduce"),
+    *("--stall-check", "--no-stall-check", "--timeline-mark-cycles", "--log-with-timestamp", "--log-without-timestamp"),
+)
+_WITH_VALUE = (
+    *("--start-timeout", "--cycle-time-ms", "--cache-capacity", "--network-interface", "--network-interfaces"),
+    *("--stall-check-warning-time-seconds", "--stall-check-shutdown-time-seconds", "--gloo-timeout-seconds"),
+    *("--mpi-args", "--binding-args", "--num-nccl-streams", "--thread-affinity", "--autotune-log-file"),
+)
 _ELASTIC = ("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--host-discovery-script", "--slots-per-host")
 _LEVELS = {"TRACE": "DEBUG", "FATAL": "ERROR"}
 
@@ -49,7 +57,7 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
         interpreter, *script = script
     if not script:
         parser.error("no script given: tarantella horovodrun -np 2 python train.py")
-    settings = ["-n", str(options.num_proc), "--output-on-all-devices"]
+    settings = ["-n", str(options.num_proc), "--all-gpus", "--output-on-all-devices"]
     if any(name not in _names_of_this_machine() for name, _ in hosts):
         settings += ["--hostfile", options.hostfile or _written(hosts)]
     if os.path.dirname(interpreter):
@@ -58,6 +66,8 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
         settings += ["--fusion-threshold", str(options.fusion_threshold_mb * 1024)]
     if options.timeline_filename is not None:
         settings += ["--timeline", options.timeline_filename]
+    if options.output_filename is not None:
+        settings += ["--log-dir", options.output_filename]
     if options.log_level is not None:
         settings += ["--log-level", _LEVELS.get(options.log_level.upper(), options.log_level)]
     return [launcher, *settings, "--", *script]
@@ -77,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-hostfile", "--hostfile", metavar="FILE", help="the same, a line each: HOST slots=SLOTS")
     parser.add_argument("--fusion-threshold-mb", type=int, metavar="MB", help="largest bucket of gradients")
     parser.add_argument("--timeline-filename", metavar="FILE", help="write what all ranks do when")
+    parser.add_argument("--output-filename", metavar="DIR", help="write the output of each rank to a file there")
     parser.add_argument("--log-level", metavar="LEVEL", help="show messages from this level up")
     parser.add_argument("--verbose", action="store_true", help="changes nothing")
     for name in _WITHOUT_VALUE:

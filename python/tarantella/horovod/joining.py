@@ -1,0 +1,169 @@
+"""`join`: what a rank without data does while the others go on.
+
+One thread for each channel takes part in their calls, and gives zeros to the plans of the channel. None of them is the
+thread that waits in `join`, which the core would otherwise take for a rank that can do nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .._job import log, runtime
+from . import process, process_sets
+from .channels import Channel
+from .process_sets import ProcessSet, global_process_set
+
+_one = threading.Lock()
+# Seconds after which a rank in `join` says that it has lost a model that the others may still train.
+_PATIENCE = 10.0
+
+
+@tf.autograph.experimental.do_not_convert
+def join() -> int:
+    """Blocks until all ranks have called it, and returns the one that came last, on all ranks.
+
+    For ranks that run out of data at different times. Meanwhile this rank takes part in what the others do: with zeros
+    in gradients, sums and averages, which still divide by the number of ranks; without rows in allgather. The model
+    must live until then. All other collectives raise RuntimeError on the ranks that call them.
+
+    Raises RuntimeError in a `tf.function`, and while another thread of this rank is in `join`.
+    """
+    process.check("join")
+    if not tf.executing_eagerly():
+        raise RuntimeError(
+            "hvd.join in a tf.function would run once, while TensorFlow traces it: call it outside, after the loop"
+        )
+    if process.size() == 1:
+        return 0
+    if not _one.acquire(blocking=False):
+        raise RuntimeError("hvd.join: another thread of this rank is in it already; call it in one thread")
+    try:
+        with runtime.plans_kept():
+            return _Joined().wait()
+    finally:
+        _one.release()
+
+
+class _Joined:
+    """This rank, from the beginning to the end of `join`."""
+
+    def __init__(self) -> None:
+        own = [each for each in process_sets.every() if each.included()]
+        # Counts calls that all ranks make in one order: a rank that has made more has joined later.
+        mine = [each.context() for each in global_process_set.groups()]
+        self._came = [sum(each.record.calls for each in mine), time.time_ns()]
+        self._last = 0
+        self._lost = False  # a plan
+        self._threads: list[threading.Thread] = []
+        self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        for each in own:
+            for group in each.groups():
+                self._start(group.context(), each)
+
+    def wait(self) -> int:
+        """Blocks until the threads have ended. Raises the first error of one."""
+        ended = 0
+        while ended < len(self._threads):
+            try:
+                error = self._ended.get(timeout=_PATIENCE)
+            except queue.Empty:
+                if self._lost:
+                    log.warn_once(
+                        "hvd.join: a model of this rank that was trained before is gone; if other ranks still train "
+                        "it, they wait for this rank until TNT_TIMEOUT: keep the model until hvd.join returns"
+                    )
+                continue
+            if error is not None:
+                raise error
+            ended += 1
+        return self._last
+
+    def _zeros(self, channel: Channel, begin: int = 0) -> list[_Zeros]:
+        """Zeros for the plans of the channel from this one on."""
+        made = [_Zeros(channel.context, *plan) for plan in channel.record.plans[begin:]]
+        if any(each.is_lost for each in made):
+            self._lost = True
+        return made
+
+    def _start(self, channel: Channel, process_set: ProcessSet) -> None:
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                self._take_part(channel, process_set)
+            except BaseException as raised:
+                error = raised
+            self._ended.put(error)
+
+        # A daemon: the core ends its calls at the exit of the process, which waits for other threads before.
+        thread = threading.Thread(target=run, name="hvd.join", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _take_part(self, channel: Channel, process_set: ProcessSet) -> None:
+        zeros = self._zeros(channel)
+        while not (joined := channel.meet(joined=True)).all():
+            call = channel.told(joined)
+            if not call.is_possible():
+                continue  # the others raise it
+            if call.what == "graphs":
+                with contextlib.suppress(ValueError):  # over several machines: the others raise it
+                    self._start(process_set.make_graph_group().context(), process_set)
+                continue
+            channel.take_part(call)
+            zeros += self._zeros(channel, len(zeros))
+        self._even_out(channel, zeros)
+
+    def _even_out(self, channel: Channel, zeros: list[_Zeros]) -> None:
+        """Brings the plans to the same step on all ranks, and finds the rank that came last."""
+        stopped = [each.stop() for each in zeros]
+        waiting = {number for _, number in channel.record.adopted}
+        mine = [
+            *self._came,
+            *(n for each in zeros for n in each.before),
+            *(n for counts in stopped for n in counts),
+            *(each.plan in waiting for each in zeros),
+        ]
+        table = channel.context.allgather(np.array(mine, np.int64), "the end of hvd.join")
+        steps, plans = np.zeros(len(table), np.int64), []
+        half, begin = sum(each.tensors for each in zeros), len(self._came)
+        some = table[:, begin + 2 * half :].any(axis=0)
+        unused = {each.plan for each, is_waiting in zip(zeros, some, strict=True) if is_waiting}
+        for each in zeros:
+            before, counts = (table[:, at : at + each.tensors] for at in (begin, begin + half))
+            begin += each.tensors
+            if (counts >= 0).all():
+                each.finish(counts.max(axis=0).tolist())
+                steps += before.sum(axis=1)
+                plans.append((each.plan, each.tensors))
+            else:  # some rank has released it
+                runtime.release(each.plan)
+        if channel is global_process_set.group().context():
+            self._last = max(range(len(table)), key=lambda r: (int(table[r, 0] + steps[r]), int(table[r, 1])))
+        channel.record.go_on(plans, unused)
+
+
+class _Zeros:
+    """What this rank gives to a plan, if it has the plan still."""
+
+    def __init__(self, context: Any, plan: int, tensors: int) -> None:
+        self.plan, self.tensors, self._context = plan, tensors, context
+        try:
+            self._given = context.begin_zeros(plan, tensors)
+        except ValueError:
+            self._given = None
+        self.is_lost = self._given is None
+        self.before: list[int] = self._given.before if self._given else [0] * tensors
+
+    def stop(self) -> list[int]:
+        """In how many steps it was with each tensor; -1 if the plan is gone."""
+        return self._given.stop() if self._given else [-1] * self.tensors
+
+    def finish(self, steps: list[int]) -> None:
+        self._context.finish_zeros(self._given, steps)
