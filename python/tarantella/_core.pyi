@@ -6,6 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+__version__: str
+
 class Error(RuntimeError):
     """A job of several ranks cannot continue."""
 
@@ -17,6 +19,15 @@ class MismatchError(Error):
 
 class TimeoutError(Error, builtins.TimeoutError):
     """A rank did not take part before the deadline."""
+
+class Zeros:
+    """Zeros in the place of this rank's tensors of a plan, which it submits from `Context.begin_zeros` to `stop`."""
+
+    @property
+    def before(self) -> list[int]:
+        """In how many steps of the plan this rank had submitted each tensor."""
+    def stop(self) -> list[int]:
+        """In how many it has by now, zeros included: chance decides it on each rank. Does not block."""
 
 class Context:
     """A rank's membership in a job. The constructor blocks until all ranks have met."""
@@ -34,6 +45,7 @@ class Context:
         warn_every: float = 60.0,
         nodes: str = "",
         transport: str = "",
+        first_host: str = "",
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -73,6 +85,13 @@ class Context:
     def plan(self, name: str, tensors: list[tuple[str, str, tuple[int, ...]]], threshold: int) -> int: ...
     def buckets(self, plan: int, tensors: int) -> list[int]: ...
     def release(self, plan: int) -> None: ...
+    def begin_zeros(self, plan: int, tensors: int) -> Zeros:
+        """Submits zeros for the `tensors` of a plan until `stop`. Not collective. ValueError if it was released."""
+    def finish_zeros(self, zeros: Zeros, steps: list[int]) -> None:
+        """After `stop`: more zeros until this rank was in so many steps with each tensor. Collective.
+
+        `steps` are the most that a rank has.
+        """
     def abort(self, reason: str) -> None:
         """Reports that this rank fails: others get PeerLostError with its number and `reason`. Never blocks."""
     def failure(self) -> str | None: ...

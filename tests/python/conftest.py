@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tools")]
+
+from needs import give_up
+from network_hosts import Hosts, missing
+
 LEAN = str(Path(__file__).parent / "lean")
+# What a shell has started in the background ignores it, and so would the jobs of the tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LEAN, os.environ.get("PYTHONPATH")]))
 
 
@@ -100,3 +109,16 @@ def scripts(tmp_path: Path) -> Scripts:
 @pytest.fixture
 def executable() -> str:
     return find_executable()
+
+
+@pytest.fixture(scope="session")
+def all_hosts() -> Iterator[Hosts]:
+    """Skips where hosts cannot be made; with TARANTELLA_NEEDS=hosts it fails there."""
+    lacks = missing()
+    if not (Path(sys.executable).parent / "mpiexec").exists():
+        lacks.append("the package mpich")
+    if lacks:
+        give_up("hosts", f"hosts need {', '.join(lacks)} (tools/setup.sh --dev installs them)")
+    made = Hosts()
+    yield made
+    made.remove()

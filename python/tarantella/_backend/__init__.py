@@ -37,13 +37,20 @@ class Backend(Protocol):
     # Sums over ranks, within a step.
 
     def allreduce(
-        self, owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool, group: Group | None = None
+        self,
+        owner: Any,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        borrow: bool,
+        group: Group | None = None,
+        empty: Any = None,
     ) -> list[Any]:
         """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
 
         With `borrow` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
         A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
         repeated rows: those of rows from all ranks; those that do not come from rows (positions) summed.
+        Where `empty`, a scalar bool, is true, zeros stand for this rank's dense gradients, whatever these are.
         """
 
     def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
@@ -64,8 +71,11 @@ class Backend(Protocol):
         `what` tells an owner's sums apart.
         """
 
-    def differentiable_sum(self, owner: Any, what: str, values: Any) -> Any:
-        """`sum_over_ranks` whose gradient is the sum of all ranks' gradients. Collective."""
+    def differentiable_sum(self, owner: Any, what: str, values: Any, context: Callable[[], Any] = ...) -> Any:
+        """`sum_over_ranks` whose gradient is the sum of all ranks' gradients. Collective.
+
+        `context` returns what carries it, by default that of the job, and is kept for ever.
+        """
 
     # Steps.
 

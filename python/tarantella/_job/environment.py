@@ -28,6 +28,7 @@ class Layout:
     launched: bool = False
     nodes: tuple[int, ...] = (1,)  # the number of ranks of each machine; ranks are numbered machine by machine
     child_of: int | None = None  # the rank that started this process; the process itself is not a rank
+    starter: str = ""  # the program that has started the ranks, if it is not Tarantella's launcher
 
 
 def integer(name: str, default: int, least: int = 0) -> int:
@@ -110,8 +111,8 @@ def log_level(name: str) -> str:
 def layout() -> Layout:
     """The layout that the environment describes, read once. Never blocks.
 
-    The TNT_ variables count; without them, those of torchrun, mpirun or srun. Raises SystemExit for a job of theirs on
-    several machines.
+    The TNT_ variables count; without them, those of torchrun, mpirun or srun. Raises SystemExit if these have not
+    numbered the ranks machine by machine.
     Every process that a rank starts inherits the variables, but only the rank itself takes part in the job: the others
     are jobs of one process. Forked children keep the layout that their parent has read.
     """
@@ -153,7 +154,9 @@ def _layout_by_others() -> Layout:
         return Layout()
     if not _claims_rank(f"{found.rank}-{found.job}"):
         return Layout(child_of=found.rank)
-    return Layout(found.rank, found.size, found.rank, found.size, found.job, nodes=(found.size,))
+    node, local_rank = started_by.node_of(found.rank, found.nodes)
+    here = found.nodes[node]
+    return Layout(found.rank, found.size, local_rank, here, found.job, nodes=found.nodes, starter=found.starter)
 
 
 def _claims_rank(place: str) -> bool:

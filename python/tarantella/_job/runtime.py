@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import math
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import log, timeline, uncaught, variables, whereabouts
+from . import log, meeting, timeline, uncaught, variables, whereabouts
+from .ending import Ending
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ WARN_EVERY = 60.0
 _lock = threading.RLock()
 _context: Context | None = None
 _answering: threading.Event | None = None
+_ending: Ending | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
+_kept: list[int] | None = None  # plans to release, while none may be
 _ready = False
 _closed = False
 _process = os.getpid()  # a forked child has copies of these variables, but takes no part in the job
@@ -38,7 +42,7 @@ def init() -> None:
     Raises tarantella.PeerLostError if a rank ended without joining, tarantella.TimeoutError if a rank did not join
     within TNT_TIMEOUT. Under the launcher `tarantella` there is no limit, because it knows which ranks are alive.
     """
-    global _context, _answering, _ready
+    global _context, _answering, _ending, _ready
     place = layout()
     if place.size > 1 and _is_forked():  # its copy of the lock may be held for ever
         return
@@ -57,6 +61,8 @@ def init() -> None:
                 _context = _join()
             atexit.register(close)
             _answering = whereabouts.answer(_context)
+            if place.starter:
+                _ending = Ending(_context, place.rank)
         _ready = True
 
 
@@ -84,18 +90,25 @@ def _join() -> Context:
         ) from None
     place = layout()
     timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
-    return Context(
+    met = meeting.of(place, timeout)
+    joined = Context(
         place.rank,
         place.size,
         place.local_rank,
         place.local_size,
-        place.job,
+        met.job,
         timeout,
         meet_timeout=math.inf if place.launched else timeout,
         warn_every=WARN_EVERY,
         nodes=",".join(map(str, place.nodes)),
-        transport=os.environ.get("TNT_TRANSPORT", "").strip(),
+        transport=met.transport,
+        first_host=met.first_host,
     )
+    if len(place.nodes) > 1:
+        from . import versions
+
+        versions.check(joined, place.nodes)
+    return joined
 
 
 def context() -> Context:
@@ -141,9 +154,25 @@ def abort(reason: str) -> None:
 
 
 def release(plan: int) -> None:
-    """Ends a plan of the core. Not collective; does nothing if the job is over."""
-    if _context is not None and not _is_forked():
-        _context.release(plan)
+    """Ends a plan of the core. Not collective; does nothing if the job is over or the plan has ended."""
+    if _kept is not None:
+        _kept.append(plan)
+    elif _context is not None and not _is_forked():
+        with contextlib.suppress(ValueError):
+            _context.release(plan)
+
+
+@contextlib.contextmanager
+def plans_kept() -> Iterator[None]:
+    """Meanwhile plans are not released, whatever is collected as garbage, but after it."""
+    global _kept
+    _kept = []
+    try:
+        yield
+    finally:
+        kept, _kept = _kept, None
+        for plan in kept:
+            release(plan)
 
 
 def close() -> None:
@@ -157,6 +186,8 @@ def close() -> None:
     with _lock:
         for each in list(_groups):
             each.close()
+        if _ending is not None:
+            _ending.stop()
         if _context is not None:
             _context.close()
         if _answering is not None:

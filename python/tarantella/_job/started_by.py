@@ -12,87 +12,121 @@ _Variables = Mapping[str, str]
 
 
 class Place(NamedTuple):
-    """A rank of a job on one machine."""
+    """A rank of a job."""
 
     rank: int
     size: int
-    job: str  # the same for all ranks of the job, another for each job of the user; at most 64 characters
+    job: str  # alike for the ranks of a machine, another for each job of the user; at most 64 characters
     starter: str  # for messages
+    nodes: tuple[int, ...]  # the number of ranks of each machine; ranks are numbered machine by machine
 
 
 def place(environment: _Variables = os.environ) -> Place | None:
     """The place that the environment describes; None without a starter, or with one rank.
 
     The innermost starter counts: torchrun and mpirun are themselves tasks of srun in a batch job. A batch script itself
-    is no rank, although Slurm describes its job there. Raises SystemExit if the job has several machines: rank 0 says
-    so, in one line.
+    is no rank, although Slurm describes its job there. Raises SystemExit if the ranks are not numbered machine by
+    machine: those that notice say so, at most one on each machine.
     """
     found = _torchrun(environment) or _open_mpi(environment) or _mpich(environment) or _slurm(environment)
-    if found is None or found[0].size < 2:
-        return None
-    rank_of_job, ranks_here = found
-    if ranks_here != rank_of_job.size:
-        raise SystemExit(_several(rank_of_job, ranks_here) if rank_of_job.rank == 0 else 1)
-    return rank_of_job
+    return found if found is not None and found.size > 1 else None
 
 
-def _several(found: Place, here: int) -> str:
-    return (
-        f"tarantella: {found.starter} has started {found.size} ranks, {here} of them on this machine; on several "
-        "machines tarantella starts the ranks: tarantella --hostfile hosts -- model.py (in Slurm without --hostfile)"
-    )
+def node_of(rank: int, nodes: tuple[int, ...]) -> tuple[int, int]:
+    """The number of the rank's machine, and the rank's number there."""
+    for node, ranks in enumerate(nodes):
+        if rank < ranks:
+            return node, rank
+        rank -= ranks
+    raise ValueError(f"no rank {rank} in {nodes}")
 
 
-def _torchrun(environment: _Variables) -> tuple[Place, int] | None:
+def _torchrun(environment: _Variables) -> Place | None:
     """Also operators of Kubernetes, which set the same variables."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(not environment.get(name) for name in names):
         return None
     rank, size, address, port = (environment[name] for name in names)
-    parts = (
-        address,
-        port,
-        environment.get("TORCHELASTIC_RUN_ID", ""),
-        environment.get("TORCHELASTIC_RESTART_COUNT", ""),
-    )
-    return _place("torchrun", rank, size, environment.get("LOCAL_WORLD_SIZE", size), "\n".join(parts))
+    # where operators start one rank a machine, they need not say so
+    alone = size if address in ("127.0.0.1", "localhost", "::1") else "1"
+    here, local = environment.get("LOCAL_WORLD_SIZE", alone), environment.get("LOCAL_RANK")
+    # each machine's torchrun counts its own failures, so that these numbers may differ
+    restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "") if here == size else ""
+    parts = (address, port, environment.get("TORCHELASTIC_RUN_ID", ""), restarts)
+    return _place("torchrun", rank, size, _even(here, size), "\n".join(parts), local)
 
 
-def _open_mpi(environment: _Variables) -> tuple[Place, int] | None:
+def _open_mpi(environment: _Variables) -> Place | None:
     rank, size = environment.get("OMPI_COMM_WORLD_RANK"), environment.get("OMPI_COMM_WORLD_SIZE")
     if rank is None or size is None:
         return None
     job = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid")
-    here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", size)
-    return _place("mpirun", rank, size, here, job or _starting_process("OMPI_COMM_WORLD_RANK", rank))
+    here, local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", size), environment.get("OMPI_COMM_WORLD_LOCAL_RANK")
+    job = job or _starting_process("OMPI_COMM_WORLD_RANK", rank)
+    return _place("mpirun", rank, size, _even(here, size), job, local)
 
 
-def _mpich(environment: _Variables) -> tuple[Place, int] | None:
-    """MPICH, Intel MPI and others with the process manager hydra; srun --mpi=pmi2 sets the first two as well."""
-    rank, size = environment.get("PMI_RANK"), environment.get("PMI_SIZE")
-    if rank is None or size is None or "MPI_LOCALNRANKS" not in environment:
+def _mpich(environment: _Variables) -> Place | None:
+    """MPICH, Intel MPI and others with the process manager hydra; srun --mpi=pmi2 sets the first two as well.
+
+    Whether ranks are numbered machine by machine is seen when they meet (meeting.py), by all of them.
+    """
+    rank, size, here = (environment.get(name) for name in ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"))
+    if rank is None or size is None or here is None:
         return None
-    return _place("mpiexec", rank, size, environment["MPI_LOCALNRANKS"], _starting_process("PMI_RANK", rank))
+    return _place("mpiexec", rank, size, _even(here, size), _starting_process("PMI_RANK", rank))
 
 
-def _slurm(environment: _Variables) -> tuple[Place, int] | None:
+def _slurm(environment: _Variables) -> Place | None:
     """A task of srun. A batch script and the shell of salloc have no number of tasks of a step."""
     rank, size = environment.get("SLURM_PROCID"), environment.get("SLURM_STEP_NUM_TASKS")
     job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
     if rank is None or size is None or job is None or step is None:
         return None
     several = environment.get("SLURM_STEP_NUM_NODES", "1") != "1"
-    tasks = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", size))
-    here = tasks[0] if several and tasks else size
-    return _place("srun", rank, size, here, f"{job}.{step}.{environment.get('SLURM_RESTART_COUNT', '0')}")
+    tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", size) if several else size
+    job = f"{job}.{step}.{environment.get('SLURM_RESTART_COUNT', '0')}"
+    return _place("srun", rank, size, tasks, job, environment.get("SLURM_LOCALID"), environment.get("SLURM_GTIDS"))
 
 
-def _place(starter: str, rank: str, size: str, here: str, job: str) -> tuple[Place, int]:
-    """Raises ValueError for numbers that are none."""
-    if not (rank.isdecimal() and size.isdecimal() and here.isdecimal() and int(rank) < int(size)):
-        raise ValueError(f"tarantella cannot read the rank that {starter} tells: rank {rank!r} of {size!r}")
+def _even(here: str, size: str) -> str:
+    """As many ranks on each machine as `here`, as Slurm writes it; fewer on the last if that does not fit."""
+    if not (here.isdecimal() and size.isdecimal() and int(here) > 0):
+        return here
+    full, rest = divmod(int(size), int(here))
+    return f"{here}(x{full})" + (f",{rest}" if rest else "")
+
+
+def _place(
+    starter: str, rank: str, size: str, tasks: str, job: str, local: str | None = None, near: str | None = None
+) -> Place:
+    """`tasks`: the ranks of each machine, as in 2(x3),1. What the starter also tells: `local`, the rank's number on its
+    machine, and `near`, the ranks of the machine, as in 0,1.
+
+    Raises ValueError for numbers that are none.
+    """
+    groups = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", each) for each in tasks.split(",")]
+    nodes = tuple(int(each[1]) for each in groups if each is not None for _ in range(int(each[2] or 1)))
+    if None in groups or not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size) == sum(nodes)):
+        raise ValueError(
+            f"tarantella cannot read the rank that {starter} tells: rank {rank!r} of {size!r}, {tasks!r} by machine"
+        )
+    node, number = node_of(int(rank), nodes)
+    ours = ",".join(str(each) for each in range(int(rank) - number, int(rank) - number + nodes[node]))
+    if len(nodes) > 1 and (local not in (None, str(number)) or near not in (None, ours)):
+        # one line a machine: rank 0 may be where it should
+        raise SystemExit(f"tarantella: {numbering(starter, rank)}" if local == "0" else 1)
     name = f"{starter}-{hashlib.sha256(job.encode()).hexdigest()[:32]}"
-    return Place(int(rank), int(size), name, starter), int(here)
+    return Place(int(rank), int(size), name, starter, nodes)
+
+
+def numbering(starter: str, rank: object) -> str:
+    """What is wrong with ranks that are not numbered machine by machine, and the cure."""
+    option = {"srun": "srun --distribution=block", "mpirun": "mpirun --map-by ppr:N:node", "mpiexec": "mpiexec -ppn N"}
+    return (
+        f"{starter} has not numbered the ranks machine by machine, with the same number on each (seen by rank {rank}); "
+        f"use {option.get(starter, 'the same --nproc-per-node on each')}, or start them with tarantella"
+    )
 
 
 def _starting_process(variable: str, value: str) -> str:

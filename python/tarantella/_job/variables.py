@@ -77,7 +77,7 @@ VARIABLES = {
     "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
     "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),
     "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
-    "TNT_ENDED_FD": Variable("a descriptor", "set", "where a rank reads which ranks have ended"),
+    "TNT_ATTENDANCE_FD": Variable("a descriptor", "set", "where a rank reads which ranks have joined or ended"),
     "TNT_TIMELINE_FD": Variable("a descriptor", "set", "where a rank records what it does, for the launcher to write"),
     "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
 }

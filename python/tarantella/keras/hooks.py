@@ -10,7 +10,7 @@ from typing import Any
 from . import private
 
 # What may be replaced -> on what. All are attributes of single objects, so other models stay plain Keras, except those
-# of modules, which `calls.process` replaces once a process.
+# of modules, which `calls.process` replaces once a process, and `compile`.
 PATCHED: dict[str, str] = {
     "fit": "model",
     "evaluate": "model",
@@ -39,6 +39,7 @@ PATCHED: dict[str, str] = {
     "apply": "optimizer",
     "assign_add": "optimizer",
     "assign_sub": "optimizer",
+    "compile": "the class of Keras that defines it, after hvd.init",
     "save_model": "keras.src.saving.saving_lib, on one rank too",
     "save_weights_only": "keras.src.saving.saving_lib, on one rank too",
     "save_model_to_hdf5": "keras.src.legacy.saving.legacy_h5_format, on one rank too",

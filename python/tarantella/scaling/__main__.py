@@ -5,17 +5,23 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import shlex
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from .._job import until_stopped
-from . import advice, page, runs, table
+from . import advice, cores, page, runs, table
+from .measure import NO_FIT
 from .table import MARK, Row
 
 _QUIET = 0.1  # between runs of one row
+# Options of the launcher that a run cannot have. The launcher takes unambiguous beginnings of their names, too.
+_ONE_JOB = ("--timeline", "--dry-run", "--cleanup", "--version")
+_HOSTS = "--hostfile"
 MEASURED, FAILED, USAGE, NOTHING_MEASURED = 0, 1, 2, 3
 
 _DESCRIPTION = """\
@@ -28,37 +34,59 @@ All other options are passed to the launcher (tarantella --help) in every run.
 exit codes: 0 all is measured, 1 a run failed, 2 invalid command line, 3 the script never calls fit"""
 
 
+class _About(NamedTuple):
+    command: str
+    machine: str  # in words, before the first run
+    cores: int
+    output: str
+
+
 def main(launcher: str, words: list[str]) -> int:
     """Runs, prints the table on stdout, writes the page and returns the exit code."""
-    cores = runs.cores_here()
-    parser = _parser(len(cores))
+    found = cores.here()
+    parser = _parser(len(found))
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
-    for word in others:
-        if word.split("=")[0] in ("--timeline", "--dry-run"):
-            parser.error(f"{word.split('=')[0]} is for one job, and scaling runs several: use it without scaling")
     script = words[end + 1 :]
-    if not script:
-        parser.error("no script given; put it after '--': tarantella scaling -n 1,2 -- train.py")
-    if os.path.isdir(options.output) or not os.access(os.path.dirname(options.output) or ".", os.W_OK):
-        parser.error(f"cannot write '{options.output}': give a file in a folder that can be written (--output)")
-    each = options.cpus_per_rank or [max(1, len(cores) // options.n[-1])]
-    rows = [Row(ranks, cpus, ranks * cpus > len(cores)) for cpus in each for ranks in options.n]
+    _check(parser, options.output, others, script)
+    each = options.cpus_per_rank or [max(1, len(found) // options.n[-1])]
+    rows = [Row(ranks, cpus, ranks * cpus > len(found)) for cpus in each for ranks in options.n]
+    about = _About(shlex.join(["tarantella", "scaling", *words]), _machine(len(found)), len(found), options.output)
     with tempfile.TemporaryDirectory(prefix="tarantella-scaling-") as folder:
-        job = runs.Job(launcher, others, script, Path(folder), options.verbose, cores)
+        job = runs.Job(launcher, others, script, Path(folder), options.verbose, found)
         code, said = runs.refused(job, options.n[-1])
         if code:
             sys.stderr.write(said)
             return code
-        measured = _run(job, rows, options.repeat)
-    if not measured:
+        try:
+            trained = _run(job, rows, options.repeat)
+        except (KeyboardInterrupt, SystemExit):  # what was measured until then may have taken hours
+            print("stopped")
+            if any(row.good for row in rows):
+                _report(rows, about)
+            raise
+    if not trained:
         name = os.path.basename(script[0])
         print(
             f"{name} never trains in fit of a tarantella.Model, so there is nothing to measure; wrap the model: "
             "model = tnt.Model(model)"
         )
         return NOTHING_MEASURED
-    return _report(rows, shlex.join(["tarantella", "scaling", *words]), len(cores), options.output)
+    return _report(rows, about)
+
+
+def _check(parser: argparse.ArgumentParser, output: str, others: list[str], script: list[str]) -> None:
+    """Exits with 2 for what cannot be run, before anything is started."""
+    for name in (word.split("=")[0] for word in others if re.match("--[a-z]", word)):
+        if _HOSTS.startswith(name):
+            parser.error(f"it measures the cores of this machine, so leave out other hosts ({name})")
+        if any(each.startswith(name) for each in _ONE_JOB):
+            parser.error(f"{name} is for one job, and scaling runs several: use it without scaling")
+    if not script:
+        parser.error("no script given; put it after '--': tarantella scaling -n 1,2 -- train.py")
+    exists = os.path.exists(output)
+    if not output or (exists and not os.path.isfile(output)) or not os.access(os.path.dirname(output) or ".", os.W_OK):
+        parser.error(f"cannot write '{output}': give a file in a folder that can be written (--output)")
 
 
 def _parser(cores: int) -> argparse.ArgumentParser:
@@ -103,7 +131,7 @@ def _numbers(word: str) -> list[int]:
 def _run(job: runs.Job, rows: list[Row], repeats: int) -> bool:
     """Runs every row once, then every row again: other work on the machine then meets all of them.
 
-    A row that has failed is not repeated. Returns False, at once, after a run without a call of fit.
+    A row that has failed is not repeated. Returns False, at once, if the first run has no call of fit.
     """
     for repeat in range(repeats):
         for row in rows:
@@ -113,16 +141,16 @@ def _run(job: runs.Job, rows: list[Row], repeats: int) -> bool:
             print(f"scaling: {row.name}, run {repeat + 1} of {repeats}: ", end="", flush=True)
             run = runs.run(job, row.ranks, row.cpus)
             row.runs.append(run)
-            if run.measured is None and not run.code:
+            if run.error == NO_FIT and not any(each.good for each in rows):
                 print("no call of fit")
                 return False
-            ended = f"fit took {run.measured.fit:.2f} s" if run.measured else f"failed with exit code {run.code}"
+            ended = f"fit took {run.measured.fit:.2f} s" if run.measured else run.failure
             print(f"{ended} (whole run {time.monotonic() - begin:.0f} s)", flush=True)
     return True
 
 
-def _report(rows: list[Row], command: str, cores: int, output: str) -> int:
-    notes = _notes(rows, cores)
+def _report(rows: list[Row], about: _About) -> int:
+    notes = _notes(rows, about.cores)
     print()
     print(table.text(table.HEAD, table.cells(rows)))
     if any(row.good for row in rows):
@@ -130,14 +158,12 @@ def _report(rows: list[Row], command: str, cores: int, output: str) -> int:
         print(table.text(table.SHARES_HEAD, table.share_cells(rows)))
     print()
     print("\n".join(notes))
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    machine = f"{now} · {cores} cores, {_processor()} · load {os.getloadavg()[0]:.1f}"
     try:
-        Path(output).write_text(page.page(rows, command, machine, notes), encoding="utf-8")
+        _write(about.output, page.page(rows, about.command, about.machine, notes))
     except OSError as error:
-        print(f"tarantella scaling: cannot write '{output}': {error.strerror}", file=sys.stderr)
+        print(f"tarantella scaling: cannot write '{about.output}': {error.strerror}", file=sys.stderr)
         return FAILED
-    print(f"page: {output}")
+    print(f"page: {about.output}")
     return FAILED if any(row.failed for row in rows) else MEASURED
 
 
@@ -147,7 +173,7 @@ def _notes(rows: list[Row], cores: int) -> list[str]:
     if any(row.crowded for row in rows):
         notes.append(f"{MARK} needs more than the {cores} cores of this machine: not a part of the ideal line")
     if any(row.good for row in rows):
-        notes += [advice.kind(rows), advice.work(rows)]
+        notes += [advice.kind(rows), advice.work(rows), advice.base(rows)]
         whole = [row for row in rows if row.good and not row.usual.steady]
         part = "all of fit, since there is one epoch only" if whole else "the epochs after the first"
         notes.append(f"shares and utilisation (the share of compute, mean over ranks) are of {part}")
@@ -159,6 +185,21 @@ def _notes(rows: list[Row], cores: int) -> list[str]:
         )
     notes += dict.fromkeys(warning for row in rows for run in row.runs for warning in run.warnings)
     return [*filter(None, notes), advice.advice(rows)]
+
+
+def _write(output: str, text: str) -> None:
+    """Replaces the file as a whole."""
+    part = Path(f"{output}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace")
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _machine(cores: int) -> str:
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return f"{now} · {cores} core{'s' * (cores > 1)}, {_processor()} · load {os.getloadavg()[0]:.1f} at the start"
 
 
 def _processor() -> str:

@@ -40,11 +40,20 @@ def _alike(values: Sequence[float]) -> bool:
 
 
 def work(rows: Sequence[Row]) -> str:
-    """How many rows the runs have trained, if that is not the same; else empty."""
+    """How many rows the runs have trained, if that is not the same, or not known of some; else empty."""
     known = {row.ranks: row.usual.rows for row in rows if row.good and row.usual.rows}
+    unknown = [row.name for row in rows if row.good and not row.usual.rows]
+    if known and unknown:
+        return f"the rows that {', '.join(unknown)} trained are not known, so their speed-up compares times only"
     if len(known) < 2 or _alike([float(each) for each in known.values() if each]):
         return ""
     return "the runs trained different numbers of rows, so the speed-up compares rows a second"
+
+
+def base(rows: Sequence[Row]) -> str:
+    """What the speed-up is relative to, if that is not one rank; else empty."""
+    bases = {each.name for row in rows if row.good and (each := base_of(row, rows)) and each.ranks > 1}
+    return f"no fewer ranks were measured: the speed-up is relative to {' and '.join(sorted(bases))}" if bases else ""
 
 
 def advice(rows: Sequence[Row]) -> str:
@@ -53,14 +62,12 @@ def advice(rows: Sequence[Row]) -> str:
     if not good:
         return "advice: no run has ended well; mend the script first (--verbose shows its output)"
     row = max(good, key=lambda each: (not each.crowded, each.ranks, each.cpus))
-    found, base = row.usual, base_of(row, rows)
+    found, first = row.usual, base_of(row, rows) or row
     gained = later_speed_up(row, rows) or speed_up(row, rows) or 1.0
-    reached = gained / (row.ranks / base.ranks) if base is not None else 1.0
+    reached = gained / (row.ranks / first.ranks)
     losses = {kind: found.share(kind) for kind in (INPUT, COMMUNICATION, WAITING, BETWEEN)}
     worst = max(losses, key=losses.__getitem__)
     start = max(0.0, (found.first - found.later) / found.fit) if found.first and found.later else 0.0
-    if row is base or base is None:
-        reached = 1.0
     line = f"advice for {row.name}: "
     if start > max(2 * _LITTLE, losses[worst]):
         return line + (
@@ -69,6 +76,10 @@ def advice(rows: Sequence[Row]) -> str:
         )
     if losses[worst] > _LITTLE and (reached < _ENOUGH or losses[worst] > 2 * _LITTLE):
         return line + f"{_named(worst)}: {100 * losses[worst]:.0f} % of the time; {_CURES[worst]}"
+    if row is first:
+        return line + (
+            "little waits, but of scaling it says nothing: measure more numbers of ranks (-n) that fit the cores"
+        )
     if reached >= _ENOUGH:
         return line + f"nothing limits it: {100 * reached:.0f} % of the ideal speed-up; try more ranks"
     return line + (

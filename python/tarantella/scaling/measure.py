@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +11,15 @@ from dataclasses import dataclass
 from . import shares
 from .trace import Rank, Span
 
+NO_FIT = "no rank has trained in fit of a tarantella.Model"
+
 
 @dataclass(frozen=True)
 class Measured:
     """One run. Times are in seconds."""
 
     fit: float  # all calls of fit, on the rank on which they took longest
-    first: float | None  # from the begin of the first one to the end of its first epoch
+    first: float | None  # the first epoch, from the begin of fit
     later: float | None  # mean of the epochs after the first; None if there are none
     rows: int | None  # trained in all, on all ranks; None if the timeline does not tell
     later_rows: float | None  # the same, in a mean epoch after the first
@@ -33,43 +37,54 @@ class Measured:
         return statistics.mean(each[kind] for each in self.shares)
 
 
-def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured | None:
-    """The figures of a run; None if no rank has trained in a call of fit.
+def problem(ranks: Sequence[Rank], expected: int, complete: bool = True) -> str:
+    """Why the figures of a job of so many ranks are not known; empty if they are."""
+    idle = [number for number, rank in enumerate(ranks) if not (rank.fits and rank.steps)]
+    if len(idle) == len(ranks):
+        return NO_FIT
+    if idle or len(ranks) < expected:
+        return f"rank {idle[0] if idle else len(ranks)} has not trained in fit of a tarantella.Model"
+    if not complete and any(len(rank.fits) > 1 for rank in ranks):
+        return "its timeline has no room for all calls of fit: train fewer epochs, or in one call"
+    return ""
+
+
+def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured:
+    """The figures of a run for which `problem` has nothing to say.
 
     The timeline is not `complete` if it had no room for all events: what came later is left out of the shares.
     """
-    if not ranks or not all(rank.fits and rank.steps for rank in ranks):
-        return None
     slowest = max(ranks, key=lambda rank: sum(fit.end - fit.begin for fit in rank.fits))
     epochs = slowest.epochs
-    steady = all(len(rank.epochs) > 1 for rank in ranks)
+    known = float("inf") if complete else min(rank.last for rank in ranks)
+    steady = all(len(rank.epochs) > 1 and rank.epochs[1].begin < known for rank in ranks)
     windows = [rank.epochs[1:] if steady else rank.fits for rank in ranks]
     rows = (_rows(ranks, [rank.fits for rank in ranks]) or None) if complete else None
-    if not complete:
-        known = min(rank.last for rank in ranks)
-        windows = [[Span(each.begin, min(each.end, known)) for each in mine if each.begin < known] for mine in windows]
+    windows = [[Span(each.begin, min(each.end, known)) for each in mine if each.begin < known] for mine in windows]
     return Measured(
         fit=sum(fit.end - fit.begin for fit in slowest.fits),
-        first=epochs[0].end - slowest.fits[0].begin if epochs else None,
+        first=epochs[0].end - epochs[0].begin if epochs else None,
         later=statistics.mean(epoch.end - epoch.begin for epoch in epochs[1:]) if len(epochs) > 1 else None,
         rows=rows,
         later_rows=_rows(ranks, windows) / (len(epochs) - 1) if rows and steady else None,
-        batch=_batch(ranks) if rows else None,
+        batch=_batch(ranks),
         shares=shares.of_ranks(ranks, windows),
         steady=steady,
     )
 
 
 def _rows(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> int:
-    return sum(
-        batch.rows
-        for rank, mine in zip(ranks, windows, strict=True)
-        for batch in rank.batches
-        if any(window.begin <= batch.time <= window.end for window in mine)
-    )
+    """Of the batches in the windows, which are disjoint."""
+    found = 0
+    for rank, mine in zip(ranks, windows, strict=True):
+        times = [batch.time for batch in rank.batches]
+        before = [0, *itertools.accumulate(batch.rows for batch in rank.batches)]
+        for window in mine:
+            found += before[bisect.bisect_left(times, window.end)] - before[bisect.bisect_left(times, window.begin)]
+    return found
 
 
-def _batch(ranks: Sequence[Rank]) -> float:
+def _batch(ranks: Sequence[Rank]) -> float | None:
     """The median over the steps, since the last batch of an epoch may be smaller."""
     steps = zip(*([batch.rows for batch in rank.batches] for rank in ranks), strict=False)
-    return statistics.median(sum(rows) for rows in steps)
+    return statistics.median(sums) if (sums := [sum(rows) for rows in steps]) else None

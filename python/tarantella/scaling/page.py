@@ -8,10 +8,13 @@ from html import escape
 from . import plot, table
 from .table import Row
 
-_STYLE = """body { font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }
+_STYLE = """body { font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }
+body { color: #222; background: #fff }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }
 th, td { padding: .15em .7em; text-align: right; border-bottom: 1px solid #ddd }
-.failed { color: #a00; text-align: left } svg { max-width: 100%; height: auto } small { color: #666 }"""
+.failed { color: #a00; text-align: left; overflow-wrap: anywhere } small { color: #666 }
+.wide { overflow-x: auto } svg { display: block; max-width: 100%; min-width: 26em; height: auto }
+code { overflow-wrap: anywhere }"""
 
 
 def page(rows: Sequence[Row], command: str, machine: str, notes: Sequence[str]) -> str:
@@ -19,15 +22,16 @@ def page(rows: Sequence[Row], command: str, machine: str, notes: Sequence[str]) 
     shares = ""
     if any(row.good for row in rows):
         shares = (
-            f"<h2>Where the time of each rank goes</h2>{plot.shares(rows)}"
+            f'<h2>Where the time of each rank goes</h2><div class="wide">{plot.shares(rows)}</div>'
             f"{_table(table.SHARES_HEAD, table.share_cells(rows))}"
         )
     words = "".join(f"<p>{escape(note)}</p>" for note in notes[:-1])
     return f"""<!DOCTYPE html>
 <html xmlns="http://www.w3.org/1999/xhtml" lang="en"><head><meta charset="utf-8" />
+<meta name="viewport" content="width=device-width, initial-scale=1" />
 <title>Scaling of {escape(command)}</title><style>{_STYLE}</style></head><body>
 <h1>Scaling</h1><p><code>{escape(command)}</code></p><p><small>{escape(machine)}</small></p>
-{plot.speed_ups(rows)}
+<div class="wide">{plot.speed_ups(rows)}</div>
 {_table(table.HEAD, table.cells(rows))}
 {words}<p><b>{escape(notes[-1])}</b></p>
 {shares}
@@ -43,4 +47,4 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         if missing:
             cells[-1] = f'<td class="failed" colspan="{missing + 1}">{escape(line[-1])}</td>'
         rows.append("".join(cells))
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in rows)}</table></div>'

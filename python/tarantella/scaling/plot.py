@@ -8,7 +8,8 @@ from html import escape
 from .shares import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
 from .table import MARK, Row, base_of, later_speed_up, speed_up
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _LEGEND = 800, 400, 60, 20, 50, 270
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LINE = 540, 320, 40, 50, 20  # of the axes; of a line of the legend
+_FAILED = "×"
 _LINES = ("#2a6fb0", "#c0563b", "#4c8c4a", "#8a5aa5", "#a5812c")
 _COLOURS = {
     COMPUTE: "#5b8c5a",
@@ -20,61 +21,81 @@ _COLOURS = {
 
 
 def speed_ups(rows: Sequence[Row]) -> str:
-    """Measured speed-up over ranks, a line for each number of cores a rank; dashed the ideal one.
+    """Measured speed-up over ranks, a line for each number of cores a rank; dashed the ideal one. Below the legend.
 
     Rows that do not fit the cores are hollow and part of no line, failed ones a cross at 0.
     """
-    most = max(row.ranks for row in rows)
-    ideals = [(row.ranks, row.ranks / base.ranks) for row in rows if not row.crowded and (base := base_of(row, rows))]
+    ideals, most = _ideals(rows), max(row.ranks for row in rows)
+    legend = _legend(rows, any(len(points) > 1 for points in ideals))
+    begin = _LINE * len(legend) + 30
     values = [value for row in rows for value in (speed_up(row, rows), later_speed_up(row, rows)) if value]
-    top = 1.1 * max([1.0, *values, *(ideal for _, ideal in ideals)])
-    right, bottom = _WIDTH - _LEGEND, _HEIGHT - _BOTTOM
+    top = 1.1 * max([1.0, *values, *(ideal for points in ideals for _, ideal in points)])
+    right, bottom = _WIDTH - 10, begin + _HEIGHT - _BOTTOM
 
     def x(ranks: float) -> float:
         return _LEFT + (right - _LEFT) * ranks / (most * 1.05)
 
     def y(value: float) -> float:
-        return bottom - (bottom - _TOP) * value / top
+        return bottom - (bottom - begin) * value / top
 
-    parts = [_line(_LEFT, bottom, right, bottom, "#222"), _line(_LEFT, _TOP, _LEFT, bottom, "#222")]
+    parts = [_line(_LEFT, bottom, right, bottom, "#222"), _line(_LEFT, begin, _LEFT, bottom, "#222")]
+    for place, (mark, words) in enumerate(legend):
+        parts.append(f'<g transform="translate(10,{_LINE * place + 16})">{mark}{_text(40, 4, words)}</g>')
     for ranks in sorted({row.ranks for row in rows}):
         marked = MARK if all(row.crowded for row in rows if row.ranks == ranks) else ""
         parts.append(_text(x(ranks), bottom + 18, f"{ranks}{marked}", "middle"))
     for tick in _ticks(top):
         parts += [_line(_LEFT, y(tick), right, y(tick), "#eee"), _text(_LEFT - 8, y(tick) + 4, f"{tick:g}", "end")]
-    parts.append(_text((_LEFT + right) / 2, _HEIGHT - 10, "ranks", "middle"))
-    parts.append(_text(_LEFT, _TOP - 6, "speed-up", "middle"))
-    legend: list[tuple[str, str, bool | None]] = []  # colour, words, whether dashed; None: faint
-    if ideals:
-        parts.append(_path([(x(ranks), y(ideal)) for ranks, ideal in sorted(set(ideals))], "#222", dashed=True))
-        legend.append(("#222", "ideal", True))
-    for index, cpus in enumerate(sorted({row.cpus for row in rows})):
-        colour = _LINES[index % len(_LINES)]
+    parts.append(_text((_LEFT + right) / 2, bottom + _BOTTOM - 10, "ranks", "middle"))
+    parts.append(_text(10, begin - 6, "speed-up"))
+    for points in ideals:
+        parts.append(_path([(x(ranks), y(ideal)) for ranks, ideal in points], "#222", dashed=True))
+    for cpus, colour in _colours(rows).items():
         mine = [row for row in rows if row.cpus == cpus]
         for measure, faint in ((later_speed_up, True), (speed_up, False)):
-            points = [(row, value) for row in mine if (value := measure(row, rows)) is not None]
-            line = [(x(row.ranks), y(value)) for row, value in points if not row.crowded]
+            found = [(row, value) for row in mine if (value := measure(row, rows)) is not None]
+            line = [(x(row.ranks), y(value)) for row, value in found if not row.crowded]
             parts.append(_path(line, colour, faint=faint))
-            for row, value in points:
+            for row, value in found:
                 note = f"{row.name}: {value:.2f}" + (" without the first epoch" if faint else "")
                 parts.append(_dot(x(row.ranks), y(value), colour, row.crowded, faint, note))
-        for row in mine:
-            if row.failed:
-                parts.append(_text(x(row.ranks), bottom - 2, "×", "middle", "#a00"))
+        parts += [_text(x(row.ranks), bottom - 2, _FAILED, "middle", "#a00") for row in mine if row.failed]
+    return _svg(begin + _HEIGHT, "Speed-up over ranks", parts)
+
+
+def _ideals(rows: Sequence[Row]) -> list[list[tuple[int, float]]]:
+    """The ideal speed-up by ranks, a line for each number of ranks that a speed-up is relative to."""
+    found: dict[int, set[tuple[int, float]]] = {}
+    for row in rows:
+        if not row.crowded and (base := base_of(row, rows)):
+            found.setdefault(base.ranks, set()).add((row.ranks, row.ranks / base.ranks))
+    return [sorted(points) for points in found.values()]
+
+
+def _colours(rows: Sequence[Row]) -> dict[int, str]:
+    """By the cores of a rank."""
+    return {cpus: _LINES[place % len(_LINES)] for place, cpus in enumerate(sorted({row.cpus for row in rows}))}
+
+
+def _legend(rows: Sequence[Row], has_ideal: bool) -> list[tuple[str, str]]:
+    """Marks, in 30 x 0 pixels, and their words."""
+    ends = [(0.0, 0.0), (30.0, 0.0)]
+    found = [(_path(ends, "#222", dashed=True), "ideal")] if has_ideal else []
+    for cpus, colour in _colours(rows).items():
         each = f"{cpus} cpu{'s' * (cpus > 1)} per task"
-        legend += [(colour, each, False), (colour, f"{each}, without first epoch", None)]
-    for place, (colour, words, dashed) in enumerate(legend):
-        height = _TOP + 10 + 22 * place
-        ends = [(right + 10, height), (right + 40, height)]
-        parts += [_path(ends, colour, bool(dashed), dashed is None), _text(right + 46, height + 4, words)]
-    return _svg(_HEIGHT, "Speed-up over ranks", parts)
+        found += [(_path(ends, colour), each), (_path(ends, colour, faint=True), f"{each}, without first epoch")]
+    if any(row.crowded and row.good for row in rows):
+        found.append((_dot(15, 0, "#222", True, False, ""), f"{MARK} more than the cores of the machine"))
+    if any(row.failed for row in rows):
+        found.append((_text(15, 4, _FAILED, "middle", "#a00"), "failed"))
+    return found
 
 
 def shares(rows: Sequence[Row]) -> str:
     """A bar for each rank, from the shares of its time."""
-    parts, height, left = [], 34, 140.0
+    parts, height, left = [], 34, 120.0
     for place, (kind, colour) in enumerate(_COLOURS.items()):
-        parts += [_box(left + 122 * place, 6, 12, 12, colour, kind), _text(left + 17 + 122 * place, 16, kind)]
+        parts += [_box(10 + 106 * place, 6, 12, 12, colour, kind), _text(27 + 106 * place, 16, kind)]
     for row in rows:
         for rank, mine in enumerate(row.usual.shares if row.good else ()):
             if rank == 0:
@@ -98,7 +119,8 @@ def _ticks(top: float) -> list[float]:
 def _svg(height: float, title: str, parts: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:g}" width="{_WIDTH}" role="img" '
-        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>{"".join(parts)}</svg>'
+        f'font-family="sans-serif" font-size="12"><title>{escape(title)}</title>'
+        f'<rect width="{_WIDTH}" height="{height:g}" fill="#fff" />{"".join(parts)}</svg>'
     )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import trace
-from .measure import Measured, measured
+from .measure import Measured, measured, problem
 
-_LOST = "WARNING: the timeline keeps the first"
+_LONGEST = 300  # characters of an error
+_OURS = "tarantella: "
+_OF_A_RANK = "tarantella: rank "
+_WARNING = "tarantella: WARNING"
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,10 @@ class Job:
     script: list[str]  # with its arguments
     folder: Path  # for the files of a run
     verbose: bool
-    cores: list[list[int]]  # see `cores_here`
+    cores: list[list[int]]  # see `cores.here`
 
     def command(self, ranks: int, *more: str) -> list[str]:
-        return [self.launcher, *self.options, "-n", str(ranks), *more, "--", *self.script]
+        return [self.launcher, "--this-host", "-n", str(ranks), *more, *self.options, "--", *self.script]
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,14 @@ class Run:
     """A finished run."""
 
     code: int  # as in a shell: 128 + signal
-    error: str  # the last line that says what failed; empty if nothing has
+    error: str  # why nothing is measured; empty if something is
     warnings: list[str]  # of the launcher and the ranks
-    measured: Measured | None  # None too if the script has not called fit
+    measured: Measured | None
 
-
-def cores_here() -> list[list[int]]:
-    """The hardware threads of each core that this process may use."""
-    cores: dict[str, list[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.setdefault(siblings.read_text() if siblings.exists() else str(cpu), []).append(cpu)
-    return list(cores.values())
+    @property
+    def failure(self) -> str:
+        """What the table says of it."""
+        return f"failed with exit code {self.code}: {self.error}" if self.code else f"failed: {self.error}"
 
 
 def run(job: Job, ranks: int, cpus: int) -> Run:
@@ -62,25 +62,48 @@ def run(job: Job, ranks: int, cpus: int) -> Run:
             check=False,
         ).returncode
     code = code if code >= 0 else 128 - code
-    lines = log.read_text(errors="replace").splitlines()
+    lines = [_printable(line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     if job.verbose:
         print("\n".join(lines), flush=True)
-    warnings = [line for line in lines if line.startswith("tarantella: WARNING")]
-    found = None
-    if code == 0 and file.exists():
-        found = measured(trace.read(file), complete=not any(_LOST in line for line in warnings))
+    warnings = [line for line in lines if line.startswith(_WARNING)]
+    if code:
+        error, found = last_error(lines, code), None
+    else:
+        error, found = _figures(file, ranks, warnings)
     file.unlink(missing_ok=True)
-    return Run(code, last_error(lines) if code else "", warnings, found)
+    return Run(code, error, warnings, found)
 
 
-def last_error(lines: list[str]) -> str:
-    """The last line of the output of a failed job, if possible not the one that says which rank has ended."""
-    said = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in said if not line.startswith("tarantella: rank ")]
-    return (errors or said or ["no output"])[-1]
+def _figures(file: Path, ranks: int, warnings: list[str]) -> tuple[str, Measured | None]:
+    """Those of a run that has ended well, or an error."""
+    if not file.exists():
+        return (warnings or ["the launcher has written no timeline"])[-1], None
+    try:
+        timeline = trace.read(file)
+    except (OSError, ValueError, LookupError) as error:
+        return f"its timeline cannot be read: {error}", None
+    lacks = problem(timeline.ranks, ranks, timeline.complete)
+    return lacks, None if lacks else measured(timeline.ranks, timeline.complete)
+
+
+def _printable(line: str) -> str:
+    """Without colours, and without characters that no page may have."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
+    return re.sub(r"[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", plain)
+
+
+def last_error(lines: list[str], code: int) -> str:
+    """The line of a failed job's output that says why: the launcher's for a signal, else the last one of the script."""
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(_WARNING)]
+    of_ranks = [line for line in said if line.startswith(_OF_A_RANK)]
+    of_script = [line for line in said if not line.startswith(_OURS)]
+    if code > 128 and of_ranks:
+        return of_ranks[0]
+    return (of_script or of_ranks or said or ["no output"])[-1][:_LONGEST]
 
 
 def refused(job: Job, ranks: int) -> tuple[int, str]:
-    """Lets the launcher check its options and the script. Returns its exit code, 0 if they are valid, and its words."""
-    done = subprocess.run(job.command(ranks, "--dry-run"), capture_output=True, text=True, check=False)
+    """Lets the launcher check its options and the script. Returns an exit code, 0 if they are valid, and its words."""
+    command = job.command(ranks, "--dry-run")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr

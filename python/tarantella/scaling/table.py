@@ -27,7 +27,7 @@ class Row:
 
     @property
     def failed(self) -> Run | None:
-        return next((run for run in self.runs if run.code), None)
+        return next((run for run in self.runs if run.error), None)
 
     @property
     def good(self) -> list[Measured]:
@@ -85,7 +85,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         line = [f"{row.ranks}{MARK * row.crowded}", str(row.cpus)]
         if row.failed:
-            line.append(f"failed with exit code {row.failed.code}: {row.failed.error}")
+            line.append(row.failed.failure)
         elif row.good:
             times = [each.fit for each in row.good]
             line += [_number(value, 2) for value in (row.fit, min(times), max(times), row.usual.first, row.later)]

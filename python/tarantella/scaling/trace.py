@@ -40,7 +40,7 @@ class Rank:
     """What one rank did, each list in the order of time."""
 
     fits: list[Span] = field(default_factory=list)
-    epochs: list[Span] = field(default_factory=list)
+    epochs: list[Span] = field(default_factory=list)  # each from the end of the one before it, or the begin of its fit
     steps: list[Span] = field(default_factory=list)  # of training, evaluation and prediction
     exchanges: list[Span] = field(default_factory=list)  # of the thread that calls fit
     batches: list[Batch] = field(default_factory=list)
@@ -48,20 +48,29 @@ class Rank:
     last: float = 0.0  # when the last event began
 
 
-def read(path: Path) -> list[Rank]:
-    """The ranks of a job, in order. Raises OSError, and ValueError for what is no timeline."""
+class Timeline(NamedTuple):
+    """What a file says."""
+
+    ranks: list[Rank]  # in order
+    complete: bool  # whether there was room for all records
+
+
+def read(path: Path) -> Timeline:
+    """Raises OSError, and ValueError or LookupError for what is no timeline."""
     with open(path, encoding="utf-8") as file:
-        events = json.load(file)["traceEvents"]
+        document = json.load(file)
     ranks: dict[int, list[dict[str, Any]]] = {}
-    for event in events:
+    for event in document["traceEvents"]:
         ranks.setdefault(event["pid"], []).append(event)
-    return [_rank(ranks[number]) for number in sorted(ranks)]
+    complete = not document.get("otherData", {}).get("lost")
+    return Timeline([_rank(ranks[number]) for number in sorted(ranks)], complete)
 
 
 def _rank(events: list[dict[str, Any]]) -> Rank:
     timed = [event for event in events if event["ph"] in "Xi"]
     main = next((event["tid"] for event in timed if event["cat"] == "call" and event["name"] == "fit"), None)
     rank = Rank(last=max((event["ts"] for event in timed), default=0.0) / 1e6)
+    inner: list[Span] = []  # calls of fit by callbacks of another one
     for event in timed:
         kind = event["cat"]
         if kind == "batch":
@@ -69,19 +78,35 @@ def _rank(events: list[dict[str, Any]]) -> Rank:
         if event["ph"] == "i" or event["tid"] != main:
             continue
         span = _span(event)
-        if kind == "call" and span.name == "fit" and not (rank.fits and span.begin < rank.fits[-1].end):
-            rank.fits.append(span)
+        if kind == "call" and span.name == "fit":
+            (inner if rank.fits and span.begin < rank.fits[-1].end else rank.fits).append(span)
         elif kind == "part" and span.name.startswith("epoch "):
             rank.epochs.append(span)
         elif kind == "step":
             rank.steps.append(span)
         elif kind == "exchange":
             rank.exchanges.append(span)
-    rank.epochs = [epoch for epoch in rank.epochs if any(_within(epoch, fit) for fit in rank.fits)]
+    rank.epochs = _epochs(_outside(inner, rank.epochs), rank.fits)
+    rank.steps = _outside(inner, rank.steps)
     rank.batches = [batch for batch in sorted(rank.batches) if _in_a_step(batch.time, rank.steps)]
     for track, buckets in _buckets(timed).items():
         rank.plans.setdefault(track // _TRACKS_OF_A_PLAN, []).append(buckets)
     return rank
+
+
+def _outside(inner: list[Span], spans: list[Span]) -> list[Span]:
+    return [span for span in spans if not any(_within(span, each) for each in inner)]
+
+
+def _epochs(epochs: list[Span], fits: list[Span]) -> list[Span]:
+    """Those in calls of fit, without gaps: what comes before an epoch, such as equal weights, is a part of it."""
+    found = []
+    for fit in fits:
+        begin = fit.begin
+        for epoch in (each for each in epochs if _within(each, fit)):
+            found.append(epoch._replace(begin=begin))
+            begin = epoch.end
+    return found
 
 
 def _in_a_step(time: float, steps: list[Span]) -> bool:

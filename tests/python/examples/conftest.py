@@ -37,7 +37,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     """Starts `python arguments`, or `tarantella -n ranks -- arguments`; no data set is cached, no network is there."""
     programs = Path(sys.executable).parent
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("TNT_", "SLURM_", "PYTHONPATH"))},
+        **{name: value for name, value in os.environ.items() if not name.startswith(("TNT_", "SLURM_"))},
         "PATH": f"{programs}:{os.environ['PATH']}",
         "KERAS_HOME": str(tmp_path_factory.mktemp("keras")),
         "CUDA_VISIBLE_DEVICES": "",

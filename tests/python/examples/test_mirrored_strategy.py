@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_only_the_master_downloads(start: Start, tmp_path: Path) -> None:
         "    raise OSError('no route to host\\nand more')\n"
     )
     script = FOLDER / "download_data_and_weights.py"
-    ended = start(2, script, folder=tmp_path, PYTHONPATH=str(stub.parent))
+    ended = start(2, script, folder=tmp_path, PYTHONPATH=f"{stub.parent}:{os.environ['PYTHONPATH']}")
     assert ended.code == 1
     assert "download_data_and_weights.py: the download failed: no route to host\n" in ended.err
     assert (tmp_path / "calls").read_text() == "['as_supervised', 'data_dir', 'name', 'with_info']\n"

@@ -21,7 +21,7 @@ MODEL = """
 
 def test_the_commands_of_several_hosts(hosts):
     hosts.script(MODEL, "model.py")
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
     for command in COMMANDS:
         job = hosts.run("bash", "-c", command, timeout=60)
         assert job.code == 0, job.err

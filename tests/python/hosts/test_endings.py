@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -37,7 +38,7 @@ ALL = ["up0", "up1", "up2", "up3"]
 def waiting(hosts, executable):
     """A job of 2 x 2 ranks that wait."""
     hosts.script(WAITS)
-    job = hosts.start(executable, hosts.hostfile(2, 2), "--grace-seconds=3", "--", "train.py")
+    job = hosts.start(executable, hosts.hostfile(2, 2), "--grace-seconds=3", "--timeline=t.json", "--", "train.py")
     hosts.wait_for_files(*ALL)
     return job
 
@@ -151,11 +152,39 @@ def test_all_processes_of_a_host_die(hosts, waiting):
     hosts.wait_for_none()
     waiting.wait()
     assert waiting.code == 1
-    assert waiting.err.count("\n") == 1
-    assert "lost host 'node2' with ranks 2-3" in waiting.err
+    lost, warning = waiting.err.splitlines()
+    assert "lost host 'node2' with ranks 2-3" in lost
+    assert warning == "tarantella: WARNING: the timeline lacks records of node2: they did not arrive"
+    trace = json.loads((hosts.folder / "t.json").read_text())
+    names = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
+    assert names == ["rank 0 on node1", "rank 1 on node1"]
+    assert trace["otherData"]["missing"] == [{"host": "node2", "why": "they did not arrive"}]
     for record in (hosts.folder / "tarantella").iterdir():  # of the dead host, whose guard died with it
         assert record.suffix == ".1"
         record.unlink()
+
+
+def test_a_signal_ends_the_wait_for_timelines(hosts, executable):
+    hosts.script("""
+        import os
+        import tarantella
+        from tarantella import _core
+        for _ in range(1 << 18):
+            _core.timeline_end(_core.timeline_begin(1, "call"))
+        open("up" + os.environ["TNT_RANK"], "w")
+    """)
+    hosts.limit("1mbit")  # more than two minutes for 16 MiB
+    job = hosts.start(executable, hosts.hostfile(2, 1), "--timeline=t.json", "--", "train.py")
+    hosts.wait_for_files("up0", "up1")
+    time.sleep(1.5)
+    os.kill(head_of(job), signal.SIGINT)
+    sent = time.monotonic()
+    job.wait(110)
+    assert time.monotonic() - sent < 40  # the wait has a minute
+    assert "WARNING: the timeline lacks records of node2: they did not arrive" in job.err
+    events = json.loads((hosts.folder / "t.json").read_text())["traceEvents"]
+    assert sum(event["pid"] == 0 and event["ph"] == "X" for event in events) == 1 << 18
+    hosts.wait_for_none()
 
 
 def test_a_host_falls_silent(hosts, waiting):
@@ -218,3 +247,35 @@ def test_a_stop_key_stops_the_ranks_of_all_hosts(hosts, waiting):
     assert "T" not in states()
     os.kill(head_of(waiting), signal.SIGTERM)
     assert waiting.wait().code == -signal.SIGTERM
+
+
+def test_a_host_that_never_joins_is_named_and_ends_the_wait_of_the_others(hosts, executable):
+    hosts.script("""
+        import os, sys, time
+        import tarantella as tnt
+        from tarantella._job import runtime
+        runtime.WARN_EVERY = 1.0
+        if str(tnt.get_rank()) in sys.argv[1]:
+            while not os.path.exists("go"):
+                time.sleep(0.02)
+            sys.exit(0)
+        tnt.init()
+    """)
+    said, go = hosts.folder / "said", hosts.folder / "go"
+    for first, absent in [("rank 0", "2, 3"), ("rank 2", "0, 1"), ("rank 0", "3")]:
+        line = f"{first} has waited 1 s for rank {absent} to join the job\n"
+        go.unlink(missing_ok=True)
+        with said.open("wb") as err:
+            job = hosts.start(executable, hosts.hostfile(2, 2), "--", "train.py", absent, stderr=err)
+        deadline = time.monotonic() + 30
+        while line not in said.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        go.touch()
+        began = time.monotonic()
+        assert job.process.wait(30) == 86, said.read_text()
+        assert time.monotonic() - began < 15
+        words = said.read_text()
+        assert words.count(line) == 1, words  # of the first rank that waits
+        assert " ended (exit code 0) before it joined, and rank " in words
+        assert "tarantella: rank " in words
+        hosts.wait_for_none()

@@ -1,7 +1,8 @@
-"""Training on several hosts: what one process gives, and the same bits in each run."""
+"""Training on several hosts: what one process gives, and the same bits in each run, also over a slow link."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ TRAIN = """
     keras.config.set_floatx("float64")
     rows = np.random.default_rng(2)
     x, y = rows.normal(size=(50, 6)), rows.normal(size=(50, 1))
-    model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(40, "tanh"), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(4000, "tanh"), keras.layers.Dense(1)])
     if len(sys.argv) > 2:
         model = tnt.Model(model)
     model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
@@ -45,14 +46,59 @@ def one_process(tmp_path_factory):
     return np.load(folder / "plain.npy")
 
 
+def check_timeline(hosts, ahead: int, said: str) -> None:
+    """Ranks of both hosts are in the file, on one clock, though that of node2 is `ahead` seconds ahead."""
+    trace = json.loads((hosts.folder / "t.json").read_text())
+    events = trace["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert names == ["rank 0 on node1", "rank 1 on node1", "rank 2 on node2", "rank 3 on node2"]
+    clocks = {clock["host"]: clock for clock in trace["otherData"]["clocks"]}
+    for host, true in (("node1", 0), ("node2", ahead * 1e6)):
+        for measured in ("ahead_us", "ahead_at_end_us"):
+            assert abs(clocks[host][measured] - true) <= clocks[host]["within_us"], clocks
+    assert trace["otherData"]["missing"] == []
+    assert "INFO: clocks, compared with the one of the launcher: node1's is " in said
+    assert "; node2's is " in said
+    # A bucket ends when the gradients of all ranks are in it, so each one overlaps with the same bucket of every rank.
+    slack = sum(clock["within_us"] for clock in clocks.values())
+    buckets = [
+        [(event["ts"], event["ts"] + event["dur"]) for event in events if event["pid"] == rank and is_bucket(event)]
+        for rank in range(4)
+    ]
+    assert [len(mine) for mine in buckets] == [8] * 4  # a step each
+    for same in zip(*buckets, strict=True):
+        assert max(begin for begin, _ in same) <= min(end for _, end in same) + slack
+
+
+def is_bucket(event: dict) -> bool:
+    return event["ph"] == "X" and event["cat"] == "bucket"
+
+
 @pytest.mark.parametrize(("count", "slots", "runs"), [(2, 1, 2), (2, 2, 1), (3, 1, 1)])
 def test_training_equals_one_process(hosts, executable, one_process, count, slots, runs):
     hosts.script(TRAIN)
     results = []
+    more = ["--timeline=t.json", "--log-level=INFO"] if slots == 2 else []
+    ahead = hosts.set_clock("node2", 4321) if more else 0
     for run in range(runs):
-        job = hosts.run(executable, hosts.hostfile(count, slots), "--", "train.py", f"{run}.npy", "tnt", timeout=200)
+        if run == 1:
+            hosts.limit("10mbit")
+        words = [hosts.hostfile(count, slots), *more, "--", "train.py", f"{run}.npy", "tnt"]
+        job = hosts.run(executable, *words, timeout=200)
         assert job.code == 0, job.err
+        if more:
+            check_timeline(hosts, ahead, job.err)
         results.append(np.load(hosts.folder / f"{run}.npy"))
         np.testing.assert_allclose(results[-1], one_process, rtol=0, atol=1e-9)
     assert len({result.tobytes() for result in results}) == 1
+    assert runs == 1 or hosts.times_limited() > 0
+    hosts.wait_for_none()
+
+
+def test_training_started_by_mpiexec_equals_one_process(hosts, one_process):
+    hosts.script(TRAIN)
+    ranks = ["-hosts", "node1,node2", "-ppn", "1", "-n", "2"]
+    job = hosts.run("mpiexec", "-launcher", "ssh", *ranks, sys.executable, "train.py", "0.npy", "tnt", timeout=200)
+    assert job.code == 0, job.err
+    np.testing.assert_allclose(np.load(hosts.folder / "0.npy"), one_process, rtol=0, atol=1e-9)
     hosts.wait_for_none()

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from tarantella._job import started_by
+from tarantella._job import meeting, started_by
+from tarantella._job.environment import Layout
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -18,7 +19,7 @@ TORCHRUN = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RU
 
 
 def torchrun(rank: int, size: int, here: int | None = None, **more: str) -> dict[str, str]:
-    local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(here or size)}
+    local = {"LOCAL_RANK": str(rank % (here or size)), "LOCAL_WORLD_SIZE": str(here or size)}
     return {"RANK": str(rank), "WORLD_SIZE": str(size), **local, **TORCHRUN, **more}
 
 
@@ -66,6 +67,17 @@ def test_jobs_have_different_names():
     assert len({*jobs}) == len(jobs)
 
 
+def test_machines_have_one_name_after_different_numbers_of_restarts():
+    here, there = torchrun(0, 4, here=2, TORCHELASTIC_RESTART_COUNT="1"), torchrun(2, 4, here=2)
+    assert started_by.place(here).job == started_by.place(there).job
+
+
+def test_without_local_variables_a_rank_is_alone_unless_rank_0_is_here():
+    ranks = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_PORT": "29500"}
+    assert started_by.place({**ranks, "MASTER_ADDR": "trainer-0.svc"}).nodes == (1, 1, 1)
+    assert started_by.place({**ranks, "MASTER_ADDR": "localhost"}).nodes == (3,)
+
+
 def test_the_innermost_starter_counts():
     assert started_by.place({**srun(0, 2), **torchrun(1, 4)}).starter == "torchrun"
     assert started_by.place({**srun(0, 2), **open_mpi(1, 4)}).starter == "mpirun"
@@ -86,20 +98,91 @@ def test_other_processes_are_no_ranks(environment):
 
 
 @pytest.mark.parametrize(
-    "environments",
+    ("environment", "nodes", "place"),
     [
-        [torchrun(rank, 4, here=2) for rank in range(2)],
-        [srun(rank, 4, nodes=2) for rank in range(2)],
-        [open_mpi(rank, 4, here=2) for rank in range(2)],
-        [mpich(rank, 4, here=2) for rank in range(2)],
+        (torchrun(2, 4, here=2), (2, 2), (1, 0)),
+        (srun(3, 4, nodes=2), (2, 2), (1, 1)),
+        (srun(3, 4, nodes=2, SLURM_STEP_TASKS_PER_NODE="2,1(x2)"), (2, 1, 1), (2, 0)),
+        (open_mpi(1, 4, here=2), (2, 2), (0, 1)),
+        (mpich(3, 4, here=2), (2, 2), (1, 1)),
+        (mpich(2, 3, here=2), (2, 1), (1, 0)),
     ],
 )
-def test_several_machines_are_refused_once(environments):
-    with pytest.raises(SystemExit, match="has started 4 ranks, 2 of them on this machine; on several machines"):
-        started_by.place(environments[0])
-    with pytest.raises(SystemExit) as second:
-        started_by.place(environments[1])
-    assert second.value.code == 1
+def test_several_machines(environment, nodes, place):
+    found = started_by.place(environment)
+    assert found.nodes == nodes
+    assert started_by.node_of(found.rank, found.nodes) == place
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        (torchrun(1, 4, here=2, LOCAL_RANK="0"), True),
+        (open_mpi(1, 4, here=2, OMPI_COMM_WORLD_LOCAL_RANK="0"), True),
+        (open_mpi(2, 4, here=2, OMPI_COMM_WORLD_LOCAL_RANK="1"), False),
+        (srun(0, 4, nodes=2, SLURM_LOCALID="0", SLURM_GTIDS="0,2"), True),
+        (srun(2, 4, nodes=2, SLURM_LOCALID="1", SLURM_GTIDS="0,2"), False),
+        # rank 0, alone on its machine, sees nothing wrong
+        (
+            srun(
+                1,
+                5,
+                SLURM_STEP_NUM_NODES="3",
+                SLURM_STEP_TASKS_PER_NODE="1,2(x2)",
+                SLURM_LOCALID="0",
+                SLURM_GTIDS="1,3",
+            ),
+            True,
+        ),
+    ],
+)
+def test_ranks_that_are_not_numbered_machine_by_machine(environment, says):
+    with pytest.raises(SystemExit) as refused:
+        started_by.place(environment)
+    if says:
+        assert "has not numbered the ranks machine by machine" in str(refused.value.code)
+    else:
+        assert refused.value.code == 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"), [("n1", "n1"), ("n[01-04,7],m", "n01"), ("n[2,5]-ib", "n2-ib"), ("a,b[1-2]", "a"), ("", "")]
+)
+def test_the_first_host_of_a_step_of_slurm(hosts, first):
+    assert meeting.first_of(hosts) == first
+
+
+@pytest.mark.parametrize(
+    ("variables", "starter", "found"),
+    [
+        ({"SLURM_STEP_NODELIST": "n[1-2]"}, "srun", "n1"),
+        ({"SLURM_STEP_NODELIST": "n[1-2]", "MASTER_ADDR": "10.0.0.1"}, "srun", "10.0.0.1"),
+        ({"MASTER_ADDR": "m"}, "torchrun", "m"),
+    ],
+)
+def test_where_several_machines_meet(monkeypatch, variables, starter, found):
+    for name, value in {"TNT_TRANSPORT": "mpi-abi:/lib", **variables}.items():
+        monkeypatch.setenv(name, value)
+    place = Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter=starter)
+    assert meeting.of(place, 1) == ("job", found, "mpi-abi:/lib")
+
+
+def test_an_mpirun_that_does_not_tell_where_rank_0_runs(monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(RuntimeError, match="mpirun does not tell on which host rank 0 runs: set MASTER_ADDR"):
+        meeting.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="mpirun"), 1)
+
+
+def test_several_machines_without_an_mpi(monkeypatch, tmp_path):
+    launcher = tmp_path / "tarantella"
+    rows = "Open MPI 5\\t/o/mpiexec\\t/o/libmpi.so.40\\tin PATH\\nuse\\tOpen MPI 5\\tin PATH\\n"
+    launcher.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
+    launcher.chmod(0o755)
+    monkeypatch.setattr(meeting.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("MASTER_ADDR", "m")
+    monkeypatch.delenv("TNT_TRANSPORT", raising=False)
+    with pytest.raises(RuntimeError, match=r"need MPICH 5 or newer, or Intel MPI, .*; pip install 'tarantella\[mpi\]'"):
+        meeting.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="torchrun"), 1)
 
 
 def test_numbers_that_cannot_be_read():

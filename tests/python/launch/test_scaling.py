@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import os
 import signal
 import subprocess
 import sys
@@ -14,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarantella.scaling import __main__ as command
-from tarantella.scaling import advice, page, plot, runs, shares, table, trace
-from tarantella.scaling.measure import Measured, measured
+from tarantella.scaling import advice, cores, page, plot, runs, shares, table, trace
+from tarantella.scaling.measure import NO_FIT, Measured, measured, problem
 
 SVG = "{http://www.w3.org/2000/svg}"
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -64,8 +66,12 @@ def made_rank(rank, exchange):
 @pytest.fixture
 def made(tmp_path):
     events = [*made_rank(0, (7.0, 7.4)), *made_rank(1, (7.3, 7.4))]
-    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
-    return trace.read(tmp_path / "t.json")
+    return read(tmp_path, events).ranks
+
+
+def read(folder, events, **more):
+    (folder / "t.json").write_text(json.dumps({"traceEvents": events, **more}))
+    return trace.read(folder / "t.json")
 
 
 def test_the_shares_of_a_made_timeline_are_those_computed_by_hand(made):
@@ -97,15 +103,57 @@ def test_what_a_full_timeline_has_lost_is_left_out(made):
         rank.last = 6.0
         rank.exchanges.clear()
     found = measured(made, complete=False)
-    assert (found.rows, found.batch) == (None, None)
+    assert (found.rows, found.batch) == (None, 16)
     assert found.shares[0][shares.BETWEEN] == pytest.approx(0)
     assert sum(found.shares[0].values()) == pytest.approx(1)
+    for rank in made:
+        rank.last = 3.0  # in the first epoch
+    found = measured(made, complete=False)
+    assert not found.steady
+    assert found.utilisation > 0
 
 
-def test_a_script_without_fit_or_without_steps_has_no_figures(made):
-    assert measured([]) is None
+def test_a_job_of_which_not_all_ranks_have_trained_has_no_figures(made):
+    assert problem(made, 2) == ""
+    assert problem(made, 3) == "rank 2 has not trained in fit of a tarantella.Model"
     made[1].steps.clear()
-    assert measured(made) is None
+    assert problem(made, 2) == "rank 1 has not trained in fit of a tarantella.Model"
+    made[0].fits.clear()
+    assert problem(made, 2) == problem([], 2) == NO_FIT
+
+
+def test_a_timeline_that_is_full_does_not_tell_the_time_of_several_calls(tmp_path):
+    """Those that it has lost would make the ranks with the most events look quick."""
+    fits = [
+        each
+        for number in range(3)
+        for each in (
+            span("call", "fit", 10 * number, 10 * number + 9),
+            span("part", f"epoch {number}", 10 * number + 4, 10 * number + 9),
+            span("step", "train step", 10 * number + 5, 10 * number + 6),
+        )
+    ]
+    whole = read(tmp_path, fits)
+    assert whole.complete
+    assert problem(whole.ranks, 1) == ""
+    found = measured(whole.ranks)
+    assert (found.fit, found.first, found.later) == (27, 9, 9)  # each with the start of its call
+    lost = read(tmp_path, fits, otherData={"lost": [{"rank": 0, "records": 7}]})
+    assert not lost.complete
+    assert "no room for all calls of fit" in problem(lost.ranks, 1, lost.complete)
+    one = read(tmp_path, fits[:3], otherData={"lost": [{"rank": 0, "records": 7}]})
+    assert problem(one.ranks, 1, one.complete) == ""
+
+
+def test_what_a_callback_trains_is_no_epoch_of_the_model(tmp_path):
+    callback = [
+        span("call", "fit", 8.1, 8.9),
+        span("part", "epoch 1", 8.2, 8.8),
+        span("step", "train step", 8.3, 8.7),
+        batch(8.4, 100),
+    ]
+    found = measured(read(tmp_path, [*made_rank(0, (7.0, 7.4)), *callback]).ranks)
+    assert (found.first, found.later, found.rows, found.batch) == (4, 4, 32, 8)
 
 
 def test_exchanges_that_ranks_do_not_make_equally_often_are_communication(made):
@@ -135,7 +183,7 @@ def test_shares_sum_to_one(steps, exchanges, times, windows, buckets):
 def figures(fit, ranks=1, rows=1000, batch=50, later=1.0, first=1.2, **more):
     mine = {**dict.fromkeys(shares.KINDS, 0.0), **more}
     mine[shares.COMPUTE] = 1 - sum(more.values())
-    return Measured(fit, first, later, rows, rows / 10, batch, [mine] * ranks, True)
+    return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True)
 
 
 def row(ranks, *runs_, cpus=1, crowded=False):
@@ -211,9 +259,9 @@ def test_the_page_is_well_formed_and_its_pictures_are_not_empty():
     lines, bars = tree.iter(f"{SVG}svg")
     dashed = [each for each in lines.iter(f"{SVG}polyline") if each.get("stroke-dasharray")]
     assert len(dashed) == 2  # the ideal line and its legend
-    assert len(dashed[0].get("points").split()) == 2  # rows that fit the cores
-    assert len(list(lines.iter(f"{SVG}circle"))) == 6
-    assert len(list(bars.iter(f"{SVG}rect"))) == 5 + 6 * 5
+    assert len(dashed[1].get("points").split()) == 2  # rows that fit the cores
+    assert len(list(lines.iter(f"{SVG}circle"))) == 6 + 1  # and in the legend
+    assert len(list(bars.iter(f"{SVG}rect"))) == 1 + 5 + 6 * 5  # the ground, the legend, the bars
     assert "failed with exit code 1: a < b & c" in "".join(tree.itertext())
     assert [each.text for each in tree.iter(f"{HTML}b")] == ["advice: none"]
     assert not any(each.get("src") or each.get("href") for each in tree.iter())
@@ -227,11 +275,64 @@ def test_pictures_of_rows_that_all_failed_or_never_fit_have_no_ideal_line():
     assert advice.advice([failed]).startswith("advice: no run has ended well")
 
 
-def test_the_last_error_is_that_of_the_script():
-    lines = ["Traceback", "ValueError: no data", "", "tarantella: rank 1 (pid 7 on host) ended with exit code 1"]
-    assert runs.last_error(lines) == "ValueError: no data"
-    assert runs.last_error(lines[-1:]) == lines[-1]
-    assert runs.last_error([]) == "no output"
+def test_an_ideal_line_belongs_to_one_base():
+    rows = [row(n, figures(8 / n, n), cpus=cpus) for n, cpus in ((1, 1), (2, 1), (4, 1), (2, 2), (4, 2))]
+    assert advice.base(rows[:3]) == ""
+    assert advice.base(rows) == "no fewer ranks were measured: the speed-up is relative to 2 ranks x 2 cpus"
+    lines = ElementTree.fromstring(plot.speed_ups(rows)).iter(f"{SVG}polyline")
+    _, *ideals = [each.get("points").split() for each in lines if each.get("stroke-dasharray")]
+    for points in ideals:  # each rises to the right
+        places = [tuple(map(float, point.split(","))) for point in points]
+        assert all(a[0] < b[0] and a[1] > b[1] for a, b in itertools.pairwise(places))
+    assert sorted(map(len, ideals)) == [2, 3]
+
+
+def test_a_row_of_its_own_says_nothing_of_scaling():
+    rows = [row(1, figures(10)), row(4, figures(9, 4), crowded=True)]
+    assert "of scaling it says nothing" in advice.advice(rows)
+
+
+def test_rows_that_are_not_known_are_named():
+    rows = [row(1, figures(10)), row(2, figures(9, 2, rows=None)), row(4, figures(9, 4))]
+    assert advice.work(rows).startswith("the rows that 2 ranks x 1 cpu trained are not known")
+    assert advice.work(rows[::2]) == ""
+
+
+ENDED = "tarantella: rank 1 (pid 7 on host) ended with exit code 1"
+KILLED = "tarantella: rank 1 (pid 7 on host) was killed by signal 9 (SIGKILL)"
+FIT = [span("call", "fit", 0, 9), span("step", "train step", 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "timeline", "failure"),
+    [
+        (1, f"Traceback\nValueError: no data\n\n{ENDED}\ntarantella: WARNING: x", None, "1: ValueError: no data"),
+        (1, ENDED, None, f"1: {ENDED}"),
+        (1, "", None, "1: no output"),
+        (1, "\033[1;31mValueError\033[0m: \a\0 no < data", None, "1: ValueError:  no < data"),
+        (137, f"12/60 - loss: 0.3\n{KILLED}\n{ENDED}", None, f"137: {KILLED}"),
+        (0, "tarantella: WARNING: cannot write the timeline", None, "tarantella: WARNING: cannot write the timeline"),
+        (0, "", None, "failed: the launcher has written no timeline"),
+        (0, "", "{", "failed: its timeline cannot be read: "),
+        (0, "", "{}", "failed: its timeline cannot be read: "),
+        (0, "", json.dumps({"traceEvents": FIT}), "failed: rank 1 has not trained in fit"),
+        (0, "", json.dumps({"traceEvents": []}), f"failed: {NO_FIT}"),
+    ],
+)
+def test_a_run_that_measures_nothing_says_why(tmp_path, code, said, timeline, failure):
+    launcher = tmp_path / "launcher"
+    (tmp_path / "said").write_text(said)
+    launcher.write_text(f"#!/bin/sh\ncat {tmp_path}/said\nexit {code}\n")
+    if timeline is not None:
+        (tmp_path / "made.json").write_text(timeline)
+        launcher.write_text(f"#!/bin/sh\ncp {tmp_path}/made.json {tmp_path}/timeline.json\n")
+    launcher.chmod(0o755)
+    job = runs.Job(str(launcher), [], ["script.py"], tmp_path, False, cores.here())
+    run = runs.run(job, 2, 1)
+    assert run.measured is None
+    assert failure in run.failure
+    rows = [table.Row(2, 1, False, [run])]
+    ElementTree.fromstring(page.page(rows, "c", "m", [advice.advice(rows)]))
 
 
 def run_made(monkeypatch, tmp_path, results, *words):
@@ -244,7 +345,7 @@ def run_made(monkeypatch, tmp_path, results, *words):
 
     monkeypatch.setattr(runs, "run", run)
     monkeypatch.setattr(runs, "refused", lambda job, ranks: (0, ""))
-    monkeypatch.setattr(runs, "cores_here", lambda: [[0], [1]])
+    monkeypatch.setattr(cores, "here", lambda: [[0], [1]])
     monkeypatch.chdir(tmp_path)
     return command.main("tarantella", [*words, "--", "script.py"]), made
 
@@ -272,6 +373,39 @@ def test_a_row_that_fails_is_shown_and_not_repeated(monkeypatch, tmp_path, capsy
     assert "failed with exit code 9: KeyError: 'x'" in capsys.readouterr().out
 
 
+def test_a_row_that_never_calls_fit_is_shown_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
+    results = {1: runs.Run(0, "", [], figures(10)), 2: runs.Run(0, NO_FIT, [], None)}
+    code, _ = run_made(monkeypatch, tmp_path, results, "-n", "1,2")
+    assert code == 1
+    assert f"failed: {NO_FIT}" in (tmp_path / "scaling.html").read_text()
+    results[1] = results[2]
+    assert run_made(monkeypatch, tmp_path, results, "-n", "1,2") == (3, [(1, 1)])
+
+
+def test_what_was_measured_is_shown_after_a_signal(monkeypatch, tmp_path, capsys):
+    class Stop(dict):
+        def __missing__(self, ranks):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_made(monkeypatch, tmp_path, Stop({1: runs.Run(0, "", [], figures(10))}), "-n", "1,2")
+    assert "not run" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["scaling.html"]
+
+
+@pytest.mark.parametrize("where", [{"SLURMD_NODENAME": "n1"}, {}])
+def test_hosts_of_a_batch_job_are_refused_before_they_are_asked(launcher, where):
+    for program in ("srun", "ssh"):
+        launcher.script("#!/bin/sh\ntouch asked\n", program, 0o755)
+    hosts = "n[1-2]" if where else "n1"  # outside of the job, in the shell of salloc
+    job = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": hosts, "SLURM_TASKS_PER_NODE": "1(x2)", **where}
+    path = f"{launcher.folder}:{launcher.env['PATH']}"
+    done = launcher.run("scaling", "-n", "2", "--", launcher.script("open('ran', 'w')"), env={"PATH": path, **job})
+    assert done.returncode == 2
+    assert "tarantella scaling measures the cores of this machine, but the ranks of Slurm job 12 run on n1" in done.err
+    assert not {"asked", "ran"} & {path.name for path in launcher.folder.iterdir()}
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -283,11 +417,18 @@ def test_a_row_that_fails_is_shown_and_not_repeated(monkeypatch, tmp_path, capsy
         (["--", "nowhere.py"], "cannot read script 'nowhere.py': No such file or directory"),
         (["--no-gup", "--", "script.py"], "did you mean '--no-gpu'?"),
         (["--timeline=t.json", "--", "script.py"], "use it without scaling"),
+        (["--timel", "t.json", "--", "script.py"], "--timel is for one job"),
+        (["--dry", "--", "script.py"], "--dry is for one job"),
+        (["--cleanup", "--", "script.py"], "--cleanup is for one job"),
+        (["--hostfile=hosts", "--", "script.py"], "leave out other hosts"),
         (["--output", "no/folder.html", "--", "script.py"], "cannot write 'no/folder.html'"),
+        (["--output", "", "--", "script.py"], "cannot write ''"),
+        (["--output", "/dev/null", "--", "script.py"], "cannot write '/dev/null'"),
     ],
 )
 def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):
     launcher.script("open('ran', 'w')")
+    (launcher.folder / "hosts").write_text("a\nb\n")
     done = launcher.run("scaling", *arguments)
     assert done.returncode == 2
     assert part in done.err
@@ -312,6 +453,29 @@ def test_a_signal_ends_the_run_and_leaves_nothing(launcher):
     assert process.returncode == -signal.SIGTERM
     launcher.wait_for_none()
     assert not list(temporary.glob("tarantella-scaling-*"))
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "expected"),
+    [
+        ("0::/", {}, math.inf),
+        ("0::/", {"cpu.max": "max 100000"}, math.inf),
+        ("0::/a/b", {"cpu.max": "350000 100000"}, 3.5),  # of a container, which does not see /a/b
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
+        ("4:memory:/\n1:cpu,cpuacct:/a", {"cpu,cpuacct/a/cpu.cfs_quota_us": "50000"}, 0.5),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1"}, math.inf),
+    ],
+)
+def test_a_container_has_as_many_cores_as_its_quota(tmp_path, group, files, expected):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(group + "\n")
+    for name, content in files.items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content + "\n")
+        (file.parent / "cpu.cfs_period_us").write_text("100000\n")
+    assert cores.quota(tmp_path) == expected
+    assert len(cores.here(tmp_path)) == max(1, min(expected, len(os.sched_getaffinity(0))) // 1)
 
 
 def test_it_loads_no_framework():

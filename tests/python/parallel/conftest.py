@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import math
 import os
 import pickle
 import sys
@@ -16,6 +17,12 @@ import pytest
 
 HERE = Path(__file__).parent
 BUNDLES = 2  # groups of files whose cases share jobs
+Ranks = int | str
+
+
+def size(ranks: Ranks) -> int:
+    """The number of ranks."""
+    return ranks if isinstance(ranks, int) else math.prod(map(int, ranks.split("x")))
 
 
 def _shared(name: str) -> Any:
@@ -30,8 +37,10 @@ def _shared(name: str) -> Any:
 @pytest.fixture(scope="session")
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str, str, int], list[Any]]:
+) -> Callable[[str, str, Ranks], list[Any]]:
     """`results(file, name, ranks)`: what each rank's case of a file in cases/ gave; ranks = 0 is plain Keras.
+
+    "2x1" stands for two hosts with one rank each.
 
     The cases of a bundle run in one job for each number of ranks. Only those run that were selected, with -k or by
     name. TARANTELLA_CASES_TOGETHER=1 makes one bundle of all.
@@ -45,23 +54,36 @@ def results(
     bundles = {file: 0 if together else place % BUNDLES for place, file in enumerate(files)}
     numbers = itertools.count()
 
-    def job(ranks: int, cases: list[str]) -> list[dict[str, Any]]:
+    def run_hosts(layout: str, *arguments: str) -> Any:
+        hosts = request.getfixturevalue("all_hosts")
+        where = folder / f"job-{layout}-{next(numbers)}"
+        where.mkdir()
+        hosts.use(where)
+        option = hosts.hostfile(*map(int, layout.split("x")))
+        try:
+            return hosts.run(shared.find_executable(), option, "--no-gpu", "--", *arguments, timeout=1700)
+        finally:
+            hosts.end_all()
+
+    def job(ranks: Ranks, cases: list[str]) -> list[dict[str, Any]]:
         """The results of each rank, up to the first case that failed on a rank. All of them fail if the job dies."""
         out = str(folder / str(next(numbers)))
         arguments = [str(HERE / "run_cases.py"), out, "ranks" if ranks else "plain", *cases]
         environment = {"TARANTELLA_TESTS_HIDE": ""} if "inputs-pandas_frames" in cases else {}
-        if ranks:
+        if isinstance(ranks, str):
+            ended = run_hosts(ranks, *arguments)
+        elif ranks:
             ended = shared.run_ranks(ranks, *arguments, timeout=1700, **environment)
         else:
             ended = shared.run([sys.executable, *arguments], timeout=1700, **environment)
-        stored = [Path(f"{out}.{rank}.pickle") for rank in range(max(ranks, 1))]
+        stored = [Path(f"{out}.{rank}.pickle") for rank in range(max(size(ranks), 1))]
         if not all(each.exists() for each in stored):
             died = f"its job ended with exit code {ended.code}:\n{ended.err[-6000:]}"
             return [dict.fromkeys(cases, died) for _ in stored]
         return [pickle.loads(each.read_bytes()) for each in stored]
 
     @functools.cache
-    def run(bundle: int, ranks: int) -> dict[str, list[Any]]:
+    def run(bundle: int, ranks: Ranks) -> dict[str, list[Any]]:
         cases = [f"{file}-{name}" for file, name, n in selected if bundles[file] == bundle and ranks in (0, n)]
         left, found = list(dict.fromkeys(cases)), {}
         while left:  # a case that fails ends its job: those after it get one of their own

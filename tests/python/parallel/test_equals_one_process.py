@@ -23,15 +23,20 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
-def _ranks(file: str, place: int) -> tuple[int, ...]:
+HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
+
+
+def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for one case of a file, three for the next; for some of plain training one or four beside them.
 
-    TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, for hours.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. TARANTELLA_ALL_RANKS=1 runs every case on one to
+    four ranks, and plain training on all HOSTS, for hours.
     """
+    hosts = HOSTS if file == "training" else ()
     if os.environ.get("TARANTELLA_ALL_RANKS"):
-        return (1, 2, 3, 4)
-    more = {0: (1,), 4: (4,)}.get(place % 8, ()) if file == "training" else ()
-    return (2 + place % 2, *more)
+        return (1, 2, 3, 4, *hosts)
+    more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
+    return (2 + place % 2, *more, *hosts[place // 2 % 2 :][:1])
 
 
 CASES = [
@@ -51,7 +56,7 @@ def test_every_case_is_found() -> None:
 
 @pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
 @pytest.mark.parametrize(("file", "name", "ranks"), CASES)
-def test_case(file: str, name: str, ranks: int, results: Any) -> None:
+def test_case(file: str, name: str, ranks: int | str, results: Any) -> None:
     reference = results(file, name, 0)[0]
     assert not isinstance(reference, str), reference
     if reference is None:

@@ -206,6 +206,50 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
     assert "KeyError: 'mine'" in ended.err
 
 
+DISAGREEMENTS = [
+    ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data: 15 rows"),
+    (
+        "y[5] = rank; compiled(tnt.Model(net())).fit(x, y, verbose=0)",
+        "training data: part 1 with the fingerprint",
+    ),
+    ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
+    (
+        "y[5] = rank\n"
+        "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
+        "compiled(tnt.Model(net())).fit(d, verbose=0)",
+        "rank 1 read other data than rank 0",
+    ),
+    (
+        "d = tf.data.Dataset.from_tensor_slices((x + np.arange(16)[:, None], y)).shuffle(16, seed=rank).batch(4)\n"
+        "compiled(tnt.Model(net())).evaluate(d, verbose=0)",
+        "rank 1 read other data than rank 0",
+    ),
+    (
+        "compiled(tnt.Model(net())).fit(((np.random.rand(4, 4), y[:4]) for _ in range(5)), verbose=0)",
+        "rank 1 read other data than rank 0",
+    ),
+    (
+        "compiled(tnt.Model(net())).evaluate(((x[:4], y[:4]) for _ in range(5 - 2 * rank)), verbose=0)",
+        "rank 1 read other data than rank 0",
+    ),
+    (
+        "compiled(tnt.Model(net())).fit(((x[:4], y[:4] if rank else y[:4, 0]) for _ in range(5)), verbose=0)",
+        "rank 0 has training data: part 1: TensorSpec(shape=(None,)",
+    ),
+    (
+        "m = compiled(tnt.Model(net())); y[5] = rank\nfor _ in range(2): m.train_on_batch(x, y)",
+        "rank 1 read other data than rank 0",
+    ),
+    (
+        "class Own(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        self.model.optimizer.learning_rate = 0.1 * (1 + rank)\n"
+        "x[:] = 1; y[:] = 1; compiled(tnt.Model(net())).fit(x, y, batch_size=4, callbacks=[Own()], verbose=0)",
+        "rank 1 differs from rank 0 in trained weights: rank 0 has 'sequential/dense/kernel' with the checksum",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [
@@ -214,57 +258,37 @@ def test_the_users_own_errors_keep_their_traceback(scripts: Any) -> None:
             "rank 1 differs from rank 0 in the model's variables: rank 0 has no more, rank 1 has "
             "'sequential/dense/kernel' float32 (1, 1) (the lists have 2 and 4 entries); build the same model on ",
         ),
-        ("n = 16 - rank; compiled(tnt.Model(net())).fit(x[:n], y[:n], verbose=0)", "training data: 15 rows"),
-        (
-            "y[5] = rank; compiled(tnt.Model(net())).fit(x, y, verbose=0)",
-            "training data: part 1 with the fingerprint",
-        ),
-        ("compiled(tnt.Model(net())).fit(x, y, epochs=1 + rank, verbose=0)", "epochs=2"),
-        (
-            "y[5] = rank\n"
-            "d = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)\n"
-            "compiled(tnt.Model(net())).fit(d, verbose=0)",
-            "rank 1 read other data than rank 0",
-        ),
-        (
-            "d = tf.data.Dataset.from_tensor_slices((x + np.arange(16)[:, None], y)).shuffle(16, seed=rank).batch(4)\n"
-            "compiled(tnt.Model(net())).evaluate(d, verbose=0)",
-            "rank 1 read other data than rank 0",
-        ),
-        (
-            "compiled(tnt.Model(net())).fit(((np.random.rand(4, 4), y[:4]) for _ in range(5)), verbose=0)",
-            "rank 1 read other data than rank 0",
-        ),
         (
             "compiled(tnt.Model(net())).fit(((x[:4], y[:4]) for _ in range(5 - 2 * rank)), verbose=0)",
             " meanwhile; give every rank the same number of batches",
         ),
-        (
-            "compiled(tnt.Model(net())).evaluate(((x[:4], y[:4]) for _ in range(5 - 2 * rank)), verbose=0)",
-            "rank 1 read other data than rank 0",
-        ),
-        (
-            "compiled(tnt.Model(net())).fit(((x[:4], y[:4] if rank else y[:4, 0]) for _ in range(5)), verbose=0)",
-            "rank 0 has training data: part 1: TensorSpec(shape=(None,)",
-        ),
-        (
-            "m = compiled(tnt.Model(net())); y[5] = rank\nfor _ in range(2): m.train_on_batch(x, y)",
-            "rank 1 read other data than rank 0",
-        ),
-        (
-            "class Own(keras.callbacks.Callback):\n"
-            "    def on_train_batch_end(self, batch, logs=None):\n"
-            "        self.model.optimizer.learning_rate = 0.1 * (1 + rank)\n"
-            "x[:] = 1; y[:] = 1; compiled(tnt.Model(net())).fit(x, y, batch_size=4, callbacks=[Own()], verbose=0)",
-            "rank 1 differs from rank 0 in trained weights: rank 0 has 'sequential/dense/kernel' with the checksum",
-        ),
     ],
 )
-def test_ranks_that_disagree(code: str, wanted: str, scripts: Any) -> None:
+def test_ranks_that_disagree_end_the_job(code: str, wanted: str, scripts: Any) -> None:
     ended = scripts.ranks(2, HEAD + code + "\n")
     assert ended.code == 1
     assert "Traceback" not in ended.err
     assert any("tarantella.MismatchError" in line and wanted in line for line in ended.lines), ended.err
+
+
+def test_ranks_that_disagree(scripts: Any) -> None:
+    """All in one job: each is caught on both ranks, and the hook's line is looked at."""
+    source = HEAD + "from tarantella._job.tracebacks import one_line\nTRIALS = " + repr(DISAGREEMENTS)
+    source += """
+for code, wanted in TRIALS:
+    keras.utils.clear_session()  # the first names of layers again
+    try:
+        exec(compile(code, "user.py", "exec"), {**globals(), "x": x.copy(), "y": y.copy()})
+    except tnt.MismatchError:
+        line = one_line(*sys.exc_info())
+        assert line and "\\n" not in line and "tarantella.MismatchError" in line and wanted in line, (wanted, line)
+    else:
+        raise AssertionError(wanted)
+print("all seen")
+"""
+    ended = scripts.ranks(2, source, options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all seen") == 2
 
 
 def test_too_little_memory_for_the_gradients(scripts: Any) -> None:

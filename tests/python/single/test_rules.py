@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from tarantella import MismatchError, _exchange
+from tarantella._names import described
 from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.epoch import metrics
@@ -193,3 +194,11 @@ def test_arrays_are_joined_and_cut() -> None:
         parts = _exchange.cut(joined, arrays)
         assert [part.tolist() for part in parts] == [each.tolist() for each in arrays]
     assert _exchange.cut(_exchange.join([], np.float32), []) == []
+
+
+def test_variables_are_described_without_the_numbers_of_layers() -> None:
+    first, second = (
+        types.SimpleNamespace(path=f"adam/sequential{a}_dense{b}_kernel_momentum", dtype="float32", shape=(3, 4))
+        for a, b in (("", ""), ("_1", "_12"))
+    )
+    assert described(first) == described(second) == "'adam/sequential_dense_kernel_momentum' float32 (3, 4)"

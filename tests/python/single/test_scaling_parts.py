@@ -81,7 +81,14 @@ def test_values_of_the_configuration_are_read_and_overridden(load: Callable[...,
     pairs = part("utils.config").read_pairs("name=sgd,lr=1e-4,lr_scaling=SQRT,lr_warmup_epochs=2")
     optimizer = load(optimizer=pairs)["optimizer"]
     assert optimizer == {"name": "SGD", "lr": 1e-4, "lr_scaling": "sqrt", "lr_warmup_epochs": 2}
-    assert load(put("optimizer", lr_scaling=None))["optimizer"]["lr_scaling"] == "none"
+    assert load(put("optimizer", lr_scaling=None))["optimizer"]["lr_scaling"] == "linear"
+    without = load(put("training", lr_schedule=[{"multiplier": 1, "start_epoch": None}]))
+    assert without["training"]["lr_schedule"] == [{"multiplier": 1.0}]
+    training = load(put("training", loss="Categorical_Crossentropy", metrics=["Accuracy", "AUC"]))["training"]
+    assert training["loss"] == "categorical_crossentropy"
+    assert training["metrics"] == ["Accuracy", "AUC"]
+    # Text for YAML, which wants a point in such numbers.
+    assert load(put("optimizer", weight_decay="1e-4", clipnorm=None))["optimizer"]["weight_decay"] == 1e-4
 
 
 @pytest.mark.parametrize(
@@ -108,10 +115,54 @@ def test_values_of_the_configuration_are_read_and_overridden(load: Callable[...,
         (put("training", batch_size=0), "training.batch_size must be at least 1 (got 0)"),
         (put("training", n_epochs=1.5), "training.n_epochs must be a whole number (got 1.5)"),
         (put("training", loss="categorical_crosentropy"), "did you mean 'categorical_crossentropy'?"),
-        (put("training", metrics=["acuracy"]), "training.metrics 'acuracy' is unknown; did you mean 'Accuracy'?"),
-        (put("training", metrics="accuracy"), "training.metrics must be a list (got 'accuracy')"),
+        (put("training", metrics=["acuracy"]), "training.metrics 'acuracy' is unknown; did you mean 'accuracy'?"),
+        (put("training", metrics="accuracy"), "training.metrics must be a list, such as [accuracy] (got 'accuracy')"),
+        (put("training", metrics=["MeanIoU"]), "training.metrics 'MeanIoU' needs arguments"),
+        (put("training", metrics=[{"name": "AUC"}]), "training.metrics must be a name (got {'name': 'AUC'})"),
+        (put("training", loss="get"), "training.loss 'get' is unknown"),
+        (put("training", loss=["mse"]), "training.loss must be a name (got ['mse'])"),
+        (put("training", batch_size="x"), "training.batch_size must be a number (got 'x')"),
+        (put("training", batch_size=True), "training.batch_size must be a number (got True)"),
+        (put("training", batch_size=10**400), "training.batch_size must be a number (got 1000"),
+        (put("training", n_epochs=-1), "training.n_epochs must be at least 1 (got -1)"),
+        (put("training", n_epochs=float("nan")), "training.n_epochs must be a number (got nan)"),
+        (put("training", lr_schedule="cosine"), "lr_schedule must be a list, such as [{start_epoch: 30, multiplier"),
+        (put("training", lr_schedule=["cosine"]), "lr_schedule, entry 1 must be a mapping (got 'cosine')"),
+        (put("training", lr_schedule=[{"multiplier": "x"}]), "entry 1: multiplier must be a number (got 'x')"),
+        (
+            put("training", lr_schedule=[{"multiplier": 1, "start_epoch": 5, "end_epoch": 5}]),
+            "lr_schedule, entry 1: end_epoch must be above start_epoch, 5 (got 5)",
+        ),
+        (
+            put("training", lr_schedule=[{"multiplier": 1, "momentum_correction": "maybe"}]),
+            "entry 1: momentum_correction must be true or false (got 'maybe')",
+        ),
+        (put("optimizer", lr=True), "optimizer.lr must be a number (got True)"),
+        (put("optimizer", lr={"name": "CosineDecay"}), "optimizer.lr must be a number (got {'name': 'CosineDecay'})"),
+        (put("optimizer", weight_decay="much"), "optimizer.weight_decay must be a number (got 'much')"),
+        (put("optimizer", beta_1=[1]), "optimizer.beta_1 must be a number (got [1])"),
+        (put("optimizer", amsgrad="maybe"), "optimizer.amsgrad must be true or false (got 'maybe')"),
+        (put("optimizer", lr_warmup_epochs="soon"), "optimizer.lr_warmup_epochs must be a number (got 'soon')"),
+        (put("model", width=2.5), "model.width must be a whole number (got 2.5)"),
+        (put("model", n_classes="ten"), "model.n_classes must be a number (got 'ten')"),
+        (put("model", dropout="much"), "model.dropout must be a number (got 'much')"),
+        (put("data", image_shape=[32, 32]), "data.image_shape must be [height, width, channels] (got [32, 32])"),
+        (put("data", image_shape=[32, 32, "x"]), "data.image_shape must be a number (got 'x')"),
+        (lambda config: config.update(data={"name": "cifar10", "augment": 1}), "data.augment must be true or false"),
+        (lambda config: config.update(data={"name": "cifar10", "data_dir": 5}), "data.data_dir must be text"),
+        (put("device", intra_threads=10**9), "device.intra_threads must be at most 4096 (got 1000000000)"),
+        (lambda config: config.update(seed=2**32), "seed must be at most 2147483647 (got 4294967296)"),
+        (lambda config: config.update(description=["x"]), "description must be text"),
+        (
+            lambda config: config.update(output_dir=2026),
+            "output_dir must be text, in quotes where YAML reads",
+        ),
+        (lambda config: config.update(output_dir="run-{epoch}"), "output_dir: write variables as ${N_RANKS}"),
         (put("training", lr_schedule=[{"multiplier": 1, "end": 3}]), "lr_schedule, entry 1: the key 'end' is unknown"),
         (put("training", lr_schedule=[{"end_epoch": 3}]), "lr_schedule, entry 1: the key 'multiplier' is missing"),
+        (put("data", n_train="all"), "data.n_train must be a number (got 'all')"),
+        (put("data", n_valid=0), "data.n_valid must be at least 1 (got 0)"),
+        (put("device", intra_threads=-1), "device.intra_threads must be at least 0 (got -1)"),
         (put("model", dropout=1), "model.dropout must be below 1 (got 1)"),
         (put("model", input_shape=[32, 32]), "model.input_shape must be [height, width, channels] (got [32, 32])"),
         (lambda config: config.update(device={"threads": 2}), "device: the key 'threads' is unknown"),
@@ -129,7 +180,12 @@ def test_a_mistake_in_the_configuration_is_one_sentence(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "cannot read the configuration"), ("a: [1", "is not YAML"), ("- 1", "is not a mapping of the sections")],
+    [
+        (None, "cannot read the configuration"),
+        ("a: [1", "is not YAML"),
+        ("a: 2026-13-45", "is not YAML"),
+        ("- 1", "is not a mapping of the sections"),
+    ],
 )
 def test_a_file_that_is_no_configuration_is_one_sentence(
     text: str | None, message: str, tmp_path: Path, part: Any
@@ -156,6 +212,23 @@ def test_learning_rates_scale_with_the_ranks(part: Any) -> None:
     )
     assert float(optimizer.learning_rate) == 0.25
     assert optimizer.momentum == 0.5
+
+
+def test_what_keras_refuses_is_one_sentence(part: Any) -> None:
+    error = part("utils.errors").ConfigError
+    with pytest.raises(error, match=r"^optimizer: Keras does not take \{'momentum': 'much'\}: .*momentum"):
+        part("utils.optimizers").get_optimizer({"name": "SGD", "lr": 1, "momentum": "much"}, 0.25, distributed=False)
+    options = {"name": "SGD", "lr": 1, "loss_scale_factor": {"a": 1}}  # which Keras reads in the first step
+    with pytest.raises(error, match=r"^optimizer: Keras does not take \{'loss_scale_factor': \{'a': 1\}\}"):
+        part("utils.optimizers").get_optimizer(options, 0.25, distributed=False)
+    with pytest.raises(error, match=r"^model: Keras does not take .*'width': 0.*filters"):
+        part("models").get_model("cnn", width=0)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(load: Any, part: Any, tmp_path: Path) -> None:
+    load(lambda config: config.update(output_dir="/dev/null/run", device={}))
+    with pytest.raises(part("utils.errors").ConfigError, match="cannot make the folder /dev/null/run: Not a directory"):
+        part("train_horovod").main(arguments(tmp_path / "run.yaml"))
 
 
 def test_a_schedule_multiplies_the_scaled_rate_by_a_constant(load: Callable[..., Any], part: Any) -> None:
@@ -350,6 +423,16 @@ def test_a_model_that_does_not_fit_the_data_is_one_sentence(part: Any) -> None:
         config.check_shapes({"input_shape": [28, 28, 1]}, datasets)
     with pytest.raises(part("utils.errors").ConfigError, match=r"model\.n_classes is 7, but the data has 10 classes"):
         config.check_shapes({"n_classes": 7}, datasets)
+
+
+def test_a_loss_or_metric_that_does_not_fit_the_labels_is_one_sentence(part: Any) -> None:
+    check = part("utils.config").check_loss_and_metrics
+    check({"loss": "categorical_crossentropy", "metrics": ["accuracy", "AUC", "top_k_categorical_accuracy"]}, 10)
+    for loss in ("sparse_categorical_crossentropy", "Loss"):
+        with pytest.raises(part("utils.errors").ConfigError, match=f"for one-hot labels: Keras does not take {loss}: "):
+            check({"loss": loss, "metrics": []}, 10)
+    with pytest.raises(part("utils.errors").ConfigError, match=r"training\.metrics.* does not take Metric: "):
+        check({"loss": "mse", "metrics": ["Metric"]}, 10)
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,8 @@ def test_text_becomes_data(
     download.main(download.parse_args())
     assert f"{len(LINES)} sentence pairs to train on in 2 files" in capsys.readouterr().out
     pipeline, data = part("data_pipeline"), {"data_dir": str(tmp_path / "data")}
-    pairs = [tuple(map(list, pair)) for pair in pipeline.read(pipeline.find(data, "train"), data).as_numpy_iterator()]
+    (records,) = pipeline.read(pipeline.find(data, "train"), data).batch(1000)
+    pairs = zip(*(sentences.to_list() for sentences in pipeline.parse(records)), strict=True)
     subtokenizer = part("tokenizer").Subtokenizer(tmp_path / "data/vocab.ende.64")
     assert sorted(tuple(map(subtokenizer.decode, pair)) for pair in pairs) == sorted(
         zip(LINES, LINES[::-1], strict=True)

@@ -178,32 +178,48 @@ def test_srun_starts_ranks_by_itself(folder):
     assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, ["0 2 3.0", "1 2 3.0"], "")
 
 
-def test_srun_with_a_rank_that_dies_ends_all(folder):
-    folder.write("""
+@pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (2, 4)])
+def test_srun_with_a_rank_that_dies_ends_all(folder, nodes, tasks):
+    last = tasks - 1
+    folder.write(f"""
         import os, signal
         import tarantella as tnt
         tnt.init()
-        if tnt.get_rank() == 1:
+        if tnt.get_rank() == {last}:
             os.kill(os.getpid(), signal.SIGKILL)
         tnt.Barrier(tnt.Group()).execute()
     """)
-    began = time.monotonic()
-    done = folder.run("srun", "--nodes=1", "--ntasks=2", "--kill-on-bad-exit=0", sys.executable, "train.py")
+    options = [f"--nodes={nodes}", f"--ntasks={tasks}", "--kill-on-bad-exit=0"]
+    done = folder.run("srun", *options, sys.executable, "train.py", timeout=30)
     assert done.returncode != 0
-    assert "rank 1 " in done.stderr
-    assert time.monotonic() - began < 30
+    assert f"rank {last} " in done.stderr
+    folder.wait_for_none()
 
 
-def test_srun_on_several_nodes_is_refused_in_one_line(folder):
-    folder.write("import tarantella\nopen('ran', 'w')")
-    done = folder.run("srun", "--nodes=2", "--ntasks=2", sys.executable, "train.py")
+@pytest.mark.parametrize("plugin", ["none", "pmi2"])
+def test_srun_starts_ranks_on_several_nodes(folder, plugin):
+    folder.write("""
+        import os
+        import numpy as np
+        import tarantella as tnt
+        total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
+        print(tnt.get_rank(), tnt.get_local_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
+    """)
+    tasks = ["--ntasks=3", "--distribution=block"]  # two, and one
+    done = folder.run("srun", "--nodes=2", *tasks, f"--mpi={plugin}", sys.executable, "train.py")
+    met = ["0 0 3 111.0 n1", "1 1 3 111.0 n1", "2 0 3 111.0 n2"]
+    assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, met, "")
+
+
+def test_srun_that_numbers_tasks_in_turn_is_refused_in_one_line_a_machine(folder):
+    folder.write("import tarantella\ntarantella.init()\nopen('ran', 'w')")
+    tasks = ["--ntasks=4", "--distribution=cyclic"]
+    done = folder.run("srun", "--nodes=2", *tasks, sys.executable, "train.py")
     said = [line for line in done.stderr.splitlines() if line.startswith("tarantella")]
     assert done.returncode != 0
-    assert len(said) == 1
-    assert (
-        "srun has started 2 ranks, 1 of them on this machine; on several machines tarantella starts the ranks"
-        in said[0]
-    )
+    assert 1 <= len(said) <= 2
+    assert "srun has not numbered the ranks machine by machine" in said[0]
+    assert "use srun --distribution=block, or start them with tarantella" in said[0]
     assert not (folder.path / "ran").exists()
 
 

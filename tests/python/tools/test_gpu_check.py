@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gpu_check
 import pytest
 
 SCRIPT = Path(__file__).parents[3] / "tools/gpu_check.py"
-
-
-@pytest.fixture
-def gpu_check() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_check", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_without_a_gpu_it_says_so() -> None:
@@ -46,9 +36,7 @@ def report(ranks: int = 2, losses: tuple[float, ...] = (2.0, 1.5), growth: bool 
         (report(growth=False), "expected 2 ranks with one GPU and memory growth each"),
     ],
 )
-def test_the_verdict(
-    gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch, ours: dict[str, Any], said: str | None
-) -> None:
+def test_the_verdict(monkeypatch: pytest.MonkeyPatch, ours: dict[str, Any], said: str | None) -> None:
     monkeypatch.setattr(gpu_check, "started", lambda command, *_, **__: ours if "--" in command else report(ranks=1))
     if said is None:
         gpu_check.check("lenet5", 2)

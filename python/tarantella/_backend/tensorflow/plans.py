@@ -10,7 +10,7 @@ import tensorflow as tf
 from ..._job import runtime
 from ..._job.environment import integer
 from ..._job.groups import Group
-from ..._names import name_of
+from ..._names import short_name_of
 from . import eager
 
 # KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
@@ -36,20 +36,17 @@ def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Gr
     It lives as long as `owner`, so that models made in a loop do not pile up memory.
     """
     key = (group.ranks, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
-    tensors = [(name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
+    tensors = [(short_name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
     return plan_of(owner, key, "the gradients", tensors, group.context())
 
 
-def plan_of(
-    owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]], context: Any = None
-) -> Plan:
-    """As `plan`, for tensors of these names, types and shapes, in the context of the job by default."""
+def plan_of(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]], context: Any) -> Plan:
+    """As `plan`, for tensors of these names, types and shapes."""
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
     if key not in _plans[owner]:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        context = context or runtime.context()
         number = context.plan(what, tensors, threshold)
         _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), eager.counter())
     return _plans[owner][key]

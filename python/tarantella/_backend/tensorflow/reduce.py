@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,14 +15,19 @@ from .operations import operations
 
 
 def allreduce(
-    owner: Any, gradients: Sequence[Any], variables: Sequence[Any], borrow: bool, group: Group | None = None
+    owner: Any,
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    borrow: bool,
+    group: Group | None = None,
+    empty: tf.Tensor | None = None,
 ) -> list[Any]:
     """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
     gradients = list(gradients)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
     group = Group() if group is None else group
-    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow, group)
+    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow, group, empty)
     # After the sums, so that no rank waits in the one exchange while another waits in the other.
     with tf.control_dependencies(sums):
         joined = slices.of_all_ranks([gradients[i] for i in sparse], group) if sparse else []
@@ -32,7 +37,12 @@ def allreduce(
 
 
 def _dense_sums(
-    owner: Any, gradients: list[tf.Tensor], variables: list[Any], borrow: bool, group: Group
+    owner: Any,
+    gradients: list[tf.Tensor],
+    variables: list[Any],
+    borrow: bool,
+    group: Group,
+    empty: tf.Tensor | None,
 ) -> list[tf.Tensor]:
     if not gradients:
         return []
@@ -40,20 +50,27 @@ def _dense_sums(
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
     reduction = plans.plan(owner, gradients, variables, group)
-    return xla.call(reduction, gradients, xla.latest_call()) if xla.compiled() else _sums(reduction, gradients, borrow)
+    if not xla.compiled():
+        return _sums(reduction, gradients, borrow, empty)
+    if empty is not None:
+        gradients = [tf.where(empty, tf.zeros_like(gradient), gradient) for gradient in gradients]
+    return xla.call(reduction, gradients, xla.latest_call())
 
 
-def _sums(plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool) -> list[tf.Tensor]:
+def _sums(
+    plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool, empty: tf.Tensor | None = None
+) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly one for all."""
     operation = operations().tarantella_allreduce
     eager = tf.executing_eagerly()
     anchor = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
+    empty = tf.constant(False) if empty is None else empty
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
         # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
         lend = borrow and not eager
-        sums = operation([gradients[i] for i in places], anchor, plan=plan.number, tensors=places, borrow=lend)
+        sums = operation([gradients[i] for i in places], anchor, empty, plan=plan.number, tensors=places, borrow=lend)
         for i, each in zip(places, sums, strict=True):
             summed[i] = each
     return summed
@@ -93,18 +110,24 @@ def without_repeats(value: Any) -> Any:
 
 
 def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
-    reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values)
-    return _sum_of(reduction, what, values, xla.latest_call())
+    reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values, runtime.context)
+    return _sum_of(reduction, what, values, xla.latest_call(), runtime.context)
 
 
-def _plan_of_sum(owner: Any, what: str, values: tf.Tensor) -> plans.Plan:
+def _plan_of_sum(owner: Any, what: str, values: tf.Tensor, context: Callable[[], Any]) -> plans.Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
-    return plans.plan_of(owner, (what, values.dtype.name), what, tensors)
+    return plans.plan_of(owner, (what, values.dtype.name), what, tensors, context())
 
 
-def _sum_of(reduction: plans.Plan | None, what: str, values: tf.Tensor, after: Sequence[tf.Tensor]) -> tf.Tensor:
+def _sum_of(
+    reduction: plans.Plan | None,
+    what: str,
+    values: tf.Tensor,
+    after: Sequence[tf.Tensor],
+    context: Callable[[], Any],
+) -> tf.Tensor:
     if reduction is None:
-        return tf.convert_to_tensor(runtime.context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
+        return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
     if xla.compiled():
         return xla.call(reduction, [values], after)[0]
     (total,) = _sums(reduction, [values], borrow=False)
@@ -114,16 +137,18 @@ def _sum_of(reduction: plans.Plan | None, what: str, values: tf.Tensor, after: S
     return total
 
 
-def differentiable_sum(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
+def differentiable_sum(
+    owner: Any, what: str, values: tf.Tensor, context: Callable[[], Any] = runtime.context
+) -> tf.Tensor:
     names = (what, f"{what}, gradient")
     # TensorFlow keeps the function for ever: it must not hold the owner.
-    reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values) for name in names]
+    reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values, context) for name in names]
 
     @tf.custom_gradient
     def total(values: tf.Tensor, *after: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> Any:
-            return _sum_of(reductions[1], names[1], upstream, xla.latest_call()), *(None for _ in after)
+            return _sum_of(reductions[1], names[1], upstream, xla.latest_call(), context), *(None for _ in after)
 
-        return _sum_of(reductions[0], names[0], values, after), gradient
+        return _sum_of(reductions[0], names[0], values, after, context), gradient
 
     return total(values, *xla.latest_call())

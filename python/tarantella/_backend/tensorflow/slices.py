@@ -21,10 +21,10 @@ from . import origin
 class Origin(enum.IntEnum):
     """Where the indices of slices come from."""
 
-    ROWS = 0  # the batch: each rank has its own
+    UNKNOWN = 0  # an eager step, whose tensors do not say how they were made; a rank that has joined (`hvd.join`)
     BATCH = 1  # constants, variables, the length of rows (positions): one process has them once
     CONSTANT = 2  # a constant that may be made of the number of rows that TensorFlow knows
-    UNKNOWN = 3  # an eager step, whose tensors do not say how they were made
+    ROWS = 3  # the batch: each rank has its own
 
 
 class Judgement(NamedTuple):

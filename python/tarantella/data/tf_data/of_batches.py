@@ -99,10 +99,15 @@ def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = Fal
     """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks."""
     dataset = adapter.get_tf_dataset()
     sliced = _sliced_once(dataset, rank, size, positions)
-    if isinstance(adapter, TFDatasetAdapter):  # for Python inputs, Keras itself reads ahead if it may
-        sliced = sliced.prefetch(2)
+    sliced = read_ahead(sliced, adapter)
     sliced._made_from = dataset  # keeps its Python functions alive
     return MicroBatches(adapter, sliced, adapter.num_batches)
+
+
+def read_ahead(made: tf.data.Dataset, adapter: DataAdapter) -> tf.data.Dataset:
+    """What was made from the dataset of `adapter`, two batches ahead."""
+    # For Python inputs, Keras itself reads ahead if it may.
+    return made.prefetch(2) if isinstance(adapter, TFDatasetAdapter) else made
 
 
 def _sliced_once(dataset: tf.data.Dataset, *how: Any) -> tf.data.Dataset:
@@ -127,9 +132,14 @@ def _sliced(dataset: tf.data.Dataset, rank: int, size: int, positions: bool) -> 
         sliced = before_map.split(plan, dataset.element_spec, slicer)
     else:
         sliced = mapped(rewrite.made_safe(dataset, rank).enumerate(), Slicer.cut, slicer)
+    return in_order(sliced, dataset)
+
+
+def in_order(made: tf.data.Dataset, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """What was made from a dataset, with its options and in a fixed order."""
     options = tf.data.Options()
     options.deterministic = True
     if dataset.options().autotune.enabled is None:
         # The autotuning thread delays the end of every epoch by up to its period, which doubles each time.
         options.autotune.enabled = False
-    return sliced.with_options(dataset.options().merge(options))
+    return made.with_options(dataset.options().merge(options))

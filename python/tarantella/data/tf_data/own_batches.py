@@ -17,7 +17,7 @@ from ...keras.private import DataAdapter
 from ..adapter import MicroBatches
 from ..rows import has_rows
 from .mapping import mapped
-from .of_batches import length
+from .of_batches import in_order, length, read_ahead
 
 
 class LocalBatch(NamedTuple):
@@ -36,12 +36,10 @@ def distribute(adapter: DataAdapter) -> MicroBatches:
     otherwise with the first step in which no rank has rows.
     """
     dataset = adapter.get_tf_dataset()
-    options = tf.data.Options()
-    options.deterministic = True
     counted = mapped(dataset.enumerate(), _counted)
     filler = tree.map_structure(_one_row, dataset.element_spec)
     fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int32))).repeat()
-    whole = counted.concatenate(fillers).with_options(options)
+    whole = read_ahead(in_order(counted.concatenate(fillers), dataset), adapter)
     known = runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
     return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
 

@@ -86,15 +86,22 @@ def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = N
     Raises MismatchError on all ranks where their variables differ in number, name, shape or type; ValueError for a root
     that is not in the group.
     """
-    group = Group() if group is None else group
+    variables = variables_of(source)
+    send(variables, [described(v) for v in variables], root_rank, Group() if group is None else group)
+
+
+def variables_of(source: Any) -> list[Any]:
+    """The variables of a model and its optimizers, of a layer, of an optimizer, or of a structure."""
+    if isinstance(source, keras.Model):
+        return replicas.variables(source)
+    return list(source.variables) if hasattr(source, "variables") else list(tree.flatten(source))
+
+
+def send(variables: list[Any], lines: list[str], root_rank: int, group: Group) -> None:
+    """As `broadcast_variables`, for a list of variables that are compared by these lines."""
     root = group.to_group_rank(root_rank)
     if group.context() is None or group.size == 1:
         return
-    if isinstance(source, keras.Model):
-        variables = replicas.variables(source)
-    else:
-        variables = list(source.variables) if hasattr(source, "variables") else tree.flatten(source)
-    lines = [described(v) for v in variables]
     cure = "build the same model and optimizer on every rank"
     _exchange.agree("the variables to broadcast", lines, cure, group)
     replicas.broadcast(variables, root, group.context())

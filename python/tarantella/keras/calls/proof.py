@@ -189,7 +189,7 @@ class Rank:
     def _exchanging(self) -> Iterator[None]:
         """Meanwhile this thread, and no other, sums over the made-up ranks."""
         sums: dict[str, Callable[..., Any]] = {
-            "allreduce": lambda _, gradients, *rest: self._sums("gradients", gradients),
+            "allreduce": lambda _, gradients, *rest, **more: self._sums("gradients", gradients),
             "sum_over_ranks": lambda _, name, part: self._sums(name, [part])[0],
             "differentiable_sum": lambda _, name, part: self._sums(name, [part])[0],
         }
@@ -207,7 +207,7 @@ class Rank:
         return [part + each for part, each in zip(parts, others, strict=True)]
 
     def _instead(self, ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            return (ours if threading.current_thread() is self._thread else original)(*args)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (ours if threading.current_thread() is self._thread else original)(*args, **kwargs)
 
         return call

@@ -14,7 +14,7 @@ from keras import ops
 
 from ..._backend import backend
 from .. import hooks, private, training
-from .step import Step, current_step, zero_where
+from .step import Step, current_step
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
 _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
@@ -78,7 +78,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 def _of_global_batch(step: Step, optimizer: Any, grads: list[Any], variables: list[Any]) -> list[Any]:
     grads = [backend.prepared(g, v, step.static_rows) for g, v in zip(grads, variables, strict=True)]
     grads = _weighed(step, optimizer, grads)
-    return backend.allreduce(optimizer, grads, variables, keeps_no_gradient(optimizer, variables))
+    return backend.allreduce(optimizer, grads, variables, keeps_no_gradient(optimizer, variables), empty=step.copied)
 
 
 def _weighed(step: Step, optimizer: Any, grads: list[Any]) -> list[Any]:
@@ -86,7 +86,7 @@ def _weighed(step: Step, optimizer: Any, grads: list[Any]) -> list[Any]:
     step.applied = True
     if id(optimizer) not in step.scaled:  # a user's own train_step that scales no loss
         grads = [scaled(g, step.weight) for g in grads]
-    return grads if step.copied is None else [_none_where(step.copied, g) for g in grads]
+    return grads if step.copied is None else [_no_slices_where(step.copied, g) for g in grads]
 
 
 def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
@@ -98,12 +98,10 @@ def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     return gradient * weight(gradient.dtype)
 
 
-def _none_where(condition: Any, gradient: Any) -> Any:
-    """The prepared gradient, or zeros where the condition holds; of a sparse one, no slices."""
-    if gradient is None:
-        return None
+def _no_slices_where(condition: Any, gradient: Any) -> Any:
+    """The prepared gradient; of a sparse one, no slices where the condition holds."""
     if not isinstance(gradient, list):
-        return zero_where(condition, ops.convert_to_tensor(gradient))
+        return gradient
 
     def no_slices(values: Any, indices: Any) -> Any:
         kept = ops.where(condition, 0, ops.shape(indices)[0])

@@ -77,7 +77,7 @@ def ratio(part: Any, whole: Any, dtype: Any) -> Any:
 
 def zero_where(condition: Any, values: Any) -> Any:
     """The dense values, or exact zeros (also in place of inf and nan) where the condition holds."""
-    # Not ops.where: it would copy every gradient in every step for the rare batch that is too small.
+    # Not ops.where: it would copy the values in every step for the rare batch that is too small.
     return ops.cond(condition, lambda: ops.zeros_like(values), lambda: values)
 
 

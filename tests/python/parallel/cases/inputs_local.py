@@ -83,6 +83,32 @@ def brought_unevenly(wrap: Wrap) -> Any:
 
 
 @case
+def brought_in_batches_of_one_size(wrap: Wrap) -> Any:
+    """TensorFlow knows the number of rows. The last batch is the first rank's alone; the zeros that the other ranks
+    train on meanwhile have gradients that are NaN.
+    """
+    x, y = data(24)
+    rows = PARTS // RANKS if RANKS else None
+    spec = (tf.TensorSpec([rows, 5], tf.float64), tf.TensorSpec([rows], tf.int64))
+
+    def batches() -> Any:
+        for start in (0, PARTS):
+            part = mine(np.arange(start, start + PARTS))
+            yield x[part], y[part]
+        if RANK == 0:
+            last = [5] * (rows or PARTS)
+            yield x[last], y[last]
+
+    model = compiled(wrap(keras.Sequential([keras.Input((5,)), keras.layers.Lambda(_normed), *mlp().layers])))
+    model.fit(tf.data.Dataset.from_generator(batches, output_signature=spec), epochs=2, verbose=0, **OFF)
+    return model.get_weights()
+
+
+def _normed(x: Any) -> Any:
+    return x / keras.ops.sqrt(keras.ops.sum(x * x, -1, keepdims=True))
+
+
+@case
 def arrays_brought_by_each_rank(wrap: Wrap) -> Any:
     x, y = data(36)
     model = compiled(wrap(mlp()))

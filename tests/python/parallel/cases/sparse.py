@@ -218,6 +218,32 @@ def positions_per_row_some_ranks_with_one_row(wrap: Wrap) -> Any:
     return per_row(wrap, 4)
 
 
+class Relative(keras.layers.Layer):
+    """Adds up an embedding of the distances between all positions: indices of shape (length, length)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.distances = keras.layers.Embedding(WORDS, 3), keras.layers.Embedding(2 * LENGTH, 3)
+
+    def call(self, x: Any) -> Any:
+        places = ops.arange(LENGTH)
+        return self.tokens(x) + ops.sum(self.distances(places[None, :] - places[:, None] + LENGTH), 1)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape, 3)
+
+
+@case
+def relative_positions_of_as_many_tokens_as_rows(wrap: Wrap) -> Any:
+    """Two ranks have 4 rows of 8, three have 4 of 12, and the dataset knows the 8 and 12."""
+    words = keras.Input((LENGTH,), dtype="int32")
+    outputs = keras.layers.Dense(CLASSES)(keras.layers.GlobalAveragePooling1D()(Relative()(words)))
+    model = compiled(wrap(keras.Model(words, outputs)), keras.optimizers.Adam(0.01))
+    source = tf.data.Dataset.from_tensor_slices(sentences(25))
+    fits = [model.fit(source.batch(size, drop_remainder=True), epochs=2, verbose=0) for size in (8, 12)]
+    return [trained(model, each) for each in fits]
+
+
 class Cut(keras.layers.Layer):
     """Cuts off the padding that all rows of a batch share: ranks have positions of different lengths."""
 

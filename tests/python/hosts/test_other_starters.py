@@ -1,0 +1,129 @@
+"""Ranks on two hosts that mpiexec, or torchrun in its place, has started without the launcher of Tarantella."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from needs import give_up
+
+pytestmark = pytest.mark.timeout(120)
+
+MEET = """
+    import os, sys, time
+    import numpy as np
+    import tarantella as tnt
+    total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
+    words = tnt.get_rank(), tnt.get_local_rank(), tnt.get_size(), *total, os.uname().nodename
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")  # at once: starters mix what ranks write in pieces
+    sys.stdout.flush()
+    if len(sys.argv) > 1:
+        with open(f"new{tnt.get_rank()}", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(f"new{tnt.get_rank()}", f"up{tnt.get_rank()}")
+        if tnt.get_rank() == 3:
+            time.sleep(100)
+        tnt.Barrier(tnt.Group()).execute()
+"""
+OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
+ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MET = [f"{rank} {rank % 2} 4 1111.0 node{1 + rank // 2}" for rank in range(4)]
+
+
+def of_torchrun(rank: int, size: int, here: int) -> dict[str, str]:
+    places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank % here, "LOCAL_WORLD_SIZE": here}
+    return {"MASTER_ADDR": "node1", "MASTER_PORT": "29500", **{name: str(value) for name, value in places.items()}}
+
+
+def start_by_torchrun(hosts, *words: str) -> list:
+    """Two hosts with two ranks each. torchrun itself is not needed: what it does is to start them so, and to wait."""
+    return [
+        hosts.start(sys.executable, "train.py", *words, host=f"node{1 + rank // 2}", env=of_torchrun(rank, 4, 2))
+        for rank in range(4)
+    ]
+
+
+def mpiexec(hosts, *options: str):
+    """Two hosts with two ranks each."""
+    return ("mpiexec", "-launcher", "ssh", "-hosts", "node1,node2", *options, "-n", "4", sys.executable, "train.py")
+
+
+def kill(hosts, rank: int) -> None:
+    """The rank is on another host: its number there is not that here."""
+    hosts.wait_for_files("up0", "up1", "up2", "up3")
+    mark = f"RANK={rank}".encode()
+    found = [pid for pid in hosts.processes() if mark in _entries(pid, "environ") and b"up" in _entries(pid, "cmdline")]
+    assert len(found) == 1
+    os.kill(found[0], signal.SIGKILL)
+
+
+def _entries(pid: int, file: str) -> list[bytes]:
+    return [each.removeprefix(b"PMI_") for each in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")]
+
+
+def test_torchrun_on_two_hosts(hosts):
+    hosts.script(MEET)
+    jobs = [job.wait() for job in start_by_torchrun(hosts)]
+    assert [(job.code, job.out.strip(), job.err) for job in jobs] == [(0, line, "") for line in MET]
+
+
+def test_a_rank_of_torchrun_that_is_killed_ends_all(hosts):
+    hosts.script(MEET)
+    jobs = start_by_torchrun(hosts, "up")
+    kill(hosts, 3)
+    jobs = [job.wait(20) for job in jobs]
+    assert [job.code for job in jobs] == [86, 86, 86, -signal.SIGKILL]
+    assert all("rank 3 " in job.err for job in jobs[:3]), [job.err for job in jobs]
+    hosts.wait_for_none()
+
+
+def test_a_host_that_is_cut_off_ends_on_both_sides(hosts):
+    hosts.script(MEET)
+    jobs = start_by_torchrun(hosts, "up")
+    hosts.wait_for_files("up0", "up1", "up2", "up3")
+    hosts.cut("node2")
+    jobs = [job.wait(30) for job in jobs]
+    assert [job.code for job in jobs] == [86, 86, 86, -signal.SIGTERM], [job.err for job in jobs]
+    assert "heard nothing from the machine of ranks 2 to 3" in jobs[0].err
+    assert "tarantella: rank 3 is ended, since its job has failed: " in jobs[3].err  # it was not in a call
+
+
+def test_mpiexec_on_two_hosts(hosts):
+    hosts.script(MEET)
+    job = hosts.run(*mpiexec(hosts, "-ppn", "2"))
+    assert (job.code, sorted(job.out.split()), job.err) == (0, sorted(" ".join(MET).split()), "")
+    hosts.wait_for_none()
+
+
+def test_mpirun_of_open_mpi_on_two_hosts(hosts):
+    if not (OPEN_MPI / ".done").exists():
+        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
+    hosts.script(MEET)
+    where = ["--host", "node1:2,node2:2", "--map-by", "ppr:2:node", "--bind-to", "none", "-x", "TEST_MARK"]
+    shell = {"PRTE_MCA_plm_ssh_agent": f"{hosts.folder}/shell"}
+    job = hosts.run(OPEN_MPI / "bin" / "mpirun", *where, sys.executable, "train.py", env=ROOT_MAY | shell)
+    assert (job.code, sorted(job.out.split())) == (0, sorted(" ".join(MET).split())), job.err
+    hosts.wait_for_none()
+
+
+def test_a_rank_of_mpiexec_that_is_killed_ends_all(hosts):
+    """By mpiexec itself, which kills all others at once, so that none can speak."""
+    hosts.script(MEET)
+    job = hosts.start(*mpiexec(hosts, "-ppn", "2"), "up")
+    kill(hosts, 3)
+    job.wait(20)
+    assert job.code != 0
+    assert "RUNNING AT node2" in job.out + job.err
+    hosts.wait_for_none()
+
+
+def test_ranks_that_are_not_numbered_host_by_host(hosts):
+    hosts.script(MEET)
+    job = hosts.run(*mpiexec(hosts, "-ppn", "1"))
+    assert job.code != 0
+    assert "mpiexec has not numbered the ranks machine by machine" in job.err
+    assert "use mpiexec -ppn N" in job.err
+    hosts.wait_for_none()
