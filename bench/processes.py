@@ -20,10 +20,13 @@ LEAN = Path(__file__).resolve().with_name("lean")  # a folder for PYTHONPATH
 SECONDS = 300.0  # that a row may take
 
 
+def launcher_program() -> str:
+    return os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
+
+
 def launcher(ranks: int, *options: str) -> list[str]:
     """Returns the command that starts a script on `ranks` ranks."""
-    program = os.environ.get("TARANTELLA_EXECUTABLE", str(Path(sys.executable).with_name("tarantella")))
-    return [program, "-n", str(ranks), "--no-gpu", *options, "--"]
+    return [launcher_program(), "-n", str(ranks), "--no-gpu", *options, "--"]
 
 
 class Command(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 from libraries import BUILD
 from matplotlib.figure import Figure
 from page import KINDS, STYLE, both, number, origin, svg, table, verdict
+from report_hosts import hosts
 from report_training import training
 
 
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=BUILD, help="has the JSON files, and gets the page")
     folder = parser.parse_args().folder
     parts = []
-    for name, render in (("allreduce", allreduce), ("training", training), ("cost", cost)):
+    for name, render in (("allreduce", allreduce), ("training", training), ("hosts", hosts), ("cost", cost)):
         file = folder / f"{name}.json"
         if file.exists():
             parts.append(render(json.loads(file.read_text(encoding="utf-8"))))

@@ -1,9 +1,10 @@
 #pragma once
 // The measuring loop of all programs here, so that only the library under test differs.
 //
-// Each rank pins itself to its own core. Before every timed call it writes its data, as a backward pass would:
-// otherwise shared memory would stay in the cache of the rank that sums it. Then all ranks meet in a spinning barrier,
-// which lies in a small file of shared memory. They also meet after the call; the time of the slowest rank counts.
+// Each rank pins itself to its own core; ranks share cores where there are fewer. Before every timed call it writes its
+// data, as a backward pass would: otherwise shared memory would stay in the cache of the rank that sums it. Then all
+// ranks meet in a spinning barrier, which lies in a small file of shared memory. They also meet after the call; the time
+// of the slowest rank counts.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -18,11 +19,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#ifndef BENCH_RANKS
+#define BENCH_RANKS 2
+#endif
 
 namespace bench {
 
-constexpr int kRanks = 2;
+constexpr int kRanks = BENCH_RANKS;
 constexpr int kMostIterations = 2000;
 
 [[noreturn]] inline void fail(const std::string& why) {
@@ -55,13 +61,15 @@ class Barrier {
     for (int rank = 0; rank < size_; ++rank)
       for (int spins = 0; arrivals_.count[rank].value.load(std::memory_order_acquire) < round_; ++spins) {
         pause();
-        if (spins > 1 << 14) sched_yield();  // reached only if another process uses the other rank's core
+        if (spins >= most_spins_) sched_yield();
       }
   }
 
  private:
   Arrivals& arrivals_;
   int rank_, size_;
+  /// Enough for ranks with cores of their own, unless another process uses one.
+  const int most_spins_ = sysconf(_SC_NPROCESSORS_ONLN) < size_ ? 0 : 1 << 14;
   uint64_t round_ = 0;
 };
 
@@ -104,8 +112,14 @@ inline std::vector<size_t> parse_sizes(const char* text) {
   return sizes;
 }
 
+/// BENCH_ITERATIONS makes it fewer.
 inline int iterations(size_t bytes) {
-  return bytes <= 64 << 10 ? kMostIterations : bytes <= 1 << 20 ? 200 : bytes <= 16 << 20 ? 20 : 10;
+  const char* most = std::getenv("BENCH_ITERATIONS");
+  const int usual = bytes <= 64 << 10   ? kMostIterations
+                    : bytes <= 1 << 20  ? 200
+                    : bytes <= 16 << 20 ? 20
+                                        : 10;
+  return most == nullptr ? usual : std::clamp(std::atoi(most), 1, usual);
 }
 
 template <class Work>
@@ -137,7 +151,8 @@ class Loop {
 
   void meet() { barrier_.wait(); }
 
-  /// Calls allreduce(data, elements), which sums in place. Rank 0 prints one line of JSON per size.
+  /// Calls allreduce(data, elements), which sums in place or returns where the sums are. Rank 0 prints one line of JSON
+  /// per size.
   template <class Allreduce>
   void measure(const char* row, float* data, Allreduce allreduce) {
     for (size_t bytes : sizes_) {
@@ -173,10 +188,14 @@ class Loop {
   bool right(float* data, size_t count, Allreduce allreduce) {
     for (size_t i = 0; i < count; ++i) data[i] = rank_ + 1 + i % 7;
     meet();
-    allreduce(data, count);
+    const float* sums = data;
+    if constexpr (std::is_void_v<decltype(allreduce(data, count))>)
+      allreduce(data, count);
+    else
+      sums = allreduce(data, count);
     meet();
     for (size_t i = 0; i < count; ++i)
-      if (data[i] != size_ * (size_ + 1) / 2 + size_ * float(i % 7)) return false;
+      if (sums[i] != size_ * (size_ + 1) / 2 + size_ * float(i % 7)) return false;
     return true;
   }
 
@@ -189,9 +208,10 @@ class Loop {
     }
     std::sort(slowest.begin(), slowest.end());
     std::printf(
-        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "barrier": %.3f, "correct": %s})"
+        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "maximum": %.3f, "barrier": %.3f, "correct": %s})"
         "\n",
-        row, bytes, timed, slowest.front(), slowest[timed / 2], pace, wrong ? "false" : "true");
+        row, bytes, timed, slowest.front(), slowest[timed / 2], slowest.back(), pace,
+        wrong ? "false" : "true");
     std::fflush(stdout);
   }
 

@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
                       .grace = 1,
                       .warn_every = 60,
                       .nodes = nullptr,
-                      .transport = nullptr};
+                      .transport = nullptr,
+                      .first_host = nullptr};
   tnt_context* context = nullptr;
   check(tnt_context_create(&options, &context));
   loop.measure("tarantella private", loop.private_buffer(), [&](float* data, size_t count) {
