@@ -61,6 +61,7 @@ def draw_learning_curves(runs: list[Run]) -> Figure:
                     epochs = np.arange(1, len(run.history[key]) + 1)
                     axes.plot(epochs, run.history[key], style, color=colors[run.n_ranks])
         axes.set(xlabel="epoch", ylabel=metric)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     lines = [Line2D([], [], color=color) for color in colors.values()]
     axes.legend(lines, [f"{n} rank{'s' if n > 1 else ''}" for n in colors])
     return figure
@@ -88,8 +89,8 @@ def main() -> None:
     except FileNotFoundError as error:
         raise SystemExit(f"analysis.py: {error}") from None
     args.output.mkdir(parents=True, exist_ok=True)
-    draw_learning_curves(runs).savefig(args.output / "learning_curves.png", dpi=150)
-    draw_speed_up(runs).savefig(args.output / "speed_up.png", dpi=150)
+    draw_learning_curves(runs).savefig(args.output / "learning_curves.png", dpi=100)
+    draw_speed_up(runs).savefig(args.output / "speed_up.png", dpi=100)
 
     factors = speed_ups(runs)
     print(f"{'run':32} ranks  s/epoch  speed-up  best val. accuracy")

@@ -37,7 +37,7 @@ def write_digits(folder: Path) -> None:
         (folder / name).write_bytes(pickle.dumps(batch))
 
 
-def best_accuracy(ranks: int, seed: int, base: dict, output: Path) -> float:
+def last_accuracy(ranks: int, seed: int, base: dict, output: Path) -> float:
     """Trains with one seed. Returns the validation accuracy of the last epoch."""
     folder = output / f"digits-n{ranks}-seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def main() -> None:
     reached = True
     print("ranks  validation accuracy of each seed   mean    deviation")
     for ranks in args.ranks:
-        found = np.array([best_accuracy(ranks, seed, base, args.output) for seed in range(args.seeds)])
+        found = np.array([last_accuracy(ranks, seed, base, args.output) for seed in range(args.seeds)])
         one = found if one is None else one
         print(
             f"{ranks:5}  {'  '.join(f'{each:.4f}' for each in found):33}  {found.mean():.4f}  {found.std(ddof=1):.4f}"

@@ -22,7 +22,7 @@ import numpy as np
 from data import get_datasets
 from models import get_model
 from utils.callbacks import TimingCallback
-from utils.config import check_shapes, expand, load_config, read_pairs, to_text
+from utils.config import check_loss_and_metrics, check_shapes, expand, load_config, read_pairs, to_text
 from utils.device import configure_device, describe_device
 from utils.errors import ConfigError
 from utils.optimizers import get_optimizer, scale_lr
@@ -104,11 +104,15 @@ def main(args: argparse.Namespace) -> None:
         if args.show_config:
             logging.info("Command line: %s\nConfiguration:\n%s", vars(args), to_text(config))
         logging.info("%s: writing to %s", config["description"], output_dir)
-        (output_dir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        try:
+            (output_dir / "checkpoints").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{args.config}: cannot make the folder {output_dir}: {error.strerror}") from None
 
     training = config["training"]
     datasets = get_datasets(**config["data"], batch_size=training["batch_size"], rank=rank, n_ranks=n_ranks)
     check_shapes(config["model"], datasets)
+    check_loss_and_metrics(training, datasets.n_classes)
     model = get_model(**config["model"])
     lr = scale_lr(config["optimizer"]["lr"], config["optimizer"]["lr_scaling"], n_ranks)
     optimizer = get_optimizer(config["optimizer"], lr, args.distributed)

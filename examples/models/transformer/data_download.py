@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -19,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 import tokenizer
 from bad_input import BadInput
+from data_pipeline import record
 from transformer_main import read_pair
 
 Pairs = list[tuple[str, str]]
@@ -56,16 +56,9 @@ def write_shards(folder: Path, split: str, shards: int, pairs: Pairs, vocabulary
     for number, name in enumerate(names):
         # A file appears when it is whole.
         with tf.io.TFRecordWriter(str(folder / f".{name}")) as file:
-            for record in records(pairs[number::shards], vocabulary):
-                file.write(record)
+            for pair in pairs[number::shards]:
+                file.write(record(*(vocabulary.encode(text, add_eos=True) for text in pair)))
         (folder / f".{name}").rename(folder / name)
-
-
-def records(pairs: Iterable[tuple[str, str]], vocabulary: tokenizer.Subtokenizer) -> Iterator[bytes]:
-    for pair in pairs:
-        numbers = [tf.train.Int64List(value=vocabulary.encode(text, add_eos=True)) for text in pair]
-        features = {name: tf.train.Feature(int64_list=each) for name, each in zip(("inputs", "targets"), numbers)}  # noqa: B905
-        yield tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def main(args: argparse.Namespace) -> None:

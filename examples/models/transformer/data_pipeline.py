@@ -11,9 +11,7 @@ import logging
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from bad_input import BadInput
 from model_params import Params
@@ -21,6 +19,7 @@ from tokenizer import EOS, Subtokenizer
 
 SHUFFLED_SENTENCES = 100_000
 FILES_AT_A_TIME = 8  # a number, since all ranks must read in the same order
+FILTERED_AT_A_TIME = 256
 LOOKED_AT = 1000  # sentences that are compared with the vocabulary before training
 
 
@@ -110,44 +109,53 @@ def count_records(path: Path) -> tuple[int, bool]:
 
 
 def read(files: Files, params: Params) -> tf.data.Dataset:
-    """Returns pairs of tokens of the source and of the target, int64 of shape (length,), in a fixed order."""
+    """Returns the records of all files in a fixed order: strings, from which `parse` makes tokens."""
     paths = tf.data.Dataset.from_tensor_slices(files.paths)
     records = paths.interleave(
         tf.data.TFRecordDataset, cycle_length=FILES_AT_A_TIME, num_parallel_calls=FILES_AT_A_TIME, deterministic=True
     )
     if files.layout.has_tokens:
-        features = {name: tf.io.RaggedFeature(tf.int64) for name in ("inputs", "targets")}
+        return records
+    subtokenizer = Subtokenizer(params["vocab_file"])
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("en", "de")}
 
-        def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            parsed = tf.io.parse_single_example(record, features)
-            return parsed["inputs"], parsed["targets"]
-    else:
-        subtokenizer = Subtokenizer(params["vocab_file"])
-        features = {name: tf.io.FixedLenFeature([], tf.string) for name in ("en", "de")}
+    def encode(*texts: bytes) -> bytes:
+        return record(*(subtokenizer.encode(text.decode("utf-8"), add_eos=True) for text in texts))
 
-        def encode(text: bytes) -> np.ndarray:
-            return np.array(subtokenizer.encode(text.decode("utf-8"), add_eos=True), "int64")
+    def with_tokens(text: tf.Tensor) -> tf.Tensor:
+        parsed = tf.io.parse_single_example(text, features)
+        return tf.ensure_shape(tf.numpy_function(encode, [parsed["en"], parsed["de"]], tf.string), [])
 
-        def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            parsed = tf.io.parse_single_example(record, features)
-            source, target = (tf.numpy_function(encode, [parsed[name]], tf.int64) for name in ("en", "de"))
-            return tf.ensure_shape(source, [None]), tf.ensure_shape(target, [None])
+    return records.map(with_tokens, num_parallel_calls=tf.data.AUTOTUNE)
 
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+def record(source: list[int], target: list[int]) -> bytes:
+    """Returns what a file of the Model Garden's layout has for a pair of sentences."""
+    numbers = {"inputs": tf.train.Int64List(value=source), "targets": tf.train.Int64List(value=target)}
+    features = {name: tf.train.Feature(int64_list=value) for name, value in numbers.items()}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def parse(records: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns the tokens of some records, int64: of the sources, and of the targets."""
+    features = {name: tf.io.RaggedFeature(tf.int64) for name in ("inputs", "targets")}
+    parsed = tf.io.parse_example(records, features)
+    return parsed["inputs"], parsed["targets"]
 
 
 def check(files: Files, params: Params) -> None:
     """Raises BadInput if the first sentences do not fit the vocabulary, or do not fill a batch."""
-    sentences = [(x, y) for x, y in read(files, params).take(LOOKED_AT).as_numpy_iterator()]
-    largest = max(max(x.max(initial=0), y.max(initial=0)) for x, y in sentences)
+    sources, targets = parse(next(iter(read(files, params).batch(LOOKED_AT))))
+    sentences = list(zip(sources.to_list(), targets.to_list(), strict=True))
+    largest = max(max(max(x, default=0), max(y, default=0)) for x, y in sentences)
     if largest >= params["vocab_size"]:
         raise BadInput(
             f"the vocabulary {params['vocab_file']} does not fit: it has {params['vocab_size']} sub-words, but the "
             f"data in {params['data_dir']} has the number {largest}"
         )
-    if any(len(row) == 0 or row[-1] != EOS for pair in sentences for row in pair):
+    if any(not row or row[-1] != EOS for pair in sentences for row in pair):
         raise BadInput(f"a sentence in {params['data_dir']} does not end with EOS: the data is of another vocabulary")
-    if not any(_fits(params)(x, y) for x, y in sentences):
+    if not any(max(len(x), len(y)) <= params["max_length"] for x, y in sentences):
         raise BadInput(f"none of the first sentences has at most {params['max_length']} tokens: raise --max_length")
     if files.records < params["num_sentences"]:
         raise BadInput(
@@ -167,7 +175,7 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
     assert files is not None
     check(files, params)
     batch_size, max_length = params["batch_size"], params["max_length"]
-    dataset = read(files, params).filter(_fits(params))
+    dataset = _short_enough(read(files, params), max_length)
     dataset = dataset.shuffle(SHUFFLED_SENTENCES, seed=shuffle_seed)
 
     number_batch_sentences = batch_size // max_length
@@ -178,9 +186,9 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
             f"are {num_ranks} ranks: raise --batch_size"
         )
     # Batch the sentences and select only the shard (subset) corresponding to the current rank.
-    dataset = dataset.padded_batch(micro_batch_size, ([max_length], [max_length]), drop_remainder=True)
+    dataset = dataset.batch(micro_batch_size, drop_remainder=True)
     dataset = dataset.shard(num_ranks, rank)
-    return dataset.map(_with_weights).prefetch(tf.data.AUTOTUNE)
+    return _padded(dataset, max_length)
 
 
 def eval_input_fn(params: Params) -> tf.data.Dataset | None:
@@ -188,22 +196,23 @@ def eval_input_fn(params: Params) -> tf.data.Dataset | None:
     files = find(params, "dev")
     if files is None:
         return None
-    max_length = params["max_length"]
-    dataset = read(files, params).filter(_fits(params))
-    dataset = dataset.padded_batch(params["num_sentences"], ([max_length], [max_length]))
-    return dataset.map(_with_weights).prefetch(tf.data.AUTOTUNE)
+    dataset = _short_enough(read(files, params), params["max_length"])
+    return _padded(dataset.batch(params["num_sentences"]), params["max_length"])
 
 
-def _fits(params: Params) -> Any:
-    return lambda source, target: max_size(source, target) <= params["max_length"]
+def _short_enough(records: tf.data.Dataset, max_length: int) -> tf.data.Dataset:
+    """Leaves out records of longer sentences. Every rank does this for all records, so many are looked at in one go."""
+
+    def fitting(some: tf.Tensor) -> tf.Tensor:
+        source, target = parse(some)
+        return tf.boolean_mask(some, tf.maximum(source.row_lengths(), target.row_lengths()) <= max_length)
+
+    return records.batch(FILTERED_AT_A_TIME).map(fitting, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
 
-def max_size(source: Any, target: Any) -> Any:
-    """Returns the length of the longer sentence, of arrays as of tensors."""
-    if isinstance(source, np.ndarray):
-        return max(source.size, target.size)
-    return tf.maximum(tf.size(source), tf.size(target))
+def _padded(batches: tf.data.Dataset, max_length: int) -> tf.data.Dataset:
+    def padded(records: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor, tf.Tensor]:
+        source, target = (sentences.to_tensor(shape=(None, max_length)) for sentences in parse(records))
+        return (source, target), target, tf.cast(target != 0, tf.float32)
 
-
-def _with_weights(source: tf.Tensor, target: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor, tf.Tensor]:
-    return (source, target), target, tf.cast(target != 0, tf.float32)
+    return batches.map(padded).prefetch(tf.data.AUTOTUNE)

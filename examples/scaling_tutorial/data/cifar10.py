@@ -66,7 +66,9 @@ def read(folder: Path, names: list[str]) -> Arrays:
             labels.append(np.asarray(content[b"labels"], "int64"))
         except FileNotFoundError:
             raise ConfigError(f"the data folder {folder} has no file {path.name}") from None
-        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError):
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, LookupError, TypeError, ValueError):
             raise ConfigError(f"{path} is not a batch of CIFAR-10, or is incomplete") from None
     x, y = np.concatenate(images), np.concatenate(labels)
     if len(x) != len(y) or len(x) == 0 or not 0 <= y.min() <= y.max() < 10:

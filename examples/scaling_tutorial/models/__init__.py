@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from utils.errors import refused
 
 from .cnn import cnn
 from .resnet import resnet50, resnet_small
@@ -14,5 +15,6 @@ MODELS: dict[str, Callable[..., keras.Model]] = {"cnn": cnn, "resnet_small": res
 
 
 def get_model(name: str, **parameters: Any) -> keras.Model:
-    """Builds the model called `name`."""
-    return MODELS[name](**parameters)
+    """Builds the model called `name`. Raises ConfigError for values that Keras refuses."""
+    with refused("model", parameters):
+        return MODELS[name](**parameters)

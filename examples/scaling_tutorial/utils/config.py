@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import yaml
 from data import DATASETS, Datasets
 from models import MODELS
 
+from .checks import (
+    as_list,
+    check_keys,
+    image_shape,
+    known,
+    known_to_keras,
+    mapping,
+    number,
+    require,
+    text,
+    truth,
+    whole,
+)
 from .device import configure_device
-from .errors import ConfigError
+from .errors import ConfigError, refused
 from .optimizers import OPTIMIZERS, SCALINGS
 
 Config = dict[str, Any]
@@ -28,21 +42,22 @@ SECTIONS = ("description", "output_dir", "seed", "data", "model", "optimizer", "
 TRAINING = ("batch_size", "n_epochs", "lr_warmup_epochs", "loss", "metrics", "lr_schedule")
 SCHEDULE = ("multiplier", "start_epoch", "end_epoch", "momentum_correction")
 OVERRIDES = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
+ACCURACY = ("accuracy", "acc")  # Keras chooses the one that fits the labels
+MOST_THREADS = 4096
+
+# The checks of values, by the type of the parameter that takes them.
+CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "int": whole,
+    "float": functools.partial(number, least=0),
+    "bool": truth,
+    "str": text,
+    "Sequence[int]": image_shape,
+}
 
 
-def known(what: str, given: str, names: Collection[str]) -> str:
-    """Returns the one of `names` that equals `given` in any case. Raises ConfigError with the nearest one."""
-    by_lower = {name.lower(): name for name in names}
-    if str(given).lower() in by_lower:
-        return by_lower[str(given).lower()]
-    near = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
-    guess = f"did you mean '{by_lower[near[0]]}'? " if near else ""
-    raise ConfigError(f"{what} '{given}' is unknown; {guess}Known: {', '.join(sorted(names))}")
-
-
-def read_pairs(text: str) -> dict[str, str]:
+def read_pairs(words: str) -> dict[str, str]:
     """Reads "name=Adam,lr=0.001", the value of `--optimizer`."""
-    pairs = [part.partition("=") for part in text.split(",")]
+    pairs = [part.partition("=") for part in words.split(",")]
     try:
         return {known("the key", key.strip(), OVERRIDES): value.strip() for key, _, value in pairs}
     except ConfigError as error:
@@ -60,13 +75,19 @@ def load_config(args: argparse.Namespace) -> Config:
         for section in ("data", "model", "optimizer", "training", "device"):
             config[section] = mapping(section, config.get(section) or {})
         override(config, args)
-        config.setdefault("description", Path(args.config).stem)
+        config["description"] = text("description", config.get("description", Path(args.config).stem))
         config["seed"] = whole("seed", config.get("seed", 42), least=0)
         check_data_and_model(config)
         check_training(config["training"])
         check_optimizer(config["optimizer"], config["training"])
         check_keys("device", config["device"], parameters(configure_device))
-        expand(config["output_dir"], n_ranks=1)
+        config["device"] = {
+            key: whole(f"device.{key}", value, least=0, most=MOST_THREADS)
+            for key, value in config["device"].items()
+            if value is not None
+        }
+        if set(expand(text("output_dir", config["output_dir"]), n_ranks=1)) & set("{}"):
+            raise ConfigError(f"output_dir: write variables as ${{N_RANKS}} (got '{config['output_dir']}')")
         if config["data"].get("data_dir") is not None:
             config["data"]["data_dir"] = expand(config["data"]["data_dir"], n_ranks=1)
     except ConfigError as error:
@@ -79,7 +100,7 @@ def read_yaml(path: Path) -> Config:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, and impossible dates
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
         raise ConfigError(f"{path} is not a mapping of the sections {', '.join(SECTIONS)}")
@@ -105,43 +126,59 @@ def check_data_and_model(config: Config) -> None:
         require(section, options, ("name",))
         options["name"] = known(f"{section}.name", options["name"], registry)
         accepted = parameters(registry[options["name"]])
-        needed = [name for name, default in accepted.items() if default is inspect.Parameter.empty]
+        needed = [name for name, each in accepted.items() if each.default is inspect.Parameter.empty]
         check_keys(section, options, ("name", *accepted), required=needed)
-    shape = config["model"].get("input_shape", [1, 1, 1])
-    if not (isinstance(shape, list) and len(shape) == 3 and all(isinstance(n, int) and n > 0 for n in shape)):
-        raise ConfigError(f"model.input_shape must be [height, width, channels] (got {shape})")
-    dropout = number("model.dropout", config["model"].get("dropout", 0.0), least=0)
-    if dropout >= 1:
-        raise ConfigError(f"model.dropout must be below 1 (got {dropout:g})")
+        for key in [each for each in options if each in accepted]:
+            kind = accepted[key].annotation.removesuffix(" | None")
+            if options[key] is not None or kind == accepted[key].annotation:
+                options[key] = CHECKS[kind](f"{section}.{key}", options[key])
+    if config["model"].get("dropout", 0) >= 1:
+        raise ConfigError(f"model.dropout must be below 1 (got {config['model']['dropout']:g})")
 
 
 def check_training(training: dict[str, Any]) -> None:
     check_keys("training", training, TRAINING, required=("batch_size", "n_epochs", "loss"))
     for key in ("batch_size", "n_epochs"):
-        training[key] = whole(f"training.{key}", training[key], least=1)
-    check_name("training.loss", training["loss"], keras.losses)
-    training["metrics"] = as_list("training.metrics", training.get("metrics"))
-    for metric in training["metrics"]:
-        if metric not in ("accuracy", "acc"):
-            check_name("training.metrics", metric, keras.metrics)
-    training["lr_schedule"] = as_list("training.lr_schedule", training.get("lr_schedule"))
-    for number_of, schedule in enumerate(training["lr_schedule"], 1):
-        where = f"training.lr_schedule, entry {number_of}"
-        check_keys(where, mapping(where, schedule), SCHEDULE, required=("multiplier",))
-        schedule["multiplier"] = number(f"{where}: multiplier", schedule["multiplier"], least=0)
-        for key in ("start_epoch", "end_epoch"):
-            if schedule.get(key) is not None:
-                schedule[key] = whole(f"{where}: {key}", schedule[key], least=0)
+        training[key] = whole(f"training.{key}", training[key])
+    training["loss"] = known_to_keras("training.loss", training["loss"], keras.losses)
+    metrics = as_list("training.metrics", training.get("metrics"), "[accuracy]")
+    training["metrics"] = [known_to_keras("training.metrics", each, keras.metrics, ACCURACY) for each in metrics]
+    where = "training.lr_schedule"
+    training["lr_schedule"] = as_list(where, training.get("lr_schedule"), "[{start_epoch: 30, multiplier: 0.1}]")
+    for place, schedule in enumerate(training["lr_schedule"], 1):
+        check_schedule(f"{where}, entry {place}", schedule)
+
+
+def check_schedule(where: str, schedule: Any) -> None:
+    check_keys(where, mapping(where, schedule), SCHEDULE, required=("multiplier",))
+    schedule["multiplier"] = number(f"{where}: multiplier", schedule["multiplier"], least=0)
+    for key in [each for each in ("start_epoch", "end_epoch") if each in schedule]:
+        if schedule[key] is None:
+            del schedule[key]
+        else:
+            schedule[key] = whole(f"{where}: {key}", schedule[key], least=0)
+    start, end = schedule.get("start_epoch", 0), schedule.get("end_epoch")
+    if end is not None and end <= start:
+        raise ConfigError(f"{where}: end_epoch must be above start_epoch, {start} (got {end})")
+    if "momentum_correction" in schedule:
+        truth(f"{where}: momentum_correction", schedule["momentum_correction"])
 
 
 def check_optimizer(optimizer: dict[str, Any], training: dict[str, Any]) -> None:
     require("optimizer", optimizer, ("name", "lr"))
     optimizer["name"] = known("optimizer.name", optimizer["name"], OPTIMIZERS)
-    keras_arguments = [key for key in parameters(OPTIMIZERS[optimizer["name"]]) if key != "learning_rate"]
-    check_keys("optimizer", optimizer, (*OVERRIDES, *keras_arguments))
-    optimizer["lr"] = number("optimizer.lr", optimizer["lr"], least=0)
+    accepted = parameters(OPTIMIZERS[optimizer["name"]])
+    del accepted["learning_rate"]
+    check_keys("optimizer", optimizer, (*OVERRIDES, *accepted))
+    for key in [each for each in optimizer if each not in OVERRIDES]:
+        default = accepted[key].default
+        if isinstance(default, bool):
+            truth(f"optimizer.{key}", optimizer[key])
+        elif default is not None or isinstance(optimizer[key], (bool, str)):
+            optimizer[key] = number(f"optimizer.{key}", optimizer[key])
+    optimizer["lr"] = float(number("optimizer.lr", optimizer["lr"], least=0))
     scaling = optimizer.get("lr_scaling")
-    optimizer["lr_scaling"] = known("optimizer.lr_scaling", "none" if scaling is None else scaling, SCALINGS)
+    optimizer["lr_scaling"] = known("optimizer.lr_scaling", "linear" if scaling is None else scaling, SCALINGS)
     if "lr_warmup_epochs" in optimizer and "lr_warmup_epochs" in training:
         raise ConfigError("lr_warmup_epochs is in both sections, optimizer and training: leave one")
     warmup = optimizer.get("lr_warmup_epochs", training.pop("lr_warmup_epochs", 0))
@@ -158,81 +195,35 @@ def check_shapes(model: dict[str, Any], datasets: Datasets) -> None:
         raise ConfigError(f"model.n_classes is {classes}, but the data has {datasets.n_classes} classes")
 
 
-def expand(text: Any, n_ranks: int) -> str:
+def check_loss_and_metrics(training: dict[str, Any], n_classes: int) -> None:
+    """Tries them on the labels of two images. Raises ConfigError for what cannot be computed of one-hot labels."""
+    labels = np.eye(n_classes, dtype="float32")[[0, -1]]
+    with refused("training.loss, for one-hot labels", training["loss"]):
+        keras.losses.get(training["loss"])(labels, labels)
+    for name in (each for each in training["metrics"] if each not in ACCURACY):
+        metric = keras.metrics.get(name)
+        with refused("training.metrics, for one-hot labels", name):
+            (metric.update_state if isinstance(metric, keras.metrics.Metric) else metric)(labels, labels)
+
+
+def expand(path: str, n_ranks: int) -> str:
     """Replaces environment variables and `$N_RANKS` in a path. Raises ConfigError if one is not set."""
     values = {**OUTSIDE_SLURM, **os.environ, "N_RANKS": str(n_ranks)}
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in values:
-            raise ConfigError(f"the environment variable {name} in '{text}' is not set")
+            raise ConfigError(f"the environment variable {name} in '{path}' is not set")
         return values[name]
 
-    return os.path.expanduser(re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, str(text)))
+    return os.path.expanduser(re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, path))
 
 
 def to_text(config: Config) -> str:
     return yaml.safe_dump(config, sort_keys=False).rstrip()
 
 
-# The pieces of the checks.
-
-
-def parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the parameters that a configuration may set, with their defaults. The script sets the others."""
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Returns the parameters that a configuration may set. The script sets the others."""
     others = ("batch_size", "rank", "n_ranks", "kwargs")
-    return {
-        each.name: each.default for each in inspect.signature(function).parameters.values() if each.name not in others
-    }
-
-
-def require(where: str, given: Mapping[str, Any], keys: Collection[str]) -> None:
-    for key in keys:
-        if given.get(key) is None:
-            raise ConfigError(f"{f'{where}: ' if where else ''}the key '{key}' is missing")
-
-
-def check_keys(where: str, given: Mapping[str, Any], keys: Collection[str], required: Collection[str] = ()) -> None:
-    for key in given:
-        if key not in keys:
-            known(f"{f'{where}: ' if where else ''}the key", key, keys)
-            raise ConfigError(f"{where}: write the key '{key}' in lower case")
-    require(where, given, required)
-
-
-def check_name(where: str, name: Any, module: Any) -> None:
-    """Accepts what `module.get` knows: a class by its name, or a function."""
-    try:
-        module.get(name)
-    except (ValueError, TypeError):
-        known(where, name, [each for each in dir(module) if not each.startswith("_")])
-
-
-def mapping(where: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} must be a mapping (got {value!r})")
-    return value
-
-
-def as_list(where: str, value: Any) -> list[Any]:
-    if value is not None and not isinstance(value, list):
-        raise ConfigError(f"{where} must be a list (got {value!r})")
-    return value or []
-
-
-def number(where: str, value: Any, least: float) -> float:
-    """Also takes text: YAML reads 1e-4 as text, and 1.0e-4 as a number."""
-    try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{where} must be a number (got {value!r})") from None
-    if not least <= result < float("inf"):
-        raise ConfigError(f"{where} must be at least {least} (got {value})")
-    return result
-
-
-def whole(where: str, value: Any, least: int) -> int:
-    result = number(where, value, least)
-    if result != int(result) or isinstance(value, bool):
-        raise ConfigError(f"{where} must be a whole number (got {value})")
-    return int(result)
+    return {name: each for name, each in inspect.signature(function).parameters.items() if name not in others}

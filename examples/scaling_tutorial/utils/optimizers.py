@@ -10,6 +10,8 @@ import keras
 
 import tarantella.horovod.keras as hvd
 
+from .errors import refused
+
 OPTIMIZERS = {
     name: value
     for name, value in vars(keras.optimizers).items()
@@ -28,9 +30,13 @@ def scale_lr(lr: float, lr_scaling: str, n_ranks: int) -> float:
 def get_optimizer(options: dict[str, Any], lr: float, distributed: bool) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer `options["name"]` with learning rate `lr`. Other options are Keras's arguments.
 
-    distributed: it averages the gradients of all ranks. Needs `hvd.init`.
+    distributed: it averages the gradients of all ranks. Needs `hvd.init`. Raises ConfigError for values that Keras
+    refuses.
     """
     ours = ("name", "lr", "lr_scaling", "lr_warmup_epochs")
     arguments = {key: value for key, value in options.items() if key not in ours}
-    optimizer = OPTIMIZERS[options["name"]](learning_rate=lr, **arguments)
+    with refused("optimizer", arguments):
+        optimizer, tried = (OPTIMIZERS[options["name"]](learning_rate=lr, **arguments) for _ in range(2))
+        zeros = keras.ops.zeros((2, 2))
+        tried.apply([zeros], [keras.Variable(zeros)])  # Keras reads some values in the first step only
     return hvd.DistributedOptimizer(optimizer) if distributed else optimizer
