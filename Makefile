@@ -1,7 +1,7 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-all examples gpu-check fuzz bench bench-allreduce bench-costs wheel compatibility lint format clean
+.PHONY: help setup demo test test-all examples gpu-check fuzz bench bench-allreduce bench-hosts bench-costs bench-examples wheel compatibility lint format clean
 
-# TRAIN, ALLREDUCE and COST are options for the scripts in bench/ (they say which with --help).
+# TRAIN, ALLREDUCE, HOSTS, COST and EXAMPLES are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 5
 # The seconds of `make fuzz` for each parser.
 FUZZ ?= 600
@@ -18,8 +18,10 @@ help:
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
 	@echo "make bench    measure training on one node against its goals in 30 minutes; write JSON and a page (ROUNDS=1: in 7;"
 	@echo "              COMPARE=old.json: say what got slower)"
-	@echo "make bench-allreduce   measure the allreduce beside the MPIs from PyPI (ROUNDS=5)"
+	@echo "make bench-allreduce   measure the allreduce beside the MPIs from PyPI (ALLREDUCE=\"--ranks 4\": of four ranks)"
+	@echo "make bench-hosts       measure two hosts (network namespaces; needs root) beside MPI_Allreduce and silent processes"
 	@echo "make bench-costs       measure metrics, comparisons of weights, and long evaluations and predictions (ROUNDS=5)"
+	@echo "make bench-examples    compare the steps of the examples with those of silent processes (ROUNDS=5)"
 	@echo "make lint     run formatters, linters, the type checker and the check of include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -66,10 +68,19 @@ bench-allreduce:
 	@.venv/bin/python bench/allreduce.py --rounds $(ROUNDS) $(ALLREDUCE)
 	@.venv/bin/python bench/report.py
 
+bench-hosts:
+	@tools/setup.sh --bench
+	@.venv/bin/python bench/hosts.py --rounds $(ROUNDS) $(HOSTS)
+	@.venv/bin/python bench/report.py
+
 bench-costs:
 	@tools/setup.sh --bench
 	@.venv/bin/python bench/cost.py --rounds $(ROUNDS) $(COST)
 	@.venv/bin/python bench/report.py
+
+bench-examples:
+	@tools/setup.sh --bench
+	@.venv/bin/python bench/examples.py --rounds $(ROUNDS) $(EXAMPLES)
 
 lint:
 	@tools/setup.sh --dev

@@ -67,8 +67,9 @@ run_row() {
   local backend=""
   case $1 in jax | torch) backend=$1 tests=("$WITHOUT_TENSORFLOW") ;; esac
   # All cases in one process, because starting TensorFlow takes longer than a case.
-  env -u TARANTELLA_EXECUTABLE -u PYTHONPATH TARANTELLA_CASES_TOGETHER=1 TARANTELLA_ALL_RANKS=1 \
-    TARANTELLA_WITHOUT_TENSORFLOW="$backend" \
+  # uv compiles no Python files: the first process does, unless it is told not to write.
+  env -u TARANTELLA_EXECUTABLE -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE TARANTELLA_CASES_TOGETHER=1 \
+    TARANTELLA_ALL_RANKS=1 TARANTELLA_WITHOUT_TENSORFLOW="$backend" \
     "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider "${tests[@]}" || return 1
   printf '[compatibility] %s: ok (%d s)\n' "$1" $((SECONDS - start))
 }

