@@ -55,10 +55,7 @@ def allreduce(
     op = chosen(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         return _slices(tensor, op, prescale_factor * postscale_factor, process_set)
-    if process_set.group().size == 1:
-        compression = Compression.none
-    short, context = compression.compress(tf.convert_to_tensor(tensor))
-    return compression.decompress(_allreduce(short, op, prescale_factor, postscale_factor, process_set), context)
+    return _compressed(compression, _allreduce, tensor, op, prescale_factor, postscale_factor, process_set)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -78,6 +75,21 @@ def grouped_allreduce(
     """`allreduce` of each tensor of a list, with the same arguments."""
     options = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor, "process_set": process_set}
     return [allreduce(each, average, compression=compression, op=op, **options) for each in tensors]
+
+
+def _compressed(
+    compression: Any,
+    reduce: Callable[..., tf.Tensor],
+    tensor: Any,
+    op: ReduceOp,
+    before: float,
+    after: float,
+    process_set: ProcessSet,
+) -> tf.Tensor:
+    if process_set.group().size == 1:
+        compression = Compression.none
+    short, context = compression.compress(tf.convert_to_tensor(tensor))
+    return compression.decompress(reduce(short, op, before, after, process_set), context)
 
 
 def _slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, process_set: ProcessSet) -> tf.IndexedSlices:
@@ -193,11 +205,7 @@ def reducescatter(
     """
     process.check("reducescatter")
     op = chosen(op)
-    if process_set.group().size == 1:
-        compression = Compression.none
-    short, context = compression.compress(tf.convert_to_tensor(tensor))
-    scattered = _reducescatter(short, op, prescale_factor, postscale_factor, process_set)
-    return compression.decompress(scattered, context)
+    return _compressed(compression, _reducescatter, tensor, op, prescale_factor, postscale_factor, process_set)
 
 
 @tf.autograph.experimental.do_not_convert
