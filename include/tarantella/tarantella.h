@@ -214,10 +214,10 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  void* stream, tnt_done done, void* user);
 
-/* Blocks: submits this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i]).
- * `tensors` must be the plan's number of tensors, bytes[i] the size of input and output i; `bytes` may be NULL if the
- * sizes are known to be right; `stream` as in tnt_plan_submit(). Returns an error when the plan or the job ends. Counts
- * as the plan's step, so none of its tensors may be submitted. */
+/* Blocks: submits this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i];
+ * inputs[i] may be NULL: it stands for zeros). `tensors` must be the plan's number of tensors, bytes[i] the size of
+ * input and output i; `bytes` may be NULL if the sizes are known to be right; `stream` as in tnt_plan_submit(). Returns
+ * an error when the plan or the job ends. Counts as the plan's step, so none of its tensors may be submitted. */
 TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes,
                               void* const* outputs, size_t tensors, void* stream);
 
