@@ -403,3 +403,16 @@ def test_a_torch_loader_is_split_as_well() -> None:
     ranks = [list(of_batches.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
     found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows.numpy())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kept"), [(None, None, False), ("enabled", True, True), ("cpu_budget", 2, None)]
+)
+def test_autotuning_is_off_unless_the_dataset_sets_it(option, value, kept):
+    """Its thread delays the end of every epoch."""
+    source, options = tf.data.Dataset.range(8).batch(4), tf.data.Options()
+    if option:
+        setattr(options.autotune, option, value)
+    distributed = of_batches.distribute(TFDatasetAdapter(source.with_options(options)), 0, 2).get_tf_dataset()
+    assert distributed.options().autotune.enabled is kept
+    assert option is None or getattr(distributed.options().autotune, option) == value

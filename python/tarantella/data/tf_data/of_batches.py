@@ -139,7 +139,7 @@ def in_order(made: tf.data.Dataset, dataset: tf.data.Dataset) -> tf.data.Dataset
     """What was made from a dataset, with its options and in a fixed order."""
     options = tf.data.Options()
     options.deterministic = True
-    if dataset.options().autotune.enabled is None:
+    if dataset.options().autotune == tf.data.experimental.AutotuneOptions():
         # The autotuning thread delays the end of every epoch by up to its period, which doubles each time.
         options.autotune.enabled = False
     return made.with_options(dataset.options().merge(options))
