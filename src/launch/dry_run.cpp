@@ -1,5 +1,8 @@
 #include "launch/dry_run.h"
 
+#include <charconv>
+#include <cstdint>
+
 #include "launch/say.h"
 
 namespace tarantella::launch {
@@ -8,7 +11,41 @@ namespace {
 // Characters that have no special meaning in any shell.
 constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
 
+/// The value of `option` in the word at `position`, or in the next one; 0 if it is no positive number.
+int64_t number_of(std::string_view option, const std::vector<std::string>& words, size_t position) {
+  std::string_view word = words[position];
+  if (!word.starts_with(option)) return 0;
+  word.remove_prefix(option.size());
+  if (word.empty() && position + 1 < words.size()) {
+    word = words[position + 1];
+  } else if (word.starts_with('=')) {
+    word.remove_prefix(1);
+  } else {
+    return 0;
+  }
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc() && end == word.data() + word.size() && number > 0 && number <= INT32_MAX
+             ? number
+             : 0;
+}
+
 }  // namespace
+
+std::string describe_batch(const std::vector<std::string>& arguments, int ranks) {
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    for (const std::string_view option : {"--batch_size", "--batch-size"}) {
+      const int64_t batch = number_of(option, arguments, position);
+      if (batch == 0) continue;
+      const int64_t least = batch / ranks, most = (batch + ranks - 1) / ranks;
+      return text(option, '=', batch, " on ", ranks, ranks == 1 ? " rank: " : " ranks: ", least,
+                  most == least ? std::string() : text(" or ", most),
+                  " rows for each if it is the global batch, ", batch * ranks,
+                  " rows in all if it is the batch of a rank\n");
+    }
+  }
+  return {};
+}
 
 std::string shell_quoted(const std::vector<std::string>& words) {
   std::string line;

@@ -129,7 +129,11 @@ int launch(Options options) {
   }
   user.erase(kTasks);
   const bool is_dry = options.action == Action::kDryRun;
-  if (is_dry) std::fputs(describe_hosts(plan.value()).c_str(), stdout);
+  if (is_dry) {
+    const HostShare& last = plan.value().shares.back();
+    const std::string batch = describe_batch(options.arguments, last.first + last.ranks);
+    std::fputs((describe_hosts(plan.value()) + batch).c_str(), stdout);
+  }
   if (!runs_here(plan.value(), user)) return launch_on_hosts(plan.value(), options, user, folder);
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);

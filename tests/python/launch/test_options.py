@@ -29,6 +29,13 @@ def test_variables_of_the_command_line_reach_every_rank(launcher):
     assert "OMP_NUM_THREADS=3" in shown
 
 
+def test_dry_run_says_what_the_batch_is_for_each_rank(launcher):
+    launcher.copy("show")
+    shown = launcher.run("--dry-run", "-n3", "--", "script.py", "--batch-size", "10").out
+    assert "--batch-size=10 on 3 ranks: 3 or 4 rows for each" in shown
+    assert " rows for each" not in launcher.run("--dry-run", "-n3", "--", "script.py").out
+
+
 def test_variables_of_the_command_line_are_the_launchers_too(launcher):
     launcher.script("import sys; sys.stdout.write('hello\\n')")
     result = launcher.run("-n2", "-x", "TNT_OUTPUT_ON_ALL_DEVICES=1", "--", "script.py")

@@ -31,6 +31,20 @@ TEST(DryRun, ShowsWhatARankGets) {
       "  environment: X='1 2'\n  command: /bin/python3 'a b.py'\n");
 }
 
+TEST(DryRun, DividesTheBatchOfTheScript) {
+  EXPECT_EQ(describe_batch({"data", "--batch_size=64", "-v"}, 4),
+            "--batch_size=64 on 4 ranks: 16 rows for each if it is the global batch, 256 rows in all if it "
+            "is the batch of "
+            "a rank\n");
+  EXPECT_NE(describe_batch({"--batch-size", "7"}, 4).find(" 1 or 2 rows for each"), std::string::npos);
+  EXPECT_NE(describe_batch({"--batch_size", "3"}, 1).find(" on 1 rank: 3 rows"), std::string::npos);
+  for (const char* other :
+       {"--batch_size=", "--batch_size=0", "--batch_size=-4", "--batch_size=8x", "--batch_size",
+        "--batch_size_per_replica=4", "--batch_size=99999999999999999999", "batch_size=4"}) {
+    EXPECT_EQ(describe_batch({other}, 4), "") << other;
+  }
+}
+
 TEST(DryRun, ComplainsAboutAnotherVersion) {
   EXPECT_EQ(complaint({}), "");
   EXPECT_EQ(complaint({"3.11.2", TARANTELLA_VERSION}), "");
