@@ -10,6 +10,7 @@ source tools/ccache.sh
 
 readonly BUDGET=2400 LATE=4500 # seconds
 failed=()
+unsteady=()
 times=()
 mkdir -p build/log
 step() {
@@ -58,7 +59,22 @@ cpp() {
   local -a run=()
   # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
-  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
+  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3 --repeat after-timeout:2
+}
+
+# Tests of launchers run other people's (ssh's, MPI's, Slurm's) against the clock. A few of them that fail run once more,
+# alone, and are named at the end if they pass then. Any other failure is final.
+python_tests() {
+  local -r cache=.pytest_cache/v/cache/lastfailed of_launchers='^  "tests/python/(hosts|launch|slurm)/.*": true,?$'
+  python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=40 --cache-clear && return
+  local -a found
+  mapfile -t found < <(grep '": true' "$cache")
+  if [ ${#found[@]} = 0 ] || [ ${#found[@]} -gt 3 ] || printf '%s\n' "${found[@]}" | grep -qvE "$of_launchers"; then
+    return 1
+  fi
+  printf '\n=== once more, alone\n'
+  python -m pytest tests/python "${selection[@]}" --last-failed --last-failed-no-failures none || return
+  unsteady+=("${found[@]}")
 }
 
 rows=(oldest jax) # .venv has the newest, and the nightly only warns
@@ -79,7 +95,7 @@ builds=$!
 set +m
 trap 'kill -- "-$builds" 2>/dev/null' EXIT
 # Two tests run at a time, because a job of two ranks leaves a core idle now and then.
-step "Python tests" python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=40
+step "Python tests" python_tests
 step "rest of the builds" rest_of_the_builds
 for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 
@@ -88,6 +104,10 @@ printf '%s\n' "${times[@]}"
 printf '%5d s  in all, of %d s; the limit of CI is 5400 s\n' $SECONDS "$BUDGET"
 
 if [ $SECONDS -gt $LATE ]; then echo "LATE: this took $((SECONDS / 60)) minutes, and CI ends after 90"; fi
+if [ ${#unsteady[@]} -gt 0 ]; then
+  printf '\n=== what passed only when it ran once more: a defect to mend\n'
+  printf '%s\n' "${unsteady[@]}"
+fi
 if [ ${#failed[@]} -gt 0 ]; then
   printf '\n=== what failed\n'
   printf '%s\n' "${failed[@]}"

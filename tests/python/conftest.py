@@ -20,8 +20,10 @@ from needs import give_up
 from network_hosts import Hosts, missing
 
 LEAN = str(Path(__file__).parent / "lean")
-# What a shell has started in the background ignores it, and so would the jobs of the tests.
+# What a shell or nohup has started in the background ignores some of these, and so would the jobs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [LEAN, os.environ.get("PYTHONPATH")]))
 
 
