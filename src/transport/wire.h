@@ -30,6 +30,10 @@ namespace tarantella::transport {
 /// Tells the messages of one pair of ranks apart; below kTags.
 using Tag = uint32_t;
 constexpr Tag kTags = 32'768;  // what every MPI has
+/// Messages with this tag or a higher one are foreseen: none is longer than its receive, and a receive is cancelled only
+/// where nothing more comes with its tag. It may then end only with the wire. So a library can bring the bytes to their
+/// place without being asked.
+constexpr Tag kForeseen = 8;
 
 /// A message on its way. Thread-safe.
 class Transfer {
@@ -89,7 +93,7 @@ class Wire {
 
   /// Gives a transfer up: it ends in a later progress() or in the destructor, with kPeerLost unless it is complete by
   /// then. A send whose peer may have seen a part of it may end only with the wire. A cancelled receive takes no
-  /// message. Any thread.
+  /// message, unless it was foreseen. Any thread.
   void cancel(const Request& request);
 
   /// Moves what can be moved now. Returns the number of transfers that have ended. Any thread, as the other functions

@@ -26,11 +26,11 @@ namespace tarantella::collective::across {
 
 /// The tags of messages between leaders.
 enum class Stream : transport::Tag {
-  kNews,     ///< of the bridge
-  kCall,     ///< which call a node makes, with few bytes of it
-  kDetails,  ///< the same in full, if calls differ
-  kPart,     ///< a node's values for the node that reduces them, or gives them to all
-  kResult,   ///< a part that is complete
+  kNews,                         ///< of the bridge
+  kDetails,                      ///< a call in full, if calls differ
+  kPart,                         ///< a node's values for the node that reduces them, or gives them to all
+  kCall = transport::kForeseen,  ///< which call a node makes, with few bytes of it
+  kResult,                       ///< a part that is complete
 };
 /// Tags from here on belong to plans.
 constexpr transport::Tag kFirstTag = 16;

@@ -33,8 +33,9 @@ std::string described(const TntMpi& mpi, int error) {
   return std::string(all.substr(0, all.find(", error stack")));  // ten lines of MPICH's own functions
 }
 
-/// Receives are matched here, and MPI gets one when its message is there and its length known: what MPI does with a
-/// message that is too long, or a receive that is cancelled, differs from one to another, and some end the process.
+/// MPI gets a receive at once if its message is foreseen. All others are matched here, and MPI gets one when its message
+/// is there and its length known: what MPI does with a message that is too long, or a receive that is cancelled, differs
+/// from one to another, and some end the process.
 class MpiWire final : public Wire {
  public:
   MpiWire(const TntMpi& mpi, int rank, int size, bool finalizes)
@@ -61,14 +62,15 @@ class MpiWire final : public Wire {
     }
     TntMpiRequest request{};
     const auto tag = static_cast<int32_t>(transfer.tag);
-    const int error = mpi_.send(bytes.data(), bytes.size(), transfer.peer, tag, &request);
+    const auto send = transfer.tag < kForeseen ? mpi_.send : mpi_.send_foreseen;
+    const int error = send(bytes.data(), bytes.size(), transfer.peer, tag, &request);
     if (error != 0) return fail(transfer, error);
     requests_.push_back(request);
     flights_.push_back({transfer.peer, &transfer, bytes.size(), nullptr});
   }
 
   void pump() override {
-    if (!waiting_.empty()) take_arrivals();
+    if (!waiting_.empty() && (requests_.empty() || turn_++ % kProbeEvery == 0)) take_arrivals();
     if (!requests_.empty()) test_flights();
   }
 
@@ -88,6 +90,8 @@ class MpiWire final : public Wire {
   }
 
  private:
+  /// A look for messages takes MPI as long as a short message does, so those that are foreseen come first.
+  static constexpr unsigned kProbeEvery = 4;
   static constexpr uint64_t kEnded = 1;  ///< state of a transfer that MPI has let go of
 
   static constexpr Tag kMeeting = kTags;  ///< every MPI that we know has more tags than it must
@@ -139,6 +143,7 @@ class MpiWire final : public Wire {
   }
 
   void begin_receive(Transfer& transfer) {
+    if (transfer.tag >= kForeseen && !lost_.contains(transfer.peer)) return foresee(transfer);
     const Channel channel{transfer.peer, transfer.tag};
     const auto early = early_.find(channel);
     if (early == early_.end()) {
@@ -149,6 +154,16 @@ class MpiWire final : public Wire {
     early->second.pop_front();
     if (early->second.empty()) early_.erase(early);
     take(transfer, arrival);
+  }
+
+  void foresee(Transfer& transfer) {
+    const auto bytes = bytes_of(transfer);
+    TntMpiRequest request{};
+    const auto tag = static_cast<int32_t>(transfer.tag);
+    if (const int error = mpi_.foresee(bytes.data(), bytes.size(), transfer.peer, tag, &request); error != 0)
+      return fail(transfer, error);
+    requests_.push_back(request);
+    flights_.push_back({transfer.peer, &transfer, 0, nullptr});
   }
 
   void match(const TntMpiArrival& arrival) {
@@ -191,6 +206,8 @@ class MpiWire final : public Wire {
   void land(const TntMpiEnd& how) {
     const auto index = static_cast<size_t>(how.index);
     Flight& flight = flights_[index];
+    if (flight.transfer != nullptr && flight.transfer->kind == Transfer::Kind::kReceive)
+      flight.length = how.length;
     if (flight.transfer == nullptr) {
       if (how.error != 0) lost_.insert(flight.peer);
     } else {
@@ -284,6 +301,7 @@ class MpiWire final : public Wire {
   std::map<int, int> met_;  ///< by peer: messages of meet() that have come and are not counted yet
   std::set<int> lost_;      ///< peers that MPI could not reach; it may end the process when it is asked again
   bool broken_ = false;
+  unsigned turn_ = 0;  ///< of pump()
 };
 
 struct Start {

@@ -27,6 +27,9 @@ using Count = int;
 int isend(const void* bytes, Count count, int to, int tag, MPI_Comm all, MPI_Request* request) {
   return MPI_Isend(bytes, count, MPI_BYTE, to, tag, all, request);
 }
+int irecv(void* bytes, Count count, int from, int tag, MPI_Comm all, MPI_Request* request) {
+  return MPI_Irecv(bytes, count, MPI_BYTE, from, tag, all, request);
+}
 int imrecv(void* bytes, Count count, MPI_Message* message, MPI_Request* request) {
   return MPI_Imrecv(bytes, count, MPI_BYTE, message, request);
 }
@@ -35,6 +38,9 @@ int get_count(const MPI_Status* status, Count* count) { return MPI_Get_count(sta
 using Count = MPI_Count;
 int isend(const void* bytes, Count count, int to, int tag, MPI_Comm all, MPI_Request* request) {
   return MPI_Isend_c(bytes, count, MPI_BYTE, to, tag, all, request);
+}
+int irecv(void* bytes, Count count, int from, int tag, MPI_Comm all, MPI_Request* request) {
+  return MPI_Irecv_c(bytes, count, MPI_BYTE, from, tag, all, request);
 }
 int imrecv(void* bytes, Count count, MPI_Message* message, MPI_Request* request) {
   return MPI_Imrecv_c(bytes, count, MPI_BYTE, message, request);
@@ -56,7 +62,9 @@ bool acknowledge(int error, MPI_Comm all) {
 bool acknowledge(int, MPI_Comm) { return false; }
 #endif
 
-MPI_Comm all;
+// MPICH over libfabric lets MPI_Improbe take a message for which a receive is posted, so these have a communicator of
+// their own.
+MPI_Comm all, foreseen;
 bool ours = false;  // we have initialized MPI
 std::vector<int> indices;
 std::vector<MPI_Status> statuses;
@@ -98,8 +106,11 @@ int start(TntMpiJob* job) {
         return error;
     }
   }
-  if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, &all); error != MPI_SUCCESS) return error;
-  if (const int error = MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN); error != MPI_SUCCESS) return error;
+  for (MPI_Comm* each : {&all, &foreseen}) {
+    if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, each); error != MPI_SUCCESS) return error;
+    if (const int error = MPI_Comm_set_errhandler(*each, MPI_ERRORS_RETURN); error != MPI_SUCCESS)
+      return error;
+  }
   if (const int error = MPI_Comm_rank(all, &job->rank); error != MPI_SUCCESS) return error;
   if (const int error = MPI_Comm_size(all, &job->size); error != MPI_SUCCESS) return error;
   return count_neighbours(job);
@@ -107,6 +118,14 @@ int start(TntMpiJob* job) {
 
 int send(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
   return isend(bytes, static_cast<Count>(length), to, tag, all, of_mpi(request));
+}
+
+int send_foreseen(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
+  return isend(bytes, static_cast<Count>(length), to, tag, foreseen, of_mpi(request));
+}
+
+int foresee(void* bytes, uint64_t length, int32_t from, int32_t tag, TntMpiRequest* request) {
+  return irecv(bytes, static_cast<Count>(length), from, tag, foreseen, of_mpi(request));
 }
 
 int probe(TntMpiArrival* arrival) {
@@ -148,14 +167,21 @@ int test(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended
     (void)MPI_Error_class(error, &kind);
     if (kind != MPI_ERR_IN_STATUS) return error;
   }
-  for (size_t k = 0; k < static_cast<size_t>(found); ++k)
-    ends[k] = {indices[k], error == MPI_SUCCESS ? MPI_SUCCESS : statuses[k].MPI_ERROR};
+  for (size_t k = 0; k < static_cast<size_t>(found); ++k) {
+    Count length = 0;
+    (void)get_count(&statuses[k], &length);
+    ends[k] = {indices[k], error == MPI_SUCCESS ? MPI_SUCCESS : statuses[k].MPI_ERROR,
+               static_cast<uint64_t>(std::max(length, Count{0}))};
+  }
   *ended = found;
   return MPI_SUCCESS;
 }
 
 int finalize() {
-  if (const int error = MPI_Comm_free(&all); error != MPI_SUCCESS || !ours) return error;
+  for (MPI_Comm* each : {&all, &foreseen}) {
+    if (const int error = MPI_Comm_free(each); error != MPI_SUCCESS) return error;
+  }
+  if (!ours) return MPI_SUCCESS;
   return MPI_Finalize();
 }
 
@@ -188,6 +214,8 @@ extern "C" __attribute__((visibility("default"))) const TntMpi* tarantella_mpi()
                             library,
                             start,
                             send,
+                            send_foreseen,
+                            foresee,
                             probe,
                             receive,
                             test,

@@ -9,7 +9,7 @@
 extern "C" {
 
 /// Grows with every change of this file. A plugin with another version is refused.
-constexpr uint32_t kTntMpiVersion = 1;
+constexpr uint32_t kTntMpiVersion = 2;
 
 /// A request, and a message that has been matched; both are pointers in every ABI of MPI.
 using TntMpiRequest = void*;
@@ -26,8 +26,9 @@ struct TntMpiArrival {
 
 /// A request that has ended.
 struct TntMpiEnd {
-  int32_t index;  ///< of the request
-  int32_t error;  ///< 0, or for describe()
+  int32_t index;    ///< of the request
+  int32_t error;    ///< 0, or for describe()
+  uint64_t length;  ///< of the message, if one was received
 };
 
 struct TntMpiJob {
@@ -49,6 +50,10 @@ struct TntMpi {
   /// limit. Most failures to initialize end the process, as MPI defines it.
   int (*start)(TntMpiJob* job);
   int (*send)(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request);
+  /// As send(), of a message that probe() does not find but foresee() receives.
+  int (*send_foreseen)(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request);
+  /// Starts to receive the next such message of a process with a tag, of at most `length` bytes.
+  int (*foresee)(void* bytes, uint64_t length, int32_t from, int32_t tag, TntMpiRequest* request);
   /// Takes the next message that has come, if any, from whomever. Moves bytes.
   int (*probe)(TntMpiArrival* arrival);
   /// Starts to receive a message that probe() has found, of at most `length` bytes.
