@@ -13,7 +13,7 @@ Status exchange_blocks(Across& across, const Call& call, bool first, const std::
   Exchange& exchange = *across.exchange();
   const Range own = blocks[exchange.node()];
   const bool is_few = std::all_of(blocks.begin(), blocks.end(), [&](const Range& each) {
-    return each.bytes() <= few_bytes(exchange.nodes());
+    return each.bytes() <= few_bytes(across.nodes());
   });
   if (is_few) copy_bytes(exchange.few(), across.result() + own.begin, own.bytes());
   if (first || is_few) TNT_RETURN_IF_ERROR(exchange.meet(call, is_few ? own.bytes() : 0));

@@ -18,7 +18,7 @@ class Round {
 
   /// The bytes of a node's part.
   size_t wide() const { return bytes_ * widened_; }
-  bool is_few() const { return wide() <= few_bytes(across_.nodes().count()); }
+  bool is_few() const { return wide() <= few_bytes(across_.nodes()); }
 
   /// Reduces this rank's slice of what the ranks of the node show, `bytes` bytes that begin at `offset`.
   void reduce_slice(const std::byte* own, size_t offset, size_t bytes) {
@@ -27,15 +27,15 @@ class Round {
     reduce_node(own, bytes, mine, across_.part() + offset * widened_ + mine.begin);
   }
 
-  /// With few bytes the leaders give each other their parts, and each reduces them all.
-  Status exchange_few(const std::byte* own) {
+  /// With few bytes the leaders give each other their parts, and each reduces them all into `output`.
+  Status exchange_few(const std::byte* own, std::byte* output) {
     Exchange& exchange = *across_.exchange();
     reduce_node(own, bytes_, {0, wide()}, exchange.few());
     TNT_RETURN_IF_ERROR(exchange.meet(call_, wide()));
     std::vector<const std::byte*> parts;
     for (size_t node = 0; node < exchange.nodes(); ++node) parts.push_back(exchange.few_of(node));
-    reduce_parts(call_.dtype, call_.reduction, parts.data(), parts.size(), across_.nodes().ranks(),
-                 across_.result(), bytes_ / size_of(call_.dtype));
+    reduce_parts(call_.dtype, call_.reduction, parts.data(), parts.size(), across_.nodes().ranks(), output,
+                 bytes_ / size_of(call_.dtype));
     return {};
   }
 
@@ -87,13 +87,15 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
       return {};
     });
     TNT_RETURN_IF_ERROR(shown);
+    std::byte* const mine = at(output, offset);
+    std::byte* const complete = round.is_few() && node.size() == 1 ? mine : across.result();
     if (!round.is_few()) TNT_RETURN_IF_ERROR(node.agree(call));
     if (across.exchange() != nullptr) {
-      TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset))
+      TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset), complete)
                                          : round.exchange_many(offset == 0));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
-    copy_bytes(at(output, offset), across.result(), bytes);
+    if (complete != mine) copy_bytes(mine, complete, bytes);
     return {};
   });
 }

@@ -36,7 +36,7 @@ Status spread(Across& across, std::byte* all, size_t bytes, size_t root, std::st
 Status exchange(Across& across, const Call& call, const std::byte* shown, bool first, size_t bytes,
                 size_t from) {
   Exchange& exchange = *across.exchange();
-  const bool is_few = bytes <= few_bytes(exchange.nodes());
+  const bool is_few = bytes <= few_bytes(across.nodes());
   if (is_few && shown != nullptr) copy_bytes(exchange.few(), shown, bytes);
   if (first || is_few) TNT_RETURN_IF_ERROR(exchange.meet(call, is_few && shown != nullptr ? bytes : 0));
   if (!is_few) {

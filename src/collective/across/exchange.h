@@ -16,10 +16,12 @@
 namespace tarantella::collective::across {
 
 /// The most bytes of a node that travel with its call, so that one message to each node is enough: the fewer the more
-/// nodes there are, since every node gets them all; two nodes send no more bytes this way than in parts. At most a
-/// chunk.
-constexpr size_t few_bytes(size_t nodes) { return size_t{64} * 1024 / (nodes == 2 ? 1 : nodes) / 64 * 64; }
-static_assert(few_bytes(2) <= chunk_bytes(1));
+/// nodes there are, since every node gets them all; two nodes send no more bytes this way than in parts, and more of
+/// them where no other rank waits for the leader. At most a chunk. The same on all ranks.
+inline size_t few_bytes(const Nodes& nodes) {
+  if (nodes.ranks() == 2) return chunk_bytes(1);
+  return size_t{64} * 1024 / (nodes.count() == 2 ? 1 : nodes.count()) / 64 * 64;
+}
 
 /// For the thread that makes the leader's calls. The bridge must outlive it.
 class Exchange {
