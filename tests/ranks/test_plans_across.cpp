@@ -135,6 +135,27 @@ TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
   }
 }
 
+TEST(LargePlansAcross, EndWhereNodesBeginWithOtherBuckets) {
+  using collective::across::NodesReduction;
+  constexpr int64_t kEach = NodesReduction::kAtOnce / 4;  // bytes
+  const auto specs = tensors_of(std::vector<int64_t>(9, kEach / sizeof(float)));
+  FakeCluster cluster({0, 1});
+  std::vector<Values> right;
+  for (size_t tensor = 0; tensor < specs.size(); ++tensor)
+    right.push_back(sum(cluster.nodes(), 0, tensor, specs[tensor].count()));
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    Step step(specs, rank.rank(), 0);
+    for (size_t k = 0; k < specs.size(); ++k) {
+      const size_t tensor = rank.rank() == 0 ? k : specs.size() - 1 - k;
+      ASSERT_TRUE(step.submit(*plan.value(), tensor, &right[tensor]).ok());
+    }
+    const Status status = step.wait();
+    ASSERT_TRUE(status.ok()) << status.message();
+  });
+}
+
 TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   const auto specs = tensors_of({3000, 20, 9000});
   FakeCluster cluster(node_of(), 5);

@@ -87,9 +87,12 @@ BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
     const Advanced advanced = node_->advance(bucket);
     if (advanced != Advanced::kDone) return advanced;
     state.exchanging.store(true, std::memory_order_relaxed);
-    if (bridge_ != nullptr) begin_exchange(bucket);
   }
   if (bridge_ != nullptr) {
+    if (state.traffic == nullptr) {
+      if (!has_room()) return Advanced::kNothing;
+      begin_exchange(bucket);
+    }
     if (!exchange(bucket)) return Advanced::kNothing;
     group_->signal(exchanged(bucket), step);
     group_->ring_if([this](int rank) { return rank != group_->rank(); });
@@ -109,7 +112,13 @@ std::optional<BucketReduction::Awaited> NodesReduction::awaited(size_t bucket) c
   return Awaited{0, kOfNodes | state.step.load(std::memory_order_relaxed)};
 }
 
+bool NodesReduction::has_room() const {
+  return under_way_ < kAtOnce || bridge_->now() - changed_at_ > kPatience;
+}
+
 void NodesReduction::begin_exchange(size_t bucket) {
+  under_way_ += buckets_[bucket].bytes;
+  changed_at_ = bridge_->now();
   auto traffic = std::make_unique<Traffic>();
   const size_t nodes = nodes_.count();
   for (auto* requests :
@@ -154,6 +163,8 @@ bool NodesReduction::exchange(size_t bucket) {
   if (!complete || !group_->failure().ok()) return false;
   rooms_.emplace_back(part_of(bucket, own_).bytes() * nodes_.count(), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
+  under_way_ -= buckets_[bucket].bytes;
+  changed_at_ = bridge_->now();
   bridge_->end_waiting();
   return true;
 }

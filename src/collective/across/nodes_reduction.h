@@ -21,6 +21,11 @@ class NodesReduction final : public BucketReduction {
   /// parts. The same on all ranks.
   static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{256} : 16) * 1024; }
 
+  /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is still
+  /// in a cache when it is added. More if none of these gets on for kPatience: another node may have begun with others.
+  static constexpr size_t kAtOnce = size_t{4} << 20;
+  static constexpr Duration kPatience = 1ms;
+
   /// Collective over the job. `node` sums `buckets` on this rank's node; `name` says in errors what they are for.
   /// Errors: those of Group::map(); kInvalidArgument, on all ranks, for too many buckets.
   static Result<std::unique_ptr<BucketReduction>> create(Across& across,
@@ -57,6 +62,8 @@ class NodesReduction final : public BucketReduction {
   NodesReduction(Across& across, std::unique_ptr<BucketReduction> node, std::vector<Bucket> buckets,
                  std::string name, transport::Region region, transport::Tag first_tag);
 
+  /// Whether this leader may begin another exchange.
+  bool has_room() const;
   bool is_small(size_t bucket) const { return buckets_[bucket].bytes <= small_bytes(nodes_.count()); }
   /// What `node` reduces of a bucket, as a range of the area.
   Range part_of(size_t bucket, size_t node) const;
@@ -87,6 +94,8 @@ class NodesReduction final : public BucketReduction {
   const bool of_caller_;  ///< as Plan::of_caller()
   std::vector<State> states_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
+  size_t under_way_ = 0;   ///< bytes of the buckets that this leader exchanges
+  Duration changed_at_{};  ///< when one of these began or ended, in the time of Bridge::now()
 };
 
 }  // namespace tarantella::collective::across
