@@ -45,7 +45,7 @@ class Example(NamedTuple):
     tokens: int = 1  # of a row, where {batch} counts these
 
 
-RESNET = "--image_size=64 --batch_size={batch} --train_epochs={epochs}"
+RESNET = "--image_size=128 --batch_size={batch} --train_epochs={epochs}"
 EXAMPLES = {
     "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", 64, 40),
     "image_classification": Example(
@@ -70,7 +70,7 @@ EXAMPLES = {
     ),
     "mirrored_strategy": Example(
         "mirrored_strategy/mnist_classify.py",
-        "--image-size=64 --batch-size-per-replica={micro} --epochs={epochs}",
+        "--image-size=128 --batch-size-per-replica={micro} --epochs={epochs}",
         16,
         3,
     ),
