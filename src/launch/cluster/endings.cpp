@@ -12,10 +12,12 @@ constexpr Duration kSameTime = 2s;
 }  // namespace
 
 void Endings::ended(int node, const Verdict& verdict, Clock::time_point now) {
+  master_ended_ = master_ended_ || node == 0;
   if (verdict.code != 0) failures_.push_back({node, verdict, false, now});
 }
 
 void Endings::lost(int node, const std::string& what, Clock::time_point now) {
+  master_ended_ = master_ended_ || node == 0;
   failures_.push_back({node, {.code = kLaunchError, .words = as_said(what)}, true, now});
 }
 
@@ -31,7 +33,10 @@ const Endings::Failure* Endings::cause() const {
 }
 
 Clock::time_point Endings::end_others_at() const {
-  return cause() != nullptr ? failures_.front().when : failures_.front().when + FirstCause::kGraceOfTheBlamed;
+  const Clock::time_point first = failures_.front().when;
+  const Failure* found = cause();
+  if (found == nullptr) return first + FirstCause::kGraceOfTheBlamed;
+  return found->lost || master_ended_ ? first : first + FirstCause::kGrace;
 }
 
 Verdict Endings::verdict(int interrupted_by) const {

@@ -20,8 +20,9 @@ class Endings {
   void lost(int node, const std::string& what, Clock::time_point now);
 
   bool failed() const { return !failures_.empty(); }
-  /// When the ranks of the other hosts should be ended; requires failed(). At once if the cause is known; else there is
-  /// time for the host that is the cause to tell.
+  /// When the ranks of the other hosts should be ended; requires failed(). At once if the cause is known and the ranks of
+  /// the master's host have ended, or a host is lost. Else there is time for the host that is the cause to tell, and for
+  /// the master to print its own error, which may be the same.
   Clock::time_point end_others_at() const;
   /// The job's end. `interrupted_by` is the signal to the launcher, 0: none.
   Verdict verdict(int interrupted_by) const;
@@ -37,6 +38,7 @@ class Endings {
   const Failure* cause() const;
 
   std::vector<Failure> failures_;
+  bool master_ended_ = false;  ///< with all ranks of its host
 };
 
 }  // namespace tarantella::launch

@@ -24,6 +24,8 @@ TEST_F(AnEnding, IsThatOfTheFirstHostThatFailed) {
   endings_.ended(2, {.code = 3, .words = "first"}, at(0));
   endings_.ended(1, {.code = 4}, at(0));
   EXPECT_EQ(endings_.verdict(0).words, "first");
+  EXPECT_EQ(endings_.end_others_at(), at(1)) << "the master may be printing the same error";
+  endings_.ended(0, {}, at(0.5));
   EXPECT_EQ(endings_.end_others_at(), at(0));
 }
 
@@ -45,6 +47,7 @@ TEST_F(AnEnding, IsThatOfTheMasterIfAllFailAlike) {
 TEST_F(AnEnding, ALostHostIsACause) {
   endings_.ended(0, {.code = 86, .words = "lost"}, at(0));
   endings_.lost(1, "host gone", at(1));
+  EXPECT_EQ(endings_.end_others_at(), at(0));
   EXPECT_EQ(endings_.verdict(0).words, "tarantella: host gone\n");
   EXPECT_EQ(endings_.verdict(0).code, 1);
 }
