@@ -174,7 +174,7 @@ def test_srun_starts_ranks_by_itself(folder):
         total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([tnt.get_rank() + 1.0]))
         print(tnt.get_rank(), tnt.get_size(), *total)
     """)
-    done = folder.run("srun", "--nodes=1", "--ntasks=2", sys.executable, "train.py")
+    done = folder.run("srun", "--quiet", "--nodes=1", "--ntasks=2", sys.executable, "train.py")
     assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, ["0 2 3.0", "1 2 3.0"], "")
 
 
@@ -206,7 +206,7 @@ def test_srun_starts_ranks_on_several_nodes(folder, plugin):
         print(tnt.get_rank(), tnt.get_local_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
     """)
     tasks = ["--ntasks=3", "--distribution=block"]  # two, and one
-    done = folder.run("srun", "--nodes=2", *tasks, f"--mpi={plugin}", sys.executable, "train.py")
+    done = folder.run("srun", "--quiet", "--nodes=2", *tasks, f"--mpi={plugin}", sys.executable, "train.py")
     met = ["0 0 3 111.0 n1", "1 1 3 111.0 n1", "2 0 3 111.0 n2"]
     assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, met, "")
 
