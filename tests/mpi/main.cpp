@@ -1,5 +1,6 @@
 // Runs under mpiexec. Without a word: the tests of gtest, then close(). With one, a life that ends in another way:
-//   gone     the last node is killed in the midst of its transfers; the others say how long close() takes
+//   midst    the last node is killed in the midst of its transfers; the others say how long close() takes
+//   gone     the same, before its transfers
 //   idle     the same, and nothing is sent to it afterwards
 //   busy     the last node does not come to close(); the same
 //   other    expects one node more than there are, and prints the error
@@ -50,17 +51,22 @@ double close_alone(Wire& wire, Duration limit) {
 int leave_one_behind(const std::string& how) {
   Wire& all = wire();
   const int last = all.size() - 1;
-  std::vector<std::byte> out(size_t{8} << 20);
-  std::vector<std::byte> in(size_t{8} << 20);
+  std::vector<std::byte> out(size_t{64} << 20);
+  std::vector<std::byte> in(out.size());
   if (all.rank() == last) {
     const Request open = all.receive(0, 1, std::span(in).first(16), nullptr);
     meet(all);
+    std::vector<Request> arriving;
+    for (int peer = 0; peer < last && how == "midst"; ++peer)
+      arriving.push_back(all.receive(peer, 2, in, nullptr));
+    for (const Deadline moved = Deadline::after(5ms); !arriving.empty() && !moved.passed();)
+      (void)all.progress();
     if (how != "busy") (void)raise(SIGKILL);
     std::this_thread::sleep_for(4s);
     std::_Exit(0);
   }
   meet(all);
-  std::this_thread::sleep_for(300ms);
+  if (how != "midst") std::this_thread::sleep_for(300ms);
   const Request received = all.receive(last, 3, in, nullptr);
   Request sent;
   if (how != "idle") sent = all.send(last, 2, out, nullptr);
@@ -129,7 +135,7 @@ int main(int argc, char** argv) {
   using namespace mpi_tests;
   testing::InitGoogleTest(&argc, argv);
   const std::string word = argc > 1 ? argv[1] : "";
-  if (word == "gone" || word == "idle" || word == "busy") return leave_one_behind(word);
+  if (word == "midst" || word == "gone" || word == "idle" || word == "busy") return leave_one_behind(word);
   if (word == "other") return expect_another();
   if (word == "absent") return leave_one_out();
   if (node() != 0) {  // one of them is enough, except for failures

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "transport/mpi/abort.h"
 #include "transport/mpi/library.h"
 #include "transport/mpi/process_manager.h"
 #include "transport/mpi/settings.h"
@@ -27,6 +28,7 @@ constexpr Duration kFinalize = 1s;
 constexpr Duration kPause = 200us;
 
 std::string described(const TntMpi& mpi, int error) {
+  if (error == kAborted) return "it has stopped, as it does when any machine is gone";
   char text[512];
   mpi.describe(error, text, sizeof text);
   const std::string_view all = text;
@@ -48,28 +50,26 @@ class MpiWire final : public Wire {
  protected:
   void begin(Transfer& transfer) override {
     const auto bytes = bytes_of(transfer);
-    if (transfer.kind == Transfer::Kind::kReceive) return begin_receive(transfer);
-    if (bytes.size() > mpi_.longest) {
-      end(transfer, {Code::kInvalidArgument, text("a message of ", bytes.size(), " bytes is longer than the ",
+    const bool sends = transfer.kind == Transfer::Kind::kSend;
+    if (broken_ || (sends && lost_.contains(transfer.peer)))
+      return refuse(transfer,
+                    {Code::kPeerLost, text("machine ", transfer.peer, " cannot be reached any more")});
+    if (!sends) return begin_receive(transfer);
+    if (bytes.size() > mpi_.longest)
+      return refuse(transfer,
+                    {Code::kInvalidArgument, text("a message of ", bytes.size(), " bytes is longer than the ",
                                                   mpi_.longest, " bytes that this MPI can send")});
-      state_of(transfer) = kEnded;
-      return;
-    }
-    if (lost_.contains(transfer.peer)) {
-      end(transfer, {Code::kPeerLost, text("machine ", transfer.peer, " cannot be reached any more")});
-      state_of(transfer) = kEnded;
-      return;
-    }
     TntMpiRequest request{};
     const auto tag = static_cast<int32_t>(transfer.tag);
     const auto send = transfer.tag < kForeseen ? mpi_.send : mpi_.send_foreseen;
-    const int error = send(bytes.data(), bytes.size(), transfer.peer, tag, &request);
+    const int error = guarded([&] { return send(bytes.data(), bytes.size(), transfer.peer, tag, &request); });
     if (error != 0) return fail(transfer, error);
     requests_.push_back(request);
     flights_.push_back({transfer.peer, &transfer, bytes.size(), nullptr});
   }
 
   void pump() override {
+    if (broken_) return;
     if (!waiting_.empty() && (requests_.empty() || turn_++ % kProbeEvery == 0)) take_arrivals();
     if (!requests_.empty()) test_flights();
   }
@@ -120,9 +120,9 @@ class MpiWire final : public Wire {
   }
 
   void take_arrivals() {
-    while (true) {
+    while (!broken_) {
       TntMpiArrival arrival{};
-      if (const int error = mpi_.probe(&arrival); error != 0) return fail_all(error);
+      if (const int error = guarded([&] { return mpi_.probe(&arrival); }); error != 0) return fail_all(error);
       if (!arrival.found) return;
       match(arrival);
     }
@@ -131,8 +131,8 @@ class MpiWire final : public Wire {
   void test_flights() {
     ends_.resize(requests_.size());
     int32_t ended = 0;
-    if (const int error =
-            mpi_.test(static_cast<int32_t>(requests_.size()), requests_.data(), ends_.data(), &ended);
+    const auto count = static_cast<int32_t>(requests_.size());
+    if (const int error = guarded([&] { return mpi_.test(count, requests_.data(), ends_.data(), &ended); });
         error != 0)
       return fail_all(error);
     const std::span all(ends_.data(), static_cast<size_t>(ended));
@@ -160,7 +160,9 @@ class MpiWire final : public Wire {
     const auto bytes = bytes_of(transfer);
     TntMpiRequest request{};
     const auto tag = static_cast<int32_t>(transfer.tag);
-    if (const int error = mpi_.foresee(bytes.data(), bytes.size(), transfer.peer, tag, &request); error != 0)
+    if (const int error =
+            guarded([&] { return mpi_.foresee(bytes.data(), bytes.size(), transfer.peer, tag, &request); });
+        error != 0)
       return fail(transfer, error);
     requests_.push_back(request);
     flights_.push_back({transfer.peer, &transfer, 0, nullptr});
@@ -186,7 +188,9 @@ class MpiWire final : public Wire {
     if (arrival.length > bytes.size()) flight.aside.reset(new std::byte[arrival.length]);
     void* const place = flight.aside != nullptr ? flight.aside.get() : bytes.data();
     TntMpiRequest request{};
-    if (const int error = mpi_.receive(place, arrival.length, &arrival.message, &request); error != 0)
+    if (const int error =
+            guarded([&] { return mpi_.receive(place, arrival.length, &arrival.message, &request); });
+        error != 0)
       return fail(transfer, error);
     requests_.push_back(request);
     flights_.push_back(std::move(flight));
@@ -194,10 +198,9 @@ class MpiWire final : public Wire {
 
   void take_meeting(TntMpiArrival arrival) {
     TntMpiRequest request{};
-    if (mpi_.receive(nullptr, 0, &arrival.message, &request) != 0) {
-      lost_.insert(arrival.from);
-      return;
-    }
+    if (const int error = guarded([&] { return mpi_.receive(nullptr, 0, &arrival.message, &request); });
+        error != 0)
+      return lose(arrival.from, error);
     requests_.push_back(request);
     flights_.push_back({arrival.from, nullptr, 0, nullptr});
     ++met_[arrival.from];
@@ -209,7 +212,7 @@ class MpiWire final : public Wire {
     if (flight.transfer != nullptr && flight.transfer->kind == Transfer::Kind::kReceive)
       flight.length = how.length;
     if (flight.transfer == nullptr) {
-      if (how.error != 0) lost_.insert(flight.peer);
+      if (how.error != 0) lose(flight.peer, how.error);
     } else {
       settle(flight, how.error);
     }
@@ -230,23 +233,32 @@ class MpiWire final : public Wire {
     state_of(transfer) = kEnded;
   }
 
+  void refuse(Transfer& transfer, Status why) {
+    end(transfer, std::move(why));
+    state_of(transfer) = kEnded;
+  }
+
   void fail(Transfer& transfer, int error) {
     const bool sends = transfer.kind == Transfer::Kind::kSend;
-    end(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " machine ",
-                                         transfer.peer, ": ", described(mpi_, error))});
-    state_of(transfer) = kEnded;
-    lost_.insert(transfer.peer);
+    refuse(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " machine ",
+                                            transfer.peer, ": ", described(mpi_, error))});
+    lose(transfer.peer, error);
+  }
+
+  void lose(int peer, int error) {
+    lost_.insert(peer);
+    if (error == kAborted && !broken_) fail_all(error);
   }
 
   /// MPI does not work any more.
   void fail_all(int error) {
+    broken_ = true;
     for (const Flight& each : flights_) {
       if (each.transfer != nullptr) fail(*each.transfer, error);
     }
     for (const auto& [channel, transfers] : waiting_) {
       for (Transfer* each : transfers) fail(*each, error);
     }
-    broken_ = true;
     keep_for_ever();
     waiting_.clear();
   }
@@ -256,7 +268,7 @@ class MpiWire final : public Wire {
     auto done = std::make_shared<std::promise<void>>();
     const auto ended = done->get_future();
     std::thread([&mpi = mpi_, done] {
-      (void)mpi.finalize();
+      (void)guarded([&mpi] { return mpi.finalize(); });
       done->set_value();
     }).detach();
     (void)ended.wait_for(kFinalize);
@@ -268,7 +280,8 @@ class MpiWire final : public Wire {
     for (int step = 1; step < size(); step *= 2) {
       const int to = (rank() + step) % size();
       TntMpiRequest request{};
-      if (mpi_.send(nullptr, 0, to, static_cast<int32_t>(kMeeting), &request) != 0) return false;
+      const auto tag = static_cast<int32_t>(kMeeting);
+      if (guarded([&] { return mpi_.send(nullptr, 0, to, tag, &request); }) != 0) return false;
       requests_.push_back(request);
       flights_.push_back({to, nullptr, 0, nullptr});
       int& came = met_[(rank() - step + size()) % size()];
@@ -312,8 +325,9 @@ struct Start {
 Start start(const TntMpi& mpi, const std::string& library) {
   Start started;
   const Settings settings(mpi, library);
+  catch_aborts();
   const SignalHandlers handlers;
-  started.error = mpi.start(&started.job);
+  started.error = guarded([&] { return mpi.start(&started.job); });
   handlers.restore();
   return started;
 }

@@ -26,6 +26,8 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
   // Over TCP, the UCX of MPICH 5.0 is slower, and ends the process when it sends to one that has died.
   if (contains(name, "ch4:ucx") && contains(name, "ofi") && !has_infiniband())
     set("MPIR_CVAR_CH4_NETMOD", "ofi");
+  // Where a transfer fails that is under way, MPICH ends the process: by a signal, which abort.h handles.
+  set("MPIR_CVAR_COREDUMP_ON_ABORT", "1");
   // Open MPI 5 waits for a second for a fabric of one-sided calls, which nobody makes.
   set("OMPI_MCA_btl", "^ofi");
   // Without it, Open MPI 5 ends the process when another has died.

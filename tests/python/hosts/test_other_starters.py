@@ -28,6 +28,23 @@ MEET = """
             time.sleep(100)
         tnt.Barrier(tnt.Group()).execute()
 """
+SUM = """
+    import os
+    import numpy as np
+    import tarantella as tnt
+    total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM)
+    calls = 0
+    try:
+        while True:
+            total.execute(np.ones(1 << 22, np.float32))
+            calls += 1
+            if calls == 3:
+                open(f"new{tnt.get_rank()}", "w").close()
+                os.rename(f"new{tnt.get_rank()}", f"up{tnt.get_rank()}")
+    except tnt.PeerLostError:
+        open(f"saved{tnt.get_rank()}", "w").close()
+        raise
+"""
 OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MET = [f"{rank} {rank % 2} 4 1111.0 node{1 + rank // 2}" for rank in range(4)]
@@ -77,6 +94,19 @@ def test_a_rank_of_torchrun_that_is_killed_ends_all(hosts):
     jobs = [job.wait(20) for job in jobs]
     assert [job.code for job in jobs] == [86, 86, 86, -signal.SIGKILL]
     assert all("rank 3 " in job.err for job in jobs[:3]), [job.err for job in jobs]
+    hosts.wait_for_none()
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_the_rank_that_moves_the_bytes_is_killed_in_the_midst(hosts, victim):
+    hosts.script(SUM)
+    jobs = start_by_torchrun(hosts, "up")
+    kill(hosts, victim)
+    jobs = [job.wait(20) for job in jobs]
+    codes = [86] * 4
+    codes[victim] = -signal.SIGKILL
+    assert [job.code for job in jobs] == codes, [job.err for job in jobs]
+    hosts.wait_for_files(*(f"saved{rank}" for rank in range(4) if rank != victim))
     hosts.wait_for_none()
 
 

@@ -1,7 +1,13 @@
 // The wire over an MPI that fails. Over ones that work, the rules of wires run in tests/mpi.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "transport/mpi/abort.h"
 #include "transport/mpi/mpi_wire.h"
 
 namespace tarantella::transport {
@@ -51,7 +57,50 @@ TEST_P(BrokenMpi, KeepsTheBytesOfTransfersThatItMayStillTouch) {
   EXPECT_EQ(of_receive.expired(), GetParam() < kForeseen) << "MPI has it at once only if it is foreseen";
 }
 
+TEST_P(BrokenMpi, IsNotCalledAgainOnceItHasAborted) {
+  static int calls;
+  calls = 0;
+  TntMpi aborts = kFails;
+  aborts.test = [](int32_t, TntMpiRequest*, TntMpiEnd*, int32_t*) -> int { std::abort(); };
+  aborts.foresee = [](void*, uint64_t, int32_t, int32_t, TntMpiRequest*) { return ++calls, 0; };
+  aborts.send = aborts.send_foreseen = [](const void*, uint64_t, int32_t, int32_t, TntMpiRequest*) {
+    return ++calls, 0;
+  };
+  catch_aborts();
+  auto wire = wire_over(aborts, 0, 3, true);
+  auto bytes = std::make_shared<std::vector<std::byte>>(100);
+  const Request sent = wire->send(1, GetParam(), *bytes, bytes);
+  EXPECT_EQ(wire->progress(), 1U);
+  EXPECT_EQ(sent->status().code(), Code::kPeerLost);
+  EXPECT_NE(sent->status().message().find("machine 1: it has stopped"), std::string::npos)
+      << sent->status().message();
+  for (const Request& later :
+       {wire->send(2, GetParam(), *bytes, bytes), wire->receive(2, GetParam(), *bytes, bytes)}) {
+    EXPECT_EQ(wire->progress(), later->kind == Transfer::Kind::kSend ? 2U : 0U);
+    EXPECT_EQ(later->status().code(), Code::kPeerLost);
+  }
+  EXPECT_EQ(calls, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Tags, BrokenMpi, testing::Values(kForeseen - 1, kForeseen));
+
+TEST(Abort, IsLeftWhereItIsOfMpiOnly) {
+  catch_aborts();
+  catch_aborts();  // the second must not become what was there before the first
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(guarded([] { return 5; }), 5);
+    EXPECT_EQ(guarded([]() -> int { std::abort(); }), kAborted);
+  }
+  EXPECT_EXIT(std::abort(), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(std::thread([] {
+                (void)guarded([] {
+                  return std::thread(std::abort).join(), 0;  // another thread's, while one is in MPI
+                });
+              }).join(),
+              testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT((void)guarded([] { return kill(getpid(), SIGABRT), sleep(10), 0; }),
+              testing::KilledBySignal(SIGABRT), "");
+}
 
 }  // namespace
 }  // namespace tarantella::transport
