@@ -1,11 +1,15 @@
 #pragma once
-// Owners of a file descriptor and of a memory mapping: each is closed exactly once.
+// Owners of a file descriptor and of a memory mapping: each is closed exactly once. And a file that a parent has opened.
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstddef>
+#include <cstdlib>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace tarantella {
@@ -55,5 +59,18 @@ class Mapping {
   void* address_ = nullptr;
   size_t bytes_ = 0;
 };
+
+/// The descriptor that the environment variable `name` holds, or -1 if there is none that is a file of `bytes` bytes: a
+/// parent of this process may have closed it and opened another file.
+inline int inherited_file(const char* name, size_t bytes) {
+  const char* const variable = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  if (variable == nullptr) return -1;
+  const std::string_view digits(variable);
+  int file = -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), file);
+  struct stat found{};
+  const bool is_it = file >= 0 && ::fstat(file, &found) == 0 && found.st_size == static_cast<off_t>(bytes);
+  return is_it ? file : -1;
+}
 
 }  // namespace tarantella

@@ -1,11 +1,11 @@
 #include "capi/connect.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/number.h"
 #include "runtime/gathering.h"
 #include "runtime/leaders.h"
 #include "transport/mpi/mpi_wire.h"
@@ -24,10 +24,8 @@ Result<Nodes> nodes_of(std::string_view list, int size) {
   int node = 0;
   for (std::string_view rest = list; !rest.empty(); ++node) {
     const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string part(rest.substr(0, comma));
     int ranks = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), ranks);
-    if (error != std::errc() || end != part.data() + part.size() || ranks < 1 || ranks > size) return wrong;
+    if (!to_number(rest.substr(0, comma), ranks) || ranks < 1 || ranks > size) return wrong;
     node_of.insert(node_of.end(), static_cast<size_t>(ranks), node);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }

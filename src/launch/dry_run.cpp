@@ -1,8 +1,8 @@
 #include "launch/dry_run.h"
 
-#include <charconv>
 #include <cstdint>
 
+#include "base/number.h"
 #include "launch/say.h"
 
 namespace tarantella::launch {
@@ -12,7 +12,7 @@ namespace {
 constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
 
 /// The value of `option` in the word at `position`, or in the next one; 0 if it is no positive number.
-int64_t number_of(std::string_view option, const std::vector<std::string>& words, size_t position) {
+int number_of(std::string_view option, const std::vector<std::string>& words, size_t position) {
   std::string_view word = words[position];
   if (!word.starts_with(option)) return 0;
   word.remove_prefix(option.size());
@@ -23,11 +23,8 @@ int64_t number_of(std::string_view option, const std::vector<std::string>& words
   } else {
     return 0;
   }
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size() && number > 0 && number <= INT32_MAX
-             ? number
-             : 0;
+  int number = 0;
+  return to_number(word, number) && number > 0 ? number : 0;
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <iterator>
 #include <string_view>
 
+#include "base/number.h"
 #include "launch/environment.h"
 #include "launch/option_table.h"
 #include "launch/say.h"
@@ -23,11 +23,6 @@ struct Parse {
   int next = 1;               ///< the first word after those parsed so far: the one that getopt refuses
   bool in_variables = false;  ///< the last word was a NAME=VALUE of -x, which more may follow
 };
-
-bool to_number(std::string_view word, int& number) {
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc() && end == word.data() + word.size();
-}
 
 error_t fail(Parse& parse, std::string mistake) {
   if (parse.mistake.empty()) parse.mistake = std::move(mistake);

@@ -1,13 +1,8 @@
 #include "runtime/attendance.h"
 
-#include <sys/stat.h>
-
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
-#include <cstdlib>
-#include <string_view>
 
 #include "runtime/memory.h"
 
@@ -43,15 +38,9 @@ Attendance Attendance::make(int ranks) {
 Attendance Attendance::inherited(int ranks, int first) {
   Attendance attendance;
   attendance.first_ = first;
-  const char* variable = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe)
-  if (variable == nullptr) return attendance;
-  const std::string_view digits(variable);
-  int file = -1;
-  std::from_chars(digits.data(), digits.data() + digits.size(), file);
-  // the parent of this rank may have closed it and opened another file
   const size_t bytes = Table::bytes(ranks);
-  struct stat found{};
-  if (file < 0 || ::fstat(file, &found) != 0 || found.st_size != static_cast<off_t>(bytes)) return attendance;
+  const int file = inherited_file(kVariable, bytes);
+  if (file < 0) return attendance;
   void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
   if (address == MAP_FAILED) return attendance;
   Mapping mapping(address, bytes);

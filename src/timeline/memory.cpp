@@ -1,10 +1,6 @@
 #include "timeline/memory.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
 
 #include "base/round.h"
 #include "runtime/memory.h"
@@ -41,15 +37,8 @@ Result<Memory> Memory::make(int ranks) {
 }
 
 std::optional<Mapping> Memory::inherited(int rank, int ranks) {
-  const char* variable = std::getenv(kVariable);  // NOLINT(concurrency-mt-unsafe)
-  if (variable == nullptr) return std::nullopt;
-  const std::string_view digits(variable);
-  int file = -1;
-  std::from_chars(digits.data(), digits.data() + digits.size(), file);
-  // the parent of this rank may have closed it and opened another file
-  struct stat found{};
-  const auto bytes = static_cast<off_t>(static_cast<size_t>(ranks) * kPart);
-  if (file < 0 || ::fstat(file, &found) != 0 || found.st_size != bytes) return std::nullopt;
+  const int file = inherited_file(kVariable, static_cast<size_t>(ranks) * kPart);
+  if (file < 0) return std::nullopt;
   Result<Mapping> part = map(file, rank, MAP_POPULATE);
   if (!part.ok() || !Timeline(part.value().bytes()).marked()) return std::nullopt;
   return std::move(part).value();

@@ -22,12 +22,10 @@ std::string describe_call(const Call& call, const Header& header) {
 
 }  // namespace
 
-Exchange::Exchange(Bridge& bridge)
-    : bridge_(bridge), outgoing_(new std::byte[sizeof(Head) + few_bytes(bridge.nodes())]) {
+Exchange::Exchange(Bridge& bridge) : bridge_(bridge), outgoing_(new std::byte[most_bytes()]) {
   const size_t nodes = bridge.nodes().count();
   for (size_t node = 0; node < nodes; ++node)
-    incoming_.emplace_back(
-        node == bridge.node() ? Buffer() : Buffer(new std::byte[sizeof(Head) + few_bytes(bridge.nodes())]));
+    incoming_.emplace_back(node == bridge.node() ? Buffer() : Buffer(new std::byte[most_bytes()]));
 }
 
 std::byte* Exchange::few() { return outgoing_.get() + sizeof(Head); }
@@ -44,7 +42,7 @@ Status Exchange::meet(const Call& call, size_t bytes) {
   std::vector<transport::Request> requests;
   for (size_t node = 0; node < nodes(); ++node) {
     if (node == bridge_.node()) continue;
-    const std::span room(incoming_[node].get(), sizeof(Head) + few_bytes(bridge_.nodes()));
+    const std::span room(incoming_[node].get(), most_bytes());
     requests.push_back(bridge_.receive(node, Stream::kCall, room, incoming_[node]));
   }
   for (size_t node = 0; node < nodes(); ++node) {

@@ -72,6 +72,8 @@ class Exchange {
   };
   using Buffer = std::shared_ptr<std::byte[]>;
 
+  /// The most bytes of a message that tells a call.
+  size_t most_bytes() const { return sizeof(Head) + few_bytes(bridge_.nodes()); }
   Status explain(const Call& call, const Header& header, const std::string& what);
 
   Bridge& bridge_;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <system_error>
 
+#include "base/number.h"
 #include "launch/hosts/names.h"
 #include "launch/options.h"
 #include "launch/say.h"
@@ -83,8 +83,7 @@ class Parser {
     if (slots) return at(word.column, "slots are given twice");
     const std::string_view number = word.text.substr(kSlots.size());
     int value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc() || end != number.data() + number.size() || value < 1 || value > kMostRanks) {
+    if (!to_number(number, value) || value < 1 || value > kMostRanks) {
       return at(word.column, text("slots are a whole number from 1 to ", kMostRanks, ", not '", shown, "'"));
     }
     slots = value;

@@ -1,10 +1,11 @@
 #include "runtime/topology/gpus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+
+#include "base/number.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -22,8 +23,7 @@ int count_entries(const fs::path& folder) {
 bool names_a_gpu(std::string_view entry, int count) {
   if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return true;
   int index = -1;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-  return error == std::errc() && end == entry.data() + entry.size() && index >= 0 && index < count;
+  return to_number(entry, index) && index >= 0 && index < count;
 }
 
 std::string_view trimmed(std::string_view word) {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,8 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+
+#include "base/number.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -32,8 +33,7 @@ int node_named(std::string_view name) {
   int node = -1;
   if (!name.starts_with(kPrefix)) return -1;
   name.remove_prefix(kPrefix.size());
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), node);
-  return error == std::errc() && end == name.data() + name.size() ? node : -1;
+  return to_number(name, node) ? node : -1;
 }
 
 void add_memory_nodes(const fs::path& cpu, std::set<int>& nodes) {

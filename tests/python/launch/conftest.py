@@ -18,24 +18,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+from network_hosts import processes_with
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BATCH = ("SLURM", "PBS_", "LSB_")  # the hosts of a batch job in which these tests may run
 OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", *BATCH)
-
-
-def pids_with(mark: str) -> list[int]:
-    """Living processes that have `mark` in their environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:
-            continue  # gone, or not ours
-    return found
 
 
 class Launcher:
@@ -84,7 +71,7 @@ class Launcher:
         return result
 
     def pids(self) -> list[int]:
-        return pids_with(self.mark)
+        return processes_with(self.mark)
 
     def wait_for_none(self, seconds: float = 30) -> None:
         deadline = time.monotonic() + seconds
