@@ -37,21 +37,11 @@ int refuse(const Status& status, int otherwise) {
   return status.code() == Code::kInvalidArgument ? kUsageError : otherwise;
 }
 
-Placement place(int ranks, const Options& options, const runtime::Gpus& gpus) {
-  Placement placement = place_on_gpus(ranks, options, gpus);
-  place_on_cores(placement, options);
-  if (options.shows_warnings()) {
-    for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
-  }
-  return placement;
-}
-
 /// What runs where, and who said so.
 std::string one_line(const Plan& plan, const Placement& placement) {
-  const std::string crowd = crowding(placement);
   return text(plan.source.empty() ? "" : plan.source + ": ",
               placement.ranks == 1 ? "1 rank" : text(placement.ranks, " ranks"), " on ", plan.shares[0].host,
-              placement.gpus.empty() ? "" : ", each with a GPU", crowd.empty() ? "" : "; " + crowd);
+              placement.gpus.empty() ? "" : ", each with a GPU");
 }
 
 /// What must be right before the first rank is started. Starts and writes nothing.
@@ -63,9 +53,8 @@ Status check(const Options& options) {
 int print_dry_run(const Placement& placement, const Command& command, const std::vector<Additions>& additions,
                   const Options& options, const Environment& user) {
   const Versions versions = ask_python(command, user);
-  for (const std::string& warning : {crowding(placement), complaint(versions)}) {
-    if (!warning.empty() && options.shows_warnings()) say("WARNING: " + warning);
-  }
+  const std::string warning = complaint(versions);
+  if (!warning.empty() && options.shows_warnings()) say("WARNING: " + warning);
   std::fputs(describe_placement(placement, command, additions, versions).c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : kLaunchError;
 }
@@ -137,7 +126,10 @@ int launch(Options options) {
   if (!runs_here(plan.value(), user)) return launch_on_hosts(plan.value(), options, user, folder);
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
-  const Placement placement = place(plan.value().shares[0].ranks, options, gpus);
+  const Placement placement = place(plan.value().shares[0].ranks, plan.value().chosen, options, gpus);
+  if (options.shows_warnings()) {
+    for (const std::string& warning : placement.warnings) say("WARNING: " + warning);
+  }
   if (options.shows_information()) say("INFO: " + one_line(plan.value(), placement));
   const runtime::Attendance attendance =
       is_dry ? runtime::Attendance() : runtime::Attendance::make(placement.ranks);

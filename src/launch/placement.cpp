@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace tarantella::launch {
 namespace {
@@ -39,12 +40,18 @@ int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise
   return found > 0 ? static_cast<int>(std::min<size_t>(found, kMostRanks)) : otherwise;
 }
 
-Placement place_on_gpus(int ranks, const Options& options, const runtime::Gpus& gpus) {
+Placement place(int ranks, bool chosen, const Options& options, const runtime::Gpus& gpus) {
+  Placement placement = place_on_gpus(ranks, chosen, options, gpus);
+  place_on_cores(placement, options);
+  if (std::string crowd = crowding(placement); !crowd.empty()) placement.warnings.push_back(std::move(crowd));
+  return placement;
+}
+
+Placement place_on_gpus(int ranks, bool chosen, const Options& options, const runtime::Gpus& gpus) {
   Placement placement;
   placement.ranks = ranks;
   const size_t found = options.no_gpu ? 0 : gpus.ids.size();
   const bool may_warn = !options.no_gpu && gpus.driver && !gpus.hidden_by_user;
-  const bool chosen = options.ranks || options.ranks_per_node;
   const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
@@ -89,7 +96,8 @@ std::vector<runtime::CoreShare> on_sockets(const std::vector<runtime::Socket>& s
 std::string crowding(const Placement& placement) {
   const int cores = placement.cores_here;
   if (cores == 0 || cores >= placement.ranks) return "";
-  return text(placement.ranks, " ranks share ", cores, cores == 1 ? " core" : " cores");
+  return text(placement.ranks, " ranks share ", cores, cores == 1 ? " core" : " cores",
+              ": use a smaller -n, or more cores (Slurm: --cpus-per-task)");
 }
 
 }  // namespace tarantella::launch

@@ -24,8 +24,12 @@ struct Placement {
 /// The number of ranks on a host without options about it: one per GPU that may be used, else `otherwise`. Pure.
 int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise);
 
+/// Where each of `ranks` runs on this machine, which has `gpus`, with a warning for all that the user may not expect.
+/// `chosen`: the user has said how many ranks there are.
+Placement place(int ranks, bool chosen, const Options& options, const runtime::Gpus& gpus);
+
 /// Gives each of `ranks` a GPU if there are enough, else none; the rest stays empty. Pure.
-Placement place_on_gpus(int ranks, const Options& options, const runtime::Gpus& gpus);
+Placement place_on_gpus(int ranks, bool chosen, const Options& options, const runtime::Gpus& gpus);
 
 /// Divides the cores of this process among the ranks, and binds them and their memory to sockets as the options say.
 /// One rank is bound to a socket only. On an error it binds no rank and adds a warning.
@@ -35,7 +39,7 @@ void place_on_cores(Placement& placement, const Options& options);
 /// made, are the socket's divided by its ranks, at least 1. Pure.
 std::vector<runtime::CoreShare> on_sockets(const std::vector<runtime::Socket>& sockets, int ranks);
 
-/// "4 ranks share 2 cores", if some ranks have no core of their own; else empty. Pure.
+/// "4 ranks share 2 cores: …" with the cure, if some ranks have no core of their own; else empty. Pure.
 std::string crowding(const Placement& placement);
 
 }  // namespace tarantella::launch

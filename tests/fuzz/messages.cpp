@@ -30,6 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto again = order_in({message.kind, content_of(*order)});
       require(again && again->shares == order->shares && again->words == order->words, "an order comes back");
     }
+    if (const auto warnings = warnings_in(message)) {
+      require(warnings_in({message.kind, content_of(*warnings)}) == warnings, "warnings come back");
+    }
     if (const auto verdict = verdict_in(message)) {
       require(verdict_in({message.kind, content_of(*verdict)})->words == verdict->words,
               "a verdict comes back");

@@ -16,6 +16,7 @@ import pytest
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tools")]
 
+from crowding import without_crowding
 from needs import give_up
 from network_hosts import Hosts, missing
 
@@ -78,7 +79,7 @@ def run(command: list[str], timeout: float = 280, **extra: str) -> Ended:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, env={**environment(), **extra}, check=False
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return Ended(done.returncode, done.stdout, without_crowding(done.stderr))
 
 
 class Scripts:

@@ -62,8 +62,8 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
 
   Environment environment = user;
   forget_mpi(environment);
-  const JobOrder order{job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.shares,
-                       options.words,  joined(environment, {})};
+  const JobOrder order{job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.chosen,
+                       plan.shares, options.words, joined(environment, {})};
   Additions added = starter.variables;
   added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
   const std::vector<std::string> of_starter = joined(environment, added);

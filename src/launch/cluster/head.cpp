@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -179,7 +180,10 @@ void Head::take(size_t node, const Message& message) {
   const std::string& host = job_.order.shares[node].host;
   switch (message.kind) {
     case Message::Kind::kReady:
-      from.ready = true;
+      if (auto warnings = warnings_in(message)) {
+        from.ready = true;
+        from.warnings = *std::move(warnings);
+      }
       return;
     case Message::Kind::kRefused:
       if (const auto refusal = verdict_in(message)) {
@@ -319,6 +323,7 @@ void Head::advance() {
     deadline_.reset();
     strangers_.clear();
     listener_ = Listener();
+    print_warnings();
     tell_all(Message::Kind::kGo);
   }
   if (!running_ && deadline_ && deadline_->passed() && !start_failure_) {
@@ -336,6 +341,20 @@ void Head::advance() {
   }
   if (running_ && deadline_ && deadline_->passed()) {
     for (Node& node : nodes_) node.over = true;
+  }
+}
+
+void Head::print_warnings() {
+  if (!job_.options.shows_warnings()) return;
+  std::map<std::string, std::vector<Host>> hosts;  // that warn of the same
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    for (const std::string& warning : nodes_[node].warnings) {
+      hosts[warning].push_back({job_.order.shares[node].host, {}});
+    }
+  }
+  for (const auto& [warning, which] : hosts) {
+    const char* noun = which.size() == 1 ? "host " : "hosts ";
+    stderr_.put(as_said(text("WARNING: ", noun, listed(which), ": ", printable(warning))));
   }
 }
 

@@ -48,6 +48,7 @@ class Head {
   struct Node {
     std::unique_ptr<Connection> connection;
     bool ready = false;
+    std::vector<std::string> warnings;
     bool over = false;  ///< it has given its verdict, or is lost
     bool sends_records = false;
   };
@@ -65,6 +66,7 @@ class Head {
   void suspend();
   void fail_start(const std::string& why, int code);
   void advance();
+  void print_warnings();
   void tell_attendance();
   void gather();
   void tell_all(Message::Kind kind, const std::string& content = {});

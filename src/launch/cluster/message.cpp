@@ -132,6 +132,7 @@ std::optional<Hello> hello_in(const Message& message) {
 std::string content_of(const JobOrder& order) {
   Packer out;
   out.add(order.job_id).add(order.transport).add(order.folder).add(order.heeds_user_signals ? 1 : 0);
+  out.add(order.chosen ? 1 : 0);
   out.add(static_cast<int64_t>(order.shares.size()));
   for (const HostShare& share : order.shares) out.add(share.host).add(share.first).add(share.ranks);
   return out.add(order.words).add(order.environment).take();
@@ -145,6 +146,7 @@ std::optional<JobOrder> order_in(const Message& message) {
   order.transport = in.word();
   order.folder = in.word();
   order.heeds_user_signals = in.number() != 0;
+  order.chosen = in.number() != 0;
   for (int left = in.count(); left > 0; --left) {
     const HostShare share{in.word(), in.number(), in.number()};
     if (share.first < 0 || share.ranks < 1 || share.ranks > kMostRanks) return std::nullopt;
@@ -175,6 +177,15 @@ std::optional<Signals::Event> signal_in(const Message& message) {
   Unpacker in(message.content);
   const Signals::Event event{in.number(), in.number() != 0};
   return in.ok() && event.number > 0 ? std::optional(event) : std::nullopt;
+}
+
+std::string content_of(const std::vector<std::string>& warnings) { return Packer().add(warnings).take(); }
+
+std::optional<std::vector<std::string>> warnings_in(const Message& message) {
+  if (message.kind != Message::Kind::kReady) return std::nullopt;
+  Unpacker in(message.content);
+  std::vector<std::string> warnings = in.words();
+  return in.ok() ? std::optional(std::move(warnings)) : std::nullopt;
 }
 
 std::string content_of(const std::vector<int>& states) {

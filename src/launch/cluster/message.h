@@ -6,7 +6,7 @@
 //
 //   node launcher   kHello    who it is; the head closes the connection if the secret is wrong
 //   head            kJob      what to run
-//   node launcher   kReady    it could start its ranks now; or kRefused: why not, and the connection ends
+//   node launcher   kReady    it could start its ranks now, and what the user should know; or kRefused: why not, and the connection ends
 //   head            kGo       start the ranks; sent when all hosts are ready
 //   node launcher   kOutput, kError: output of ranks, for the user's stdout and stderr
 //   head            kSignal   pass it on to the ranks, as if the node launcher had got it
@@ -87,6 +87,7 @@ struct JobOrder {
   std::string transport;  ///< TNT_TRANSPORT of the ranks
   std::string folder;     ///< the working folder
   bool heeds_user_signals = false;
+  bool chosen = false;                   ///< the user has said how many ranks there are
   std::vector<HostShare> shares;         ///< of all nodes
   std::vector<std::string> words;        ///< the command line
   std::vector<std::string> environment;  ///< "NAME=value"
@@ -115,6 +116,9 @@ std::string content_of(const Verdict& verdict);
 std::optional<Verdict> verdict_in(const Message& message);
 std::string content_of(const Signals::Event& event);
 std::optional<Signals::Event> signal_in(const Message& message);
+/// The warnings of kReady.
+std::string content_of(const std::vector<std::string>& warnings);
+std::optional<std::vector<std::string>> warnings_in(const Message& message);
 /// The states of ranks, as in runtime::Attendance.
 std::string content_of(const std::vector<int>& states);
 std::optional<std::vector<int>> states_in(const Message& message);

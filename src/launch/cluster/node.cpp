@@ -141,9 +141,8 @@ Result<Share> prepare(const JobOrder& order, int node, const Environment& own, c
       command_for(share.options.script, share.options.arguments, share.options.interpreter, folder, path);
   if (!command.ok()) return command.status();
   share.command = std::move(command).value();
-  share.placement = place_on_gpus(here.ranks, share.options,
-                                  runtime::find_gpus("/proc", value_of(share.user, "CUDA_VISIBLE_DEVICES")));
-  place_on_cores(share.placement, share.options);
+  share.placement = place(here.ranks, order.chosen, share.options,
+                          runtime::find_gpus("/proc", value_of(share.user, "CUDA_VISIBLE_DEVICES")));
   return share;
 }
 
@@ -177,9 +176,8 @@ Verdict describe(const Share& share, const JobOrder& order, const std::string& f
                  Connection& head) {
   const std::string& host = order.shares[static_cast<size_t>(share.node)].host;
   const Versions versions = ask_python(share.command, share.user);
-  for (const std::string& warning : {crowding(share.placement), complaint(versions)}) {
-    if (!warning.empty() && share.options.shows_warnings())
-      head.send(Message::Kind::kError, as_said(text("WARNING: host '", host, "': ", warning)));
+  if (const std::string warning = complaint(versions); !warning.empty() && share.options.shows_warnings()) {
+    head.send(Message::Kind::kError, as_said(text("WARNING: host '", host, "': ", warning)));
   }
   head.send(Message::Kind::kOutput,
             text("host ", host, ": ",
@@ -311,7 +309,7 @@ int run_node() {
   }
   const OwnTimelines timelines(share.value().options, share.value().placement.ranks, share.value().first,
                                head);
-  head.send(Message::Kind::kReady);
+  head.send(Message::Kind::kReady, content_of(share.value().placement.warnings));
   if (!await(head, Message::Kind::kGo)) return kLaunchError;
   const bool is_dry = share.value().options.action == Action::kDryRun;
   const Result<Verdict> verdict = is_dry ? describe(share.value(), *order, folder, own, head)

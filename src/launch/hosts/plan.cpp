@@ -24,7 +24,8 @@ Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, cons
                         int usual) {
   Result<std::vector<HostShare>> shares = ranks_on_hosts(hosts, options, usual);
   if (!shares.ok()) return Status(Code::kInvalidArgument, text(source, ": ", shares.status().message()));
-  return Plan{std::move(source), std::move(shares).value(), 1};
+  const bool chosen = options.ranks || options.ranks_per_node;
+  return Plan{std::move(source), std::move(shares).value(), 1, chosen};
 }
 
 /// On one host -n may start any number of ranks, and its GPUs count more than the tasks that the user asked for.

@@ -16,6 +16,7 @@ struct Plan {
   std::string source;             ///< who named the hosts, for messages; empty: nobody, so it is this machine
   std::vector<HostShare> shares;  ///< at least one
   int tasks = 1;                  ///< of the batch job on one host, that the user asked for
+  bool chosen = false;            ///< the user has said how many ranks there are
 };
 
 /// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus` are

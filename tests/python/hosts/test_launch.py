@@ -124,6 +124,27 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
     assert "host node2 did not answer within" in job.err
 
 
+def test_each_warning_of_the_hosts_is_one_line(hosts, executable):
+    hosts.script("")
+    option = hosts.hostfile(2, 2)
+    (hosts.folder / "driver" / "nvidia" / "gpus" / "0000:00:00.0").mkdir(parents=True)
+    (hosts.folder / "driver" / "nvidia" / "version").write_text("NVRM version\n")
+    shell = hosts.folder / "shell"
+    shows_gpu = f'sh -c "[ $host = node2 ] && mount --bind {hosts.folder}/driver /proc/driver; hostname'
+    shell.write_text(shell.read_text().replace('sh -c "hostname', shows_gpu))
+    on_one_core = ["env", "-u", "CUDA_VISIBLE_DEVICES", "taskset", "-c", min(os.sched_getaffinity(0)), executable]
+    job = hosts.run(*on_one_core, option, "--", "train.py")
+    assert job.code == 0
+    assert job.err.splitlines() == [
+        "tarantella: WARNING: hosts node1, node2: 2 ranks share 1 core: "
+        "use a smaller -n, or more cores (Slurm: --cpus-per-task)",
+        "tarantella: WARNING: host node2: there is 1 GPU for 2 ranks: all run on the CPU; "
+        "a smaller -n uses the GPUs, --no-gpu hides this warning",
+    ]
+    job = hosts.run(*on_one_core, option, "--log-level=ERROR", "--", "train.py")
+    assert (job.code, job.err) == (0, "")
+
+
 def test_one_other_host(hosts, executable):
     hosts.script(SHOW)
     (hosts.folder / "hosts").write_text("node2 slots=2\n")

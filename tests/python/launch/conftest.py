@@ -18,6 +18,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from crowding import without_crowding
 from network_hosts import processes_with
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -67,7 +68,8 @@ class Launcher:
         result = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         result.seconds = time.monotonic() - started
         result.out = (out or b"").decode("utf-8")
-        result.err = (err or b"").decode("utf-8")
+        result.whole_err = (err or b"").decode("utf-8")
+        result.err = without_crowding(result.whole_err)
         return result
 
     def pids(self) -> list[int]:

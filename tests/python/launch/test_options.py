@@ -136,13 +136,22 @@ def test_dry_run_checks_the_job(launcher):
     cores = len(os.sched_getaffinity(0))
     result = launcher.run("--dry-run", f"-n{cores + 1}", "script.py")
     assert result.returncode == 0
-    assert f"WARNING: {cores + 1} ranks share " in result.err
+    assert f"WARNING: {cores + 1} ranks share " in result.whole_err
     assert result.out.startswith(f"host {socket.gethostname()}: ranks 0-{cores}\ntarantella ")
     assert f"(Python {platform.python_version()})" in result.out
     assert not (launcher.folder / "ran").exists()
     fake = launcher.script("#!/bin/sh\necho 3.9.1 0.8.0\n", "python3", 0o755)
     result = launcher.run("--dry-run", f"--python-interpreter={fake}", "script.py")
     assert "WARNING: this Python has tarantella 0.8.0, but the launcher is " in result.err
+
+
+def test_more_ranks_than_cores_get_a_warning_and_run(launcher):
+    launcher.script("print('ran')")
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0))), launcher.executable]
+    result = launcher.run(*one_core[1:], "-n2", "script.py", program=one_core[0])
+    cure = "use a smaller -n, or more cores (Slurm: --cpus-per-task)"
+    assert (result.returncode, result.out) == (0, "ran\n")
+    assert result.whole_err == f"tarantella: WARNING: 2 ranks share 1 core: {cure}\n"
 
 
 def test_information_says_what_runs_where(launcher):

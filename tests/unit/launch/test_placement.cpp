@@ -16,7 +16,8 @@ Options with(std::optional<int> ranks, bool no_gpu = false) {
 
 Placement place(const Options& options, const Gpus& gpus, int otherwise = 1) {
   const int usual = usual_ranks(options, gpus, otherwise);
-  return place_on_gpus(options.ranks.value_or(options.ranks_per_node.value_or(usual)), options, gpus);
+  const bool chosen = options.ranks || options.ranks_per_node;
+  return place_on_gpus(options.ranks.value_or(options.ranks_per_node.value_or(usual)), chosen, options, gpus);
 }
 
 const Gpus kNoDriver{};
@@ -97,7 +98,8 @@ TEST(Placement, SaysHowManyRanksShareCores) {
   placement.ranks = 4;
   EXPECT_EQ(crowding(placement), "");
   placement.cores_here = 2;
-  EXPECT_EQ(crowding(placement), "4 ranks share 2 cores");
+  EXPECT_EQ(crowding(placement),
+            "4 ranks share 2 cores: use a smaller -n, or more cores (Slurm: --cpus-per-task)");
   placement.cores_here = 4;
   EXPECT_EQ(crowding(placement), "");
 }

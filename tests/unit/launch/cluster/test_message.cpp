@@ -32,13 +32,15 @@ TEST(Message, NothingIsReadBehindAMalformedFrame) {
 }
 
 TEST(Message, ContentsComeBack) {
-  const JobOrder order{"id",       "mpi-abi:/lib", "/folder with blanks", true, {{"a", 0, 2}, {"b", 2, 1}},
+  const JobOrder order{"id",       "mpi-abi:/lib", "/folder with blanks",
+                       true,       true,           {{"a", 0, 2}, {"b", 2, 1}},
                        {"-n", ""}, {"A=b\nc"}};
   const auto found = order_in({Message::Kind::kJob, content_of(order)});
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->job_id, "id");
   EXPECT_EQ(found->folder, "/folder with blanks");
   EXPECT_TRUE(found->heeds_user_signals);
+  EXPECT_TRUE(found->chosen);
   EXPECT_EQ(found->shares, order.shares);
   EXPECT_EQ(found->words, order.words);
   EXPECT_EQ(found->environment, order.environment);
@@ -50,6 +52,8 @@ TEST(Message, ContentsComeBack) {
   EXPECT_EQ(verdict->words, "w\n");
   const auto event = signal_in({Message::Kind::kSignal, content_of(Signals::Event{15, true})});
   EXPECT_TRUE(event->from_terminal);
+  const std::vector<std::string> warnings{"no GPU", ""};
+  EXPECT_EQ(warnings_in({Message::Kind::kReady, content_of(warnings)}), warnings);
   EXPECT_EQ(states_in({Message::Kind::kAttendance, content_of(std::vector{0, 1, 139})}),
             (std::vector{0, 1, 139}));
   const auto time = time_in({Message::Kind::kTime, content_of(Time{3, int64_t{1} << 40})});
@@ -66,7 +70,7 @@ TEST(Message, ContentsComeBack) {
 }
 
 TEST(Message, CutContentsAreRefused) {
-  const std::string whole = content_of(JobOrder{"id", "t", "/", false, {{"a", 0, 2}}, {"w"}, {"A=b"}});
+  const std::string whole = content_of(JobOrder{"id", "t", "/", false, false, {{"a", 0, 2}}, {"w"}, {"A=b"}});
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(order_in({Message::Kind::kJob, whole.substr(0, size)}).has_value());
   }
