@@ -28,14 +28,17 @@ Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, cons
   return Plan{std::move(source), std::move(shares).value(), 1, chosen};
 }
 
-/// On one host -n may start any number of ranks, and its GPUs count more than the tasks that the user asked for.
+/// The tasks are what the user asked the batch system for, and no limit: more ranks by -n or --n-per-node count, and so
+/// do GPUs.
 Result<Plan> plan_in(Allocation allocation, const Options& options, const runtime::Gpus& gpus) {
   std::vector<Host>& hosts = allocation.hosts;
   const int tasks = hosts.size() == 1 ? hosts[0].slots.value_or(1) : 1;
-  const int usual = usual_ranks(options, gpus, tasks);
+  const int usual = usual_ranks(options, gpus, 1);
+  int all = 0;
+  for (const Host& host : hosts) all += host.slots.value_or(0);
   const bool counts_gpus = usual_ranks(options, gpus, 0) > 0;
-  for (Host& host : hosts) {
-    if (hosts.size() == 1 || counts_gpus) host.slots.reset();
+  if (counts_gpus || options.ranks_per_node || options.ranks.value_or(0) > all) {
+    for (Host& host : hosts) host.slots.reset();
   }
   Result<Plan> plan = with_ranks(printable(allocation.job), hosts, options, usual);
   if (plan.ok()) plan.value().tasks = tasks;

@@ -111,7 +111,8 @@ def test_a_batch_job_on_several_nodes_needs_no_option(folder):
     assert code == 0, out
     host = socket.gethostname()
     assert sorted(out.splitlines()) == [f"[0@{host}] n1 0 of 2 in 1,1 True", f"[1@{host}] n2 1 of 2 in 1,1 True"]
-    code, out = folder.batch(f"{folder.executable} --n-per-node=2 --log-level=INFO -- train.py", "--nodes=2")
+    one_task = ["--nodes=2", "--ntasks-per-node=1"]  # which is no limit
+    code, out = folder.batch(f"{folder.executable} --n-per-node=2 --log-level=INFO -- train.py", *one_task)
     assert code == 0
     assert "n1 0 of 4 in 2,2 True" in out
     assert "4 ranks on 2 hosts, started by srun --mpi=pmi2, which fits MPICH" in out

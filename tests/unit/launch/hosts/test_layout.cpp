@@ -68,6 +68,19 @@ TEST(Plan, ABatchJobOnOneHostDecidesTheNumberOfRanks) {
   EXPECT_EQ(ranks_in({}, {}, kTwo), 2);
 }
 
+TEST(Plan, TasksOfABatchJobAreNoLimit) {
+  const Environment job{{"SLURM_JOB_ID", "1"},
+                        {"SLURM_JOB_NODELIST", "a,b"},
+                        {"SLURM_NTASKS", "3"},
+                        {"SLURM_TASKS_PER_NODE", "2,1"}};
+  const auto shares = [&](const Options& options) { return plan_for(options, job, kNone).value().shares; };
+  EXPECT_EQ(shares({}), (Shares{{"a", 0, 2}, {"b", 2, 1}}));
+  EXPECT_EQ(shares(with({}, 3)), (Shares{{"a", 0, 3}, {"b", 3, 3}}));
+  EXPECT_EQ(shares(with(2)), (Shares{{"a", 0, 2}}));
+  EXPECT_EQ(shares(with(3)), (Shares{{"a", 0, 2}, {"b", 2, 1}}));
+  EXPECT_EQ(shares(with(4)), (Shares{{"a", 0, 2}, {"b", 2, 2}}));
+}
+
 TEST(Plan, SeveralHostsAreShown) {
   const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-5]"}};
   const auto plan = plan_for(with(5), job, kNone);
