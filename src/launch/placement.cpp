@@ -35,9 +35,8 @@ void place_in_memory(Placement& placement, const std::vector<runtime::Socket>& s
 
 }  // namespace
 
-int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise) {
-  const size_t found = options.no_gpu ? 0 : gpus.ids.size();
-  return found > 0 ? static_cast<int>(std::min<size_t>(found, kMostRanks)) : otherwise;
+int usual_ranks(const Options& options, size_t gpus, int otherwise) {
+  return gpus > 0 && !options.no_gpu ? static_cast<int>(std::min<size_t>(gpus, kMostRanks)) : otherwise;
 }
 
 Placement place(int ranks, bool chosen, const Options& options, const runtime::Gpus& gpus) {
@@ -55,6 +54,11 @@ Placement place_on_gpus(int ranks, bool chosen, const Options& options, const ru
   const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
+    if (!chosen && wanted < found) {
+      placement.warnings.push_back(text(count_of_ranks(wanted), wanted == 1 ? " uses " : " use ", wanted,
+                                        " of ", count_of_gpus(found), ": --n-per-node ", found,
+                                        " uses all, --n-per-node ", wanted, " hides this warning"));
+    }
   } else if (may_warn && !chosen && found == 0) {
     placement.warnings.push_back(
         text("no GPU found: ", wanted == 1 ? "one rank runs" : text(wanted, " ranks run"),

@@ -21,8 +21,9 @@ struct Placement {
   std::vector<std::string> warnings;      ///< for the user, without "WARNING:"
 };
 
-/// The number of ranks on a host without options about it: one per GPU that may be used, else `otherwise`. Pure.
-int usual_ranks(const Options& options, const runtime::Gpus& gpus, int otherwise);
+/// The number of ranks on a host without options about it: one for each of its `gpus` if they may be used,
+/// else `otherwise`. Pure.
+int usual_ranks(const Options& options, size_t gpus, int otherwise);
 
 /// Where each of `ranks` runs on this machine, which has `gpus`, with a warning for all that the user may not expect.
 /// `chosen`: the user has said how many ranks there are.

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/number.h"
 #include "launch/hosts/names.h"
 #include "launch/hosts/srun.h"
 #include "launch/options.h"
@@ -81,6 +82,36 @@ Result<std::vector<Host>> slurm_hosts(const Environment& environment, bool& coun
   }
   for (size_t index = 0; index < hosts.size(); ++index) hosts[index].slots = counts.value()[index];
   return hosts;
+}
+
+/// The number in "4", "a100:4" or "a100:2,v100:1"; 0 if there is none.
+int sum_of_kinds(const std::string& list) {
+  int all = 0;
+  std::istringstream kinds(list);
+  for (std::string kind; std::getline(kinds, kind, ',');) {
+    int count = 0;
+    if (!to_number(std::string_view(kind).substr(kind.rfind(':') + 1), count) || count < 0) return 0;
+    all = std::min(kMostRanks, all + std::min(kMostRanks, count));
+  }
+  return all;
+}
+
+/// How many are in "0,1" or "0-3"; 0 if this cannot be read.
+int count_of_ids(const std::string& list) {
+  std::vector<std::string> ids;
+  if (list.empty() || !expand_names("gpu[" + list + "]", 1, ids).ok()) return 0;
+  return static_cast<int>(std::min(ids.size(), static_cast<size_t>(kMostRanks)));
+}
+
+/// The GPUs that the job has on each host. The shell of salloc has the second variable at most, the others are set on a
+/// host of the job. What cannot be read says nothing.
+std::optional<int> slurm_gpus(const Environment& environment) {
+  for (const int count : {sum_of_kinds(stripped(environment, "SLURM_GPUS_ON_NODE")),
+                          sum_of_kinds(stripped(environment, "SLURM_GPUS_PER_NODE")),
+                          count_of_ids(stripped(environment, "SLURM_JOB_GPUS"))}) {
+    if (count > 0) return count;
+  }
+  return std::nullopt;
 }
 
 /// LSF's "host1 4 host2 2".
@@ -165,6 +196,7 @@ Result<std::optional<Allocation>> find_allocation(const Environment& environment
   if (!slurm.empty() && environment.contains("SLURM_JOB_NODELIST")) {
     found.job = "Slurm job " + slurm;
     hosts = slurm_hosts(environment, found.counts_tasks);
+    found.gpus = slurm_gpus(environment);
   } else if (!pbs.empty() && environment.contains("PBS_NODEFILE")) {
     found.job = "PBS job " + pbs;
     hosts = hosts_in("PBS_NODEFILE", id("PBS_NODEFILE"), read);

@@ -7,6 +7,7 @@
 #include "base/host.h"
 #include "launch/hosts/allocation.h"
 #include "launch/hosts/hostfile.h"
+#include "launch/hosts/srun.h"
 #include "launch/hosts/this_host.h"
 #include "launch/placement.h"
 #include "launch/say.h"
@@ -30,7 +31,7 @@ Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, cons
 
 /// The tasks are what the user asked the batch system for, and no limit: more ranks by -n or --n-per-node count, and so
 /// do GPUs.
-Result<Plan> plan_in(Allocation allocation, const Options& options, const runtime::Gpus& gpus) {
+Result<Plan> plan_in(Allocation allocation, const Options& options, size_t gpus) {
   std::vector<Host>& hosts = allocation.hosts;
   const int tasks = hosts.size() == 1 ? hosts[0].slots.value_or(1) : 1;
   const int usual = usual_ranks(options, gpus, 1);
@@ -48,16 +49,22 @@ Result<Plan> plan_in(Allocation allocation, const Options& options, const runtim
 }  // namespace
 
 Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus) {
-  const int usual = usual_ranks(options, gpus, 1);
+  const int usual = usual_ranks(options, gpus.ids.size(), 1);
   if (options.hostfile) {
     const Result<std::vector<Host>> hosts = read_hostfile(*options.hostfile);
     if (!hosts.ok()) return hosts.status();
-    return with_ranks(text("hostfile '", printable(*options.hostfile), "'"), hosts.value(), options, usual);
+    Result<Plan> plan =
+        with_ranks(text("hostfile '", printable(*options.hostfile), "'"), hosts.value(), options, usual);
+    if (plan.ok() && hosts.value()[0].slots) plan.value().chosen = true;
+    return plan;
   }
   Result<std::optional<Allocation>> found = find_allocation(user, content_of);
   if (!found.ok()) return found.status();
   std::optional<Allocation> allocation = std::move(found).value();
-  if (allocation) return plan_in(*std::move(allocation), options, gpus);
+  if (allocation) {
+    const auto told = static_cast<size_t>(allocation->gpus.value_or(0));
+    return plan_in(*std::move(allocation), options, is_outside_of_slurm_job(user) ? told : gpus.ids.size());
+  }
   return with_ranks("", {{host_name(), {}}}, options, usual);
 }
 

@@ -126,8 +126,9 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
 
 def test_each_warning_of_the_hosts_is_one_line(hosts, executable):
     hosts.script("")
-    option = hosts.hostfile(2, 2)
-    (hosts.folder / "driver" / "nvidia" / "gpus" / "0000:00:00.0").mkdir(parents=True)
+    option = hosts.hostfile(2, 3)
+    for gpu in (0, 1):
+        (hosts.folder / "driver" / "nvidia" / "gpus" / f"0000:0{gpu}:00.0").mkdir(parents=True)
     (hosts.folder / "driver" / "nvidia" / "version").write_text("NVRM version\n")
     shell = hosts.folder / "shell"
     shows_gpu = f'sh -c "[ $host = node2 ] && mount --bind {hosts.folder}/driver /proc/driver; hostname'
@@ -136,12 +137,18 @@ def test_each_warning_of_the_hosts_is_one_line(hosts, executable):
     job = hosts.run(*on_one_core, option, "--", "train.py")
     assert job.code == 0
     assert job.err.splitlines() == [
-        "tarantella: WARNING: hosts node1, node2: 2 ranks share 1 core: "
+        "tarantella: WARNING: hosts node1, node2: 3 ranks share 1 core: "
         "use a smaller -n, or more cores (Slurm: --cpus-per-task)",
-        "tarantella: WARNING: host node2: there is 1 GPU for 2 ranks: all run on the CPU; "
+        "tarantella: WARNING: host node2: there are 2 GPUs for 3 ranks: all run on the CPU; "
         "a smaller -n uses the GPUs, --no-gpu hides this warning",
     ]
     job = hosts.run(*on_one_core, option, "--log-level=ERROR", "--", "train.py")
+    assert (job.code, job.err) == (0, "")
+    (hosts.folder / "hosts").write_text("node1\nnode2\n")
+    unused = "1 rank uses 1 of 2 GPUs: --n-per-node 2 uses all, --n-per-node 1 hides this warning"
+    job = hosts.run(*on_one_core, option, "--", "train.py")
+    assert (job.code, job.err) == (0, f"tarantella: WARNING: host node2: {unused}\n")
+    job = hosts.run(*on_one_core, option, "--n-per-node=1", "--", "train.py")
     assert (job.code, job.err) == (0, "")
 
 

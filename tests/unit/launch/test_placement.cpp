@@ -15,7 +15,7 @@ Options with(std::optional<int> ranks, bool no_gpu = false) {
 }
 
 Placement place(const Options& options, const Gpus& gpus, int otherwise = 1) {
-  const int usual = usual_ranks(options, gpus, otherwise);
+  const int usual = usual_ranks(options, gpus.ids.size(), otherwise);
   const bool chosen = options.ranks || options.ranks_per_node;
   return place_on_gpus(options.ranks.value_or(options.ranks_per_node.value_or(usual)), chosen, options, gpus);
 }
@@ -35,6 +35,14 @@ TEST(Placement, FewerRanksThanGpusTakeTheFirstGpus) {
   const Placement placement = place(with(1), kTwo);
   EXPECT_EQ(placement.gpus, std::vector<std::string>{"0"});
   EXPECT_TRUE(placement.warnings.empty());
+}
+
+TEST(Placement, GpusThatNobodyDecidedToLeaveUnusedAreAWarning) {
+  const Gpus four{.driver = true, .ids = {"0", "1", "2", "3"}};
+  EXPECT_TRUE(place_on_gpus(2, true, {}, four).warnings.empty());
+  EXPECT_EQ(place_on_gpus(2, false, {}, four).warnings,
+            std::vector<std::string>{
+                "2 ranks use 2 of 4 GPUs: --n-per-node 4 uses all, --n-per-node 2 hides this warning"});
 }
 
 TEST(Placement, MoreRanksThanGpusRunOnTheCpu) {

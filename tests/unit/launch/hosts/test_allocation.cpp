@@ -35,6 +35,23 @@ TEST(Allocation, SlurmCountsTasksOnlyIfTheUserDoes) {
   EXPECT_EQ(found(job).value()->hosts, (Hosts{{"n1", 2}, {"n2", 2}, {"m", 1}}));
 }
 
+TEST(Allocation, SlurmTellsTheGpusOfAHost) {
+  const auto gpus = [](const std::string& name, const std::string& value) {
+    return found({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n"}, {name, value}}).value()->gpus;
+  };
+  EXPECT_EQ(gpus("SLURM_GPUS_ON_NODE", "4"), 4);
+  EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "a100:4"), 4);
+  EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "a100:2,v100:1"), 3);
+  EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "99999"), 4096);
+  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "0,1,2"), 3);
+  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "0-3"), 4);
+  EXPECT_EQ(gpus("SLURM_GPUS", "8"), std::nullopt);
+  for (const char* none : {"", "0", "a100:", "x", "-1", ",", "0,["}) {
+    EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", none), std::nullopt) << none;
+  }
+  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "a]"), std::nullopt);
+}
+
 TEST(Allocation, SlurmListsThatCannotBeRead) {
   Environment job{{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n[1-"}};
   EXPECT_EQ(

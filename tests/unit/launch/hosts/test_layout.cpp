@@ -53,7 +53,7 @@ int ranks_in(const Environment& job, const Options& options = {}, const runtime:
 }
 
 TEST(Plan, ABatchJobOnOneHostDecidesTheNumberOfRanks) {
-  const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n"}};
+  const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n"}, {"SLURMD_NODENAME", "n"}};
   Environment tasks = job;
   tasks.insert({{"SLURM_NTASKS", "3"}, {"SLURM_TASKS_PER_NODE", "3"}});
   EXPECT_EQ(ranks_in(job), 1);
@@ -79,6 +79,25 @@ TEST(Plan, TasksOfABatchJobAreNoLimit) {
   EXPECT_EQ(shares(with(2)), (Shares{{"a", 0, 2}}));
   EXPECT_EQ(shares(with(3)), (Shares{{"a", 0, 2}, {"b", 2, 1}}));
   EXPECT_EQ(shares(with(4)), (Shares{{"a", 0, 2}, {"b", 2, 2}}));
+}
+
+TEST(Plan, InTheShellOfSallocSlurmTellsTheGpus) {
+  Environment shell{{"SLURM_JOB_ID", "1"},
+                    {"SLURM_JOB_NODELIST", "a,b"},
+                    {"SLURM_NTASKS", "2"},
+                    {"SLURM_TASKS_PER_NODE", "1(x2)"}};
+  const auto shares = [&](const Options& options = {}) {
+    return plan_for(options, shell, kTwo).value().shares;
+  };
+  EXPECT_EQ(shares(), (Shares{{"a", 0, 1}, {"b", 1, 1}})) << "the GPUs of a login node";
+  shell["SLURM_GPUS_PER_NODE"] = "a100:4";
+  EXPECT_EQ(shares(), (Shares{{"a", 0, 4}, {"b", 4, 4}}));
+  EXPECT_EQ(shares(with(2)), (Shares{{"a", 0, 1}, {"b", 1, 1}}));
+  Options no_gpu;
+  no_gpu.no_gpu = true;
+  EXPECT_EQ(shares(no_gpu), (Shares{{"a", 0, 1}, {"b", 1, 1}}));
+  shell["SLURMD_NODENAME"] = "a";  // the GPUs of a host of the job
+  EXPECT_EQ(shares(), (Shares{{"a", 0, 2}, {"b", 2, 2}}));
 }
 
 TEST(Plan, SeveralHostsAreShown) {
