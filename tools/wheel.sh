@@ -56,6 +56,5 @@ mkdir -p "$BUILD"
 exec 9>"$BUILD/.lock"
 flock 9
 install_tools
-PYTHON="$TOOLS/bin/python" tools/mpi.sh
 make_system
 for version in "${@:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')}"; do build_wheel "$version"; done

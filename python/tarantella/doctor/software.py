@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 
 from .._version import __version__
 from .finding import BAD, NOTE, Finding
 
 # The packages of which one brings TensorFlow.
 TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "intel-tensorflow", "tensorflow-rocm")
+# What connects the core with an MPI, one for each ABI.
+PLUGINS = ("libtarantella_mpi_abi.so", "libtarantella_openmpi.so")
 # The seconds that a framework may take to load.
 PATIENCE = 180
 
@@ -32,14 +35,18 @@ def check(quick: bool) -> Iterator[Finding]:
         yield framework(name, (name,), f"pip install {name}", quick, needed=_backend() == name)
 
 
-def core() -> Finding:
-    """The built part of the package."""
+def core(folder: Path = Path(__file__).parents[1]) -> Finding:
+    """The built part of the package, which is in `folder`."""
     if importlib.util.find_spec("tarantella._core") is None:
         return Finding("core", "not built: several ranks cannot train", BAD, "pip install .")
     failure = _failure("tarantella._core")
     if failure:
         return Finding("core", f"cannot be loaded: {failure}", BAD, "pip install --force-reinstall --no-deps .")
-    return Finding("core", "loads")
+    missing = [name for name in PLUGINS if not (folder / name).exists()]
+    if missing:
+        text = f"loads, but without {' and '.join(missing)}: no job on several hosts"
+        return Finding("core", text, BAD, "pip install --force-reinstall --no-deps .")
+    return Finding("core", "loads, and has its plugins for MPI")
 
 
 def keras() -> Finding:

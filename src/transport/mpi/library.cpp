@@ -33,14 +33,10 @@ fs::path object_of(const void* address) {
 }
 
 Result<const TntMpi*> load_plugin(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored))
-    return Status(Code::kSystem, text(path.string(),
-                                      " is missing: this Tarantella was built without support for this "
-                                      "MPI; install it from a wheel, or by `make setup`"));
   void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr)
-    return Status(Code::kSystem, text("cannot load the plugin for MPI: ", loading_error()));
+    return Status(Code::kSystem,
+                  text("cannot load the plugin for MPI: ", loading_error(), "; install Tarantella again"));
   const auto table_of = reinterpret_cast<TntMpiPlugin>(dlsym(plugin, kTntMpiSymbol));
   const TntMpi* table = table_of != nullptr ? table_of() : nullptr;
   if (table == nullptr || table->version != kTntMpiVersion)

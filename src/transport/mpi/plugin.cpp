@@ -1,20 +1,12 @@
 // Compiled once for each ABI of MPI, and linked to none: the core loads the library of MPI first, for all to see.
 
-#ifdef TARANTELLA_OPENMPI
-// clang-format off: the second needs the first
-#include <mpi.h>
-#include <mpi-ext.h>
-// clang-format on
-#else
-#include <mpi_abi.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <new>
 #include <vector>
 
+#include "transport/mpi/declarations.h"
 #include "transport/mpi/table.h"
 
 namespace {

@@ -234,7 +234,7 @@ def test_horovodrun_takes_hosts(hosts, executable):
 def test_other_mpis(hosts, executable, mpi, transport, name):
     folder = Path(__file__).parents[3] / "build" / "mpi" / mpi
     if not (folder / ".done").exists():
-        give_up("mpi", f"{name} is missing (tools/mpi.sh --all installs it)")
+        give_up("mpi", f"{name} is missing (tools/mpi.sh installs it)")
     hosts.script("""
         import numpy as np
         import tarantella as tnt

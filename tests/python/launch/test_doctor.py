@@ -44,6 +44,14 @@ def test_it_loads_no_framework_and_refuses_other_words(launcher):
     assert "tarantella doctor" in launcher.run("--help").out
 
 
+def test_the_plugins_for_mpi_are_part_of_the_core(tmp_path):
+    assert software.core().state == GOOD
+    (tmp_path / "libtarantella_openmpi.so").touch()
+    found = software.core(tmp_path)
+    assert (found.state, "pip install" in found.cure) == (BAD, True)
+    assert found.text == "loads, but without libtarantella_mpi_abi.so: no job on several hosts"
+
+
 def test_a_broken_framework_is_named_with_its_error(tmp_path, monkeypatch):
     (tmp_path / "broken_one.py").write_text("raise ImportError('no libthing.so')")
     (tmp_path / "crashes.py").write_text("import os; os.abort()")
