@@ -76,6 +76,13 @@ const argp_option kOptions[] = {
     {"help", kKeyHelp, nullptr, 0, "Print this text and exit", 3},
     {nullptr, 0, nullptr, 0, nullptr, 0}};
 
+std::string name_of(int key) {
+  for (const argp_option* option = kOptions; option->name != nullptr; ++option) {
+    if (option->key == key) return (option->name[1] == '\0' ? "-" : "--") + std::string(option->name);
+  }
+  return "";
+}
+
 std::string refusal(const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   if (const argp_option* option = option_named(name)) {

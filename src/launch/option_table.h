@@ -39,6 +39,9 @@ constexpr char kUsage[] = "usage: tarantella [options] -- script.py [arguments]"
 /// Ends with an entry whose name is null.
 extern const argp_option kOptions[];
 
+/// "--hostfile"; empty if no option has this key. Pure.
+std::string name_of(int key);
+
 /// The error message for an option that getopt refuses. Pure.
 std::string refusal(const std::string& word);
 

@@ -21,6 +21,8 @@ struct Parse {
   Options options;
   std::string mistake;
   int next = 1;               ///< the first word after those parsed so far: the one that getopt refuses
+  bool cleans = false;        ///< --cleanup was given
+  std::string other;          ///< an option that does not go with it; empty: none was given
   bool in_variables = false;  ///< the last word was a NAME=VALUE of -x, which more may follow
 };
 
@@ -112,6 +114,8 @@ error_t take_word(Parse& parse, const char* word, argp_state* state) {
 error_t take(Parse& parse, int key, const char* word, argp_state* state) {
   Options& options = parse.options;
   if (key != ARGP_KEY_ARG) parse.in_variables = false;
+  parse.cleans |= key == kKeyCleanup;
+  if (parse.other.empty() && key != kKeyCleanup && key != kKeyForce) parse.other = name_of(key);
   switch (key) {
     case kKeyRanks:
       return set_count(parse, "-n", word, options.ranks);
@@ -189,11 +193,16 @@ error_t parse_one(int key, char* word, argp_state* state) {
 }
 
 /// What is wrong with options that are each right; empty if nothing is.
-std::string contradiction(const Options& options) {
+std::string contradiction(const Parse& parse) {
+  const Options& options = parse.options;
   if (options.ranks && options.ranks_per_node) {
     return "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job";
   }
   if (options.force && options.action != Action::kCleanup) return "option '--force' needs '--cleanup'";
+  if (parse.cleans && !parse.other.empty()) {
+    return text("option '", parse.other,
+                "' does not go with '--cleanup', which looks at this machine only; run it on each host");
+  }
   const bool needs_script = options.action == Action::kRun || options.action == Action::kDryRun;
   return needs_script && options.script.empty() ? text("no script given; ", kUsage) : "";
 }
@@ -220,7 +229,7 @@ Result<Options> parse_options(int argc, char** argv) {
   if (error != 0 || !parse.mistake.empty()) {
     return Status(Code::kInvalidArgument, printable(parse.mistake.empty() ? text(kUsage) : parse.mistake));
   }
-  const std::string mistake = contradiction(options);
+  const std::string mistake = contradiction(parse);
   if (!mistake.empty()) return Status(Code::kInvalidArgument, mistake);
   return std::move(options);
 }
