@@ -31,12 +31,16 @@ int number_of(std::string_view option, const std::vector<std::string>& words, si
 
 std::string describe_batch(const std::vector<std::string>& arguments, int ranks) {
   for (size_t position = 0; position < arguments.size(); ++position) {
+    const std::string on_ranks = text(" on ", ranks, ranks == 1 ? " rank: " : " ranks: ");
+    for (const std::string_view option : {"--batch_size_per_replica", "--batch-size-per-replica"}) {
+      const int64_t batch = number_of(option, arguments, position);
+      if (batch > 0) return text(option, '=', batch, on_ranks, batch * ranks, " rows in all\n");
+    }
     for (const std::string_view option : {"--batch_size", "--batch-size"}) {
       const int64_t batch = number_of(option, arguments, position);
       if (batch == 0) continue;
       const int64_t least = batch / ranks, most = (batch + ranks - 1) / ranks;
-      return text(option, '=', batch, " on ", ranks, ranks == 1 ? " rank: " : " ranks: ", least,
-                  most == least ? std::string() : text(" or ", most),
+      return text(option, '=', batch, on_ranks, least, most == least ? std::string() : text(" or ", most),
                   " rows for each if it is the global batch, ", batch * ranks,
                   " rows in all if it is the batch of a rank\n");
     }
@@ -65,6 +69,12 @@ std::string shell_quoted(const std::vector<std::string>& words) {
   return line;
 }
 
+std::string shell_assignments(const Additions& variables) {
+  std::string words;
+  for (const auto& [name, value] : variables) words += text(name, '=', shell_quoted({value}), ' ');
+  return words;
+}
+
 std::string describe_placement(const Placement& placement, const Command& command,
                                const std::vector<Additions>& additions, const Versions& versions, int first) {
   std::string lines = text("tarantella ", TARANTELLA_VERSION, ", program ", command.program);
@@ -75,8 +85,8 @@ std::string describe_placement(const Placement& placement, const Command& comman
     lines += placement.cores.empty() ? "all (not bound)" : ranges(placement.cores[rank].cpus);
     if (!placement.gpus.empty()) lines += "\n  GPU: " + placement.gpus[rank];
     if (!placement.memory.empty()) lines += "\n  memory of NUMA nodes: " + ranges(placement.memory[rank]);
-    lines += "\n  environment:";
-    for (const auto& [name, value] : additions[rank]) lines += text(' ', name, '=', shell_quoted({value}));
+    lines += "\n  environment: " + shell_assignments(additions[rank]);
+    lines.pop_back();  // a blank
     lines += text("\n  command: ", shell_quoted(command.words), '\n');
   }
   return lines;

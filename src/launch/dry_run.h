@@ -18,10 +18,14 @@ std::string describe_placement(const Placement& placement, const Command& comman
                                int first = 0);
 
 /// What the script's `--batch_size` (or `--batch-size`) is for each of `ranks`, in one line. Whether it is the global batch
-/// or that of a rank is the script's, so the line says both. Empty if `arguments`, the script's, have no such number.
+/// or that of a rank is the script's, so the line says both; `--batch-size-per-replica` says it itself. Empty if
+/// `arguments`, the script's, have no such number.
 std::string describe_batch(const std::vector<std::string>& arguments, int ranks);
 
 /// `words` quoted as one line, which a shell splits into the same words.
 std::string shell_quoted(const std::vector<std::string>& words);
+
+/// "NAME=value " for each, as a shell takes them before a command.
+std::string shell_assignments(const Additions& variables);
 
 }  // namespace tarantella::launch

@@ -46,8 +46,9 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
   const Starter starter = starter_for(plan, mpi.value(), folder + "/tarantella", addresses[0], user);
   if (options.shows_information()) say("INFO: " + one_line(plan, starter));
   if (options.action == Action::kDryRun) {
-    const std::string lines = text("transport: ", mpi.value().transport(),
-                                   "\ncommand: ", shell_quoted(starter.command.words), '\n');
+    const std::string lines =
+        text("starter: ", starter.why, "\ntransport: ", mpi.value().transport(),
+             "\ncommand: ", shell_assignments(starter.variables), shell_quoted(starter.command.words), '\n');
     if (std::fputs(lines.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kLaunchError;
   }
   Result<Signals> signals = Signals::open();
@@ -62,8 +63,9 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
 
   Environment environment = user;
   forget_mpi(environment);
-  const JobOrder order{job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.chosen,
-                       plan.shares, options.words, joined(environment, {})};
+  const JobOrder order{
+      job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.chosen, plan.shares,
+      options.words,  joined(environment, {})};
   Additions added = starter.variables;
   added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
   const std::vector<std::string> of_starter = joined(environment, added);

@@ -110,6 +110,13 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
     assert job.code == 0
     assert job.out.startswith("host node1: ranks 0-1\nhost node2: ranks 2-3\n")
     assert "-hosts node1,node2 -n 2 -ppn 1" in job.out
+    assert re.search(r"^starter: mpiexec of MPICH \S+ \(beside this Python\)$", job.out, re.MULTILINE)
+    line = next(line for line in job.out.splitlines() if line.startswith("command: "))
+    ssh_options = "-o BatchMode=yes -o ConnectTimeout=7"
+    assert line.startswith(f"command: HYDRA_LAUNCHER_EXTRA_ARGS='{ssh_options}' /")
+    # it can be repeated: mpiexec reaches both hosts, where a launcher without a job says so
+    again = hosts.run("sh", "-c", line.removeprefix("command: "))
+    assert again.err.count("no script given") == 2
     for host, ranks in (("node1", (0, 1)), ("node2", (2, 3))):
         part = job.out[job.out.index(f"host {host}: tarantella ") :]
         places = [part.index(f"\nrank {rank}:\n  cores: ") for rank in ranks]

@@ -38,9 +38,13 @@ TEST(DryRun, DividesTheBatchOfTheScript) {
             "a rank\n");
   EXPECT_NE(describe_batch({"--batch-size", "7"}, 4).find(" 1 or 2 rows for each"), std::string::npos);
   EXPECT_NE(describe_batch({"--batch_size", "3"}, 1).find(" on 1 rank: 3 rows"), std::string::npos);
+  EXPECT_EQ(describe_batch({"--batch-size-per-replica=16"}, 4),
+            "--batch-size-per-replica=16 on 4 ranks: 64 rows in all\n");
+  EXPECT_EQ(describe_batch({"--batch_size_per_replica", "16"}, 1),
+            "--batch_size_per_replica=16 on 1 rank: 16 rows in all\n");
   for (const char* other :
        {"--batch_size=", "--batch_size=0", "--batch_size=-4", "--batch_size=8x", "--batch_size",
-        "--batch_size_per_replica=4", "--batch_size=99999999999999999999", "batch_size=4"}) {
+        "--batch_size_per_step=4", "--batch_size=99999999999999999999", "batch_size=4"}) {
     EXPECT_EQ(describe_batch({other}, 4), "") << other;
   }
 }
