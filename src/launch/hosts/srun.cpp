@@ -13,15 +13,17 @@ namespace {
 /// Who starts several tasks, and in which variables it tells their number and which one this is.
 struct Starter {
   const char* name;
+  const char* program;  ///< what it takes in place of this launcher
   const char* size;
   const char* rank;
   const char* also;  ///< only where this is set, too
 };
 
 constexpr Starter kStarters[] = {
-    {"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"},
-    {"mpiexec", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
-    {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_ID"}};
+    {"torchrun", "model.py", "WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID"},
+    {"mpirun", "python model.py", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK"},
+    {"mpiexec", "python model.py", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
+    {"srun", "python model.py", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_ID"}};
 
 }  // namespace
 
@@ -61,11 +63,11 @@ Status check_started_once(const Environment& environment) {
     const std::string size = stripped(environment, starter.size);
     if (size.empty() || size == "1" || !environment.contains(starter.also)) continue;
     if (stripped(environment, starter.rank) != "0") return {Code::kInvalidArgument, ""};
-    return {Code::kInvalidArgument,
-            text(starter.name, " has started tarantella ", printable(size),
-                 " times, and each would start all ranks: "
-                 "leave out ",
-                 starter.name, ", or let it start the ranks itself (", starter.name, " python model.py)")};
+    return {Code::kInvalidArgument, text(starter.name, " has started tarantella ", printable(size),
+                                         " times, and each would start all ranks: "
+                                         "leave out ",
+                                         starter.name, ", or let it start the ranks itself (", starter.name,
+                                         " ", starter.program, ")")};
   }
   return {};
 }

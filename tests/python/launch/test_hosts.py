@@ -89,6 +89,18 @@ def test_a_batch_job_that_cannot_run_gives_one_line(launcher, env, part):
     assert not (launcher.folder / "ran").exists()
 
 
+def test_launchers_of_torchrun_are_refused_in_one_line(launcher):
+    launcher.script("open('ran', 'w')")
+    said = []
+    for rank in ("0", "1"):
+        result = launcher.run("script.py", env={"WORLD_SIZE": "2", "RANK": rank, "TORCHELASTIC_RUN_ID": "none"})
+        assert (result.returncode, result.out) == (2, "")
+        said += result.err.splitlines()
+    assert len(said) == 1
+    assert said[0].endswith("leave out torchrun, or let it start the ranks itself (torchrun model.py)")
+    assert not (launcher.folder / "ran").exists()
+
+
 def test_a_hostfile_overrides_the_batch_job(launcher):
     launcher.script(COUNT)
     (launcher.folder / "hosts").write_text("localhost\n")

@@ -41,6 +41,10 @@ TEST(Srun, SeveralTasksAreRefusedOnce) {
   task["TNT_RANK_PID"] = "7";  // a rank of srun's has started this launcher
   EXPECT_TRUE(check_started_once(task).ok());
   EXPECT_FALSE(check_started_once({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}}).ok());
+  const Environment torchrun{{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  EXPECT_NE(check_started_once(torchrun).message().find("torchrun has started tarantella 2 times"),
+            std::string::npos);
+  EXPECT_TRUE(check_started_once({{"WORLD_SIZE", "2"}, {"RANK", "0"}}).ok()) << "of a site, perhaps";
   EXPECT_TRUE(check_started_once({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}).ok());
   EXPECT_TRUE(check_started_once({}).ok());
 }
