@@ -95,7 +95,9 @@ def gpus(root: Path) -> Finding:
     count = len(glob.glob(str(driver / "gpus/*")))
     if count == 0:
         return Finding("GPUs", "a driver, but no GPU", NOTE, "--no-gpu hides the launcher's warning")
-    return Finding("GPUs", f"{_count(count, 'GPU')}; CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    text = _count(count, "GPU")
+    return Finding("GPUs", text if visible is None else f"{text}; CUDA_VISIBLE_DEVICES='{visible}' chooses of them")
 
 
 def _cpu(root: Path, cpu: int) -> Path:

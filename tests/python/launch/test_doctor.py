@@ -27,9 +27,11 @@ def write(root: Path, **files: str) -> Path:
 def test_every_subject_has_a_line_and_what_is_wrong_a_cure(launcher):
     result = launcher.run("doctor", "--quick")
     assert result.err == ""
-    for subject in ("tarantella", "core", "keras", "cores", "memory", "huge pages", "GPUs", "MPI", "ssh", "Slurm"):
-        assert f"  {subject} " in result.out
     lines = result.out.splitlines()
+    software = ["tarantella", "python", "core", "keras", "tensorflow", "jax", "torch"]
+    machine = ["cores", "sockets", "memory", "huge pages", "/dev/shm", "GPUs"]
+    subjects = [line[7:18].strip() for line in lines[:-2] if not line.lstrip().startswith("-> ")]
+    assert subjects == [*software, *machine, "MPI", "ssh", "Slurm", "batch job"]
     wrong = [index for index, line in enumerate(lines) if line.startswith(BAD)]
     assert all(lines[index + 1].lstrip().startswith("-> ") for index in wrong)
     assert (result.returncode, lines[-1] == "nothing is wrong") == ((1, False) if wrong else (0, True))
@@ -99,12 +101,52 @@ def test_huge_pages(tmp_path, content, state):
     assert machine.huge_pages(tmp_path).state == state
 
 
-def test_gpus_as_the_launcher_finds_them(tmp_path):
+@pytest.fixture
+def two_sockets(tmp_path, monkeypatch):
+    """A machine of two sockets, each of two cores with two hardware threads, where this process may use `allowed`."""
+    for cpu in range(8):
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
+        (topology / "physical_package_id").write_text(f"{cpu % 4 // 2}\n")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+
+    def use(*allowed: int) -> Path:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(allowed))
+        return tmp_path
+
+    return use
+
+
+def test_cores_and_their_hardware_threads(two_sockets):
+    found = machine.cores(two_sockets(*range(8)))
+    assert (found.state, found.text) == (GOOD, "4 cores, 8 hardware threads")
+    found = machine.cores(two_sockets(0, 4, 5))
+    assert (found.state, found.text) == (NOTE, "2 cores, 3 hardware threads of 8: this process may use no more")
+    assert "--cpus-per-task" in found.cure
+
+
+def test_sockets_and_numa_nodes(two_sockets):
+    root = two_sockets(*range(8))
+    found = machine.sockets(root)
+    assert (found.state, found.text) == (GOOD, "2 sockets, 1 NUMA node")
+    for node in (0, 1):
+        (root / f"sys/devices/system/node/node{node}").mkdir(parents=True)
+    found = machine.sockets(root)
+    assert (found.state, found.text) == (NOTE, "2 sockets, 2 NUMA nodes")
+    assert "--pin-memory-to-socket" in found.cure
+    assert machine.sockets(two_sockets(0, 5)).text == "1 socket, 2 NUMA nodes"
+
+
+def test_gpus_as_the_launcher_finds_them(tmp_path, monkeypatch):
     assert machine.gpus(tmp_path).text.startswith("no NVIDIA driver")
     write(tmp_path, proc__driver__nvidia__version="NVRM")
     assert machine.gpus(tmp_path).state == NOTE
     (tmp_path / "proc/driver/nvidia/gpus/0000:01").mkdir(parents=True)
-    assert machine.gpus(tmp_path).text.startswith("1 GPU;")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert machine.gpus(tmp_path).text == "1 GPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert machine.gpus(tmp_path).text == "1 GPU; CUDA_VISIBLE_DEVICES='0' chooses of them"
 
 
 def test_the_mpis_as_the_launcher_finds_them(tmp_path, monkeypatch, executable):
