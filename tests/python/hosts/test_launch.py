@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -20,6 +21,27 @@ SHOW = """
     names = ("TNT_RANK", "TNT_SIZE", "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE", "TNT_NODES")
     print(socket.gethostname(), *(os.environ.get(name, "-") for name in names), os.environ.get("OF_USER"), os.getcwd())
 """
+
+
+def test_all_hosts_use_the_same_python_and_environment(hosts, executable):
+    """The launcher's, whatever the remote shell has set."""
+    shell = hosts.folder / "shell"
+    others = "PYTHONPATH=/theirs VIRTUAL_ENV=/theirs OF_USER=theirs"
+    shell.write_text(shell.read_text().replace('sh -c "hostname', f'sh -c "export {others}; hostname'))
+    (hosts.folder / "modules").mkdir()
+    (hosts.folder / "modules" / "of_user.py").touch()
+    hosts.script("""
+        import json, os, sys
+        import of_user
+        seen = [sys.executable, *(os.environ.get(name) for name in ("PYTHONPATH", "VIRTUAL_ENV", "OF_USER"))]
+        open("rank" + os.environ["TNT_RANK"], "w").write(json.dumps([*seen, os.getcwd()]))
+    """)
+    ours = {"PYTHONPATH": f"{hosts.folder}/modules", "VIRTUAL_ENV": "/ours", "OF_USER": "seen"}
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--", "train.py", env=ours)
+    assert (job.code, job.err) == (0, "")
+    for rank in (0, 1):
+        seen = json.loads((hosts.folder / f"rank{rank}").read_text())
+        assert seen == [str(Path(executable).parent / "python3"), *ours.values(), str(hosts.folder)]
 
 
 @pytest.mark.parametrize(("count", "slots"), [(2, 1), (2, 2), (3, 1)])

@@ -74,6 +74,23 @@ def test_a_batch_job_on_one_host_needs_no_options(launcher, options, variables, 
 
 
 @pytest.mark.parametrize(
+    "env",
+    [
+        {"PBS_JOBID": "7.server", "PBS_NODEFILE": "nodes"},
+        {"LSB_JOBID": "7", "LSB_DJOB_HOSTFILE": "nodes"},
+        {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "localhost 2"},
+        {"LSB_JOBID": "7", "LSB_HOSTS": "localhost localhost"},
+    ],
+)
+def test_pbs_and_lsf_name_a_host_for_each_rank(launcher, env):
+    launcher.script(COUNT)
+    (launcher.folder / "nodes").write_text("localhost\nlocalhost\n")
+    result = launcher.run("script.py", env=env)
+    assert (result.returncode, result.out, result.err) == (0, "2\n", "")
+    assert launcher.run("-n3", "script.py", env=env).out == "3\n"  # the entries are no limit
+
+
+@pytest.mark.parametrize(
     ("env", "part"),
     [
         (slurm("n[1-"), "cannot read the hosts of Slurm job 12: SLURM_JOB_NODELIST ('n[1-'): column 5:"),
