@@ -31,9 +31,9 @@ class Machine:
         path.write_text(f"#!/bin/bash\n{script}\n")
         path.chmod(0o755)
 
-    def setup(self):
+    def setup(self, *options):
         return subprocess.run(
-            [self.repository / "tools/setup.sh"],
+            [self.repository / "tools/setup.sh", *options],
             env={"PATH": str(self.bin), "HOME": os.environ.get("HOME", "/")},
             capture_output=True,
             text=True,
@@ -75,6 +75,23 @@ def test_root_installs_it_and_refreshes_the_lists_first(machine, tmp_path):
     assert done.returncode == 1  # our apt-get brings nothing
     assert "Still missing" in done.stderr
     assert done.stderr.endswith("ninja-build\n")
+
+
+@pytest.mark.parametrize(("options", "wants"), [([], False), (["--bench"], False), (["--dev"], True)])
+def test_only_those_who_run_its_tests_get_a_slurm(machine, tmp_path, options, wants):
+    machine.plays("id", "echo 0")
+    machine.plays("uname", "echo x86_64")
+    (machine.bin / "ninja").unlink()
+    log = tmp_path / "log"
+    machine.plays("apt-get", f'echo "$@" >> {log}')
+    machine.setup(*options)
+    asked = log.read_text().split()
+    assert "ninja-build" in asked
+    # what is in /usr/sbin is found there: this machine may have a Slurm
+    missing = [name for name in ("slurmctld", "munged") if not Path("/usr/sbin", name).exists()]
+    for name in ("ccache", *({"slurmctld": "slurm-wlm", "munged": "munge"}[each] for each in missing)):
+        assert (name in asked) == wants
+    assert wants or not {"slurm-wlm", "munge"} & set(asked)
 
 
 def test_a_machine_without_python_gets_one(machine, tmp_path):
