@@ -4,7 +4,7 @@
 #SBATCH --ntasks-per-node 1
 #SBATCH --exclusive
 #SBATCH -t 1:00:00
-#SBATCH -o logs/cifar-cnn-%j.out
+#SBATCH -o logs/cifar-resnet-%j.out
 
 # Submit it from the folder of the tutorial: sbatch -N 8 scripts/cifar_resnet.sh
 # One rank on each node; sbatch --ntasks-per-node=4 makes it four. Arguments go to train_horovod.py.
