@@ -7,12 +7,16 @@ test/<class>/*.jpg beside it.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
+
 import numpy as np
 import tensorflow as tf
+from common.downloads import on_all_ranks
 
 CLASSES = 5
 SPLITS = ("train", "test")
@@ -38,10 +42,10 @@ Datasets = dict[str, tf.data.Dataset]
 def load(folder: Path | None) -> tuple[Datasets, Info]:
     """Returns pairs of a JPEG (string) and its label (int64, from 0) of "train" and "test", in a fixed order.
 
-    folder: where the data is. None takes `cassava` in the working directory if it is there, and otherwise made images.
-    Raises DataError if the folder has no data, or has broken files.
+    folder: where the data is. None takes `cassava` in the working directory if all ranks have it there, and otherwise
+    made images. Call it on all ranks. Raises DataError if the folder has no data, or has broken files.
     """
-    if folder is None and not (Path.cwd() / "cassava").is_dir():
+    if folder is None and not on_all_ranks((Path.cwd() / "cassava").is_dir()):
         return made()
     folder = folder or Path.cwd()
     if not folder.is_dir():

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
 
-import tarantella as tnt
+from common.downloads import download_once
 
 
 def parse_args() -> argparse.Namespace:
@@ -41,9 +42,7 @@ def download(data_dir: Path) -> None:
 
 def main() -> None:
     args = parse_args()
-    if tnt.is_master_rank():
-        download(args.data_dir)
-    tnt.Barrier().execute()  # the other ranks of a job wait, if it was started as one
+    download_once(lambda: download(args.data_dir))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
 """Loads handwritten digits: MNIST, or scikit-learn's smaller data set if MNIST cannot be downloaded."""
 
+from __future__ import annotations
+
 import hashlib
 import http.client
 import os
+import sys
 import threading
 import urllib.request
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
+
 import numpy as np
+from common.downloads import download_once, on_all_ranks
 
 import tarantella as tnt
 
@@ -16,17 +22,17 @@ SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 CONNECT_SECONDS = 5
 DOWNLOAD_SECONDS = 120
 
+Arrays = tuple[np.ndarray, np.ndarray]  # images and labels
 
-def load():
+
+def load() -> tuple[str, Arrays, Arrays]:
     """Returns `name, (x_train, y_train), (x_test, y_test)`, with images of shape (28, 28, 1) and values from 0 to 1.
 
-    Call it on all ranks. Only the master downloads MNIST; the other ranks wait for it at the barrier.
+    Call it on all ranks: they get the same data. MNIST is downloaded once, or once a node if nodes share no cache.
     """
     cache = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets" / "mnist.npz"
-    if tnt.is_master_rank() and not cache.exists():
-        fetch(cache)
-    tnt.Barrier().execute()
-    if cache.exists():
+    download_once(lambda: fetch(cache))
+    if on_all_ranks(cache.exists()):
         return "MNIST", *load_mnist(cache)
     train, test = load_digits()
     if tnt.is_master_rank():
@@ -37,13 +43,15 @@ def load():
     return "digits", train, test
 
 
-def fetch(path):
+def fetch(path: Path) -> None:
     """Downloads MNIST to `path`, completely or not at all. Gives up if there is no connection within 5 s."""
+    if path.exists():
+        return
     connected = threading.Event()
     done = threading.Event()
     given_up = threading.Event()
 
-    def download():
+    def download() -> None:
         try:
             with urllib.request.urlopen(URL, timeout=CONNECT_SECONDS) as response:
                 connected.set()
@@ -67,14 +75,14 @@ def fetch(path):
     given_up.set()
 
 
-def load_mnist(path):
+def load_mnist(path: Path) -> list[Arrays]:
     with np.load(path) as data:
         train = data["x_train"], data["y_train"]
         test = data["x_test"], data["y_test"]
     return [(images[..., np.newaxis].astype("float32") / 255, labels) for images, labels in (train, test)]
 
 
-def load_digits(test_share=0.2, seed=0):
+def load_digits(test_share: float = 0.2, seed: int = 0) -> tuple[Arrays, Arrays]:
     """Returns 1,797 digits of 8x8 pixels, each enlarged to 3x3 with a margin of 2. A fifth of them is the test set."""
     from sklearn import datasets
 

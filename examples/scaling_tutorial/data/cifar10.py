@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import keras
@@ -11,7 +12,10 @@ import numpy as np
 import tensorflow as tf
 from utils.errors import ConfigError
 
-from .pipeline import Arrays, Datasets, download_once, of_arrays
+from .pipeline import Arrays, Datasets, of_arrays
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
+from common.downloads import download_once
 
 FOLDER = "cifar-10-batches-py"
 TRAIN = [f"data_batch_{number}" for number in range(1, 6)]
@@ -27,7 +31,7 @@ def get_datasets(
     mirrors half of them.
     """
     if data_dir is None:
-        download_once(download, n_ranks)
+        download_once(download)
         folder = downloaded()
         assert folder is not None
     else:

@@ -13,8 +13,6 @@ import numpy as np
 import tensorflow as tf
 from utils.errors import ConfigError
 
-import tarantella.horovod.keras as hvd
-
 Arrays = tuple[np.ndarray, np.ndarray]  # uint8 images of shape (rows, height, width, channels), labels of shape (rows,)
 
 
@@ -65,17 +63,3 @@ def steps(n_train: int, batch_size: int, n_ranks: int) -> int:
 def check_share(n_valid: int, n_ranks: int) -> None:
     if n_valid < n_ranks:
         raise ConfigError(f"{n_valid} validation images cannot be split among {n_ranks} ranks: each needs one")
-
-
-def download_once(fetch: Callable[[], None], n_ranks: int) -> None:
-    """Calls `fetch` on rank 0, then on one rank of each node, and returns when all are done.
-
-    `fetch` does nothing where the files exist: if the nodes share a file system, only rank 0 downloads.
-    """
-    if n_ranks == 1:
-        fetch()
-        return
-    for chosen in (hvd.rank() == 0, hvd.local_rank() == 0):
-        if chosen:
-            fetch()
-        hvd.barrier()

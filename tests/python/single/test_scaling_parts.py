@@ -330,26 +330,6 @@ def test_missing_or_broken_data_is_one_sentence(tmp_path: Path, part: Any, monke
     assert "cannot be downloaded (no route); run scripts/setup.sh" in message("cifar10")
 
 
-def test_one_process_downloads_and_the_others_wait(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = part("data.pipeline")
-    happened: list[str] = []
-    monkeypatch.setattr(pipeline.hvd, "barrier", lambda: happened.append("barrier"))
-
-    def steps(rank: int, local_rank: int) -> list[str]:
-        monkeypatch.setattr(pipeline.hvd, "rank", lambda: rank)
-        monkeypatch.setattr(pipeline.hvd, "local_rank", lambda: local_rank)
-        happened.clear()
-        pipeline.download_once(lambda: happened.append("fetch"), n_ranks=4)
-        return list(happened)
-
-    assert steps(0, 0) == ["fetch", "barrier", "fetch", "barrier"]
-    assert steps(2, 0) == ["barrier", "fetch", "barrier"]  # the first of another node
-    assert steps(3, 1) == ["barrier", "barrier"]
-    happened.clear()
-    pipeline.download_once(lambda: happened.append("fetch"), n_ranks=1)
-    assert happened == ["fetch"]
-
-
 def write_imagenet(folder: Path, layout: Any, count: int) -> None:
     """Writes two files for training and one for validation, with JPEGs of several sizes. Image n is of class n % 4."""
     import tensorflow as tf
