@@ -14,14 +14,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from .errors import InputError
+
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of the pixels of ImageNet
 SHUFFLED_IMAGES = 10_000
 NUM_CLASSES = 1000
 NUM_IMAGES = (1_281_167, 50_000)  # to train and to validate
-
-
-class DataError(ValueError):
-    """The data is broken, or does not fit. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +51,17 @@ class Files:
 def find(folder: Path, split: str) -> Files:
     """Finds the files of `split` ("train" or "validation") in `folder`, or up to two folders below.
 
-    Raises FileNotFoundError, with a sentence for the user.
+    Raises InputError if there are none.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"the data folder {folder} does not exist")
+        raise InputError(f"the data folder {folder} does not exist")
     for layout in LAYOUTS:
         for depth in ("", "*/", "*/*/"):
             paths = sorted(map(str, folder.glob(depth + layout.pattern.format(split=split))))
             if paths:
                 return Files(split, layout, paths)
     patterns = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
-    raise FileNotFoundError(f"the data folder {folder} has no TFRecords of ImageNet ({patterns})")
+    raise InputError(f"the data folder {folder} has no TFRecords of ImageNet ({patterns})")
 
 
 def read(files: Files, shuffle: bool, seed: int | None = None, num_images: int | None = None) -> tf.data.Dataset:

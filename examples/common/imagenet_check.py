@@ -23,6 +23,7 @@ import tensorflow as tf
 
 import tarantella as tnt
 from common import imagenet
+from common.errors import InputError
 
 CHECKED_BYTES, CHECKED_IMAGES = 1 << 30, 1024
 HEADER, FOOTER = 12, 4  # bytes around a record: its length with a checksum, and a checksum of its data
@@ -32,7 +33,7 @@ NAMED = 3
 def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation")) -> list[int]:
     """Checks the images of each split on the master rank, and returns their numbers on every rank.
 
-    Prints the layout that was found. Call it on all ranks. Raises DataError or FileNotFoundError.
+    Prints the layout that was found. Call it on all ranks. Raises InputError.
     """
     counts = np.zeros(len(splits), np.int64)
     found = [imagenet.find(Path(data_dir), split) for split in splits]
@@ -48,7 +49,7 @@ def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation"))
 
 
 def check(files: imagenet.Files, every_image: bool = False) -> int:
-    """Returns the number of images. Raises DataError, which names files or images that are broken."""
+    """Returns the number of images. Raises InputError, which names files or images that are broken."""
     with ThreadPoolExecutor(16) as threads:
         lengths = list(threads.map(record_lengths, files.paths))
         broken = [path for path, each in zip(files.paths, lengths, strict=True) if not each]
@@ -68,9 +69,9 @@ def check(files: imagenet.Files, every_image: bool = False) -> int:
     return len(records)
 
 
-def error_of(broken: Sequence[str], what: str) -> imagenet.DataError:
+def error_of(broken: Sequence[str], what: str) -> InputError:
     more = ", …" if len(broken) > NAMED else ""
-    return imagenet.DataError(f"{len(broken):,} {what}: {', '.join(broken[:NAMED])}{more}")
+    return InputError(f"{len(broken):,} {what}: {', '.join(broken[:NAMED])}{more}")
 
 
 def record_lengths(path: str) -> list[int]:
@@ -125,5 +126,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (imagenet.DataError, FileNotFoundError) as error:
+    except InputError as error:
         raise SystemExit(f"imagenet_check.py: {error}") from None

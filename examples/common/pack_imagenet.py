@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `example
 import tensorflow as tf
 
 from common import imagenet
+from common.errors import InputError
 from common.imagenet_check import error_of, is_jpeg
 
 LAYOUTS = dict(zip(("tfds", "garden"), imagenet.LAYOUTS, strict=True))
@@ -48,10 +49,10 @@ def parse_args() -> argparse.Namespace:
 def list_images(source: Path, share: float) -> tuple[dict[str, Images], list[str]]:
     """Returns the images of both splits in a random order that is always the same, and the names of the classes."""
     if not source.is_dir():
-        raise imagenet.DataError(f"the folder {source} does not exist")
+        raise InputError(f"the folder {source} does not exist")
     folders = source / "train", source / ("val" if (source / "val").is_dir() else "validation")
     if folders[0].is_dir() != folders[1].is_dir():
-        raise imagenet.DataError(f"the folder {source} has images to train or to validate, but not both")
+        raise InputError(f"the folder {source} has images to train or to validate, but not both")
     if folders[0].is_dir():
         train, validation = map(list_jpegs, folders)
     else:
@@ -64,7 +65,7 @@ def list_images(source: Path, share: float) -> tuple[dict[str, Images], list[str
     for split, classes in (("train", train), ("validation", validation)):
         splits[split] = [(path, names.index(name)) for name, paths in classes.items() for path in paths]
         if not splits[split]:
-            raise imagenet.DataError(f"the folder {source} has no JPEGs in folders of classes for {split}")
+            raise InputError(f"the folder {source} has no JPEGs in folders of classes for {split}")
         random.Random(split).shuffle(splits[split])
     return splits, names
 
@@ -79,7 +80,7 @@ def list_jpegs(folder: Path) -> dict[str, list[Path]]:
 
 
 def without_broken(images: Images, skip: bool) -> Images:
-    """Returns the images that can be decoded. Raises DataError if some cannot, unless `skip`."""
+    """Returns the images that can be decoded. Raises InputError if some cannot, unless `skip`."""
     broken = {path for path, _ in images if not is_jpeg(path.read_bytes())}
     if broken and not skip:
         raise error_of(
@@ -111,7 +112,7 @@ def main(args: argparse.Namespace) -> None:
     layout, folder = LAYOUTS[args.layout], args.target / FOLDERS[args.layout]
     splits, names = list_images(args.source, args.validation_share)
     if len(names) > imagenet.NUM_CLASSES:
-        raise imagenet.DataError(f"{len(names)} classes are more than the {imagenet.NUM_CLASSES} of ImageNet")
+        raise InputError(f"{len(names)} classes are more than the {imagenet.NUM_CLASSES} of ImageNet")
     splits = {split: without_broken(images, args.skip_broken) for split, images in splits.items()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -124,5 +125,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except imagenet.DataError as error:
+    except InputError as error:
         raise SystemExit(f"pack_imagenet.py: {error}") from None

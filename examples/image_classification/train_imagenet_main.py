@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 from alexnet import AlexNet
 from common import imagenet
+from common.errors import InputError
 from common.imagenet_check import count_images
 from common.schedules import PiecewiseConstantDecayWithWarmup
 
@@ -105,14 +106,14 @@ def load_dataset(
 
 
 def set_num_samples(args: argparse.Namespace) -> None:
-    """Replaces missing numbers of images. Raises DataError if there are fewer than asked for, or no whole batch."""
+    """Replaces missing numbers of images. Raises InputError if there are fewer than asked for, or no whole batch."""
     counts = imagenet.NUM_IMAGES if args.synthetic_data else count_images(args.data_dir)
     for name, count in zip(("train_num_samples", "val_num_samples"), counts, strict=True):
         if not args.synthetic_data and (getattr(args, name) or 0) > count:
-            raise imagenet.DataError(f"--{name} is {getattr(args, name)}, but {args.data_dir} has {count} images")
+            raise InputError(f"--{name} is {getattr(args, name)}, but {args.data_dir} has {count} images")
         setattr(args, name, getattr(args, name) or count)
         if args.batch_size > getattr(args, name) and (args.drop_remainder or name == "train_num_samples"):
-            raise imagenet.DataError(f"--batch_size is {args.batch_size}, but --{name} is {getattr(args, name)}")
+            raise InputError(f"--batch_size is {args.batch_size}, but --{name} is {getattr(args, name)}")
 
 
 def load_data(args: argparse.Namespace) -> tuple[tf.data.Dataset, tf.data.Dataset]:
@@ -179,5 +180,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except (imagenet.DataError, FileNotFoundError) as error:
+    except InputError as error:
         raise SystemExit(f"train_imagenet_main.py: {error}") from None

@@ -17,14 +17,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `example
 import numpy as np
 import tensorflow as tf
 from common.downloads import on_all_ranks
+from common.errors import InputError
 
 CLASSES = 5
 SPLITS = ("train", "test")
 STAND_IN = {"train": 160, "test": 40}
-
-
-class DataError(ValueError):
-    """The data cannot be used. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +40,19 @@ def load(folder: Path | None) -> tuple[Datasets, Info]:
     """Returns pairs of a JPEG (string) and its label (int64, from 0) of "train" and "test", in a fixed order.
 
     folder: where the data is. None takes `cassava` in the working directory if all ranks have it there, and otherwise
-    made images. Call it on all ranks. Raises DataError if the folder has no data, or has broken files.
+    made images. Call it on all ranks. Raises InputError if the folder has no data, or has broken files.
     """
     if folder is None and not on_all_ranks((Path.cwd() / "cassava").is_dir()):
         return made()
     folder = folder or Path.cwd()
     if not folder.is_dir():
-        raise DataError(f"the data folder {folder} does not exist")
+        raise InputError(f"the data folder {folder} does not exist")
     prepared = sorted(folder.glob("cassava/*/cassava-train.tfrecord-*"))
     if prepared:
         return from_records(prepared[-1].parent)  # of the newest version
     if (folder / "train").is_dir():
         return from_images(folder)
-    raise DataError(f"the data folder {folder} has neither cassava/<version>/*.tfrecord-* nor train/<class>/*.jpg")
+    raise InputError(f"the data folder {folder} has neither cassava/<version>/*.tfrecord-* nor train/<class>/*.jpg")
 
 
 def from_records(folder: Path) -> tuple[Datasets, Info]:
@@ -70,7 +67,7 @@ def from_records(folder: Path) -> tuple[Datasets, Info]:
     for split in SPLITS:
         paths = sorted(folder.glob(f"cassava-{split}.tfrecord-*"))
         if not paths:
-            raise DataError(f"the data folder {folder} has no cassava-{split}.tfrecord-*")
+            raise InputError(f"the data folder {folder} has no cassava-{split}.tfrecord-*")
         counts[split] = sum(count_records(path) for path in paths)
         records = tf.data.TFRecordDataset([str(path) for path in paths])
         datasets[split] = records.map(parse).apply(tf.data.experimental.assert_cardinality(counts[split]))
@@ -80,7 +77,7 @@ def from_records(folder: Path) -> tuple[Datasets, Info]:
 
 
 def count_records(path: Path) -> int:
-    """Counts the records of a file without reading them. Raises DataError if the file ends within one."""
+    """Counts the records of a file without reading them. Raises InputError if the file ends within one."""
     size, position, count = path.stat().st_size, 0, 0
     with path.open("rb") as file:
         while position < size:
@@ -89,7 +86,7 @@ def count_records(path: Path) -> int:
             position += 16 + (struct.unpack("<Q", length)[0] if len(length) == 8 else size)  # two checksums of 4 bytes
             count += 1
     if position != size:
-        raise DataError(f"{path} ends within a record: prepare it again")
+        raise InputError(f"{path} ends within a record: prepare it again")
     return count
 
 
@@ -100,7 +97,7 @@ def from_images(folder: Path) -> tuple[Datasets, Info]:
     for split in SPLITS:
         images = list(jpegs(folder / split, names))
         if not images:
-            raise DataError(f"the data folder {folder / split} has no <class>/*.jpg")
+            raise InputError(f"the data folder {folder / split} has no <class>/*.jpg")
         broken += [path for path, _ in images if not is_whole(path)]
         pairs = [str(path) for path, _ in images], np.array([label for _, label in images], "int64")
         counts[split] = len(images)
@@ -108,7 +105,7 @@ def from_images(folder: Path) -> tuple[Datasets, Info]:
             lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE
         )
     if broken:
-        raise DataError(f"{len(broken)} files below {folder} are no whole JPEGs; remove them: {listed(broken)}")
+        raise InputError(f"{len(broken)} files below {folder} are no whole JPEGs; remove them: {listed(broken)}")
     return datasets, Info(str(folder), counts, len(names))
 
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from time import perf_counter
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
 
 import cassava
 import keras
 import tensorflow as tf
+from common.errors import InputError
 
 import tarantella as tnt
 
@@ -115,7 +117,7 @@ def main() -> None:
     keras.utils.set_random_seed(SEED)
     try:
         datasets, info = cassava.load(args.data_dir)
-    except cassava.DataError as error:
+    except InputError as error:
         sys.exit(f"mnist_classify.py: {error}")
     if tnt.is_master_rank():
         print(f"Data: {info.origin}")

@@ -24,7 +24,7 @@ from models import get_model
 from utils.callbacks import TimingCallback
 from utils.config import check_loss_and_metrics, check_shapes, expand, load_config, read_pairs, to_text
 from utils.device import configure_device, describe_device
-from utils.errors import ConfigError
+from utils.errors import InputError
 from utils.optimizers import get_optimizer, scale_lr
 
 import tarantella as tnt
@@ -53,7 +53,7 @@ def init_workers(distributed: bool) -> tuple[int, int]:
         hvd.init()
         return hvd.rank(), hvd.size()
     if tnt.get_size() > 1:
-        raise ConfigError(f"the job has {tnt.get_size()} ranks, and without -d each would train on its own: add -d")
+        raise InputError(f"the job has {tnt.get_size()} ranks, and without -d each would train on its own: add -d")
     return 0, 1
 
 
@@ -107,7 +107,7 @@ def main(args: argparse.Namespace) -> None:
         try:
             (output_dir / "checkpoints").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{args.config}: cannot make the folder {output_dir}: {error.strerror}") from None
+            raise InputError(f"{args.config}: cannot make the folder {output_dir}: {error.strerror}") from None
 
     training = config["training"]
     datasets = get_datasets(**config["data"], batch_size=training["batch_size"], rank=rank, n_ranks=n_ranks)
@@ -150,5 +150,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except ConfigError as error:
+    except InputError as error:
         raise SystemExit(f"train_horovod.py: {error}") from None

@@ -31,7 +31,7 @@ def input_fn(
         batch_size: of all ranks together.
         num_images: how many images to take, which the files have at least (default: all).
 
-    Raises FileNotFoundError if there are no such files.
+    Raises InputError if there are no such files.
     """
     files = imagenet.find(Path(data_dir), "train" if is_training else "validation")
     if is_training:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -19,7 +18,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `example
 import imagenet_preprocessing
 import keras
 import resnet_model
-from common.imagenet import DataError
+from common.checkpoints import restore
+from common.errors import InputError
 from common.imagenet_check import count_images
 from common.schedules import PiecewiseConstantDecayWithWarmup
 from common.time_history import TimeHistory
@@ -70,25 +70,6 @@ def get_callbacks(args: argparse.Namespace) -> list[keras.callbacks.Callback]:
     return callbacks
 
 
-def restore(model: keras.Model, model_dir: str) -> int:
-    """Loads the newest checkpoint, with the state of the optimizer. Returns its epoch, or 0 if there is none.
-
-    Raises DataError if the checkpoint does not fit the model.
-    """
-    names = [path.name for path in Path(model_dir).glob("*")]
-    epochs = [int(match[1]) for match in map(re.compile(r"model-(\d+)\.weights\.h5").fullmatch, names) if match]
-    if not epochs:
-        return 0
-    path = os.path.join(model_dir, CHECKPOINT.format(epoch=max(epochs)))
-    model.optimizer.build(model.trainable_variables)
-    try:
-        model.load_weights(path)
-    except (ValueError, KeyError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"the checkpoint {path} is broken or of another model ({reason})") from None
-    return max(epochs)
-
-
 def main(args: argparse.Namespace) -> None:
     tnt.init()
     logging.basicConfig(level=logging.INFO if tnt.is_master_rank() else logging.WARNING, format="%(message)s")
@@ -96,7 +77,7 @@ def main(args: argparse.Namespace) -> None:
     keras.mixed_precision.set_dtype_policy(POLICIES[args.dtype])
     train_images, validation_images = count_images(args.data_dir)
     if args.batch_size > train_images:
-        raise DataError(f"--batch_size is {args.batch_size}, but {args.data_dir} has {train_images} images to train")
+        raise InputError(f"--batch_size is {args.batch_size}, but {args.data_dir} has {train_images} images to train")
 
     model = resnet_model.resnet50(imagenet_preprocessing.NUM_CLASSES, args.image_size, args.sync_batch_norm)
     model = tnt.Model(model)
@@ -106,7 +87,7 @@ def main(args: argparse.Namespace) -> None:
         loss="sparse_categorical_crossentropy",
         metrics=["sparse_categorical_accuracy", keras.metrics.SparseTopKCategoricalAccuracy(5, name="top_5")],
     )
-    first_epoch = restore(model, args.model_dir) if args.resume else 0
+    first_epoch = restore(model, args.model_dir, CHECKPOINT) if args.resume else 0
     logging.info("Training starts after epoch %d, with %d steps an epoch", first_epoch, train_images // args.batch_size)
 
     train_dataset = imagenet_preprocessing.input_fn(
@@ -143,5 +124,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except (DataError, FileNotFoundError) as error:
+    except InputError as error:
         raise SystemExit(f"resnet50_tnt.py: {error}") from None

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 
 import tensorflow as tf
 import tokenizer
-from bad_input import BadInput
+from common.errors import InputError
 from data_pipeline import record
 from transformer_main import read_pair
 
@@ -45,7 +47,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def read_pairs(sources: list[str], targets: list[str]) -> Pairs:
-    """Returns the lines of all files in pairs, without those where one side is empty. Raises BadInput."""
+    """Returns the lines of all files in pairs, without those where one side is empty. Raises InputError."""
     files = [read_pair(source, target) for source, target in zip(sources, targets, strict=True)]
     return [pair for lines in files for pair in zip(*lines, strict=True) if all(pair)]
 
@@ -66,7 +68,7 @@ def main(args: argparse.Namespace) -> None:
     dev = read_pairs(args.dev_source, args.dev_target)
     args.data_dir.mkdir(parents=True, exist_ok=True)
     if old := sorted(args.data_dir.glob("wmt32k-*")):
-        raise BadInput(f"{args.data_dir} has data already, such as {old[0].name}: remove it, or name another folder")
+        raise InputError(f"{args.data_dir} has data already, such as {old[0].name}: remove it, or name another folder")
     vocab_file = args.data_dir / f"vocab.ende.{args.vocab_size}"
     subtokens = tokenizer.learn((text for pair in train for text in pair), args.vocab_size)
     tokenizer.write_vocabulary(vocab_file, subtokens)
@@ -82,5 +84,5 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except BadInput as error:
+    except InputError as error:
         raise SystemExit(f"data_download.py: {error}") from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
-from bad_input import BadInput
+from common.errors import InputError
 from model_params import Params
 from tokenizer import EOS, Subtokenizer
 
@@ -58,12 +58,12 @@ class Files:
 def find(params: Params, split: str) -> Files | None:
     """Returns the files of `split` ("train" or "dev") in `params["data_dir"]`; None for "dev" if there are none.
 
-    Reads through the files, and raises BadInput if one is truncated. With `params["skip_truncated"]` such files are
+    Reads through the files, and raises InputError if one is truncated. With `params["skip_truncated"]` such files are
     left out, with a warning.
     """
     folder = Path(params["data_dir"])
     if not folder.is_dir():
-        raise BadInput(f"the data folder {folder} does not exist")
+        raise InputError(f"the data folder {folder} does not exist")
     for layout in LAYOUTS:
         pattern = layout.pattern.format(split=layout.splits[split])
         for below in layout.folders:
@@ -73,7 +73,7 @@ def find(params: Params, split: str) -> Files | None:
     if split == "dev":
         return None
     known = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
-    raise BadInput(f"the data folder {folder} has no files {known}")
+    raise InputError(f"the data folder {folder} has no files {known}")
 
 
 def _whole_files(layout: Layout, paths: list[Path], params: Params) -> Files:
@@ -83,12 +83,12 @@ def _whole_files(layout: Layout, paths: list[Path], params: Params) -> Files:
         say = f"{len(broken)} of {len(paths)} data files in {paths[0].parent} are truncated: {', '.join(broken[:5])}"
         say += ", …" if len(broken) > 5 else ""
         if not params.get("skip_truncated"):
-            raise BadInput(f"{say}; copy them again, or leave them out with --skip_truncated")
+            raise InputError(f"{say}; copy them again, or leave them out with --skip_truncated")
         logging.warning("%s; left out", say)
     whole = [path for path in paths if counts[path][1]]
     records = sum(counts[path][0] for path in whole)
     if not records:
-        raise BadInput(f"the data files {paths[0].parent}/{layout.pattern.partition('{')[0]}* have no sentences")
+        raise InputError(f"the data files {paths[0].parent}/{layout.pattern.partition('{')[0]}* have no sentences")
     return Files(layout, [str(path) for path in whole], records)
 
 
@@ -144,21 +144,21 @@ def parse(records: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
 
 
 def check(files: Files, params: Params) -> None:
-    """Raises BadInput if the first sentences do not fit the vocabulary, or do not fill a batch."""
+    """Raises InputError if the first sentences do not fit the vocabulary, or do not fill a batch."""
     sources, targets = parse(next(iter(read(files, params).batch(LOOKED_AT))))
     sentences = list(zip(sources.to_list(), targets.to_list(), strict=True))
     largest = max(max(max(x, default=0), max(y, default=0)) for x, y in sentences)
     if largest >= params["vocab_size"]:
-        raise BadInput(
+        raise InputError(
             f"the vocabulary {params['vocab_file']} does not fit: it has {params['vocab_size']} sub-words, but the "
             f"data in {params['data_dir']} has the number {largest}"
         )
     if any(not row or row[-1] != EOS for pair in sentences for row in pair):
-        raise BadInput(f"a sentence in {params['data_dir']} does not end with EOS: the data is of another vocabulary")
+        raise InputError(f"a sentence in {params['data_dir']} does not end with EOS: the data is of another vocabulary")
     if not any(max(len(x), len(y)) <= params["max_length"] for x, y in sentences):
-        raise BadInput(f"none of the first sentences has at most {params['max_length']} tokens: raise --max_length")
+        raise InputError(f"none of the first sentences has at most {params['max_length']} tokens: raise --max_length")
     if files.records < params["num_sentences"]:
-        raise BadInput(
+        raise InputError(
             f"the data in {params['data_dir']} has {files.records} sentences, but a batch takes "
             f"{params['num_sentences']} (--batch_size // --max_length)"
         )
@@ -169,7 +169,7 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
 
     All are of shape (micro_batch_size, max_length), tokens as int64; the weight is float32, and 0 for padding. A global
     batch has `batch_size // max_length` sentences, and each rank gets as many of them as the others. Longer sentences
-    are left out. Raises BadInput.
+    are left out. Raises InputError.
     """
     files = find(params, "train")
     assert files is not None
@@ -181,7 +181,7 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
     number_batch_sentences = batch_size // max_length
     micro_batch_size = number_batch_sentences // num_ranks
     if micro_batch_size < 1:
-        raise BadInput(
+        raise InputError(
             f"a batch of {batch_size} tokens has {number_batch_sentences} sentences of {max_length} tokens, but there "
             f"are {num_ranks} ranks: raise --batch_size"
         )

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from bad_input import BadInput
+from common.errors import InputError
 
 PAD, EOS = 0, 1
 RESERVED = ("<pad>", "<EOS>")
@@ -25,7 +25,7 @@ HIDDEN = 0xE000  # what `learn` adds to white space, at which the library would 
 
 
 class Subtokenizer:
-    """Encodes and decodes text with the vocabulary of a file. Raises BadInput for a file that is none."""
+    """Encodes and decodes text with the vocabulary of a file. Raises InputError for a file that is none."""
 
     def __init__(self, vocab_file: str | Path) -> None:
         self.subtokens = read_vocabulary(Path(vocab_file))
@@ -33,7 +33,7 @@ class Subtokenizer:
         self._longest = max(map(len, self._numbers))
         self._known: dict[str, list[int]] = {}
         if missing := sorted(character for character in ESCAPES if character not in self._numbers):
-            raise BadInput(
+            raise InputError(
                 f"the vocabulary {vocab_file} lacks the characters {' '.join(missing)}: it cannot spell words"
             )
 
@@ -101,16 +101,16 @@ def unescape(word: str) -> str:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Returns the sub-words of a file. Raises BadInput."""
+    """Returns the sub-words of a file. Raises InputError."""
     try:
         lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except OSError as error:
-        raise BadInput(f"cannot read the vocabulary {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the vocabulary {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"the vocabulary {path} is not text in UTF-8") from None
+        raise InputError(f"the vocabulary {path} is not text in UTF-8") from None
     subtokens = [line[1:-1] if line[:1] in ("'", '"') else line for line in lines]
     if tuple(each.rstrip("_") for each in subtokens[:2]) != RESERVED or len(subtokens) < 3:
-        raise BadInput(f"{path} is not a vocabulary of sub-words: its first lines are not '<pad>' and '<EOS>'")
+        raise InputError(f"{path} is not a vocabulary of sub-words: its first lines are not '<pad>' and '<EOS>'")
     return subtokens
 
 
@@ -119,9 +119,9 @@ def write_vocabulary(path: Path, subtokens: list[str]) -> None:
 
 
 def learn(texts: Iterable[str], vocab_size: int) -> list[str]:
-    """Learns a vocabulary of at most `vocab_size` sub-words by byte-pair encoding. Raises BadInput if it is too small.
+    """Learns a vocabulary of at most `vocab_size` sub-words by byte-pair encoding, with the package sentencepiece.
 
-    Uses the package sentencepiece.
+    Raises InputError if `vocab_size` is too small.
     """
     import sentencepiece
 
@@ -131,7 +131,7 @@ def learn(texts: Iterable[str], vocab_size: int) -> list[str]:
         characters.update(dict.fromkeys(word, count))
     alphabet = {character for character, _ in characters.most_common(MAX_CHARACTERS)} | set(ESCAPES)
     if vocab_size < len(alphabet) + len(RESERVED):
-        raise BadInput(f"a vocabulary of {vocab_size} cannot have the {len(alphabet)} characters of the text")
+        raise InputError(f"a vocabulary of {vocab_size} cannot have the {len(alphabet)} characters of the text")
 
     hide = {ord(space): HIDDEN + ord(space) for space in alphabet if space.isspace()}
     words = (f"{escape(word, alphabet).translate(hide)}\t{count}" for word, count in counts.items())

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bad_input import BadInput
 from bleu import bleu_scores
+from common.errors import InputError
 from model_params import Params
 from tokenizer import Subtokenizer
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Returns the lines of a text file without white space at their ends. Raises BadInput."""
+    """Returns the lines of a text file without white space at their ends. Raises InputError."""
     try:
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").rstrip("\n").split("\n")]
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is not text in UTF-8") from None
+        raise InputError(f"{path} is not text in UTF-8") from None
     if not any(lines):
-        raise BadInput(f"{path} is empty")
+        raise InputError(f"{path} is empty")
     return lines
 
 
 def read_pair(source: str | Path, reference: str | Path) -> tuple[list[str], list[str]]:
-    """Returns the lines of two files that are translations of each other, line by line. Raises BadInput."""
+    """Returns the lines of two files that are translations of each other, line by line. Raises InputError."""
     lines = read_lines(source), read_lines(reference)
     if len(lines[0]) != len(lines[1]):
-        raise BadInput(f"{source} has {len(lines[0])} lines, but {reference} has {len(lines[1])}")
+        raise InputError(f"{source} has {len(lines[0])} lines, but {reference} has {len(lines[1])}")
     return lines
 
 

@@ -9,28 +9,27 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 
 import data_pipeline
 import keras
 import transformer
 import transformer_main
-from bad_input import BadInput
+from common import time_history as keras_utils
+from common.checkpoints import restore
+from common.errors import InputError
 from loss import SmoothedCrossentropy
 from model_params import PARAM_SETS, Params, get_model_params
 from schedule import LearningRateSchedule
 from tokenizer import Subtokenizer
 
 import tarantella as tnt
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
-from common import time_history as keras_utils
 
 CHECKPOINT = "cp-{epoch:04d}.weights.h5"
 
@@ -77,7 +76,7 @@ def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def get_params(flags_obj: argparse.Namespace) -> Params:
-    """Returns the set of parameters with what the options change. Raises BadInput."""
+    """Returns the set of parameters with what the options change. Raises InputError."""
     params = get_model_params(flags_obj.param_set)
     given = {name: value for name, value in vars(flags_obj).items() if value is not None}
     if "dropout" in given:
@@ -86,13 +85,13 @@ def get_params(flags_obj: argparse.Namespace) -> Params:
     params = {**params, "batch_size": params["default_batch_size"], **given}
     params["num_sentences"] = params["batch_size"] // params["max_length"]  # of a step, on all ranks together
     if params["num_sentences"] < 1:
-        raise BadInput(f"--batch_size {params['batch_size']} is below --max_length {params['max_length']}")
+        raise InputError(f"--batch_size {params['batch_size']} is below --max_length {params['max_length']}")
     if not Path(flags_obj.data_dir).is_dir():
-        raise BadInput(f"the data folder {flags_obj.data_dir} does not exist")
+        raise InputError(f"the data folder {flags_obj.data_dir} does not exist")
     if flags_obj.vocab_file is None:
         found = sorted(Path(flags_obj.data_dir).glob("vocab.ende.*"))
         if len(found) != 1:
-            raise BadInput(f"{flags_obj.data_dir} has {len(found)} files vocab.ende.*: name one with --vocab_file")
+            raise InputError(f"{flags_obj.data_dir} has {len(found)} files vocab.ende.*: name one with --vocab_file")
         flags_obj.vocab_file = params["vocab_file"] = str(found[0])
     params["vocab_size"] = Subtokenizer(params["vocab_file"]).vocab_size
     return params
@@ -113,7 +112,7 @@ def create_model(internal_model: transformer.Transformer, params: Params, is_tra
 
 
 class TransformerTntTask:
-    """Trains the model on all ranks, and evaluates it on the master. Raises BadInput before training."""
+    """Trains the model on all ranks, and evaluates it on the master. Raises InputError before training."""
 
     def __init__(self, flags_obj: argparse.Namespace) -> None:
         self.flags_obj = flags_obj
@@ -217,20 +216,10 @@ class TransformerTntTask:
         """Loads the last checkpoint in --model_dir, on all ranks. Returns the epochs that it was trained for."""
         if not self.flags_obj.model_dir:
             return 0
-        paths = Path(self.flags_obj.model_dir).glob("cp-*.weights.h5")
-        epochs = {int(match[1]): path for path in paths if (match := re.match(r"cp-(\d+)\.", path.name))}
-        if not epochs:
-            return 0
-        last = max(epochs)
-        self.train_model.optimizer.build(self.train_model.trainable_variables)
-        try:
-            self.train_model.load_weights(str(epochs[last]))
-        except (ValueError, OSError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise BadInput(f"the checkpoint {epochs[last]} is of another model, or damaged: {reason}") from None
-        if tnt.is_master_rank():
-            logging.info("Going on after epoch %d from %s", last, epochs[last])
-        return last
+        epoch = restore(self.train_model, self.flags_obj.model_dir, CHECKPOINT)
+        if epoch and tnt.is_master_rank():
+            logging.info("Going on after epoch %d", epoch)
+        return epoch
 
 
 def main(flags_obj: argparse.Namespace) -> dict[str, Any]:
@@ -244,5 +233,5 @@ def main(flags_obj: argparse.Namespace) -> dict[str, Any]:
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except BadInput as error:
+    except InputError as error:
         raise SystemExit(f"transformer_tnt.py: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from utils.errors import ConfigError
+from utils.errors import InputError
 
 from . import cifar10, dummy, imagenet
 from .pipeline import Datasets
@@ -20,8 +20,8 @@ DATASETS: dict[str, Callable[..., Datasets]] = {
 
 
 def get_datasets(name: str, **arguments: Any) -> Datasets:
-    """Loads the data set called `name`. Call it on all ranks: one downloads, the others wait. Raises ConfigError."""
+    """Loads the data set called `name`. Call it on all ranks: one downloads, the others wait. Raises InputError."""
     try:
         return DATASETS[name](**arguments)
     except MemoryError as error:
-        raise ConfigError(f"the data set {name} does not fit into memory: {error}") from None
+        raise InputError(f"the data set {name} does not fit into memory: {error}") from None

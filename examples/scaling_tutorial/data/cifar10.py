@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from utils.errors import ConfigError
+from utils.errors import InputError
 
 from .pipeline import Arrays, Datasets, of_arrays
 
@@ -52,7 +52,7 @@ def download() -> None:
         try:
             keras.datasets.cifar10.load_data()
         except Exception as error:  # what Keras raises without a network has no class of its own
-            raise ConfigError(
+            raise InputError(
                 f"CIFAR-10 is not in Keras's cache and cannot be downloaded ({error}); run scripts/setup.sh where "
                 "there is a network, or name the folder in data.data_dir"
             ) from None
@@ -61,7 +61,7 @@ def download() -> None:
 def read(folder: Path, names: list[str]) -> Arrays:
     """Returns the images and labels of some files: uint8 of shape (rows, 32, 32, 3), int64 of shape (rows,)."""
     if not folder.is_dir():
-        raise ConfigError(f"the data folder {folder} does not exist")
+        raise InputError(f"the data folder {folder} does not exist")
     images, labels = [], []
     for path in (folder / name for name in names):
         try:
@@ -69,14 +69,14 @@ def read(folder: Path, names: list[str]) -> Arrays:
             images.append(np.asarray(content[b"data"], "uint8").reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
             labels.append(np.asarray(content[b"labels"], "int64"))
         except FileNotFoundError:
-            raise ConfigError(f"the data folder {folder} has no file {path.name}") from None
+            raise InputError(f"the data folder {folder} has no file {path.name}") from None
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+            raise InputError(f"cannot read {path}: {error.strerror}") from None
         except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, LookupError, TypeError, ValueError):
-            raise ConfigError(f"{path} is not a batch of CIFAR-10, or is incomplete") from None
+            raise InputError(f"{path} is not a batch of CIFAR-10, or is incomplete") from None
     x, y = np.concatenate(images), np.concatenate(labels)
     if len(x) != len(y) or len(x) == 0 or not 0 <= y.min() <= y.max() < 10:
-        raise ConfigError(f"{folder} has {len(x)} images and {len(y)} labels: each image needs one label from 0 to 9")
+        raise InputError(f"{folder} has {len(x)} images and {len(y)} labels: each image needs one label from 0 to 9")
     return x, y
 
 

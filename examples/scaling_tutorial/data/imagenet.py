@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
-from utils.errors import ConfigError
 
 from .pipeline import Datasets, check_share, steps
 
@@ -27,10 +26,7 @@ def get_datasets(
 ) -> Datasets:
     """Reads the TFRecords below `data_dir`, which have `n_train` and `n_valid` images."""
     check_share(n_valid, n_ranks)
-    try:
-        train, valid = (imagenet.find(Path(data_dir), split) for split in ("train", "validation"))
-    except FileNotFoundError as error:
-        raise ConfigError(str(error)) from None
+    train, valid = (imagenet.find(Path(data_dir), split) for split in ("train", "validation"))
 
     def prepare(images: tf.data.Dataset, training: bool) -> tf.data.Dataset:
         def of(jpeg: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

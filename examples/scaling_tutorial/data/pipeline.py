@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
-from utils.errors import ConfigError
+from utils.errors import InputError
 
 Arrays = tuple[np.ndarray, np.ndarray]  # uint8 images of shape (rows, height, width, channels), labels of shape (rows,)
 
@@ -62,4 +62,4 @@ def steps(n_train: int, batch_size: int, n_ranks: int) -> int:
 
 def check_share(n_valid: int, n_ranks: int) -> None:
     if n_valid < n_ranks:
-        raise ConfigError(f"{n_valid} validation images cannot be split among {n_ranks} ranks: each needs one")
+        raise InputError(f"{n_valid} validation images cannot be split among {n_ranks} ranks: each needs one")

@@ -15,6 +15,6 @@ MODELS: dict[str, Callable[..., keras.Model]] = {"cnn": cnn, "resnet_small": res
 
 
 def get_model(name: str, **parameters: Any) -> keras.Model:
-    """Builds the model called `name`. Raises ConfigError for values that Keras refuses."""
+    """Builds the model called `name`. Raises InputError for values that Keras refuses."""
     with refused("model", parameters):
         return MODELS[name](**parameters)

@@ -31,7 +31,7 @@ from .checks import (
     whole,
 )
 from .device import configure_device
-from .errors import ConfigError, refused
+from .errors import InputError, refused
 from .optimizers import OPTIMIZERS, SCALINGS
 
 Config = dict[str, Any]
@@ -60,14 +60,14 @@ def read_pairs(words: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in words.split(",")]
     try:
         return {known("the key", key.strip(), OVERRIDES): value.strip() for key, _, value in pairs}
-    except ConfigError as error:
+    except InputError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def load_config(args: argparse.Namespace) -> Config:
     """Reads `args.config`, applies the other arguments, and checks everything that needs no data.
 
-    Returns all sections, with the defaults filled in. Raises ConfigError.
+    Returns all sections, with the defaults filled in. Raises InputError.
     """
     config = read_yaml(Path(args.config))
     try:
@@ -87,11 +87,11 @@ def load_config(args: argparse.Namespace) -> Config:
             if value is not None
         }
         if set(expand(text("output_dir", config["output_dir"]), n_ranks=1)) & set("{}"):
-            raise ConfigError(f"output_dir: write variables as ${{N_RANKS}} (got '{config['output_dir']}')")
+            raise InputError(f"output_dir: write variables as ${{N_RANKS}} (got '{config['output_dir']}')")
         if config["data"].get("data_dir") is not None:
             config["data"]["data_dir"] = expand(config["data"]["data_dir"], n_ranks=1)
-    except ConfigError as error:
-        raise ConfigError(f"{args.config}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{args.config}: {error}") from None
     return config
 
 
@@ -99,11 +99,11 @@ def read_yaml(path: Path) -> Config:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the configuration {path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, and impossible dates
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
-        raise ConfigError(f"{path} is not a mapping of the sections {', '.join(SECTIONS)}")
+        raise InputError(f"{path} is not a mapping of the sections {', '.join(SECTIONS)}")
     return config
 
 
@@ -133,7 +133,7 @@ def check_data_and_model(config: Config) -> None:
             if options[key] is not None or kind == accepted[key].annotation:
                 options[key] = CHECKS[kind](f"{section}.{key}", options[key])
     if config["model"].get("dropout", 0) >= 1:
-        raise ConfigError(f"model.dropout must be below 1 (got {config['model']['dropout']:g})")
+        raise InputError(f"model.dropout must be below 1 (got {config['model']['dropout']:g})")
 
 
 def check_training(training: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def check_schedule(where: str, schedule: Any) -> None:
             schedule[key] = whole(f"{where}: {key}", schedule[key], least=0)
     start, end = schedule.get("start_epoch", 0), schedule.get("end_epoch")
     if end is not None and end <= start:
-        raise ConfigError(f"{where}: end_epoch must be above start_epoch, {start} (got {end})")
+        raise InputError(f"{where}: end_epoch must be above start_epoch, {start} (got {end})")
     if "momentum_correction" in schedule:
         truth(f"{where}: momentum_correction", schedule["momentum_correction"])
 
@@ -180,23 +180,23 @@ def check_optimizer(optimizer: dict[str, Any], training: dict[str, Any]) -> None
     scaling = optimizer.get("lr_scaling")
     optimizer["lr_scaling"] = known("optimizer.lr_scaling", "linear" if scaling is None else scaling, SCALINGS)
     if "lr_warmup_epochs" in optimizer and "lr_warmup_epochs" in training:
-        raise ConfigError("lr_warmup_epochs is in both sections, optimizer and training: leave one")
+        raise InputError("lr_warmup_epochs is in both sections, optimizer and training: leave one")
     warmup = optimizer.get("lr_warmup_epochs", training.pop("lr_warmup_epochs", 0))
     optimizer["lr_warmup_epochs"] = whole("optimizer.lr_warmup_epochs", warmup, least=0)
 
 
 def check_shapes(model: dict[str, Any], datasets: Datasets) -> None:
-    """Compares the data with what the section `model` says, and completes it from the data. Raises ConfigError."""
+    """Compares the data with what the section `model` says, and completes it from the data. Raises InputError."""
     shape = model.setdefault("input_shape", list(datasets.image_shape))
     if tuple(shape) != datasets.image_shape:
-        raise ConfigError(f"model.input_shape is {shape}, but the images are of shape {list(datasets.image_shape)}")
+        raise InputError(f"model.input_shape is {shape}, but the images are of shape {list(datasets.image_shape)}")
     classes = model.setdefault("n_classes", datasets.n_classes)
     if classes != datasets.n_classes:
-        raise ConfigError(f"model.n_classes is {classes}, but the data has {datasets.n_classes} classes")
+        raise InputError(f"model.n_classes is {classes}, but the data has {datasets.n_classes} classes")
 
 
 def check_loss_and_metrics(training: dict[str, Any], n_classes: int) -> None:
-    """Tries them on the labels of two images. Raises ConfigError for what cannot be computed of one-hot labels."""
+    """Tries them on the labels of two images. Raises InputError for what cannot be computed of one-hot labels."""
     labels = np.eye(n_classes, dtype="float32")[[0, -1]]
     with refused("training.loss, for one-hot labels", training["loss"]):
         keras.losses.get(training["loss"])(labels, labels)
@@ -207,13 +207,13 @@ def check_loss_and_metrics(training: dict[str, Any], n_classes: int) -> None:
 
 
 def expand(path: str, n_ranks: int) -> str:
-    """Replaces environment variables and `$N_RANKS` in a path. Raises ConfigError if one is not set."""
+    """Replaces environment variables and `$N_RANKS` in a path. Raises InputError if one is not set."""
     values = {**OUTSIDE_SLURM, **os.environ, "N_RANKS": str(n_ranks)}
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in values:
-            raise ConfigError(f"the environment variable {name} in '{path}' is not set")
+            raise InputError(f"the environment variable {name} in '{path}' is not set")
         return values[name]
 
     return os.path.expanduser(re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, path))

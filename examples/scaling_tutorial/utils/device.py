@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from .errors import ConfigError
+from .errors import InputError
 
 
 def configure_device(
@@ -16,7 +16,7 @@ def configure_device(
 
     intra_threads: threads that share one operation. inter_threads: operations that run at a time. TensorFlow chooses
     what is None. gpu: the number of the only GPU to use; the launcher already gives each rank one of its own. Raises
-    ConfigError if there are GPUs, but not that one.
+    InputError if there are GPUs, but not that one.
     """
     if intra_threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(intra_threads)
@@ -25,7 +25,7 @@ def configure_device(
     gpus = tf.config.list_physical_devices("GPU")
     if gpu is not None and gpus:
         if gpu not in range(len(gpus)):
-            raise ConfigError(f"device.gpu is {gpu}, but this process sees {len(gpus)} GPUs, numbered from 0")
+            raise InputError(f"device.gpu is {gpu}, but this process sees {len(gpus)} GPUs, numbered from 0")
         gpus = [gpus[gpu]]
         tf.config.set_visible_devices(gpus, "GPU")
     for each in gpus:

@@ -1,17 +1,18 @@
-"""The error that ends the script with one sentence."""
+"""What Keras refuses, as the error that ends the script with one sentence."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
+from common.errors import InputError
+
 REFUSALS = (AttributeError, NotImplementedError, TypeError, ValueError, tf.errors.OpError)
-
-
-class ConfigError(ValueError):
-    """The configuration is wrong, or the data that it names. The message is one sentence for the user."""
 
 
 @contextlib.contextmanager
@@ -21,4 +22,4 @@ def refused(section: str, values: object) -> Iterator[None]:
         yield
     except REFUSALS as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{section}: Keras does not take {values}: {said}") from None
+        raise InputError(f"{section}: Keras does not take {values}: {said}") from None

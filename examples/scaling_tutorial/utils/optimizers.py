@@ -30,7 +30,7 @@ def scale_lr(lr: float, lr_scaling: str, n_ranks: int) -> float:
 def get_optimizer(options: dict[str, Any], lr: float, distributed: bool) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer `options["name"]` with learning rate `lr`. Other options are Keras's arguments.
 
-    distributed: it averages the gradients of all ranks. Needs `hvd.init`. Raises ConfigError for values that Keras
+    distributed: it averages the gradients of all ranks. Needs `hvd.init`. Raises InputError for values that Keras
     refuses.
     """
     ours = ("name", "lr", "lr_scaling", "lr_warmup_epochs")

@@ -131,20 +131,20 @@ def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path) -> 
     last = folder / "cassava-train.tfrecord-00001-of-00002"
     for cut in (5, 20):
         last.write_bytes(last.read_bytes()[:-cut])
-        with pytest.raises(cassava.DataError, match=r"00001-of-00002 ends within a record"):
+        with pytest.raises(cassava.InputError, match=r"00001-of-00002 ends within a record"):
             cassava.load(tmp_path)
     last.write_bytes(struct.pack("<Q", 2**63) + b"0" * 8)
-    with pytest.raises(cassava.DataError, match="ends within a record"):
+    with pytest.raises(cassava.InputError, match="ends within a record"):
         cassava.load(tmp_path)
     (folder / "cassava-test.tfrecord-00000-of-00001").unlink()
     last.unlink()
-    with pytest.raises(cassava.DataError, match=r"has no cassava-test\.tfrecord"):
+    with pytest.raises(cassava.InputError, match=r"has no cassava-test\.tfrecord"):
         cassava.load(tmp_path)
 
 
 def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
     for missing in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(cassava.DataError, match=r"does not exist|has neither cassava"):
+        with pytest.raises(cassava.InputError, match=r"does not exist|has neither cassava"):
             cassava.load(missing)
     write_images(tmp_path, {"train": 7, "test": 3})
     datasets, info = cassava.load(tmp_path)
@@ -153,11 +153,11 @@ def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
     image = tmp_path / "train/class1/1.jpg"
     image.write_bytes(image.read_bytes()[:-10])
     (tmp_path / "test/class0/0.jpg").write_bytes(b"")
-    with pytest.raises(cassava.DataError, match=r"^2 files below .* are no whole JPEGs; .*1\.jpg, .*0\.jpg"):
+    with pytest.raises(cassava.InputError, match=r"^2 files below .* are no whole JPEGs; .*1\.jpg, .*0\.jpg"):
         cassava.load(tmp_path)
     for path in (tmp_path / "test").rglob("*.jpg"):
         path.unlink()
-    with pytest.raises(cassava.DataError, match=r"test has no <class>/\*\.jpg"):
+    with pytest.raises(cassava.InputError, match=r"test has no <class>/\*\.jpg"):
         cassava.load(tmp_path)
 
 

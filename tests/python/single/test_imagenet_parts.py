@@ -114,9 +114,9 @@ def test_broken_photos_are_refused_or_skipped(tmp_path: Path, part: Any, capsys:
     photos = write_photos(tmp_path / "photos", 4)
     (photos / "class1/000.JPEG").write_bytes((photos / "class1/000.JPEG").read_bytes()[:300])
     (photos / "class2/notes.jpg").write_text("no image")
-    data_error = part("common.imagenet").DataError
+    input_error = part("common.errors").InputError
     with pytest.raises(
-        data_error, match=r"^1 of \d+ images are broken \(--skip_broken leaves them out\): .*JPEG$|notes"
+        input_error, match=r"^1 of \d+ images are broken \(--skip_broken leaves them out\): .*JPEG$|notes"
     ):
         pack(part, photos, tmp_path / "packed", "--validation_share=0.25")
     assert not (tmp_path / "packed").exists()
@@ -126,13 +126,13 @@ def test_broken_photos_are_refused_or_skipped(tmp_path: Path, part: Any, capsys:
     assert f"left out: {photos}/class2/notes.jpg is no whole JPEG" in out
     assert sum(part("common.imagenet_check").count_images(str(tmp_path / "packed"))) == 15
 
-    with pytest.raises(data_error, match=r"nowhere does not exist$"):
+    with pytest.raises(input_error, match=r"nowhere does not exist$"):
         pack(part, tmp_path / "nowhere", tmp_path / "x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(data_error, match="has no JPEGs in folders of classes for train"):
+    with pytest.raises(input_error, match="has no JPEGs in folders of classes for train"):
         pack(part, tmp_path / "empty", tmp_path / "x")
     (tmp_path / "empty/train").mkdir()
-    with pytest.raises(data_error, match="has images to train or to validate, but not both"):
+    with pytest.raises(input_error, match="has images to train or to validate, but not both"):
         pack(part, tmp_path / "empty", tmp_path / "x")
 
 
@@ -158,7 +158,7 @@ def test_faults_of_files_and_images_are_named_and_counted(tmp_path: Path, part: 
     jpeg = tf.io.encode_jpeg(np.zeros((40, 40, 3), "uint8")).numpy()
 
     def message(*paths: str) -> str:
-        with pytest.raises(imagenet.DataError) as error:
+        with pytest.raises(part("common.errors").InputError) as error:
             check.check(imagenet.Files("train", imagenet.LAYOUTS[0], list(paths)))
         return str(error.value)
 
@@ -275,46 +275,46 @@ def test_every_program_has_help(program: str, part: Any, capsys: Any) -> None:
 
 
 def test_data_that_does_not_fit_is_one_sentence(packed: Path, tmp_path: Path, part: Any, monkeypatch: Any) -> None:
-    data_error = part("common.imagenet").DataError
+    input_error = part("common.errors").InputError
     data, small = f"--data_dir={packed / 'tfds'}", "--image_size=64"
-    with pytest.raises(data_error, match=r"^--batch_size is 37, but .* has 36 images to train$"):
+    with pytest.raises(input_error, match=r"^--batch_size is 37, but .* has 36 images to train$"):
         called(part("resnet50_tnt"), data, "--batch_size=37", small)
     main = part("train_imagenet_main")
-    with pytest.raises(data_error, match=r"^--train_num_samples is 37, but .* has 36 images$"):
+    with pytest.raises(input_error, match=r"^--train_num_samples is 37, but .* has 36 images$"):
         called(main, data, "--train_num_samples=37", "--batch_size=4", small)
-    with pytest.raises(data_error, match=r"^--batch_size is 9, but --train_num_samples is 8$"):
+    with pytest.raises(input_error, match=r"^--batch_size is 9, but --train_num_samples is 8$"):
         called(main, data, "--train_num_samples=8", "--batch_size=9", small)
-    with pytest.raises(FileNotFoundError, match=r"^the data folder nowhere does not exist$"):
+    with pytest.raises(input_error, match=r"^the data folder nowhere does not exist$"):
         called(main, "--data_dir=nowhere", small)
-    with pytest.raises(FileNotFoundError, match="has no TFRecords of ImageNet"):
+    with pytest.raises(input_error, match="has no TFRecords of ImageNet"):
         called(part("resnet50_tnt"), f"--data_dir={tmp_path}")
 
 
 def test_a_checkpoint_brings_weights_optimizer_and_epoch(tmp_path: Path, part: Any) -> None:
     import keras
 
-    restore, data_error = part("resnet50_tnt").restore, part("common.imagenet").DataError
+    restore, name = part("common.checkpoints").restore, part("resnet50_tnt").CHECKPOINT
 
     def model(units: int) -> keras.Model:
         made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units)])
         made.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
         return made
 
-    assert restore(model(2), str(tmp_path)) == 0
+    assert restore(model(2), tmp_path, name) == 0
     trained = model(2)
-    callback = keras.callbacks.ModelCheckpoint(tmp_path / part("resnet50_tnt").CHECKPOINT, save_weights_only=True)
+    callback = keras.callbacks.ModelCheckpoint(tmp_path / name, save_weights_only=True)
     trained.fit(np.ones((8, 3)), np.ones((8, 2)), batch_size=4, epochs=11, callbacks=[callback], verbose=0)
     other = model(2)
-    assert restore(other, str(tmp_path)) == 11
+    assert restore(other, tmp_path, name) == 11
     assert int(other.optimizer.iterations) == 22
     for left, right in zip(trained.optimizer.variables, other.optimizer.variables, strict=True):
         assert np.array_equal(left, right)
     assert np.array_equal(trained.get_weights()[0], other.get_weights()[0])
 
     path = tmp_path / "model-0011.weights.h5"
-    sentence = rf"^the checkpoint {path} is broken or of another model \(.*\)$"
-    with pytest.raises(data_error, match=sentence):
-        restore(model(3), str(tmp_path))
+    sentence = rf"^the checkpoint {path} is damaged or of another model \(.*\)$"
+    with pytest.raises(part("common.errors").InputError, match=sentence):
+        restore(model(3), tmp_path, name)
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(data_error, match=sentence):
-        restore(model(2), str(tmp_path))
+    with pytest.raises(part("common.errors").InputError, match=sentence):
+        restore(model(2), tmp_path, name)

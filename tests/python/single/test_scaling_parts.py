@@ -172,7 +172,7 @@ def test_values_of_the_configuration_are_read_and_overridden(load: Callable[...,
 def test_a_mistake_in_the_configuration_is_one_sentence(
     change: Callable[[Any], Any], message: str, load: Callable[..., Any], part: Any
 ) -> None:
-    with pytest.raises(part("utils.errors").ConfigError) as error:
+    with pytest.raises(part("utils.errors").InputError) as error:
         load(change)
     assert message in str(error.value)
     assert "run.yaml: " in str(error.value)
@@ -192,7 +192,7 @@ def test_a_file_that_is_no_configuration_is_one_sentence(
 ) -> None:
     if text is not None:
         (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(part("utils.errors").ConfigError, match=message) as error:
+    with pytest.raises(part("utils.errors").InputError, match=message) as error:
         part("utils.config").load_config(arguments(tmp_path / "x.yaml"))
     assert "\n" not in str(error.value)
 
@@ -215,7 +215,7 @@ def test_learning_rates_scale_with_the_ranks(part: Any) -> None:
 
 
 def test_what_keras_refuses_is_one_sentence(part: Any) -> None:
-    error = part("utils.errors").ConfigError
+    error = part("utils.errors").InputError
     with pytest.raises(error, match=r"^optimizer: Keras does not take \{'momentum': 'much'\}: .*momentum"):
         part("utils.optimizers").get_optimizer({"name": "SGD", "lr": 1, "momentum": "much"}, 0.25, distributed=False)
     options = {"name": "SGD", "lr": 1, "loss_scale_factor": {"a": 1}}  # which Keras reads in the first step
@@ -227,7 +227,7 @@ def test_what_keras_refuses_is_one_sentence(part: Any) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(load: Any, part: Any, tmp_path: Path) -> None:
     load(lambda config: config.update(output_dir="/dev/null/run", device={}))
-    with pytest.raises(part("utils.errors").ConfigError, match="cannot make the folder /dev/null/run: Not a directory"):
+    with pytest.raises(part("utils.errors").InputError, match="cannot make the folder /dev/null/run: Not a directory"):
         part("train_horovod").main(arguments(tmp_path / "run.yaml"))
 
 
@@ -307,7 +307,7 @@ def test_missing_or_broken_data_is_one_sentence(tmp_path: Path, part: Any, monke
     data = part("data")
 
     def message(name: str, n_ranks: int = 1, **options: Any) -> str:
-        with pytest.raises(part("utils.errors").ConfigError) as error:
+        with pytest.raises(part("utils.errors").InputError) as error:
             data.get_datasets(name, batch_size=2, rank=0, n_ranks=n_ranks, **options)
         return str(error.value)
 
@@ -398,10 +398,10 @@ def test_a_model_that_does_not_fit_the_data_is_one_sentence(part: Any) -> None:
     config.check_shapes(model, datasets)
     assert model == {"name": "cnn", "input_shape": [32, 32, 3], "n_classes": 10}
     with pytest.raises(
-        part("utils.errors").ConfigError, match=r"model.input_shape is \[28, 28, 1\], but the images are of shape"
+        part("utils.errors").InputError, match=r"model.input_shape is \[28, 28, 1\], but the images are of shape"
     ):
         config.check_shapes({"input_shape": [28, 28, 1]}, datasets)
-    with pytest.raises(part("utils.errors").ConfigError, match=r"model\.n_classes is 7, but the data has 10 classes"):
+    with pytest.raises(part("utils.errors").InputError, match=r"model\.n_classes is 7, but the data has 10 classes"):
         config.check_shapes({"n_classes": 7}, datasets)
 
 
@@ -409,23 +409,23 @@ def test_a_loss_or_metric_that_does_not_fit_the_labels_is_one_sentence(part: Any
     check = part("utils.config").check_loss_and_metrics
     check({"loss": "categorical_crossentropy", "metrics": ["accuracy", "AUC", "top_k_categorical_accuracy"]}, 10)
     for loss in ("sparse_categorical_crossentropy", "Loss"):
-        with pytest.raises(part("utils.errors").ConfigError, match=f"for one-hot labels: Keras does not take {loss}: "):
+        with pytest.raises(part("utils.errors").InputError, match=f"for one-hot labels: Keras does not take {loss}: "):
             check({"loss": loss, "metrics": []}, 10)
-    with pytest.raises(part("utils.errors").ConfigError, match=r"training\.metrics.* does not take Metric: "):
+    with pytest.raises(part("utils.errors").InputError, match=r"training\.metrics.* does not take Metric: "):
         check({"loss": "mse", "metrics": ["Metric"]}, 10)
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device = part("utils.device")
     monkeypatch.setattr(device.tf.config, "list_physical_devices", lambda kind: ["a", "b"])
-    with pytest.raises(part("utils.errors").ConfigError, match="gpu is 2, but this process sees 2 GPUs, numbered from"):
+    with pytest.raises(part("utils.errors").InputError, match="gpu is 2, but this process sees 2 GPUs, numbered from"):
         device.configure_device(gpu=2)
 
 
 def test_a_job_of_several_ranks_without_d_is_one_sentence(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     script = part("train_horovod")
     monkeypatch.setattr(script.tnt, "get_size", lambda: 2)
-    with pytest.raises(script.ConfigError, match="the job has 2 ranks, and without -d each would train on its own"):
+    with pytest.raises(script.InputError, match="the job has 2 ranks, and without -d each would train on its own"):
         script.init_workers(distributed=False)
 
 

@@ -26,7 +26,7 @@ ROWS = 40  # sentences of the made data
 def part() -> Iterator[Callable[[str], ModuleType]]:
     """`part("tokenizer")`: a module of the example, whose folder is in sys.path meanwhile."""
     path, modules = list(sys.path), set(sys.modules)
-    sys.path.insert(0, str(FOLDER))
+    sys.path[:0] = map(str, (FOLDER, FOLDER.parents[1]))
     yield importlib.import_module
     sys.path[:] = path
     for name in set(sys.modules) - modules:
@@ -126,7 +126,7 @@ def test_a_file_that_is_no_vocabulary_is_refused(
 ) -> None:
     if content is not None:
         (tmp_path / "vocab").write_bytes(content)
-    with pytest.raises(part("bad_input").BadInput, match=sentence):
+    with pytest.raises(part("common.errors").InputError, match=sentence):
         part("tokenizer").Subtokenizer(tmp_path / "vocab")
 
 
@@ -185,7 +185,7 @@ def test_text_that_tensorflow_datasets_has_prepared_is_read(
 
 def test_data_that_cannot_be_used_is_named(part: Callable[[str], ModuleType], params: dict[str, Any]) -> None:
     def says(text: str, **changed: Any) -> None:
-        with pytest.raises(part("bad_input").BadInput, match=text):
+        with pytest.raises(part("common.errors").InputError, match=text):
             part("data_pipeline").train_input_fn({**params, **changed}, 42, 2, 0)
 
     folder = Path(params["data_dir"])
@@ -226,10 +226,10 @@ def test_text_becomes_data(
     assert sorted(tuple(map(subtokenizer.decode, pair)) for pair in pairs) == sorted(
         zip(LINES, LINES[::-1], strict=True)
     )
-    with pytest.raises(part("bad_input").BadInput, match="has data already"):
+    with pytest.raises(part("common.errors").InputError, match="has data already"):
         download.main(download.parse_args())
     (tmp_path / "a.de").write_text("one line\n")
-    with pytest.raises(part("bad_input").BadInput, match=r"has 32 lines, but .* has 1"):
+    with pytest.raises(part("common.errors").InputError, match=r"has 32 lines, but .* has 1"):
         download.main(download.parse_args())
 
 
@@ -397,10 +397,10 @@ def test_a_checkpoint_of_another_model_is_refused(
     assert int(again.train_model.optimizer.iterations) == 77
     for one, other in zip(first.train_model.weights, again.train_model.weights, strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(part("bad_input").BadInput, match=r"cp-0003.weights.h5 is of another model, or damaged"):
+    with pytest.raises(part("common.errors").InputError, match=r"cp-0003.weights.h5 is damaged or of another model"):
         task(32).load_checkpoint()
     (tmp_path / "model/cp-0004.weights.h5").write_bytes(b"no HDF5")
-    with pytest.raises(part("bad_input").BadInput, match=r"cp-0004.weights.h5 is of another model, or damaged"):
+    with pytest.raises(part("common.errors").InputError, match=r"cp-0004.weights.h5 is damaged or of another model"):
         task(16).load_checkpoint()
 
 
@@ -412,5 +412,5 @@ def test_texts_for_bleu_are_checked_before_training(
     (tmp_path / "one").write_text("a\n")
     texts = (f"--bleu_source={tmp_path / 'two'}", f"--bleu_ref={tmp_path / 'one'}")
     args: argparse.Namespace = script.parse_args(options(params, *texts))
-    with pytest.raises(part("bad_input").BadInput, match=r"two has 2 lines, but .*one has 1"):
+    with pytest.raises(part("common.errors").InputError, match=r"two has 2 lines, but .*one has 1"):
         script.TransformerTntTask(args)
