@@ -9,12 +9,13 @@ Two layouts are known: `imagenet2012-train.tfrecord-00000-of-01024`, which Tenso
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
 
 from .errors import InputError
+from .image_records import Files, Layout
+from .records import find_shards
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of the pixels of ImageNet
 SHUFFLED_IMAGES = 10_000
@@ -22,44 +23,24 @@ NUM_CLASSES = 1000
 NUM_IMAGES = (1_281_167, 50_000)  # to train and to validate
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How one program names its files and the parts of a record."""
-
-    name: str
-    pattern: str
-    image: str
-    label: str
-    first_label: int
-
-
 LAYOUTS = (
-    Layout("TensorFlow Datasets", "imagenet2012-{split}.tfrecord-*-of-*", "image", "label", 0),
-    Layout("Model Garden", "{split}-*-of-*", "image/encoded", "image/class/label", 1),
+    Layout("TensorFlow Datasets", "imagenet2012-{split}.tfrecord-*-of-*", "image", "label", 0, NUM_CLASSES),
+    Layout("Model Garden", "{split}-*-of-*", "image/encoded", "image/class/label", 1, NUM_CLASSES),
 )
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of one split."""
-
-    split: str
-    layout: Layout
-    paths: list[str]
 
 
 def find(folder: Path, split: str) -> Files:
     """Finds the files of `split` ("train" or "validation") in `folder`, or up to two folders below.
 
-    Raises InputError if there are none.
+    Of several versions it takes the newest. Raises InputError if files are missing.
     """
     if not folder.is_dir():
         raise InputError(f"the data folder {folder} does not exist")
     for layout in LAYOUTS:
-        for depth in ("", "*/", "*/*/"):
-            paths = sorted(map(str, folder.glob(depth + layout.pattern.format(split=split))))
-            if paths:
-                return Files(split, layout, paths)
+        pattern = layout.pattern.format(split=split)
+        paths = find_shards(folder, (depth + pattern for depth in ("", "*/", "*/*/")))
+        if paths:
+            return Files(split, layout, [str(path) for path in paths])
     patterns = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
     raise InputError(f"the data folder {folder} has no TFRecords of ImageNet ({patterns})")
 

@@ -22,7 +22,8 @@ import tensorflow as tf
 
 from common import imagenet
 from common.errors import InputError
-from common.imagenet_check import error_of, is_jpeg
+from common.image_records import Layout, is_jpeg
+from common.records import listed
 
 LAYOUTS = dict(zip(("tfds", "garden"), imagenet.LAYOUTS, strict=True))
 FOLDERS = {"tfds": "imagenet2012/5.1.0", "garden": "."}
@@ -83,15 +84,14 @@ def without_broken(images: Images, skip: bool) -> Images:
     """Returns the images that can be decoded. Raises InputError if some cannot, unless `skip`."""
     broken = {path for path, _ in images if not is_jpeg(path.read_bytes())}
     if broken and not skip:
-        raise error_of(
-            sorted(map(str, broken)), f"of {len(images):,} images are broken (--skip_broken leaves them out)"
-        )
+        what = f"of {len(images):,} images are broken (--skip_broken leaves them out)"
+        raise InputError(listed(sorted(map(str, broken)), what))
     for path in sorted(broken):
         print(f"left out: {path} is no whole JPEG")
     return [(path, label) for path, label in images if path not in broken]
 
 
-def write(images: Images, pattern: str, layout: imagenet.Layout, extra: str, images_per_file: int) -> int:
+def write(images: Images, pattern: str, layout: Layout, extra: str, images_per_file: int) -> int:
     """Writes the images into files of about equal size, named as `pattern` says. Returns the number of files."""
     count = -(-len(images) // images_per_file)
     for number in range(count):

@@ -8,12 +8,12 @@ tokens while it is read.
 from __future__ import annotations
 
 import logging
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 import tensorflow as tf
 from common.errors import InputError
+from common.records import find_shards, listed, record_lengths
 from model_params import Params
 from tokenizer import EOS, Subtokenizer
 
@@ -31,16 +31,18 @@ class Layout:
     pattern: str
     splits: dict[str, str]
     folders: tuple[str, ...]  # where the files may be, below the data folder
+    first: int  # the number of the first file
     has_tokens: bool
 
 
 LAYOUTS = (
-    Layout("Model Garden", "wmt32k-{split}-*-of-*", {"train": "train", "dev": "dev"}, ("",), has_tokens=True),
+    Layout("Model Garden", "wmt32k-{split}-*-of-*", {"train": "train", "dev": "dev"}, ("",), 1, has_tokens=True),
     Layout(
         "TensorFlow Datasets",
         "wmt14_translate-{split}.tfrecord-*-of-*",
         {"train": "train", "dev": "validation"},
         ("", "*/", "de-en/*/", "wmt14_translate/de-en/*/"),
+        0,
         has_tokens=False,
     ),
 )
@@ -66,10 +68,9 @@ def find(params: Params, split: str) -> Files | None:
         raise InputError(f"the data folder {folder} does not exist")
     for layout in LAYOUTS:
         pattern = layout.pattern.format(split=layout.splits[split])
-        for below in layout.folders:
-            paths = sorted(folder.glob(below + pattern))
-            if paths:  # of several versions, the last one
-                return _whole_files(layout, [path for path in paths if path.parent == paths[-1].parent], params)
+        paths = find_shards(folder, (below + pattern for below in layout.folders), layout.first)
+        if paths:
+            return _whole_files(layout, paths, params)
     if split == "dev":
         return None
     known = " or ".join(layout.pattern.format(split=split) for layout in LAYOUTS)
@@ -77,35 +78,18 @@ def find(params: Params, split: str) -> Files | None:
 
 
 def _whole_files(layout: Layout, paths: list[Path], params: Params) -> Files:
-    counts = {path: count_records(path) for path in paths}
-    broken = [path.name for path, (_, whole) in counts.items() if not whole]
+    lengths = {path: record_lengths(path) for path in paths}
+    broken = [path.name for path, (_, whole) in lengths.items() if not whole]
     if broken:
-        say = f"{len(broken)} of {len(paths)} data files in {paths[0].parent} are truncated: {', '.join(broken[:5])}"
-        say += ", …" if len(broken) > 5 else ""
+        say = listed(broken, f"of {len(paths):,} data files in {paths[0].parent} are truncated")
         if not params.get("skip_truncated"):
             raise InputError(f"{say}; copy them again, or leave them out with --skip_truncated")
         logging.warning("%s; left out", say)
-    whole = [path for path in paths if counts[path][1]]
-    records = sum(counts[path][0] for path in whole)
+    whole = [path for path in paths if lengths[path][1]]
+    records = sum(len(lengths[path][0]) for path in whole)
     if not records:
         raise InputError(f"the data files {paths[0].parent}/{layout.pattern.partition('{')[0]}* have no sentences")
     return Files(layout, [str(path) for path in whole], records)
-
-
-def count_records(path: Path) -> tuple[int, bool]:
-    """Returns how many records a TFRecord file has, and whether it ends where a record ends."""
-    size, end, records = path.stat().st_size, 0, 0
-    with path.open("rb") as file:
-        while end < size:
-            header = file.read(12)  # the length of the data, and its checksum
-            if len(header) < 12:
-                return records, False
-            end += 16 + struct.unpack_from("<Q", header)[0]  # the data's checksum follows it
-            if end > size:
-                return records, False
-            file.seek(end)
-            records += 1
-    return records, True
 
 
 def read(files: Files, params: Params) -> tf.data.Dataset:

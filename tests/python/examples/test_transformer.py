@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,12 +92,12 @@ def test_two_ranks_learn_to_translate_and_follow_the_curve_of_one_process(data: 
 
 
 def test_a_truncated_file_ends_the_job_with_one_sentence(data: Path, tmp_path: Path) -> None:
-    path = next((data / "numbers/data").glob("wmt32k-train-00002*"))
-    (tmp_path / path.name).write_bytes(path.read_bytes()[:-3])
-    (tmp_path / "vocab.ende.256").write_bytes((data / "numbers/data/vocab.ende.256").read_bytes())
-    command = f"tarantella -n 2 --no-gpu -- {FOLDER}/transformer_tnt.py --data_dir {tmp_path} --param_set=tiny"
+    folder = shutil.copytree(data / "numbers/data", tmp_path / "data")
+    path = next(folder.glob("wmt32k-train-00002*"))
+    path.write_bytes(path.read_bytes()[:-3])
+    command = f"tarantella -n 2 --no-gpu -- {FOLDER}/transformer_tnt.py --data_dir {folder} --param_set=tiny"
     output = run(command, tmp_path, code=1)
-    assert f"transformer_tnt.py: 1 of 1 data files in {tmp_path} are truncated: {path.name};" in output
+    assert f"transformer_tnt.py: 1 of 4 data files in {folder} are truncated: {path.name};" in output
     assert "Traceback" not in output
 
 

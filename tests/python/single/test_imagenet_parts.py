@@ -87,7 +87,7 @@ def test_the_learning_rate_warms_up_to_its_scaled_value_and_decays(part: Any) ->
 
 
 def test_a_folder_of_jpegs_is_packed_into_both_layouts(packed: Path, part: Any) -> None:
-    imagenet, check = part("common.imagenet"), part("common.imagenet_check")
+    imagenet, check = part("common.imagenet"), part("common.image_records")
     for layout, place in zip(imagenet.LAYOUTS, ("tfds/imagenet2012/5.1.0", "garden"), strict=True):
         folder = packed / place
         assert (folder / "labels.txt").read_text().split() == ["class0", "class1", "class2", "class3"]
@@ -154,12 +154,12 @@ def write_records(path: Path, *examples: dict[str, Any]) -> str:
 def test_faults_of_files_and_images_are_named_and_counted(tmp_path: Path, part: Any, monkeypatch: Any) -> None:
     import tensorflow as tf
 
-    imagenet, check = part("common.imagenet"), part("common.imagenet_check")
+    imagenet, check = part("common.imagenet"), part("common.image_records")
     jpeg = tf.io.encode_jpeg(np.zeros((40, 40, 3), "uint8")).numpy()
 
     def message(*paths: str) -> str:
         with pytest.raises(part("common.errors").InputError) as error:
-            check.check(imagenet.Files("train", imagenet.LAYOUTS[0], list(paths)))
+            check.check(check.Files("train", imagenet.LAYOUTS[0], list(paths)))
         return str(error.value)
 
     whole = write_records(tmp_path / "whole", *10 * [{"image": jpeg, "label": 3}])
@@ -184,10 +184,10 @@ def test_faults_of_files_and_images_are_named_and_counted(tmp_path: Path, part: 
         f"4 of 15 train images are broken: {mixed} record 1 (no whole JPEG), {mixed} record 2 (the label 1000 is not "
         f"in 0 to 999), {mixed} record 3 (without 'image' or 'label'), …"
     )
-    assert check.check(imagenet.Files("train", imagenet.LAYOUTS[0], [whole])) == 10
+    assert check.check(check.Files("train", imagenet.LAYOUTS[0], [whole])) == 10
     monkeypatch.setattr(check, "CHECKED_BYTES", 100)
     monkeypatch.setattr(check, "CHECKED_IMAGES", 3)
-    assert check.check(imagenet.Files("train", imagenet.LAYOUTS[0], [whole, mixed])) == 15  # checks 0, 5 and 10
+    assert check.check(check.Files("train", imagenet.LAYOUTS[0], [whole, mixed])) == 15  # checks 0, 5 and 10
     assert message(mixed).startswith("2 of 3 train images are broken")  # checks 0, 2 and 4
 
 

@@ -1,0 +1,115 @@
+"""Labelled JPEGs in TFRecords: are the files whole, do their records have JPEGs and labels?
+
+Programs that train check every image of up to 1 GiB of files. Of more, they check the ends of all records, and 1,024
+images spread evenly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+import tarantella as tnt
+
+from .errors import InputError
+from .records import FOOTER, HEADER, listed, record_lengths
+
+CHECKED_BYTES, CHECKED_IMAGES = 1 << 30, 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one program names its files and the parts of a record."""
+
+    name: str
+    pattern: str
+    image: str
+    label: str
+    first_label: int
+    num_classes: int
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one split."""
+
+    split: str
+    layout: Layout
+    paths: list[str]
+
+
+def count(found: Sequence[Files]) -> list[int]:
+    """Checks the images of each split on the master rank, and returns their numbers on every rank.
+
+    Call it on all ranks. Raises InputError on the master.
+    """
+    return [int(count) for count in from_master(len(found), lambda: map(check, found))]
+
+
+def from_master(size: int, compute: Callable[[], Iterable[int]]) -> np.ndarray:
+    """Returns `size` numbers, which the master rank computes, on every rank. Call it on all ranks."""
+    numbers = np.zeros(size, np.int64)
+    if tnt.is_master_rank():
+        numbers[:] = list(compute())
+    return tnt.Broadcast().execute(numbers)
+
+
+def check(files: Files, every_image: bool = False) -> int:
+    """Returns the number of images. Raises InputError, which names files or images that are broken."""
+    with ThreadPoolExecutor(16) as threads:
+        lengths = list(threads.map(whole_lengths, files.paths))
+        broken = [path for path, each in zip(files.paths, lengths, strict=True) if not each]
+        if broken:
+            what = f"of {len(files.paths):,} {files.split} files are empty, truncated, or no TFRecords"
+            raise InputError(listed(broken, what))
+        records = [
+            (path, number, end - length - FOOTER, length)
+            for path, each in zip(files.paths, lengths, strict=True)
+            for number, (length, end) in enumerate(zip(each, np.cumsum(np.add(each, HEADER + FOOTER)), strict=True))
+        ]
+        few = every_image or sum(length for *_, length in records) <= CHECKED_BYTES
+        chosen = records if few else records[:: -(-len(records) // CHECKED_IMAGES)]
+        faults = threads.map(lambda record: fault_of(files.layout, *record), chosen)
+        broken = [fault for fault in faults if fault]
+    if broken:
+        raise InputError(listed(broken, f"of {len(chosen):,} {files.split} images are broken"))
+    return len(records)
+
+
+def whole_lengths(path: str) -> list[int]:
+    """Returns the lengths of the records, or none if the file ends within one."""
+    lengths, whole = record_lengths(path)
+    return lengths if whole else []
+
+
+def fault_of(layout: Layout, path: str, number: int, offset: int, length: int) -> str | None:
+    """Returns what is wrong with one record, or None."""
+    with open(path, "rb", buffering=0) as file:
+        record = os.pread(file.fileno(), length, offset)
+    place = f"{path} record {number}"
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception:
+        return f"{place} (no tf.train.Example)"
+    jpegs, labels = features[layout.image].bytes_list.value, features[layout.label].int64_list.value
+    if len(jpegs) != 1 or len(labels) != 1:
+        return f"{place} (without '{layout.image}' or '{layout.label}')"
+    last_label = layout.first_label + layout.num_classes - 1
+    if not layout.first_label <= labels[0] <= last_label:
+        return f"{place} (the label {labels[0]} is not in {layout.first_label} to {last_label})"
+    return None if is_jpeg(jpegs[0]) else f"{place} (no whole JPEG)"
+
+
+def is_jpeg(data: bytes) -> bool:
+    """Whether TensorFlow can decode all of it as a JPEG."""
+    try:
+        tf.io.extract_jpeg_shape(data)
+        tf.io.decode_jpeg(data, channels=3, ratio=8)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
