@@ -6,9 +6,9 @@ test/<class>/*.jpg beside it.
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 from common.downloads import on_all_ranks
 from common.errors import InputError
+from common.image_records import Files, Layout, count, from_master, is_jpeg
+from common.records import find_shards, listed
 
 CLASSES = 5
 SPLITS = ("train", "test")
@@ -47,9 +49,9 @@ def load(folder: Path | None) -> tuple[Datasets, Info]:
     folder = folder or Path.cwd()
     if not folder.is_dir():
         raise InputError(f"the data folder {folder} does not exist")
-    prepared = sorted(folder.glob("cassava/*/cassava-train.tfrecord-*"))
+    prepared = find_shards(folder, ["cassava/*/cassava-train.tfrecord-*-of-*"])
     if prepared:
-        return from_records(prepared[-1].parent)  # of the newest version
+        return from_records(prepared[0].parent)
     if (folder / "train").is_dir():
         return from_images(folder)
     raise InputError(f"the data folder {folder} has neither cassava/<version>/*.tfrecord-* nor train/<class>/*.jpg")
@@ -57,56 +59,54 @@ def load(folder: Path | None) -> tuple[Datasets, Info]:
 
 def from_records(folder: Path) -> tuple[Datasets, Info]:
     """Reads what TensorFlow Datasets has prepared in a folder of one version."""
+    names = folder / "label.labels.txt"
+    classes = len(names.read_text(encoding="utf-8").split()) if names.exists() else CLASSES
+    layout = Layout("TensorFlow Datasets", "cassava-{split}.tfrecord-*-of-*", "image", "label", 0, classes)
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
     def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         parsed = tf.io.parse_single_example(record, features)
         return parsed["image"], parsed["label"]
 
-    datasets, counts = {}, {}
+    found = []
     for split in SPLITS:
-        paths = sorted(folder.glob(f"cassava-{split}.tfrecord-*"))
+        paths = find_shards(folder, [layout.pattern.format(split=split)])
         if not paths:
             raise InputError(f"the data folder {folder} has no cassava-{split}.tfrecord-*")
-        counts[split] = sum(count_records(path) for path in paths)
-        records = tf.data.TFRecordDataset([str(path) for path in paths])
-        datasets[split] = records.map(parse).apply(tf.data.experimental.assert_cardinality(counts[split]))
-    names = folder / "label.labels.txt"
-    classes = len(names.read_text(encoding="utf-8").split()) if names.exists() else CLASSES
+        found.append(Files(split, layout, [str(path) for path in paths]))
+    counts = dict(zip(SPLITS, count(found), strict=True))
+    datasets = {
+        files.split: tf.data.TFRecordDataset(files.paths)
+        .map(parse)
+        .apply(tf.data.experimental.assert_cardinality(counts[files.split]))
+        for files in found
+    }
     return datasets, Info(str(folder), counts, classes)
-
-
-def count_records(path: Path) -> int:
-    """Counts the records of a file without reading them. Raises InputError if the file ends within one."""
-    size, position, count = path.stat().st_size, 0, 0
-    with path.open("rb") as file:
-        while position < size:
-            file.seek(position)
-            length = file.read(8)
-            position += 16 + (struct.unpack("<Q", length)[0] if len(length) == 8 else size)  # two checksums of 4 bytes
-            count += 1
-    if position != size:
-        raise InputError(f"{path} ends within a record: prepare it again")
-    return count
 
 
 def from_images(folder: Path) -> tuple[Datasets, Info]:
     """Reads a folder of JPEGs for each class, below `train` and `test`."""
     names = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
-    datasets, counts, broken = {}, {}, []
-    for split in SPLITS:
-        images = list(jpegs(folder / split, names))
-        if not images:
+    images = {split: list(jpegs(folder / split, names)) for split in SPLITS}
+    datasets = {}
+    for split, of_split in images.items():
+        if not of_split:
             raise InputError(f"the data folder {folder / split} has no <class>/*.jpg")
-        broken += [path for path, _ in images if not is_whole(path)]
-        pairs = [str(path) for path, _ in images], np.array([label for _, label in images], "int64")
-        counts[split] = len(images)
+        pairs = [str(path) for path, _ in of_split], np.array([label for _, label in of_split], "int64")
         datasets[split] = tf.data.Dataset.from_tensor_slices(pairs).map(
             lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE
         )
+    check([path for of_split in images.values() for path, _ in of_split], folder)
+    return datasets, Info(str(folder), {split: len(of_split) for split, of_split in images.items()}, len(names))
+
+
+def check(paths: list[Path], folder: Path) -> None:
+    """Raises InputError if files are no JPEGs. The master rank looks, the others wait."""
+    with ThreadPoolExecutor(16) as threads:
+        whole = from_master(len(paths), lambda: threads.map(lambda path: is_jpeg(path.read_bytes()), paths))
+    broken = [str(path) for path, is_whole in zip(paths, whole, strict=True) if not is_whole]
     if broken:
-        raise InputError(f"{len(broken)} files below {folder} are no whole JPEGs; remove them: {listed(broken)}")
-    return datasets, Info(str(folder), counts, len(names))
+        raise InputError(listed(broken, f"files below {folder} are no whole JPEGs; remove them"))
 
 
 def jpegs(folder: Path, names: list[str]) -> Iterator[tuple[Path, int]]:
@@ -114,18 +114,6 @@ def jpegs(folder: Path, names: list[str]) -> Iterator[tuple[Path, int]]:
         for path in sorted((folder / name).glob("*")):
             if path.suffix.lower() in (".jpg", ".jpeg"):
                 yield path, label
-
-
-def is_whole(path: Path) -> bool:
-    """Whether a file begins and ends as a JPEG does."""
-    with path.open("rb") as file:
-        begins = file.read(2) == b"\xff\xd8"
-        file.seek(max(path.stat().st_size - 2, 0))
-        return begins and file.read(2) == b"\xff\xd9"
-
-
-def listed(paths: list[Path]) -> str:
-    return ", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else "")
 
 
 def made() -> tuple[Datasets, Info]:
