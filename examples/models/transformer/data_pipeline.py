@@ -8,6 +8,7 @@ tokens while it is read.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,9 @@ class Files:
     layout: Layout
     paths: list[str]
     records: int
+
+    def __str__(self) -> str:
+        return re.sub(r"\d+-of-\d+$", "*", self.paths[0])
 
 
 def find(params: Params, split: str) -> Files | None:
@@ -128,23 +132,20 @@ def parse(records: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
 
 
 def check(files: Files, params: Params) -> None:
-    """Raises InputError if the first sentences do not fit the vocabulary, or do not fill a batch."""
+    """Raises InputError if the first sentences do not fit the vocabulary, or if all are too long."""
     sources, targets = parse(next(iter(read(files, params).batch(LOOKED_AT))))
     sentences = list(zip(sources.to_list(), targets.to_list(), strict=True))
     largest = max(max(max(x, default=0), max(y, default=0)) for x, y in sentences)
     if largest >= params["vocab_size"]:
         raise InputError(
-            f"the vocabulary {params['vocab_file']} does not fit: it has {params['vocab_size']} sub-words, but the "
-            f"data in {params['data_dir']} has the number {largest}"
+            f"the vocabulary {params['vocab_file']} does not fit: it has {params['vocab_size']} sub-words, but "
+            f"{files} have the number {largest}"
         )
     if any(not row or row[-1] != EOS for pair in sentences for row in pair):
-        raise InputError(f"a sentence in {params['data_dir']} does not end with EOS: the data is of another vocabulary")
+        raise InputError(f"a sentence in {files} does not end with EOS: the data is of another vocabulary")
     if not any(max(len(x), len(y)) <= params["max_length"] for x, y in sentences):
-        raise InputError(f"none of the first sentences has at most {params['max_length']} tokens: raise --max_length")
-    if files.records < params["num_sentences"]:
         raise InputError(
-            f"the data in {params['data_dir']} has {files.records} sentences, but a batch takes "
-            f"{params['num_sentences']} (--batch_size // --max_length)"
+            f"none of the first sentences in {files} has at most {params['max_length']} tokens: raise --max_length"
         )
 
 
@@ -158,6 +159,11 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
     files = find(params, "train")
     assert files is not None
     check(files, params)
+    if files.records < params["num_sentences"]:
+        raise InputError(
+            f"the data in {params['data_dir']} has {files.records} sentences, but a batch takes "
+            f"{params['num_sentences']} (--batch_size // --max_length)"
+        )
     batch_size, max_length = params["batch_size"], params["max_length"]
     dataset = _short_enough(read(files, params), max_length)
     dataset = dataset.shuffle(SHUFFLED_SENTENCES, seed=shuffle_seed)
@@ -176,10 +182,14 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
 
 
 def eval_input_fn(params: Params) -> tf.data.Dataset | None:
-    """Returns global batches of the split "dev", like those of `train_input_fn`, or None if there is none."""
+    """Returns global batches of the split "dev", like those of `train_input_fn`, or None if there is none.
+
+    Raises InputError.
+    """
     files = find(params, "dev")
     if files is None:
         return None
+    check(files, params)
     dataset = _short_enough(read(files, params), params["max_length"])
     return _padded(dataset.batch(params["num_sentences"]), params["max_length"])
 

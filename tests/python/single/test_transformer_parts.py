@@ -191,7 +191,7 @@ def test_data_that_cannot_be_used_is_named(part: Callable[[str], ModuleType], pa
     folder = Path(params["data_dir"])
     says("the data folder /nowhere does not exist", data_dir="/nowhere")
     says("has no files wmt32k-train-.* or wmt14_translate-train", data_dir=str(FOLDER))
-    says("has 20 sub-words, but the data in .* has the number", vocab_size=20)
+    says(r"has 20 sub-words, but .*wmt32k-train-\* have the number", vocab_size=20)
     says("has 40 sentences, but a batch takes 100", num_sentences=100)
     says("raise --max_length", max_length=3)
     says("1 sentences of 8 tokens, but there are 2 ranks", batch_size=8)
@@ -206,6 +206,17 @@ def test_data_that_cannot_be_used_is_named(part: Callable[[str], ModuleType], pa
     says("have no sentences")
     write(folder / "wmt32k-train-00001-of-00003", [{"inputs": [5, 6], "targets": [7, 1]}] * 9)
     says("does not end with EOS")
+
+
+def test_dev_sentences_are_checked_before_training(part: Callable[[str], ModuleType], params: dict[str, Any]) -> None:
+    eval_input_fn, path = part("data_pipeline").eval_input_fn, Path(params["data_dir"]) / "wmt32k-dev-00001-of-00001"
+    assert eval_input_fn(params) is None
+    write(path, [{"inputs": sentence(1), "targets": sentence(2)}] * 3)  # less than a batch
+    assert len(list(eval_input_fn(params))) == 1
+    for tokens, text in (([900, 1], "have the number 900"), ([5, 6], "EOS"), (sentence(1, 9), "raise --max_length")):
+        write(path, [{"inputs": tokens, "targets": tokens}])
+        with pytest.raises(part("common.errors").InputError, match=rf"wmt32k-dev-\* .*{text}"):
+            eval_input_fn(params)
 
 
 def test_text_becomes_data(
