@@ -43,12 +43,19 @@ class Files:
     paths: list[str]
 
 
-def count(found: Sequence[Files]) -> list[int]:
+def count(found: Sequence[Files], cure: str) -> list[int]:
     """Checks the images of each split on the master rank, and returns their numbers on every rank.
 
-    Call it on all ranks. Raises InputError on the master.
+    Call it on all ranks. Raises InputError on the master, with what to do about broken images.
     """
-    return [int(count) for count in from_master(len(found), lambda: map(check, found))]
+
+    def checked(files: Files) -> int:
+        try:
+            return check(files)
+        except InputError as error:
+            raise InputError(f"{error}; {cure}") from None
+
+    return [int(count) for count in from_master(len(found), lambda: map(checked, found))]
 
 
 def from_master(size: int, compute: Callable[[], Iterable[int]]) -> np.ndarray:
@@ -67,11 +74,7 @@ def check(files: Files, every_image: bool = False) -> int:
         if broken:
             what = f"of {len(files.paths):,} {files.split} files are empty, truncated, or no TFRecords"
             raise InputError(listed(broken, what))
-        records = [
-            (path, number, end - length - FOOTER, length)
-            for path, each in zip(files.paths, lengths, strict=True)
-            for number, (length, end) in enumerate(zip(each, np.cumsum(np.add(each, HEADER + FOOTER)), strict=True))
-        ]
+        records = [record for path, each in zip(files.paths, lengths, strict=True) for record in places(path, each)]
         few = every_image or sum(length for *_, length in records) <= CHECKED_BYTES
         chosen = records if few else records[:: -(-len(records) // CHECKED_IMAGES)]
         faults = threads.map(lambda record: fault_of(files.layout, *record), chosen)
@@ -79,6 +82,36 @@ def check(files: Files, every_image: bool = False) -> int:
     if broken:
         raise InputError(listed(broken, f"of {len(chosen):,} {files.split} images are broken"))
     return len(records)
+
+
+def faults(files: Files) -> list[list[str | None]]:
+    """Checks every record that the files have in full. Returns for each file what is wrong with each one, or None."""
+    with ThreadPoolExecutor(16) as threads:
+        records = [places(path, record_lengths(path)[0]) for path in files.paths]
+        return [list(threads.map(lambda record: fault_of(files.layout, *record), each)) for each in records]
+
+
+def repair(files: Files) -> list[str]:
+    """Writes files that have faults anew without them. The old ones stay, as *.broken. Returns what is left out."""
+    left_out = []
+    for path, of_file in zip(files.paths, faults(files), strict=True):
+        lengths, is_whole = record_lengths(path)
+        left_out += [fault for fault in of_file if fault] + ([] if is_whole else [f"{path} (its cut-off end)"])
+        if not is_whole or any(of_file):
+            with open(path, "rb") as file, tf.io.TFRecordWriter(f"{path}.new") as writer:
+                for (_, _, offset, length), fault in zip(places(path, lengths), of_file, strict=True):
+                    if fault is None:
+                        writer.write(os.pread(file.fileno(), length, offset))
+            os.rename(path, f"{path}.broken")
+            os.rename(f"{path}.new", path)
+    return left_out
+
+
+def places(path: str, lengths: Sequence[int]) -> list[tuple[str, int, int, int]]:
+    """Returns the file, number, offset and length of each record of a file."""
+    ends = np.cumsum(np.add(lengths, HEADER + FOOTER, dtype=np.int64))
+    pairs = zip(lengths, ends, strict=True)
+    return [(path, number, int(end) - length - FOOTER, length) for number, (length, end) in enumerate(pairs)]
 
 
 def whole_lengths(path: str) -> list[int]:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """Checks the TFRecords of ImageNet: are the files whole, do their records have JPEGs and labels?
 
-As a script this file checks every image: `imagenet_check.py /data/imagenet`.
+As a script this file checks every image: `imagenet_check.py /data/imagenet`. With `--repair` it leaves out the broken
+ones: files that have some are written anew, and the old ones stay beside them, as *.broken.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation"))
     Prints the layout that was found. Call it on all ranks. Raises InputError.
     """
     found = [imagenet.find(Path(data_dir), split) for split in splits]
-    counts = image_records.count(found)
+    counts = image_records.count(found, cure="leave them out with examples/common/imagenet_check.py --repair")
     if tnt.is_master_rank():
         for count, files in zip(counts, found, strict=True):
             print(
@@ -40,9 +41,12 @@ def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation"))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data_dir", type=Path, help="the folder with the TFRecords of both splits")
-    folder = parser.parse_args().data_dir
+    parser.add_argument("--repair", action="store_true", help="leave out broken images (default: stop)")
+    args = parser.parse_args()
     for split in ("train", "validation"):
-        files = imagenet.find(folder, split)
+        files = imagenet.find(args.data_dir, split)
+        for fault in image_records.repair(files) if args.repair else []:
+            print(f"left out: {fault}")
         count = image_records.check(files, every_image=True)
         print(f"{split}: {count:,} images in {len(files.paths):,} files are whole")
 

@@ -35,6 +35,7 @@ def parse_args() -> argparse.Namespace:
     add("--epochs", type=int, default=15, metavar="N", help="number of epochs to train (default: 15)")
     add("--data-dir", type=Path, help="folder with cassava/<version>/, or train/<class>/*.jpg (default: here)")
     add("--image-size", type=int, default=300, metavar="PIXELS", help="images are resized to it (default: 300)")
+    add("--skip-broken", action="store_true", help="leave out images that are broken (default: stop)")
     add("--sync-batch-norm", action="store_true", help="normalize the images of all ranks together")
     args = parser.parse_args()
     for name, least in (("batch_size_per_replica", 1), ("epochs", 1), ("image_size", 32)):
@@ -116,7 +117,7 @@ def main() -> None:
     tnt.init()
     keras.utils.set_random_seed(SEED)
     try:
-        datasets, info = cassava.load(args.data_dir)
+        datasets, info = cassava.load(args.data_dir, args.skip_broken)
     except InputError as error:
         sys.exit(f"mnist_classify.py: {error}")
     if tnt.is_master_rank():

@@ -163,9 +163,13 @@ def test_resnet_ends_with_one_sentence_on_two_ranks(place: Place, data: Path) ->
     command = "tarantella -n 2 --no-gpu -- ${TNT_MODELS_PATH}/models/resnet/resnet50_tnt.py --data_dir=short"
     out = place.shell(command, code=1)
     assert lines(out, "resnet50_tnt.py: ") == [
-        f"resnet50_tnt.py: 1 of 3 train files are empty, truncated, or no TFRecords: short/{broken.name}"
+        f"resnet50_tnt.py: 1 of 3 train files are empty, truncated, or no TFRecords: short/{broken.name}; "
+        "leave them out with examples/common/imagenet_check.py --repair"
     ]
     assert "Traceback" not in out
+    out = place.shell("python ${TNT_MODELS_PATH}/common/imagenet_check.py short --repair")
+    assert lines(out, "left out: ") == [f"left out: short/{broken.name} (its cut-off end)"]
+    assert lines(out, "train: ") == ["train: 287 images in 3 files are whole"]
 
 
 def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) -> None:

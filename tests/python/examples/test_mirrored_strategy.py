@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +120,9 @@ def test_two_ranks_train_resnet50_as_one_process(start: Start, tmp_path: Path) -
     check(start, tmp_path, [SCRIPT], 0.02)
 
 
-def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path) -> None:
+def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path, capsys: Any) -> None:
+    import tensorflow as tf
+
     folder = tmp_path / "cassava/0.1.0"
     write_records(folder, {"train": [3, 4], "test": [2], "validation": [1]})
     datasets, info = cassava.load(tmp_path)
@@ -130,11 +133,22 @@ def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path) -> 
     last = folder / "cassava-train.tfrecord-00001-of-00002"
     whole = last.read_bytes()
     last.write_bytes(whole[:-5])
-    with pytest.raises(cassava.InputError, match=r"^1 of 2 train files are .* truncated, .*00001-of-00002$"):
+    with pytest.raises(
+        cassava.InputError, match=r"^1 of 2 train files are .* truncated, .*00001-of-00002; .*--skip-broken$"
+    ):
         cassava.load(tmp_path)
-    last.write_bytes(whole.replace(b"\xff\xd9", b"\0\0", 1))  # the end of a JPEG
+    datasets, info = cassava.load(tmp_path, skip_broken=True)
+    assert info.num_examples["train"] == len(list(datasets["train"])) == 6
+    last.write_bytes(whole)
+    first, *others = [record.numpy() for record in tf.data.TFRecordDataset(str(last))]
+    with tf.io.TFRecordWriter(str(last)) as writer:
+        for record in (first.replace(b"\xff\xd9", b"\0\0"), *others):  # without the end of the JPEG
+            writer.write(record)
     with pytest.raises(cassava.InputError, match=r"1 of 7 train images are broken: .*record 0 \(no whole JPEG\)"):
         cassava.load(tmp_path)
+    datasets, _ = cassava.load(tmp_path, skip_broken=True)
+    assert [int(label) for _, label in datasets["train"]] == [0, 1, 2, 1, 2, 3]
+    assert f"left out: 1 train images: {last} record 0 (no whole JPEG)\n" in capsys.readouterr().out
     last.unlink()
     with pytest.raises(cassava.InputError, match=r"^1 of 2 files are missing: .*00001-of-00002"):
         cassava.load(tmp_path)
@@ -144,7 +158,7 @@ def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path) -> 
         cassava.load(tmp_path)
 
 
-def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
+def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path, capsys: Any) -> None:
     for missing in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(cassava.InputError, match=r"does not exist|has neither cassava"):
             cassava.load(missing)
@@ -155,14 +169,16 @@ def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path) -> None:
     image = tmp_path / "train/class1/1.jpg"
     image.write_bytes(image.read_bytes()[:-10])
     (tmp_path / "test/class0/0.jpg").write_bytes(b"\xff\xd8 begins and ends as a JPEG \xff\xd9")
-    with pytest.raises(
-        cassava.InputError, match=r"^2 files below .* are no whole JPEGs; remove them: .*1\.jpg, .*0\.jpg"
-    ):
+    sentence = r"^2 files below .* are no whole JPEGs: .*1\.jpg, .*0\.jpg; .*--skip-broken$"
+    with pytest.raises(cassava.InputError, match=sentence):
         cassava.load(tmp_path)
+    datasets, info = cassava.load(tmp_path, skip_broken=True)
+    assert (info.num_examples, len(list(datasets["train"]))) == ({"train": 6, "test": 2}, 6)
+    assert f"left out: 2 files below {tmp_path}: {image}, " in capsys.readouterr().out
     for path in (tmp_path / "test").rglob("*.jpg"):
         path.unlink()
     with pytest.raises(cassava.InputError, match=r"test has no <class>/\*\.jpg"):
-        cassava.load(tmp_path)
+        cassava.load(tmp_path, skip_broken=True)
 
 
 def test_made_images_stand_in(cassava: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

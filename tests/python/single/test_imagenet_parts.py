@@ -191,6 +191,26 @@ def test_faults_of_files_and_images_are_named_and_counted(tmp_path: Path, part: 
     assert message(mixed).startswith("2 of 3 train images are broken")  # checks 0, 2 and 4
 
 
+def test_a_repair_leaves_out_what_is_broken(tmp_path: Path, part: Any) -> None:
+    import tensorflow as tf
+
+    imagenet, check = part("common.imagenet"), part("common.image_records")
+    jpeg = tf.io.encode_jpeg(np.zeros((40, 40, 3), "uint8")).numpy()
+    names = [f"imagenet2012-train.tfrecord-{number:05}-of-00003" for number in range(3)]
+    rows = [{"image": jpeg, "label": label} for label in range(4)]
+    whole, mixed, short = (tmp_path / name for name in names)
+    write_records(whole, *rows)
+    write_records(mixed, rows[3], {"image": jpeg[:200], "label": 0}, rows[2])
+    short.write_bytes(whole.read_bytes()[:-9])
+    files = imagenet.find(tmp_path, "train")
+    assert check.repair(files) == [f"{mixed} record 1 (no whole JPEG)", f"{short} (its cut-off end)"]
+    assert sorted(path.name for path in tmp_path.glob("*.broken")) == [f"{names[1]}.broken", f"{names[2]}.broken"]
+    assert imagenet.find(tmp_path, "train") == files
+    apart = [imagenet.read(check.Files("train", files.layout, [path]), shuffle=False) for path in files.paths]
+    assert [int(label) for images in apart for _, label in images] == [0, 1, 2, 3, 3, 2, 0, 1, 2]
+    assert check.repair(files) == []
+
+
 def test_training_images_differ_in_each_epoch_and_not_between_runs(packed: Path, part: Any) -> None:
     input_fn = part("imagenet_preprocessing").input_fn
 
