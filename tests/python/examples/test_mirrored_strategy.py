@@ -190,6 +190,30 @@ def test_made_images_stand_in(cassava: ModuleType, tmp_path: Path, monkeypatch: 
         assert left[0] == right[0] and left[1] == right[1]
 
 
+def test_weights_of_imagenet_are_used_where_the_file_is(
+    cassava: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import keras
+    import mnist_classify
+
+    def resnet50(weights: str | None, include_top: bool) -> keras.Model:
+        assert not include_top
+        inputs = keras.Input((None, None, 3))
+        return keras.Model(inputs, keras.layers.Conv2D(4, 3, name=f"with_{weights}")(inputs))
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setattr(keras.applications, "ResNet50", resnet50)
+    assert mnist_classify.imagenet_weights() is None
+    path = tmp_path / "models" / mnist_classify.WEIGHTS
+    assert capsys.readouterr().out == f"{path} is not there: training starts from random weights\n"
+    path.parent.mkdir()
+    path.touch()
+    assert mnist_classify.imagenet_weights() == "imagenet"
+    assert capsys.readouterr().out == ""
+    model = mnist_classify.create_model(3, mnist_classify.imagenet_weights())
+    assert model.layers[1].name == "with_imagenet"
+
+
 @pytest.mark.slow
 def test_bad_input_ends_the_job_with_one_sentence(start: Start, tmp_path: Path) -> None:
     ended = start(2, SCRIPT, "--data-dir=/nowhere", folder=tmp_path)

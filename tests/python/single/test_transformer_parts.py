@@ -415,6 +415,24 @@ def test_a_checkpoint_of_another_model_is_refused(
         task(16).load_checkpoint()
 
 
+def test_the_rest_of_the_epochs_is_trained(
+    part: Callable[[str], ModuleType], params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, models = part("transformer_tnt"), part("model_params")
+    monkeypatch.setitem(models.PARAM_SETS, "tiny", {**models.BASE, "num_hidden_layers": 1, "hidden_size": 16})
+    epochs = ("--param_set=tiny", "--train_epochs=5", "--epochs_between_evals=2")
+    task = script.TransformerTntTask(script.parse_args(options(params, *epochs)))
+    trained = []
+
+    def fit(*_: Any, initial_epoch: int, epochs: int, **__: Any) -> Any:
+        trained.append((initial_epoch, epochs))
+        return argparse.Namespace(history={"loss": [0.0] * (epochs - initial_epoch)})
+
+    task.train_model = argparse.Namespace(fit=fit, compile=lambda **_: None)
+    assert task.train()["loss"] == [0.0] * 5
+    assert trained == [(0, 2), (2, 4), (4, 5)]
+
+
 def test_texts_for_bleu_are_checked_before_training(
     part: Callable[[str], ModuleType], params: dict[str, Any], tmp_path: Path
 ) -> None:
