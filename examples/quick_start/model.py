@@ -3,8 +3,11 @@
 
     tarantella -n 2 -- model.py --batch_size=64 --learning_rate=0.01
 
-Without the launcher the same script is plain Keras on one process.
+Without the launcher the same script is plain Keras on one process. With TNT_TENSORBOARD_ON_ALL_DEVICES=true and
+--model_dir, every rank writes logs for TensorBoard.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -19,7 +22,7 @@ import tarantella as tnt
 SEED = 42
 
 
-def lenet5_model_generator():
+def lenet5_model_generator() -> keras.Model:
     """Returns LeNet-5 for images of 28x28, with 61,706 parameters."""
     inputs = keras.Input(shape=(28, 28, 1))
     x = keras.layers.Conv2D(6, 5, padding="same", activation="relu")(inputs)
@@ -33,11 +36,12 @@ def lenet5_model_generator():
     return keras.Model(inputs, outputs, name="lenet5")
 
 
-def parse_args():
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch_size", type=int, default=64, help="global: of all ranks together")
     parser.add_argument("--learning_rate", type=float, default=0.002)
     parser.add_argument("--train_epochs", "--epochs", type=int, help="default: 3 for MNIST, 30 for the digits")
+    parser.add_argument("--model_dir", metavar="DIR", help="where TensorBoard's logs are written")
     parser.add_argument("--json", metavar="FILE", help="where the master writes accuracy and samples/s")
     args = parser.parse_args()
     if args.batch_size < 1:
@@ -47,7 +51,7 @@ def parse_args():
     return args
 
 
-def main():
+def main() -> None:
     args = parse_args()
     tnt.init()
     keras.utils.set_random_seed(SEED)
@@ -68,7 +72,10 @@ def main():
     # The first epoch also builds the graph, so the speed is measured over the later ones.
     times = [time.perf_counter()]
     clock = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: times.append(time.perf_counter()))
-    model.fit(train_dataset, epochs=epochs, callbacks=[clock])
+    callbacks = [clock]
+    if args.model_dir:
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=args.model_dir))
+    model.fit(train_dataset, epochs=epochs, callbacks=callbacks)
     loss, accuracy = model.evaluate(test_dataset, verbose=0)
 
     if tnt.is_master_rank():

@@ -67,3 +67,11 @@ def assert_same_numbers(one: list[str], two: list[str], tolerance: float = 2e-3)
     for left, right in zip(one, two, strict=True):
         for a, b in zip(NUMBER.findall(left), NUMBER.findall(right), strict=True):
             assert math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance), (left, right)
+
+
+def assert_within_spread(seeds: list[list[float]], found: list[float]) -> None:
+    """No number is farther from those of serial runs with several seeds than these are from each other."""
+    assert len(found) > 0
+    for number, *serial in zip(found, *seeds, strict=True):
+        spread = max(serial) - min(serial)
+        assert min(serial) - spread <= number <= max(serial) + spread, (number, serial)

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from .conftest import assert_within_spread
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("resnet50", "image_classification")]
 COMMANDS = [
@@ -131,6 +133,7 @@ def test_resnet_trains_and_resumes_on_two_ranks_and_as_one_process(place: Place,
     assert "288 train images in 3 files, in the layout of TensorFlow Datasets" in two
     assert "Training starts after epoch 0, with 6 steps an epoch" in two
     assert len(re.findall(r"TimeHistory: \d+\.\d+ seconds, \d+\.\d+ examples/second between steps", two)) == 2
+    assert len(list((place.folder / "run").glob("events.*"))) == 1  # of TimeHistory, which only the master has
     losses = lines(two, "Epoch ")
     assert [line.split(":")[0] for line in losses if ":" in line] == ["Epoch 1", "Epoch 2"]
     assert sorted(path.name for path in (place.folder / "run").glob("*.h5")) == [
@@ -172,6 +175,31 @@ def test_resnet_ends_with_one_sentence_on_two_ranks(place: Place, data: Path) ->
     assert lines(out, "train: ") == ["train: 287 images in 3 files are whole"]
 
 
+def test_a_checkpoint_of_another_model_ends_the_job_with_one_sentence(place: Place, data: Path) -> None:
+    import keras
+
+    (place.folder / "other").mkdir()
+    path = "other/model-0007.weights.h5"
+    keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]).save_weights(place.folder / path)
+    script = "${TNT_MODELS_PATH}/models/resnet/resnet50_tnt.py --data_dir=garden --batch_size=48 --image_size=32"
+    out = place.shell(f"tarantella -n 2 --no-gpu -- {script} --model_dir=other --resume", code=1)
+    (line,) = lines(out, "resnet50_tnt.py: ")
+    assert line.startswith(f"resnet50_tnt.py: the checkpoint {path} is damaged or of another model (")
+    assert "Traceback" not in out
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(2000)
+def test_the_whole_resnet50_gives_the_losses_of_one_process(place: Place, data: Path) -> None:
+    whole = shutil.copytree(place.folder / "examples", place.folder / "whole")
+    shutil.copy(ROOT / "examples/models/resnet/resnet_model.py", whole / "models/resnet")
+    script = f"{whole}/models/resnet/resnet50_tnt.py --data_dir=garden --batch_size=48 --train_epochs=1"
+    script += " --image_size=32 --sync_batch_norm --verbose=2"
+    one, two = (place.shell(f"{start} {script}") for start in ("python", "tarantella -n 2 --no-gpu --"))
+    (left,), (right,) = ([line for line in lines(out, "Epoch ") if ":" in line] for out in (one, two))
+    assert_close(numbers(left)[::3], numbers(right)[::3], 1e-3)
+
+
 def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) -> None:
     out = place.shell(
         "cd examples/image_classification\n"
@@ -205,6 +233,18 @@ def test_image_classification_gives_the_losses_of_one_process(place: Place, data
     two = lines(place.shell(f"{folder}tarantella -n 2 --no-gpu -- {command}{more}"), "loss: ")
     assert len(numbers(one[-1])) == 8
     assert_close(numbers(one[-1]), numbers(two[-1]), 1e-4)
+
+
+def test_normalization_of_each_ranks_images_stays_within_the_spread_of_seeds(place: Place, data: Path) -> None:
+    command = "./train_imagenet_main.py --model_arch=mobilenetV2 --data_dir=${TNT_DATASETS_PATH} --batch_size=48"
+    command += " --train_epochs=2 --image_size=32 --verbose=2"
+
+    def trained(start: str, seed: int) -> list[float]:
+        out = place.shell(f"cd examples/image_classification\n{start}{command} --shuffle_seed={seed}")
+        return numbers(lines(out, "loss: ")[-1])
+
+    seeds = [trained("", seed) for seed in (1, 2, 3)]
+    assert_within_spread(seeds, trained("tarantella -n 2 --no-gpu -- ", 1))
 
 
 def test_every_command_of_the_pages_is_run() -> None:

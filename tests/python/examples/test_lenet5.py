@@ -30,17 +30,19 @@ def run(command, *arguments):
     )
 
 
-def train(command, report):
-    done = run(command, f"--json={report}")
+def train(command, report, *more):
+    done = run(command, f"--json={report}", *more)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("MNIST is neither cached nor reachable") == 1
     return json.loads(report.read_text())
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_process_learns(tmp_path):
+def test_two_ranks_learn_what_one_process_learns(tmp_path, monkeypatch):
+    monkeypatch.setenv("TNT_TENSORBOARD_ON_ALL_DEVICES", "true")
     one = train([sys.executable], tmp_path / "one.json")
-    two = train(["tarantella", "-n", "2", "--no-gpu", "--"], tmp_path / "two.json")
+    two = train(["tarantella", "-n", "2", "--no-gpu", "--"], tmp_path / "two.json", f"--model_dir={tmp_path / 'logs'}")
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["rank_0", "rank_1"]
     assert (one["ranks"], two["ranks"]) == (1, 2)
     assert one["parameters"] == two["parameters"] == 61_706
     assert one["accuracy"] >= 0.97
