@@ -2,84 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from .conftest import assert_within_spread
+from .conftest import ROOT, Page, Place, assert_within_spread
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = [ROOT / f"docs/tutorials/{name}.md" for name in ("resnet50", "image_classification")]
-COMMANDS = [
-    line
-    for page in PAGES
-    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
-    for line in re.sub(r"\\\n\s*", "", block).splitlines()
-]
+LARGE = "needs ImageNet, of 150 GB, and a package that only downloads it"
+RESNET = Page(
+    "tutorials/resnet50.md",
+    {
+        "python -m tensorflow_datasets.scripts.download_and_prepare --datasets=imagenet2012"
+        " --data_dir=${TNT_DATASETS_PATH}": LARGE
+    },
+)
+IMAGES = Page("tutorials/image_classification.md", {"tensorboard --logdir MODEL_DIR": "serves until it is stopped"})
 NUMBER = re.compile(r"\d+\.\d{4,6}")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@dataclass(frozen=True)
-class Place:
-    """A folder with the examples, images and a host file, where commands of the pages run."""
-
-    folder: Path
-    environment: dict[str, str]
-
-    def run(self, start: str, *more: str, code: int = 0, changes: dict[str, str] | None = None) -> str:
-        """Runs the command that starts so, with small numbers. Returns what it printed."""
-        (command,) = [each for each in COMMANDS if each.startswith(start)]
-        smaller = {"--devices-per-node 4": "--devices-per-node 2", **(changes or {})}
-        for before, after in smaller.items():
-            command = re.sub(rf"{before}(?!\d)", after, command)
-        return self.shell(" ".join([command, *more]), code)
-
-    def shell(self, command: str, code: int = 0) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", f"export TNT_MODELS_PATH=$PWD/examples\n{command}"],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
-        print(f"$ {command}\n{done.stdout}{done.stderr}")
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """With a ResNet of two stages of one block: its graph is built in a fifth of the time."""
-    folder = tmp_path_factory.mktemp("imagenet")
-    for part in ("models/resnet", "image_classification", "common"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "examples" / part, folder / "examples" / part, ignore=ignored)
+def place(place: Place) -> Place:
+    """With photos, host files, and a ResNet of two stages of one block: its graph is built in a fifth of the time."""
+    folder = place.folder
     model = folder / "examples/models/resnet/resnet_model.py"
     assert "BLOCKS = (3, 4, 6, 3)" in model.read_text()
     model.write_text(model.read_text().replace("BLOCKS = (3, 4, 6, 3)", "BLOCKS = (1, 1)"))
     for hosts in (folder / "hostfile", folder / "examples/image_classification/hostfile"):
         hosts.write_text(f"{socket.gethostname()}\n")
     write_photos(folder / "photos")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TNT_", "SLURM_"))}
-    environment |= {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "TNT_DATASETS_PATH": str(folder / "data"),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    return Place(folder, environment)
+    paths = {"TNT_DATASETS_PATH": str(folder / "data"), "TNT_MODELS_PATH": str(folder / "examples")}
+    return dataclasses.replace(place, environment={**place.environment, **paths})
 
 
 def write_photos(folder: Path) -> None:
@@ -100,10 +59,10 @@ def write_photos(folder: Path) -> None:
 def data(place: Place) -> Path:
     """The photos in the layout of TensorFlow Datasets, and those of the Model Garden in `garden`."""
     pack = "python ${TNT_MODELS_PATH}/common/pack_imagenet.py"
-    out = place.run(pack, "--images_per_file=100")
+    out = RESNET.run(place, pack, "--images_per_file=100")
     assert "train: 288 images of 8 classes in 3 files" in out
-    place.run(pack, "--images_per_file=100", changes={re.escape("${TNT_DATASETS_PATH}"): "garden", "tfds": "garden"})
-    out = place.run("python ${TNT_MODELS_PATH}/common/imagenet_check.py")
+    RESNET.run(place, pack, "--images_per_file=100", changes={"${TNT_DATASETS_PATH}": "garden", "tfds": "garden"})
+    out = RESNET.run(place, "python ${TNT_MODELS_PATH}/common/imagenet_check.py")
     assert "train: 288 images in 3 files are whole\nvalidation: 32 images in 1 files are whole" in out
     return place.folder / "data"
 
@@ -123,13 +82,9 @@ def assert_close(one: list[float], two: list[float], tolerance: float) -> None:
 
 
 def test_resnet_trains_and_resumes_on_two_ranks_and_as_one_process(place: Place, data: Path) -> None:
-    start = "tarantella --hostfile ./hostfile --devices-per-node 4 -- ${TNT_MODELS_PATH}/models/resnet/resnet50_tnt.py"
-    small = {"--batch_size=512": "--batch_size=48", "--train_epochs=90": "--train_epochs=2"}
-    small["--epochs_between_evals=10"] = "--epochs_between_evals=1"
-    options = ("--image_size=32", "--sync_batch_norm", "--verbose=2")
-    saving = ("--model_dir=run", "--enable_checkpoint_and_export")
-
-    two = place.run(start, *options, *saving, "--enable_time_history --log_steps=4", changes=small)
+    saving = "--model_dir=run --enable_checkpoint_and_export"
+    more = f"--verbose=2 {saving} --enable_time_history --log_steps=4"
+    two = RESNET.run(place, "tarantella -n 2 --no-gpu -- $resnet", changes={"--verbose=2": more})
     assert "288 train images in 3 files, in the layout of TensorFlow Datasets" in two
     assert "Training starts after epoch 0, with 6 steps an epoch" in two
     assert len(re.findall(r"TimeHistory: \d+\.\d+ seconds, \d+\.\d+ examples/second between steps", two)) == 2
@@ -142,16 +97,19 @@ def test_resnet_trains_and_resumes_on_two_ranks_and_as_one_process(place: Place,
     ]
 
     # The same images in the other layout, on one process.
-    script = f"python {start.split('-- ')[1]} --data_dir=garden --batch_size=48 --train_epochs=2"
-    one = place.shell(" ".join([script, *options]))
+    one = RESNET.run(place, "python $resnet", changes={"--data_dir=${TNT_DATASETS_PATH}": "--data_dir=garden"})
     assert "288 train images in 3 files, in the layout of Model Garden" in one
     for left, right in zip(lines(one, "Epoch "), losses, strict=True):
         if ":" in left:
             assert_close(numbers(left)[::3], numbers(right)[::3], 1e-3)  # the losses
             assert_close(numbers(left), numbers(right), 0.04)  # accuracies may differ by an image
 
-    small["--train_epochs=90"] = "--train_epochs=3"
-    resumed = place.run(start, *options, *saving, "--resume", "--dtype=bf16", changes=small)
+    RESNET.run(place, "python tools/draw_curves.py")
+
+    small = {"--batch_size=512": "--batch_size=48", "--train_epochs=90": "--train_epochs=3"}
+    small |= {"--epochs_between_evals=10": "--epochs_between_evals=1", "--devices-per-node 4": "--devices-per-node 2"}
+    options = f"--image_size=32 --sync_batch_norm --verbose=2 {saving} --resume --dtype=bf16"
+    resumed = RESNET.run(place, "tarantella --hostfile", options, changes=small)
     assert "Training starts after epoch 2, with 6 steps an epoch" in resumed
     (line,) = [line for line in lines(resumed, "Epoch ") if ":" in line]
     assert line.startswith("Epoch 3:")
@@ -201,16 +159,10 @@ def test_the_whole_resnet50_gives_the_losses_of_one_process(place: Place, data: 
 
 
 def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) -> None:
-    out = place.shell(
-        "cd examples/image_classification\n"
-        + next(each for each in COMMANDS if "--synthetic_data" in each)
-        .replace("--devices-per-node 4", "--devices-per-node 2")
-        .replace("=2560", "=32")
-        .replace("=256", "=8")
-        .replace("--train_epochs=3", "--train_epochs=2")
-        .replace("--val_freq=3", "--val_freq=2")
-        + " --image_size=64 --model_dir=../../board --verbose=2"
-    )
+    small = {"=2560": "=32", "=256": "=8", "--devices-per-node 4": "--devices-per-node 2"}
+    small |= {"--train_epochs=3": "--train_epochs=2", "--val_freq=3": "--val_freq=2"}
+    options = "--image_size=64 --model_dir=../../board --verbose=2"
+    out = IMAGES.run(place, "tarantella --hostfile", options, changes=small)
     results = dict(part.split(": ") for part in lines(out, "loss: ")[-1].split("; "))
     assert {name: len(values.split(", ")) for name, values in results.items()} == {
         "loss": 2,
@@ -225,14 +177,15 @@ def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) ->
 
 
 def test_image_classification_gives_the_losses_of_one_process(place: Place, data: Path) -> None:
-    start = "./train_imagenet_main.py --model_arch=vgg16"
-    (command,) = [each for each in COMMANDS if each.startswith(start)]
-    folder = "cd examples/image_classification\n"
-    more = " --train_num_samples=100 --val_num_samples=30 --shuffle_seed=7"
-    one = lines(place.shell(folder + command + more), "loss: ")
-    two = lines(place.shell(f"{folder}tarantella -n 2 --no-gpu -- {command}{more}"), "loss: ")
+    few = "--train_num_samples=100 --val_num_samples=30 --shuffle_seed=7"
+    small = {"--train_epochs=4": f"--train_epochs=2 {few}"}
+    one = lines(IMAGES.run(place, "$vgg", changes=small), "loss: ")
+    two = lines(IMAGES.run(place, "tarantella -n 2 --no-gpu -- $vgg", changes=small), "loss: ")
     assert len(numbers(one[-1])) == 8
     assert_close(numbers(one[-1]), numbers(two[-1]), 1e-4)
+    IMAGES.run(place, "python ../../tools/draw_curves.py")
+    alone = IMAGES.run(place, "./train_imagenet_main.py --model_arch=vgg16", few, changes={"epochs=2": "epochs=1"})
+    assert_close(numbers(lines(alone, "loss: ")[-1])[:1], numbers(one[-1])[:1], 1e-4)
 
 
 def test_normalization_of_each_ranks_images_stays_within_the_spread_of_seeds(place: Place, data: Path) -> None:
@@ -247,10 +200,6 @@ def test_normalization_of_each_ranks_images_stays_within_the_spread_of_seeds(pla
     assert_within_spread(seeds, trained("tarantella -n 2 --no-gpu -- ", 1))
 
 
-def test_every_command_of_the_pages_is_run() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
-    setting = ("export TNT_MODELS_PATH=", "export PYTHONPATH=", "cd examples/image_classification")
-    for command in COMMANDS:
-        if not command.startswith(setting):
-            program = re.search(r"\w+\.py", command)
-            assert program and program[0] in source, command
+def test_every_command_of_the_pages_is_run(request: pytest.FixtureRequest) -> None:
+    RESNET.assert_all_ran(request)
+    IMAGES.assert_all_ran(request)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -12,11 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .conftest import EXAMPLES, Output, Start, assert_same_numbers
+from .conftest import EXAMPLES, Page, Place, Start, assert_same_numbers
 
 FOLDER = EXAMPLES / "mirrored_strategy"
 SCRIPT = FOLDER / "mnist_classify.py"
-PAGE = (EXAMPLES.parent / "docs/from_mirrored_strategy.md").read_text(encoding="utf-8")
+SUBMITTED = "tests/python/slurm/test_mirrored_job.py submits the script, as it is and in a container"
+PAGE = Page(
+    "from_mirrored_strategy.md",
+    {
+        "sbatch job.slurm": SUBMITTED,
+        "sbatch --export=ALL,IMAGE=image.sif job.slurm": SUBMITTED,
+        "sbatch --gres=gpu:2 --ntasks=1 --cpus-per-task=16 job.slurm": SUBMITTED,
+    },
+)
 
 
 @pytest.fixture
@@ -62,9 +68,9 @@ def write_records(folder: Path, counts: dict[str, list[int]]) -> None:
                     writer.write(example.SerializeToString())
 
 
-def epochs(output: Output) -> list[str]:
+def epochs(output: str) -> list[str]:
     """The accuracy and loss of each epoch."""
-    return re.findall(r"accuracy: \S+ - loss: \S+", output.out)
+    return re.findall(r"accuracy: \S+ - loss: \S+", output)
 
 
 # The script with a small network in the place of ResNet-50, whose graph alone takes a minute to build.
@@ -77,47 +83,65 @@ def small(weights, include_top):
     x = keras.layers.BatchNormalization()(x)
     return keras.Model(inputs, keras.layers.Conv2D(16, 3, strides=2, activation="relu")(x))
 keras.applications.ResNet50 = small
-sys.path.insert(0, sys.argv[1])
-sys.argv = ["mnist_classify.py", *sys.argv[2:]]
+sys.argv[0] = "mnist_classify.py"
 runpy.run_path(sys.path[0] + "/mnist_classify.py", run_name="__main__")
 """
+WITH_SMALL = {"mnist_classify.py": "small.py"}
 
 
-def check(start: Start, folder: Path, script: list[object], tolerance: float) -> None:
-    """Trains on one process and on two ranks, and compares the losses and what is printed."""
+@pytest.fixture(scope="module")
+def place(place: Place) -> Place:
+    """With a small network, and the photographs of which the page tells."""
+    folder = place.folder / "examples/mirrored_strategy"
+    (folder / "small.py").write_text(SMALL)
     write_images(folder / "leaves", {"train": 36, "test": 6})
-    ended = {}
-    for ranks in (1, 2):
-        options = ["--data-dir=leaves", "--epochs=2", "--image-size=32", "--sync-batch-norm"]
-        options.append(f"--batch-size-per-replica={12 // ranks}")
-        output = ended[ranks] = start(ranks, *script, *options, folder=folder, timeout=1000)
-        assert output.code == 0, output.out + output.err
-        assert "tf_kernels_notop.h5 is not there: training starts from random weights" in output.out
-        lines = output.out.splitlines()
+    return place
+
+
+def check(place: Place, changes: dict[str, str], tolerance: float) -> None:
+    """Trains on one process and on two ranks, and compares the losses and what is printed."""
+    one = PAGE.run(place, "python mnist_classify.py --data-dir=leaves", changes=changes)
+    fewer = {"=8": "=6", "--image-size=64": "--data-dir=leaves --image-size=32", **changes}
+    two = PAGE.run(place, "tarantella -n 2 -- mnist_classify.py", changes=fewer)
+    for ranks, output in ((1, one), (2, two)):
+        assert "tf_kernels_notop.h5 is not there: training starts from random weights" in output
+        lines = output.splitlines()
         assert lines[0] == "Data: leaves"
-        assert lines[-7].startswith("Training time: ")
-        assert lines[-6].startswith("TF Version: 2.")
-        assert lines[-5:] == [
+        (time,) = (number for number, line in enumerate(lines) if line.startswith("Training time: "))
+        assert lines[time + 1].startswith("TF Version: 2.")
+        assert lines[time + 2 : time + 7] == [
             f"Number of GPUs: 0 ({ranks} rank{'s' if ranks > 1 else ''} on CPUs)",
             f"Batch size per GPU: {12 // ranks}",
             "Train records: 36",
             "Test records:  6",
             "Number of classes: 3",
         ]
-    assert len(epochs(ended[1])) == 2
-    assert_same_numbers(epochs(ended[1]), epochs(ended[2]), tolerance)
+    assert len(epochs(one)) == 2
+    assert_same_numbers(epochs(one), epochs(two), tolerance)
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_process_learns(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "small.py").write_text(SMALL)
-    check(start, tmp_path, ["small.py", FOLDER], 1e-3)
+def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
+    check(place, WITH_SMALL, 1e-3)
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(2000)
-def test_two_ranks_train_resnet50_as_one_process(start: Start, tmp_path: Path) -> None:
-    check(start, tmp_path, [SCRIPT], 0.02)
+def test_two_ranks_train_resnet50_as_one_process(place: Place) -> None:
+    check(place, {}, 0.02)
+
+
+@pytest.mark.slow
+def test_without_data_it_trains_on_made_images(place: Place) -> None:
+    smaller = {"=15": "=1 --image-size=32", **WITH_SMALL}
+    output = PAGE.run(place, "python mnist_classify.py --batch-size-per-replica=32", changes=smaller)
+    assert output.startswith("Data: made images\n")
+    assert "Batch size per GPU: 32\nTrain records: 160\n" in output
+
+
+def test_the_launcher_takes_the_command_of_the_page(place: Place) -> None:
+    output = PAGE.run(place, "tarantella -- mnist_classify.py", changes={"tarantella": "tarantella --dry-run"})
+    assert "mnist_classify.py --batch-size-per-replica=32 --epochs=15" in output
 
 
 def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path, capsys: Any) -> None:
@@ -225,29 +249,19 @@ def test_bad_input_ends_the_job_with_one_sentence(start: Start, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_only_the_master_downloads(start: Start, tmp_path: Path) -> None:
-    stub = tmp_path / "packages/tensorflow_datasets.py"
-    stub.parent.mkdir()
+def test_only_the_master_downloads(place: Place, tmp_path: Path) -> None:
+    stub = tmp_path / "tensorflow_datasets.py"
     stub.write_text(
         "def load(**options):\n"
         "    with open('calls', 'a') as file: print(sorted(options), file=file)\n"
         "    raise OSError('no route to host\\nand more')\n"
     )
-    script = FOLDER / "download_data_and_weights.py"
-    ended = start(2, script, folder=tmp_path, PYTHONPATH=f"{stub.parent}:{os.environ['PYTHONPATH']}")
-    assert ended.code == 1
-    assert "download_data_and_weights.py: the download failed: no route to host\n" in ended.err
-    assert (tmp_path / "calls").read_text() == "['as_supervised', 'data_dir', 'name', 'with_info']\n"
+    on_two = {"python": f"PYTHONPATH={tmp_path}:$PYTHONPATH tarantella -n 2 --no-gpu --"}
+    said = PAGE.run(place, "python download_data_and_weights.py", changes=on_two, code=1)
+    assert "download_data_and_weights.py: the download failed: no route to host\n" in said
+    calls = place.folder / "examples/mirrored_strategy/calls"
+    assert calls.read_text() == "['as_supervised', 'data_dir', 'name', 'with_info']\n"
 
 
-def test_the_page_has_the_scripts_and_their_options() -> None:
-    commands = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
-    started = {line for line in commands if re.search(r"\b(?:python|tarantella|sbatch) ", line)}
-    assert started and commands[0] == "cd examples/mirrored_strategy"
-    source = SCRIPT.read_text(encoding="utf-8")
-    for line in started:
-        name = re.search(r"([\w/]+\.(?:py|slurm))", line)
-        assert name and (FOLDER / name[1]).exists(), line
-        after = line.split(name[1])[1]
-        assert {option for option in re.findall(r"--[\w-]+", after) if f'"{option}"' not in source} == set()
-    assert json.dumps("--data-dir") in source
+def test_every_command_of_the_page_is_run(request: pytest.FixtureRequest) -> None:
+    PAGE.assert_all_ran(request)

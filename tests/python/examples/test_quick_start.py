@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from .conftest import EXAMPLES, Output, Start, assert_same_numbers
+from .conftest import EXAMPLES, Output, Page, Place, Start, assert_same_numbers
 
 QUICK_START = EXAMPLES / "quick_start"
-PAGE = (EXAMPLES.parent / "docs/tutorials/quick_start.md").read_text(encoding="utf-8")
+PAGE = Page(
+    "tutorials/quick_start.md",
+    {"tensorboard --logdir run": "serves until it is stopped"},
+)
 
-# All three in one process, since starting TensorFlow costs more than what they do.
+# Commands of the page in one process, since starting TensorFlow costs more than what they do. Each has its own folder.
 ALL = """
-import runpy, sys
-folder = sys.argv[1]
-sys.path.insert(0, folder)
-for name, arguments in (
-    ("batches", ["--batch_size=48"]),
-    ("saving", ["--model_dir=saved"]),
-    ("callbacks", ["--model_dir=run", "--train_epochs=2"]),
-):
-    print("===", name, flush=True)
-    sys.argv = [name + ".py", *arguments]
-    runpy.run_path(f"{folder}/{name}.py", run_name="__main__")
+import os, runpy, sys
+from pathlib import Path
+home = Path.cwd()
+sys.path.insert(0, str(home))
+for number, line in enumerate(sys.argv[1:]):
+    print("===", line, flush=True)
+    *settings, script, option = line.split()
+    os.environ.update(each.split("=") for each in settings)
+    folder = home / f"{os.environ.get('TNT_SIZE', 1)} ranks/{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
+    sys.argv = [script, option, *(["--train_epochs=2"] if script == "callbacks.py" else [])]
+    runpy.run_path(str(home / script), run_name="__main__")
 """
 
+FOLDERS = ["batches", "saving", "callbacks", "callbacks on all devices"]
 Ran = dict[int, tuple[Path, Output]]
 
 
 @pytest.fixture(scope="module")
-def ran(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The three scripts on one process and on two ranks."""
+def ran(place: Place, start: Start) -> Ran:
+    """What the commands for batches, saving and callbacks do, on one process and on two ranks."""
+    commands = [each for each in PAGE.commands if "-n 2 -- " in each and "model.py" not in each]
+    lines = [each.replace("tarantella -n 2 -- ", "") for each in commands]
+    names = [line.split()[-2] for line in lines]
+    assert names == ["batches.py", "saving.py", "callbacks.py", "callbacks.py"]
+    folder = place.folder / "examples/quick_start"
+    (folder / "all.py").write_text(ALL)
     done = {}
     for ranks in (1, 2):
-        folder = tmp_path_factory.mktemp(f"ranks{ranks}")
-        (folder / "all.py").write_text(ALL)
-        output = start(ranks, "all.py", QUICK_START, folder=folder, TNT_TENSORBOARD_ON_ALL_DEVICES="true")
+        output = start(ranks, "all.py", *lines, folder=folder)
         assert output.code == 0, output.out + output.err
-        done[ranks] = folder, output
+        done[ranks] = folder / f"{ranks} ranks", output
+    PAGE.ran.update(commands)
     return done
 
 
 def part(output: Output, name: str) -> list[str]:
     """The lines of one script that have results."""
-    text = output.out.split(f"=== {name}\n")[1].split("===")[0]
+    text = re.split(r"^=== .*\n", output.out, flags=re.M)[1 + FOLDERS.index(name)]
     return [line for line in text.splitlines() if re.match(r"[\w., ]+: (?:loss|the same|OTHER)|loss|epoch \d.*:", line)]
 
 
@@ -72,7 +85,7 @@ def test_every_form_of_saving_restores_the_predictions(ran: Ran, ranks: int) -> 
     folder, output = ran[ranks]
     lines = part(output, "saving")
     assert [line.endswith(": the same predictions") for line in lines] == [True] * 9 + [False]
-    files = {path.name for path in (folder / "saved").iterdir()}
+    files = {path.name for path in (folder / "1/saved").iterdir()}
     assert files == {"lenet5.keras", "too.keras", "lenet5.weights.h5", *(f"rank_{rank}.keras" for rank in range(ranks))}
 
 
@@ -80,11 +93,60 @@ def test_every_form_of_saving_restores_the_predictions(ran: Ran, ranks: int) -> 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_callbacks_write_checkpoints_and_logs(ran: Ran, ranks: int) -> None:
     folder, output = ran[ranks]
-    names = {path.name for path in (folder / "run").iterdir()}
-    assert names == {"epoch-1.keras", "epoch-2.keras", "best.weights.h5", "logs"}
-    logs = {path.relative_to(folder / "run/logs").parts[0] for path in (folder / "run/logs").rglob("events.*")}
-    assert logs == ({"train", "validation"} if ranks == 1 else {"rank_0", "rank_1"})
-    assert output.out.count("LearningRateScheduler setting learning rate to 0.001") == 1  # on the master
+    logs = []
+    for number in (2, 3):  # the second command logs on all ranks
+        run = folder / f"{number}/run"
+        assert {path.name for path in run.iterdir()} == {"epoch-1.keras", "epoch-2.keras", "best.weights.h5", "logs"}
+        logs.append({path.relative_to(run / "logs").parts[0] for path in (run / "logs").rglob("events.*")})
+    of_the_master = {"train", "validation"}
+    assert logs == [of_the_master, of_the_master if ranks == 1 else {"rank_0", "rank_1"}]
+    assert output.out.count("LearningRateScheduler setting learning rate to 0.001") == 2  # on the master, by both
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
+    found = []
+    folder = place.folder / "examples/quick_start"
+    everywhere = dataclasses.replace(place, environment={**place.environment, "TNT_TENSORBOARD_ON_ALL_DEVICES": "true"})
+    for start, file in (("python model.py --batch", "one"), ("tarantella -n 2 --no-gpu -- model.py", "two")):
+        more = f"--train_epochs=20 --json={file}.json --model_dir={file}"
+        output = PAGE.run(everywhere, start, changes={"--train_epochs=20": more})
+        assert output.count("MNIST is neither cached nor reachable") == 1
+        found.append(json.loads((folder / f"{file}.json").read_text()))
+    assert sorted(path.name for path in (folder / "two").iterdir()) == ["rank_0", "rank_1"]
+    one, two = found
+    assert (one["ranks"], two["ranks"]) == (1, 2)
+    assert one["parameters"] == two["parameters"] == 61_706
+    assert one["accuracy"] >= 0.97
+    assert two["accuracy"] >= 0.97
+    # Float32 rounding grows over hundreds of steps; three images of the 359 may fall on the other side.
+    assert abs(one["accuracy"] - two["accuracy"]) <= 3 / 359 + 1e-6
+    assert abs(one["loss"] - two["loss"]) <= 0.02
+    PAGE.run(place, "python ../../tools/draw_curves.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "ranks"),
+    [
+        ("python model.py --train_epochs=2", 1),
+        ("tarantella -- model.py", 1),  # no GPU: one rank on the CPU
+        ("tarantella --no-gpu -- model.py", 1),
+        ("tarantella -n 2 -- model.py", 2),
+    ],
+)
+def test_the_ways_to_start_it(place: Place, start: str, ranks: int) -> None:
+    output = PAGE.run(place, start)
+    assert f"digits, {ranks} rank{'s' * (ranks > 1)}: test accuracy" in output
+    assert "tarantella: WARNING" not in output
+
+
+@pytest.mark.parametrize("option", ["--batch_size", "--train_epochs"])
+def test_a_number_below_one_is_a_clear_error(start: Start, option: str) -> None:
+    done = start(1, "model.py", f"{option}=0", folder=QUICK_START)
+    assert done.code == 2
+    assert f"{option} is 0" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_bad_number_is_one_sentence(start: Start) -> None:
@@ -96,7 +158,7 @@ def test_a_bad_number_is_one_sentence(start: Start) -> None:
 
 def older_forms() -> list[tuple[str, str, str]]:
     """The rows of the page's table: what a document shows, Keras's error, and the new form."""
-    rows = re.findall(r"^\| `(.+?)` \| `(\w+Error)` \| `(.+?)`.* \|$", PAGE, re.M)
+    rows = re.findall(r"^\| `(.+?)` \| `(\w+Error)` \| `(.+?)`.* \|$", PAGE.path.read_text(encoding="utf-8"), re.M)
     assert len(rows) >= 4
     return rows
 
@@ -117,3 +179,7 @@ def test_what_keras_3_refuses_has_a_form_beside_it(
         exec(written, dict(names))
     assert type(refused.value).__name__ == error
     exec(instead, dict(names))
+
+
+def test_every_command_of_the_page_is_run(request: pytest.FixtureRequest) -> None:
+    PAGE.assert_all_ran(request)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
-import os
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.timeout(600)
-PAGE = (ROOT / "docs/tutorials/scaling.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line
-    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S)
-    for line in re.sub(r"\\\n\s*", "", block).splitlines()
-]
+from .conftest import ROOT, Page, Place
 
+pytestmark = pytest.mark.timeout(600)
+PAGE = Page(
+    "tutorials/scaling.md",
+    {"python compare_ranks.py": "takes minutes: an extended test runs it"},
+)
 # Stands for Slurm: the script runs at once, with small batches, and writes its log where it says. For eight nodes,
 # which are not here, it gets two tasks on one.
 SBATCH = """#!/bin/bash
@@ -48,46 +45,23 @@ def write_cifar10(folder: Path, train: int, test: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def ran(place: Place) -> Any:
     """`ran(start)`: the folder of the tutorial, and what the command that starts so printed. Each runs once."""
-    folder = tmp_path_factory.mktemp("tutorial")
-    for part in ("scaling_tutorial", "common"):
-        ignored = shutil.ignore_patterns("results", "plots", "__pycache__")
-        shutil.copytree(ROOT / "examples" / part, folder / "examples" / part, ignore=ignored)
+    folder = place.folder
     write_cifar10(folder / "keras/datasets/cifar-10-batches-py-target/cifar-10-batches-py", train=40, test=20)
     (folder / "bin").mkdir()
     (folder / "bin/sbatch").write_text(SBATCH)
     (folder / "bin/sbatch").chmod(0o755)
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("TNT_", "SLURM_", "SCRATCH"))},
-        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "KERAS_HOME": str(folder / "keras"),
-        "CUDA_VISIBLE_DEVICES": "",
-        "https_proxy": "http://127.0.0.1:9",
-    }
-    place = folder / "examples/scaling_tutorial"
+    path = f"{folder / 'bin'}:{place.environment['PATH']}"
+    with_slurm = dataclasses.replace(place, environment={**place.environment, "PATH": path})
     outputs: dict[str, str] = {}
 
     def run(start: str) -> tuple[Path, str]:
-        (command,) = [each for each in COMMANDS if each == start] or [
-            each for each in COMMANDS if each.startswith(start)
-        ]
+        command = PAGE.find(start)
+        typed = "print('classes:', model.output_shape[-1], sorted(history))\n" if "--interactive" in command else ""
         if command not in outputs:
-            done = subprocess.run(
-                ["bash", "-ec", command],
-                cwd=place,
-                env=environment,
-                input="print('classes:', model.output_shape[-1], sorted(history))\n"
-                if "--interactive" in command
-                else "",
-                capture_output=True,
-                text=True,
-                timeout=240,
-                check=False,
-            )
-            outputs[command] = done.stdout + done.stderr
-            assert done.returncode == 0, outputs[command]
-        return place, outputs[command]
+            outputs[command] = PAGE.run(with_slurm, command, stdin=typed)
+        return folder / "examples/scaling_tutorial", outputs[command]
 
     return run
 
@@ -187,7 +161,6 @@ def test_bad_input_ends_a_job_with_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.extended
 @pytest.mark.timeout(1800)
 def test_linear_scaling_reaches_the_accuracy_of_one_rank(tmp_path: Path) -> None:
-    assert "python compare_ranks.py" in COMMANDS
     script = ROOT / "examples/scaling_tutorial/compare_ranks.py"
     command = [sys.executable, str(script), "-o", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1700, check=False)
@@ -195,7 +168,5 @@ def test_linear_scaling_reaches_the_accuracy_of_one_rank(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_command_of_the_page_is_run() -> None:
-    source = Path(__file__).read_text(encoding="utf-8")
-    started = [*re.findall(r'ran\("(.*?)"\)', source), "cd examples/scaling_tutorial", "python compare_ranks.py"]
-    assert [command for command in COMMANDS if not command.startswith(tuple(started))] == []
+def test_every_command_of_the_page_is_run(request: pytest.FixtureRequest) -> None:
+    PAGE.assert_all_ran(request)
