@@ -144,6 +144,22 @@ def test_the_launcher_takes_the_command_of_the_page(place: Place) -> None:
     assert "mnist_classify.py --batch-size-per-replica=32 --epochs=15" in output
 
 
+@pytest.mark.slow
+def test_its_scaling_is_measured_and_is_weak(place: Place) -> None:
+    smaller = {
+        "--repeat 2": "--repeat 1",
+        "--epochs=5": "--epochs=2",
+        "--image-size=64": "--image-size=32",
+        "--cpus-per-rank 1,2": "--cpus-per-rank 1",
+        **WITH_SMALL,
+    }
+    output = PAGE.run(place, "tarantella scaling", changes=smaller)
+    assert "weak scaling: a rank keeps 8 rows a step" in output
+    head, one, two = re.findall(r"^ *(?:ranks|\d).*(?:utilisation.*|\d)$", output, re.M)[:3]
+    assert "speed-up" in head and one.split()[:2] == ["1", "1"] and two.split()[:2] == ["2", "1"]
+    assert (place.folder / "examples/mirrored_strategy/scaling.html").exists()
+
+
 def test_records_of_tensorflow_datasets(cassava: ModuleType, tmp_path: Path, capsys: Any) -> None:
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The page of `tarantella scaling`: its example is measured."""
+"""The page of `tarantella scaling`. Its example keeps the global batch; that of the MirroredStrategy page does not."""
 
 from __future__ import annotations
 
