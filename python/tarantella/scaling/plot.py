@@ -47,7 +47,7 @@ def speed_ups(rows: Sequence[Row]) -> str:
     for tick in _ticks(top):
         parts += [_line(_LEFT, y(tick), right, y(tick), "#eee"), _text(_LEFT - 8, y(tick) + 4, f"{tick:g}", "end")]
     parts.append(_text((_LEFT + right) / 2, bottom + _BOTTOM - 10, "ranks", "middle"))
-    parts.append(_text(10, begin - 6, "speed-up"))
+    parts.append(_text(10, begin - 12, "speed-up"))
     for points in ideals:
         parts.append(_path([(x(ranks), y(ideal)) for ranks, ideal in points], "#222", dashed=True))
     for cpus, colour in _colours(rows).items():
@@ -93,9 +93,10 @@ def _legend(rows: Sequence[Row], has_ideal: bool) -> list[tuple[str, str]]:
 
 def shares(rows: Sequence[Row]) -> str:
     """A bar for each rank, from the shares of its time."""
-    parts, height, left = [], 34, 120.0
-    for place, (kind, colour) in enumerate(_COLOURS.items()):
-        parts += [_box(10 + 106 * place, 6, 12, 12, colour, kind), _text(27 + 106 * place, 16, kind)]
+    parts, height, left, legend = [], 34, 120.0, 10.0
+    for kind, colour in _COLOURS.items():
+        parts += [_box(legend, 6, 12, 12, colour, kind), _text(legend + 17, 16, kind)]
+        legend += 37 + 7.2 * len(kind)  # a letter is hardly wider in any font
     for row in rows:
         for rank, mine in enumerate(row.usual.shares if row.good else ()):
             if rank == 0:

@@ -267,6 +267,15 @@ def test_the_page_is_well_formed_and_its_pictures_are_not_empty():
     assert not any(each.get("src") or each.get("href") for each in tree.iter())
 
 
+def test_the_words_of_the_legend_have_room():
+    picture = ElementTree.fromstring(plot.shares([row(1, figures(10))]))
+    boxes = [float(each.get("x")) for each in picture.iter(f"{SVG}rect") if each.get("y") == "6.0"]
+    words = [(float(each.get("x")), each.text) for each in picture.iter(f"{SVG}text") if each.get("y") == "16.0"]
+    assert [word for _, word in words] == list(shares.KINDS)
+    for (begin, word), end in zip(words, [*boxes[1:], float(picture.get("width"))], strict=True):
+        assert begin + 7 * len(word) < end, word
+
+
 def test_pictures_of_rows_that_all_failed_or_never_fit_have_no_ideal_line():
     failed = table.Row(1, 1, False, [runs.Run(1, "x", [], None)])
     for rows in ([failed], [row(8, figures(3, 8), crowded=True)]):
