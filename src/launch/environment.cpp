@@ -104,6 +104,9 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
   if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");
   set("CUDA_VISIBLE_DEVICES", visible_gpus(placement.gpus, index, options.all_gpus));
+  // Otherwise TensorFlow takes all memory of a GPU at once, and a second job on it fails.
+  const bool has_gpu = !placement.gpus.empty();
+  if (has_gpu && !user.contains("TF_FORCE_GPU_ALLOW_GROWTH")) set("TF_FORCE_GPU_ALLOW_GROWTH", "true");
   if (!placement.cores.empty() && !user.contains("OMP_NUM_THREADS")) {
     set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }

@@ -294,7 +294,9 @@ def test_ranks_get_the_gpus_or_a_warning(launcher, gpus, options, visible, devic
         launcher.env["CUDA_VISIBLE_DEVICES"] = visible
     result = run_with_gpus(launcher, gpus or 0, gpus is not None, *options, "script.py")
     assert result.returncode == 0
-    seen = [each["env"]["CUDA_VISIBLE_DEVICES"] for each in seen_by(launcher, len(devices))]
-    assert seen == devices
+    seen = [each["env"] for each in seen_by(launcher, len(devices))]
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == devices
+    growth = [each.get("TF_FORCE_GPU_ALLOW_GROWTH") for each in seen]
+    assert growth == [None if device == "-1" else "true" for device in devices]
     assert not (launcher.folder / f"rank{len(devices)}.json").exists()
     assert result.err.count("WARNING") == result.err.count("\n") == int(warns)
