@@ -12,7 +12,7 @@ help:
 	@echo "make test     set up, then run the checks and tests that CI runs"
 	@echo "make test-all run all tests, also those that CI has no time for (hours)"
 	@echo "make examples run the tests of the examples: each on one process and on two ranks, losses compared"
-	@echo "make gpu-check  train on the GPUs of this machine, one rank each, and compare with plain Keras on one"
+	@echo "make gpu-check  run examples on the GPUs of this machine, one rank each, and compare with plain Keras on one"
 	@echo "make fuzz     feed each parser of foreign input with mutations for ten minutes (FUZZ=60: one minute)"
 	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
