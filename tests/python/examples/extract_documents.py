@@ -89,6 +89,15 @@ class Code:
                 self.functions[node.name] = [argument.arg for argument in node.args.args]
 
 
+def arguments(text: str) -> dict[str, list[str]]:
+    """Tarantella's own arguments, and the functions named in the paragraphs that have them."""
+    found: dict[str, set[str]] = {}
+    for paragraph in re.split(r"\n\s*\n", text):
+        for argument in re.findall(r"\btnt_[a-z]\w*", paragraph):
+            found.setdefault(argument, set()).update(re.findall(r"\btnt\.(?:Model|models)\.\w+", paragraph))
+    return {argument: sorted(functions) for argument, functions in sorted(found.items())}
+
+
 def facts(text: str) -> dict[str, Any]:
     text = re.sub(r"https?://[^\s`)>\]]+", " ", text)
     found, code = [], Code()
@@ -108,6 +117,7 @@ def facts(text: str) -> dict[str, Any]:
         "calls": calls,
         "names": sorted((prose | code.names) - calls.keys()),
         "functions": code.functions,
+        "arguments": arguments(text),
         "words": sorted(set(WORD.findall(text))),
     }
 
