@@ -14,7 +14,8 @@ STYLE = """body { font: 15px/1.5 sans-serif; max-width: 75em; margin: 2em auto; 
 body { color: #222; background: #fff }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }
 th, td { padding: .15em .7em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
-svg { max-width: 100%; height: auto } .met { color: #060 } .missed { color: #a00 } small { color: #666 }"""
+svg { max-width: 100%; height: auto } .words { display: block; text-align: left; white-space: normal }
+.met { color: #060 } .missed { color: #a00 } small { color: #666 }"""
 KINDS = ("minimum", "median")
 BUSY = 1.0
 STYLE_OF = {True: "#3a7", False: "#c75", None: "#999"}  # by whether a goal is met

@@ -67,7 +67,7 @@ def cost(result: dict[str, Any]) -> str:
     for each in result["costs"]:
         share = verdict(each["share"]["median"] <= each["goal"], both(each["share"]))
         parts = ", ".join(f"{number(value)} {html.escape(name)}" for name, value in each["parts"].items())
-        lines.append([each["cost"], each["net"], share, str(each["goal"]), parts])
+        lines.append([each["cost"], each["net"], share, str(each["goal"]), f'<span class="words">{parts}</span>'])
     return f"""<h2>Costs</h2>
 <p>Evaluate and predict: the time of two ranks with one core each, as a share of the time of plain Keras on one core.
 Metrics, and the comparison of the ranks' weights: as a share of a step. Minimum / median; parts are medians.</p>

@@ -9,6 +9,7 @@ from .shares import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
 from .table import MARK, Row, base_of, later_speed_up, speed_up
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LINE = 540, 320, 40, 50, 20  # of the axes; of a line of the legend
+_LETTER = 7.2  # the width of a letter, or more
 _FAILED = "×"
 _LINES = ("#2a6fb0", "#c0563b", "#4c8c4a", "#8a5aa5", "#a5812c")
 _COLOURS = {
@@ -41,9 +42,13 @@ def speed_ups(rows: Sequence[Row]) -> str:
     parts = [_line(_LEFT, bottom, right, bottom, "#222"), _line(_LEFT, begin, _LEFT, bottom, "#222")]
     for place, (mark, words) in enumerate(legend):
         parts.append(f'<g transform="translate(10,{_LINE * place + 16})">{mark}{_text(40, 4, words)}</g>')
-    for ranks in sorted({row.ranks for row in rows}):
-        marked = MARK if all(row.crowded for row in rows if row.ranks == ranks) else ""
-        parts.append(_text(x(ranks), bottom + 18, f"{ranks}{marked}", "middle"))
+    free = _WIDTH + 20.0
+    for ranks in sorted({row.ranks for row in rows}, reverse=True):
+        words = f"{ranks}{MARK if all(row.crowded for row in rows if row.ranks == ranks) else ''}"
+        reach = _LETTER * len(words) / 2
+        if x(ranks) + reach + 4 < free:  # small numbers have no room beside large ones
+            parts.append(_text(x(ranks), bottom + 18, words, "middle"))
+            free = x(ranks) - reach
     for tick in _ticks(top):
         parts += [_line(_LEFT, y(tick), right, y(tick), "#eee"), _text(_LEFT - 8, y(tick) + 4, f"{tick:g}", "end")]
     parts.append(_text((_LEFT + right) / 2, bottom + _BOTTOM - 10, "ranks", "middle"))
@@ -96,7 +101,7 @@ def shares(rows: Sequence[Row]) -> str:
     parts, height, left, legend = [], 34, 120.0, 10.0
     for kind, colour in _COLOURS.items():
         parts += [_box(legend, 6, 12, 12, colour, kind), _text(legend + 17, 16, kind)]
-        legend += 37 + 7.2 * len(kind)  # a letter is hardly wider in any font
+        legend += 37 + _LETTER * len(kind)
     for row in rows:
         for rank, mine in enumerate(row.usual.shares if row.good else ()):
             if rank == 0:

@@ -276,6 +276,16 @@ def test_the_words_of_the_legend_have_room():
         assert begin + 7 * len(word) < end, word
 
 
+def test_numbers_of_ranks_without_room_are_left_out():
+    rows = [row(2**power, figures(9, 2**power)) for power in range(8)]
+    texts = ElementTree.fromstring(plot.speed_ups(rows)).iter(f"{SVG}text")
+    numbers = [(float(each.get("x")), each.text) for each in texts if each.get("text-anchor") == "middle"]
+    shown = sorted((place, words) for place, words in numbers if words.isdigit())
+    assert [words for _, words in shown] == ["4", "8", "16", "32", "64", "128"]
+    for (left, words), (right, more) in itertools.pairwise(shown):
+        assert left + 3.5 * len(words) < right - 3.5 * len(more)
+
+
 def test_pictures_of_rows_that_all_failed_or_never_fit_have_no_ideal_line():
     failed = table.Row(1, 1, False, [runs.Run(1, "x", [], None)])
     for rows in ([failed], [row(8, figures(3, 8), crowded=True)]):
