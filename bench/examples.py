@@ -3,6 +3,7 @@
 In each round every example is started afresh twice: on two ranks with one core each, and as two processes of plain
 Keras with one core each, with a rank's batch, which do not know of each other. A step is the mean over all epochs but
 the first, without what lies between epochs, of the slower process. All figures come from the timelines of the jobs.
+Prints a table in Markdown, and writes it to build/bench/examples.md beside the JSON file.
 
     python bench/examples.py --only lenet5 transformer --rounds 3
 """
@@ -40,6 +41,7 @@ class Example(NamedTuple):
 
     program: str
     arguments: str
+    row: str  # what a row is
     micro: int  # rows of a rank
     epochs: int
     tokens: int = 1  # of a row, where {batch} counts these
@@ -47,16 +49,18 @@ class Example(NamedTuple):
 
 RESNET = "--image_size=128 --batch_size={batch} --train_epochs={epochs}"
 EXAMPLES = {
-    "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", 64, 40),
+    "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", "28 x 28", 64, 40),
     "image_classification": Example(
         "image_classification/train_imagenet_main.py",
         RESNET + " --synthetic_data --train_num_samples=288 --val_num_samples=1 --val_freq=99 --verbose=2",
+        "128 x 128",
         16,
         3,
     ),
     "resnet50": Example(
         "models/resnet/resnet50_tnt.py",
         RESNET + " --data_dir={data}/images --epochs_between_evals={epochs} --verbose=2",
+        "128 x 128",
         16,
         3,
     ),
@@ -64,6 +68,7 @@ EXAMPLES = {
         "models/transformer/transformer_tnt.py",
         "--data_dir={data}/numbers/data --param_set=tiny --batch_size={batch} --max_length=12 --train_epochs={epochs}"
         " --epochs_between_evals={epochs} --dropout=0",
+        "12 tokens",
         64,
         4,
         tokens=12,
@@ -71,6 +76,7 @@ EXAMPLES = {
     "mirrored_strategy": Example(
         "mirrored_strategy/mnist_classify.py",
         "--image-size=128 --batch-size-per-replica={micro} --epochs={epochs}",
+        "128 x 128",
         16,
         3,
     ),
@@ -146,21 +152,37 @@ def compare(example: Example, epochs: int, first: str, data: Path) -> dict[str, 
     return {name: rows[name]() for name in sorted(rows, key=lambda name: name != first)}
 
 
-def summary(rounds: list[dict[str, Any]]) -> list[list[str]]:
-    """The lines of the table: a head, and one for each example."""
-    lines = [["", "rows a rank", "step (ms)", "silent (ms)", "ratio", "worst", "goal", "input (%)", "worst", "goal"]]
+HEAD = (
+    "example", "rows a rank", "row", "step (ms)", "silent (ms)", "ratio (worst)", f"<= {GOAL:g}",
+    "waits for input (worst)", f"< {INPUT_GOAL:.0%}",
+)  # fmt: skip
+MET = {True: "met", False: "MISSED"}
+
+
+def cells(rounds: list[dict[str, Any]]) -> list[list[str]]:
+    """The line of each example."""
+    lines = []
     for name in rounds[0]["measured"]:
         runs = [each["measured"][name] for each in rounds]
         ratios = [each["2 ranks"]["step"] / each["silent"]["step"] for each in runs]
         steps = [1e3 * statistics.median(each[row]["step"] for each in runs) for row in ("2 ranks", "silent")]
-        waits = [100 * each["2 ranks"]["input"] for each in runs]
+        waits = [each["2 ranks"]["input"] for each in runs]
         ratio, wait = statistics.median(ratios), statistics.median(waits)
-        goals = [f"<= {GOAL}: {'met' if ratio <= GOAL else 'MISSED'}"]
-        goals.append(f"< {INPUT_GOAL:.0%}: {'met' if wait < 100 * INPUT_GOAL else 'MISSED'}")
-        cells = [f"{step:.1f}" for step in steps]
-        cells += [f"{ratio:.3f}", f"{max(ratios):.3f}", goals[0], f"{wait:.1f}", f"{max(waits):.1f}", goals[1]]
-        lines.append([name, str(EXAMPLES[name].micro), *cells])
+        line = [name, str(EXAMPLES[name].micro), EXAMPLES[name].row, *(f"{step:.1f}" for step in steps)]
+        line += [f"{ratio:.3f} ({max(ratios):.3f})", MET[ratio <= GOAL]]
+        lines.append([*line, f"{wait:.1%} ({max(waits):.1%})", MET[wait < INPUT_GOAL]])
     return lines
+
+
+def markdown(rounds: list[dict[str, Any]], here: dict[str, Any]) -> str:
+    """The table, with what it was measured on, and why it does not count if it does not."""
+    lines = [HEAD, ["---"] * len(HEAD), *cells(rounds)]
+    count = f"{len(rounds)} round{'s' * (len(rounds) > 1)}"
+    text = [f"{here['processor']}, {here['cores']} cores, {here['date'][:10]}; {count}.", ""]
+    text += [f"| {' | '.join(line)} |" for line in lines]
+    if reasons := noise(rounds):
+        text += ["", f"Noisy, so this run does not count: {'; '.join(reasons)}."]
+    return "\n".join(text) + "\n"
 
 
 def noise(rounds: list[dict[str, Any]]) -> list[str]:
@@ -197,12 +219,10 @@ def main() -> None:
             others = processes.strangers(before, processes.usage(cores), min(2, len(cores)))
             say(f"others used {others:.1%} of the CPU")
             rounds.append({"strangers": others, "measured": found})
-    lines = summary(rounds)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    print("\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines))
-    if reasons := noise(rounds):
-        print("\n".join(["noisy: this run does not count", *reasons]))
+    table = markdown(rounds, here)
+    print(table)
     options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.with_suffix(".md").write_text(table, "utf-8")
     options.json.write_text(json.dumps({"machine": here, "tiny": options.tiny, "rounds": rounds}, indent=1), "utf-8")
 
 

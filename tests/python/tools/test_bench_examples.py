@@ -20,12 +20,19 @@ def test_a_step_counts_from_the_second_epoch_on_and_without_what_lies_between_ep
 
 def test_ranks_are_compared_within_a_round_and_the_median_is_judged(bench):
     rounds = [a_round(0.010, 0.010), a_round(0.052, 0.050), a_round(0.024, 0.020, waits=0.2)]
-    _, line = bench("examples").summary(rounds)
-    assert line[:6] == ["lenet5", "64", "24.0", "20.0", "1.040", "1.200"]
-    assert line[6] == "<= 1.05: met"
-    assert line[7:] == ["1.0", "20.0", "< 5%: met"]
-    (_, line) = bench("examples").summary([a_round(0.0106, 0.010, waits=0.06)])
-    assert (line[6], line[9]) == ("<= 1.05: MISSED", "< 5%: MISSED")
+    (line,) = bench("examples").cells(rounds)
+    assert line == ["lenet5", "64", "28 x 28", "24.0", "20.0", "1.040 (1.200)", "met", "1.0% (20.0%)", "met"]
+    (line,) = bench("examples").cells([a_round(0.0106, 0.010, waits=0.06)])
+    assert (line[6], line[8]) == ("MISSED", "MISSED")
+
+
+def test_the_table_is_markdown_as_the_documentation_has_it(bench):
+    here = {"processor": "A CPU", "cores": 2, "date": "2026-11-24T10:00:00+00:00"}
+    first, _, head, rule, line, _, noisy = bench("examples").markdown([a_round(0.02, 0.01)], here).splitlines()
+    assert first == "A CPU, 2 cores, 2026-11-24; 1 round."
+    assert head.count("|") == rule.count("|") == line.count("|") == 10
+    assert head in (bench("examples").ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert noisy == "Noisy, so this run does not count: a single round does not show how much rounds differ."
 
 
 def test_a_run_beside_others_or_of_one_round_is_noisy(bench):
