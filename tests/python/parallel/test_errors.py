@@ -247,6 +247,12 @@ DISAGREEMENTS = [
         "x[:] = 1; y[:] = 1; compiled(tnt.Model(net())).fit(x, y, batch_size=4, callbacks=[Own()], verbose=0)",
         "rank 1 differs from rank 0 in trained weights: rank 0 has 'sequential/dense/kernel' with the checksum",
     ),
+    (
+        "os.environ['TNT_KEEP_AWAKE'] = str(rank)\n"
+        "try: compiled(tnt.Model(net())).fit(x, y, verbose=0)\n"
+        "finally: del os.environ['TNT_KEEP_AWAKE']",
+        "rank 0 has TNT_KEEP_AWAKE=False, rank 1 has TNT_KEEP_AWAKE=True",
+    ),
 ]
 
 

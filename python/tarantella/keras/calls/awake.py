@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 
-from ..._job import awake, log
+from ... import _exchange
+from ..._job import awake, log, runtime
 from .. import training
 
 _STEPS = 8  # of a window, and the one before it, which is not timed
@@ -22,24 +24,33 @@ _WINDOWS = (False, True, True, False) * 3  # whether cores are kept awake; in an
 _LEAST_GAIN = 1.03
 
 
+def _on_all_ranks(seconds: list[float]) -> list[float]:
+    """The sums over the ranks. Collective."""
+    return list(runtime.context().allreduce(np.array(seconds), "seconds of a step with cores kept awake and without"))
+
+
 class Trial:
     """Times windows of steps with cores kept awake and without, in turn, then chooses. One for each model.
 
-    All ranks count the same steps, so they try the same at the same time. Each chooses for itself.
+    All ranks count the same steps, so they try the same at the same time, and they choose together. Windows go on in
+    the next epoch and the next fit.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    STEPS = len(_WINDOWS) * (_STEPS + 1)  # until it chooses, and one for each epoch that ends among them
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        on_all_ranks: Callable[[list[float]], list[float]] = _on_all_ranks,
+    ) -> None:
         self.choice: bool | None = None  # None until all windows are timed
         self._clock, self._began, self._last, self._steps = clock, 0.0, 0.0, 0
+        self._on_all_ranks = on_all_ranks
         self._paused = False
         self._means: list[float] = []  # seconds of a step, by window
 
-    def begin(self) -> None:
-        """Call this before the first step of a fit: what lies between two of them is not timed."""
-        self._steps = 0
-
     def pause(self) -> None:
-        """Call this between epochs: the last step and what followed it, validation for one, are not timed."""
+        """Call this before an epoch: the last step and what followed it, validation for one, are not timed."""
         self._paused = True
 
     def before_step(self) -> bool:
@@ -65,20 +76,29 @@ class Trial:
             statistics.median(mean for mean, on in zip(self._means, _WINDOWS, strict=True) if on is wanted)
             for wanted in (False, True)
         )
-        self.choice = off > _LEAST_GAIN * on
+        off, on = self._on_all_ranks([off, on])
+        self.choice = bool(off > _LEAST_GAIN * on)
         log.logger.info(
             "cores are %s in training steps: %.2f ms a step with cores kept awake, %.2f ms without",
             "kept awake" if self.choice else "not kept awake",
-            1e3 * on,
-            1e3 * off,
+            1e3 * on / runtime.get_size(),
+            1e3 * off / runtime.get_size(),
         )
+
+
+def settings() -> dict[str, Any]:
+    """What must be the same on all ranks for `in_steps`."""
+    return {"TNT_KEEP_AWAKE": awake.wish()}
 
 
 @contextlib.contextmanager
 def in_steps(model: Any) -> Iterator[list[keras.callbacks.Callback]]:
-    """The callbacks of one fit, in whose body cores are kept awake as TNT_KEEP_AWAKE says, and as a trial says."""
+    """The callbacks of one fit, in whose body cores are kept awake as TNT_KEEP_AWAKE says, and as a trial says.
+
+    Collective.
+    """
     known, wish = training.of(model), awake.wish()
-    if wish is None and known.awake_trial is None and awake.permitted():
+    if wish is None and known.awake_trial is None and _exchange.on_any_rank(awake.permitted(), "cores kept awake"):
         known.awake_trial = Trial()
     with contextlib.ExitStack() as kept:
         if wish:
@@ -86,7 +106,6 @@ def in_steps(model: Any) -> Iterator[list[keras.callbacks.Callback]]:
         if wish is not None or known.awake_trial is None:
             yield []
         else:
-            known.awake_trial.begin()
             yield [_InSteps(known.awake_trial, kept)]
 
 

@@ -64,7 +64,7 @@ def _fit_together(
     if validation.x is not None:
         feeds.append(feed_of(inputs.sized_like(feeds[0].batch_size, validation), model))
     options |= {"steps_per_epoch": training.steps, "validation_steps": validation.steps}
-    batches = start.feeds_alike(model, "fit", feeds, options)
+    batches = start.feeds_alike(model, "fit", feeds, options | awake.settings())
     callbacks = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
     differences.say(model)
     coupling.say(model, inputs_of(batches[0].element_spec.data))
