@@ -41,6 +41,16 @@ def value(measured: Round, net: str, row: str, subject: str) -> float | None:
     return whole(subject, numbers)
 
 
+def kept_awake(run: list[Round]) -> dict[str, list[bool]]:
+    """Returns {net: whether the two ranks chose to keep their cores awake, in each round}."""
+    found: dict[str, list[bool]] = {}
+    for net in rows.NETS:
+        chosen = [value(measured, net, "2 ranks", "kept awake") for measured in run]
+        if known := [bool(each) for each in chosen if each is not None]:
+            found[net] = known
+    return found
+
+
 def steps(run: list[Round]) -> dict[tuple[str, str], list[float]]:
     """Returns {(net, row): seconds of a step in each round}."""
     found = {}

@@ -30,10 +30,11 @@ def launcher(ranks: int, *options: str) -> list[str]:
 
 
 class Command(NamedTuple):
-    """Words, and the cores that the process may use; None: as this one."""
+    """Words, the cores that the process may use (None: as this one), and what its environment has more than ours."""
 
     words: list[str]
     cores: set[int] | None = None
+    environment: dict[str, str] | None = None
 
 
 class Done(NamedTuple):
@@ -72,7 +73,8 @@ class BenchError(Exception):
 def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
     bind = functools.partial(os.sched_setaffinity, 0, command.cores) if command.cores else None
     path = os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
+    ours = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
+    environment = {**ours, **(command.environment or {})}
     # The process must be bound before TensorFlow makes its threads, and the launcher before it deals out cores.
     words = [*command.words, f"--output={folder}"]
     return subprocess.Popen(words, env=environment, stdout=out, stderr=out, preexec_fn=bind)

@@ -67,6 +67,7 @@ def training(result: dict[str, Any]) -> str:
     others = [line for line in with_goals if line["kind"] != "share"]
     strangers = ", ".join(f"{measured['strangers']:.1%}" for measured in run)
     floor = f"<p>{html.escape(tables.floor(result['floor']))}</p>" if result["floor"] else ""
+    awake = f"<p>{html.escape(tables.kept_awake(run))}</p>"
     state = html.escape(tables.verdict(result["noise"])).replace("\n", "<br>")
     return f"""<h2>Training on one node</h2>
 <p>{verdict(not result["noise"], state)}</p>
@@ -77,4 +78,4 @@ silent process, over the bytes of its gradients. A line marks the goal of the me
 {ratios_plot(shares, "share (more is better)")}{ratios_plot(others, "times (less is better)")}
 {table(["net", "what", "best", "median", "worst", "goal (of the worst)", ""], lines)}{floor}
 <h3>Milliseconds of a step</h3>
-{steps_plot(steps)}{steps_table(steps)}{origin(result)}"""
+{awake}{steps_plot(steps)}{steps_table(steps)}{origin(result)}"""

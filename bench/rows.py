@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 
 class Amount(NamedTuple):
-    """`epochs` of `steps` are measured after one that is not, and so are `calls`. `short` has epochs by their steps."""
+    """`epochs` of `steps` are measured after one that is not, and so are `calls`. `short` has epochs by their steps.
+
+    Two ranks train before that until they have chosen whether to keep their cores awake, unless the row says so.
+    """
 
     steps: int
     epochs: int
@@ -43,7 +46,8 @@ class Row(NamedTuple):
 
     `mode` is one of bench/train_worker.py, or `copy`. `starter` is `python`, for processes that do not know of each
     other, or `launcher`. `cores` is the number for each process, or for the launcher as a whole; two in all, even where
-    there are more. A global batch has the rows of `size` ranks. The last fields name the subjects for each network.
+    there are more. A global batch has the rows of `size` ranks. Fields with the names of networks have the subjects for
+    each. `keep_awake` is the value of TNT_KEEP_AWAKE.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Row(NamedTuple):
     lenet5: str = ""
     resnet20: str = ""
     mlp: str = ""
+    keep_awake: str = "auto"
 
     def subjects(self, net: str) -> list[str]:
         return getattr(self, net).split()
@@ -66,6 +71,8 @@ ROWS = [
     Row("silent, kept awake", "awake", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent in lockstep", "lockstep", "python", 2, 1, 2, "steps", "steps", "steps"),
     Row("2 ranks", "ranks", "launcher", 2, 2, 2, "steps epochs calls", "steps", "steps calls"),
+    Row("2 ranks, kept awake", "ranks", "launcher", 2, 2, 2, "steps", "steps", "steps", keep_awake="1"),
+    Row("2 ranks, not kept awake", "ranks", "launcher", 2, 2, 2, "steps", "steps", "steps", keep_awake="0"),
     Row("plain, both cores", "plain", "python", 1, 2, 2, "steps", "steps", "steps"),
     Row("plain, one core", "plain", "python", 1, 1, 1, "steps calls", "", "steps calls"),
     Row("-n 1", "ranks", "launcher", 1, 1, 1, "steps calls", "", "steps calls"),
@@ -102,9 +109,11 @@ class Ratio(NamedTuple):
 
 def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
     beside = ("silent, called alike", "silent, kept awake", "silent in lockstep")
+    forced = ("2 ranks, kept awake", "2 ranks, not kept awake")
     return [
         Ratio("steps of 2 ranks", net, "step", "2 ranks", SILENT, "share", goal, limit),
         Ratio("2 ranks ahead of plain Keras on both cores", net, "step", "2 ranks", ("plain, both cores",), "share", 1),
+        *(Ratio(f"steps of {name}", net, "step", name, SILENT) for name in forced),
         *(Ratio(f"steps, {name}", net, "step", name, ("silent",)) for name in beside),
     ]
 

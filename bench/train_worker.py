@@ -72,6 +72,18 @@ class Rank(Plain):
         super().__init__(net, tnt.get_size())
         self.model = tnt.Model(net.model)
 
+    def settle(self) -> dict[str, list[float]]:
+        """Trains until the ranks have chosen whether to keep their cores awake, and returns what they chose, if any."""
+        import tarantella as tnt
+        from tarantella.keras import training
+        from tarantella.keras.calls.awake import Trial
+
+        if tnt.get_size() == 1 or os.environ["TNT_KEEP_AWAKE"] != "auto":
+            return {}
+        self.fit(Trial.STEPS + 1, 1, [])
+        trial = training.of(self.net.model).awake_trial
+        return {"kept awake": [float(trial is not None and trial.choice)]}
+
 
 def epochs(trains: Any, steps: int, count: int) -> list[float]:
     """Returns the seconds per step of `count` epochs, after one that is not counted."""
@@ -152,6 +164,8 @@ def main() -> None:
     else:
         trains = silent.Silent(net, options.mode, options.rank, options.size, options.output)
     seconds: dict[str, list[float]] = {}
+    if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
+        seconds |= trains.settle()
     for subject in options.subjects:
         seconds |= measure(trains, subject, rows.amount(options.net, options.tiny), options)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")

@@ -34,6 +34,7 @@ HERE = Path(__file__).parent
 def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Command]:
     """Returns the command of each process of a row."""
     cores = sorted(os.sched_getaffinity(0))
+    environment = {"TNT_KEEP_AWAKE": row.keep_awake}
     if row.mode == "copy":
         script = [str(HERE / "floor.py"), *(["--seconds=0.02"] if options.tiny else [])]
     else:
@@ -41,12 +42,12 @@ def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Comma
         script += ["--tiny"] if options.tiny else []
     if row.starter == "launcher":
         start = processes.launcher(row.processes, *options.launcher.split())
-        return [Command([*start, *script], set(cores[: row.cores]))]
+        return [Command([*start, *script], set(cores[: row.cores]), environment)]
     found = []
     for rank in range(row.processes):
         its_cores = {cores[(rank * row.cores + core) % min(2, len(cores))] for core in range(row.cores)}
         place = [] if row.mode == "copy" else [f"--rank={rank}"]
-        found.append(Command([sys.executable, *script, *place], its_cores))
+        found.append(Command([sys.executable, *script, *place], its_cores, environment))
     return found
 
 
@@ -94,6 +95,7 @@ def show(result: dict[str, Any]) -> None:
     print("\nmilliseconds of a step, medians of the rounds:")
     for (net, row), seconds in judge.steps(run).items():
         print(f"{net:9} {row:24} {1e3 * statistics.median(seconds):8.2f}")
+    print(tables.kept_awake(run))
     print(f"\nratios within a round, over {len(run)} rounds (in brackets: the goal of the worst):")
     print(tables.text(result["ratios"]))
     if result["floor"]:

@@ -56,6 +56,15 @@ def test_a_row_that_fails_ends_the_run_with_its_output(bench):
         processes.run([command, command], "a row", seconds=120)
 
 
+def test_a_row_may_have_variables_of_its_own(bench, monkeypatch):
+    monkeypatch.setenv("TNT_KEEP_AWAKE", "0")
+    processes = bench("processes")
+    says = "import json, os, sys; json.dump(os.environ['TNT_KEEP_AWAKE'], open(sys.argv[1][9:] + '/1.json', 'w'))"
+    words = [sys.executable, "-c", says]
+    assert processes.run([processes.Command(words, environment={"TNT_KEEP_AWAKE": "1"})], "").outputs == ["1"]
+    assert processes.run([processes.Command(words)], "").outputs == ["0"]
+
+
 def test_a_row_that_hangs_ends_the_run(bench):
     processes = bench("processes")
     with pytest.raises(SystemExit, match="a row did not end in time"):

@@ -84,7 +84,7 @@ def test_every_ratio_compares_rows_that_measure_its_subject(bench):
 def quiet_run(bench, rounds):
     """A run in which every row of every network took as long in each round."""
     rows = bench("rows")
-    subjects = ["step", "fit", "evaluate", "predict", "fit of a dataset", "start", "memory", "copy"]
+    subjects = ["step", "kept awake", "fit", "evaluate", "predict", "fit of a dataset", "start", "memory", "copy"]
     numbers = {key: [1.0] for key in (*subjects, *(f"epoch of {steps}" for steps in rows.SHORT))}
     nets = {net: {row.name: dict(numbers) for row in rows.ROWS} for net in rows.NETS}
     return [json.loads(json.dumps({"strangers": 0.001, "measured": nets})) for _ in range(rounds)]
@@ -156,6 +156,24 @@ def test_slower_is_what_lies_beyond_all_rounds_of_both_runs(bench, kind, old, ne
 
 def test_a_new_ratio_is_not_slower(bench):
     assert bench("judge").slower([], [line([0.5])]) == []
+
+
+def test_a_run_says_which_way_the_ranks_chose(bench):
+    run = quiet_run(bench, 3)
+    run[1]["measured"]["lenet5"]["2 ranks"]["kept awake"] = [0.0]
+    del run[2]["measured"]["mlp"]["2 ranks"]["kept awake"]
+    said = bench("tables").kept_awake(run)
+    assert said.endswith("awake in 2 of 3 rounds (lenet5), 3 of 3 rounds (resnet20), 2 of 2 rounds (mlp)")
+    assert bench("tables").kept_awake(a_run((9.0, 10.0))) == ""
+
+
+def test_ranks_are_also_measured_with_cores_kept_awake_and_without(bench):
+    rows = bench("rows")
+    ways = {row.name: row.keep_awake for row in rows.ROWS if row.name.startswith("2 ranks") and "steps" in row.mlp}
+    assert ways == {"2 ranks": "auto", "2 ranks, kept awake": "1", "2 ranks, not kept awake": "0"}
+    unjudged = [ratio for ratio in rows.RATIOS if ratio.row in ways and ratio.goal is None and ratio.subject == "step"]
+    assert len(unjudged) == 2 * len(rows.NETS)
+    assert {ratio.against for ratio in unjudged} == {rows.SILENT}
 
 
 def test_the_floor_adds_the_bytes_of_the_exchange_to_a_silent_step(bench):
