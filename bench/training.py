@@ -80,6 +80,18 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
     return {"strangers": others, "seconds": seconds, "measured": measured, "took": took}
 
 
+def all_rounds(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns fewer rounds than asked for if one more would end too late."""
+    began, rounds, longest = time.monotonic(), [], 0.0
+    for number in range(options.rounds):
+        if number and time.monotonic() + longest > began + 60 * options.minutes:
+            say(f"no more rounds: {number} took {(time.monotonic() - began) / 60:.0f} minutes")
+            break
+        rounds.append(one_round(number, options))
+        longest = max(longest, rounds[-1]["seconds"])
+    return rounds
+
+
 def conclude(result: dict[str, Any]) -> None:
     """Adds the ratios, the floor and the noise to a result that has rounds."""
     run = result["rounds"]
@@ -114,6 +126,7 @@ def main() -> None:
     names = [row.name for row in rows.ROWS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=30, help="begin no round that would end later")
     parser.add_argument("--net", nargs="+", choices=rows.NETS, default=list(rows.NETS))
     parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
     parser.add_argument(
@@ -133,7 +146,7 @@ def main() -> None:
         result["versions"] = machine.versions("tarantella", "tensorflow", "tensorflow-cpu", "keras", "numpy")
         machine.warn_if_busy(result["machine"])
         compiled(str(HERE.resolve() / "keep_awake.cpp"), "-shared", "-fPIC", name="keep_awake.so")
-        result["rounds"] = [one_round(number, options) for number in range(options.rounds)]
+        result["rounds"] = all_rounds(options)
     conclude(result)
     show(result)
     if not options.read:

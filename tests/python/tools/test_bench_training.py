@@ -1,5 +1,6 @@
 """bench/training.py judges what it measured as its goals say. All numbers are made up."""
 
+import argparse
 import json
 
 import pytest
@@ -201,6 +202,19 @@ def test_the_table_for_the_readme_has_the_ratios_with_goals(bench):
     assert "| lenet5 | steps of 2 ranks | 1.000 | 1.000 | 1.000 | >= 0.97 (0.94) |" in text
     assert text.count("\n| ") == 1 + sum(ratio.goal is not None for ratio in rows.RATIOS)
     assert "lockstep" not in text
+
+
+@pytest.mark.parametrize(("minutes", "count"), [(30, 5), (14, 3), (1, 1)])
+def test_a_slow_machine_has_fewer_rounds(bench, monkeypatch, minutes, count):
+    training, now = bench("training"), [0.0]
+
+    def one_round(number, options):
+        now[0] += 270 + number
+        return {"seconds": 270 + number}
+
+    monkeypatch.setattr(training, "one_round", one_round)
+    monkeypatch.setattr(training.time, "monotonic", lambda: now[0])
+    assert len(training.all_rounds(argparse.Namespace(rounds=5, minutes=minutes))) == count
 
 
 def test_the_page_shows_a_run(bench):
