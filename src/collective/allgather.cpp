@@ -21,7 +21,7 @@ Status allgather(Stage& stage, const void* input, void* output, std::span<const 
     TNT_RETURN_IF_ERROR(stage.agree(call));
     for (size_t other = 0; other < stage.size(); ++other) {
       const size_t part = part_of(ranges[other].bytes()).bytes();
-      copy_bytes(at(output, ranges[other].begin + offset), stage.of(other, part), part);
+      stage.copy(other, part, {0, part}, at(output, ranges[other].begin + offset));
     }
     return {};
   });

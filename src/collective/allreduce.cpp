@@ -1,7 +1,6 @@
 #include "collective/arguments.h"
 #include "collective/chunks.h"
 #include "collective/cuts.h"
-#include "collective/kernels.h"
 #include "collective/operations.h"
 
 namespace tarantella::collective {
@@ -14,12 +13,11 @@ Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std
   const auto rank = static_cast<size_t>(stage.rank());
   const Range mine = slice_of(bytes, rank, stage.size());
   std::byte* result = stage.own(bytes);
-  reduce(call.dtype, call.reduction, stage.inputs(input + mine.begin, bytes, mine.begin), stage.size(),
-         result + mine.begin, mine.bytes() / size_of(call.dtype));
+  stage.reduce(call, input + mine.begin, bytes, mine, result + mine.begin);
   TNT_RETURN_IF_ERROR(stage.agree(call));
   for (size_t other = 0; other < stage.size(); ++other) {
     const Range slice = slice_of(bytes, other, stage.size());
-    copy_bytes(output + slice.begin, stage.of(other, bytes) + slice.begin, slice.bytes());
+    stage.copy(other, bytes, slice, output + slice.begin);
   }
   return {};
 }
@@ -35,8 +33,7 @@ Status allreduce(Stage& stage, const void* input, void* output, size_t count, DT
     stage.put(own, bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
     if (bytes >= sliced_from(stage.size())) return reduce_slices(stage, call, own, at(output, offset), bytes);
-    reduce(dtype, reduction, stage.inputs(own, bytes), stage.size(), at(output, offset),
-           bytes / size_of(dtype));
+    stage.reduce(call, own, bytes, {0, bytes}, at(output, offset));
     return {};
   });
 }

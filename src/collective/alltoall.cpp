@@ -56,8 +56,9 @@ Status alltoall(Stage& stage, const void* input, std::span<const uint64_t> send_
     for (size_t other = 0; other < size; ++other) {
       if (other == rank) continue;
       const Range part = part_of(receive_counts[other]);
-      copy_bytes(at(output, targets[other].begin + part.begin),
-                 stage.of(other, places[other].back()) + places[other][rank], part.bytes());
+      const size_t place = places[other][rank];
+      stage.copy(other, places[other].back(), {place, place + part.bytes()},
+                 at(output, targets[other].begin + part.begin));
     }
   }
   return {};

@@ -11,7 +11,7 @@ Status broadcast(Stage& stage, void* data, size_t count, DType dtype, int root, 
   return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     if (stage.rank() == root) stage.put(at(data, offset), bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
-    if (stage.rank() != root) copy_bytes(at(data, offset), stage.of(static_cast<size_t>(root), bytes), bytes);
+    if (stage.rank() != root) stage.copy(static_cast<size_t>(root), bytes, {0, bytes}, at(data, offset));
     return {};
   });
 }

@@ -1,7 +1,6 @@
 #include "collective/arguments.h"
 #include "collective/chunks.h"
 #include "collective/cuts.h"
-#include "collective/kernels.h"
 #include "collective/operations.h"
 
 namespace tarantella::collective {
@@ -19,8 +18,8 @@ Status reduce_scatter(Stage& stage, const void* input, void* output, size_t coun
         copy_bytes(stage.own(bytes) + other * piece, at(input, other * each + offset), piece);
     }
     TNT_RETURN_IF_ERROR(stage.agree(call));
-    reduce(dtype, reduction, stage.inputs(at(input, rank * each + offset), bytes, rank * piece), stage.size(),
-           at(output, offset), piece / size_of(dtype));
+    const Range mine{rank * piece, (rank + 1) * piece};
+    stage.reduce(call, at(input, rank * each + offset), bytes, mine, at(output, offset));
     return {};
   });
 }

@@ -4,6 +4,7 @@
 
 #include "base/round.h"
 #include "collective/cuts.h"
+#include "collective/kernels.h"
 
 namespace tarantella::collective {
 
@@ -89,6 +90,18 @@ const std::byte* const* Stage::inputs(const std::byte* own, size_t bytes, size_t
   for (size_t other = 0; other < size(); ++other) inputs_[other] = of(other, bytes) + offset;
   inputs_[static_cast<size_t>(rank())] = own;
   return inputs_.data();
+}
+
+void Stage::copy(size_t rank, size_t bytes, Range part, std::byte* to) {
+  if (part.bytes() == 0) return;
+  std::memcpy(to, of(rank, bytes) + part.begin, part.bytes());
+  if (rank != static_cast<size_t>(this->rank())) bytes_read_ += part.bytes();
+}
+
+void Stage::reduce(const Call& call, const std::byte* own, size_t bytes, Range part, std::byte* to) {
+  collective::reduce(call.dtype, call.reduction, inputs(own, bytes, part.begin), size(), to,
+                     part.bytes() / size_of(call.dtype));
+  bytes_read_ += (size() - 1) * part.bytes();
 }
 
 template <typename Await>

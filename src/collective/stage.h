@@ -14,6 +14,7 @@
 
 #include "collective/agreement.h"
 #include "collective/group.h"
+#include "collective/slices.h"
 
 namespace tarantella::collective {
 
@@ -40,6 +41,12 @@ class Stage {
   /// Collective. Ends the round: shows own() to all ranks and blocks until theirs are here. kMismatch on all ranks if
   /// the calls differ.
   Status agree(const Call& call);
+  /// Copies the bytes `part` of the `bytes` bytes of `rank` in the round that has just ended.
+  void copy(size_t rank, size_t bytes, Range part, std::byte* to);
+  /// Reduces the bytes `part` of the `bytes` bytes of all ranks, in rank order, where this rank's are those at `own`.
+  void reduce(const Call& call, const std::byte* own, size_t bytes, Range part, std::byte* to);
+  /// How many bytes of other ranks copy() and reduce() have read.
+  uint64_t bytes_read() const { return bytes_read_; }
   /// The `bytes` bytes of `rank` in the round that has just ended. Valid until the next agree().
   const std::byte* of(size_t rank, size_t bytes) const;
   /// Pointers to all ranks' bytes from `offset` on, in rank order, where this rank's are those at `own`. Valid until
@@ -67,6 +74,7 @@ class Stage {
   std::vector<const Relay*>
       relays_;  ///< per block: the relay of the round that has just ended, if it came soon
   uint32_t round_ = 0;
+  uint64_t bytes_read_ = 0;
 };
 
 }  // namespace tarantella::collective

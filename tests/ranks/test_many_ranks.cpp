@@ -1,9 +1,12 @@
 // What calls cost, in meetings, for any number of ranks, and their bits around the sizes at which the way changes.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "collective/cuts.h"
@@ -52,6 +55,15 @@ class ManyRanks : public testing::TestWithParam<int> {
     const Status status = call();
     EXPECT_TRUE(status.ok()) << status.message();
     return stage.round() - before;
+  }
+
+  /// The bytes of other ranks that `call` reads, which must succeed.
+  template <typename Call>
+  static size_t bytes_read(Stage& stage, Call call) {
+    const uint64_t before = stage.bytes_read();
+    const Status status = call();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return stage.bytes_read() - before;
   }
 
   /// The reduction of all ranks' values(), by one call of the kernel.
@@ -128,6 +140,88 @@ TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {
       }
     });
   }
+}
+
+// docs/performance.md states these.
+TEST_P(ManyRanks, ARankReadsAsManyBytesOfOthersAsTheFormulasSay) {
+  constexpr DType kType = DType::kFloat32;
+  const size_t others = size() - 1;
+  const size_t each = chunk_bytes(size()) / size() / 64 * 64;  // whole cache lines for each rank
+  const size_t bytes = size() * each;
+  const size_t few =
+      std::min(sliced_from(size()), chunk_bytes(size())) / sizeof(float) * sizeof(float) - sizeof(float);
+  run([&](Stage& stage) {
+    const auto rank = static_cast<size_t>(stage.rank());
+    const Bytes input(bytes);
+    Bytes output(bytes);
+    const auto read_by_allreduce = [&](size_t length) {
+      return bytes_read(stage, [&] {
+        return allreduce(stage, input.data(), output.data(), length / sizeof(float), kType, Reduction::kSum,
+                         "");
+      });
+    };
+    EXPECT_EQ(read_by_allreduce(bytes), size() == 2 ? bytes : 2 * bytes / size() * others);
+    EXPECT_EQ(read_by_allreduce(few), few * others);
+    if (size() > 2) {
+      EXPECT_LT(few * others, 64 * kKiB);
+    }
+    EXPECT_EQ(read_by_allreduce(sizeof(float)), sizeof(float) * others);
+    EXPECT_EQ(bytes_read(stage,
+                         [&] {
+                           return reduce_scatter(stage, input.data(), output.data(), each / sizeof(float),
+                                                 kType, Reduction::kSum, "");
+                         }),
+              bytes / size() * others);
+    EXPECT_EQ(bytes_read(stage, [&] { return broadcast(stage, output.data(), bytes, DType::kUInt8, 0, ""); }),
+              rank == 0 ? 0 : bytes);
+    const std::vector<uint64_t> counts(size(), each);
+    EXPECT_EQ(
+        bytes_read(stage,
+                   [&] { return allgather(stage, input.data(), output.data(), counts, DType::kUInt8, ""); }),
+        bytes / size() * others);
+    EXPECT_EQ(
+        bytes_read(
+            stage,
+            [&] { return alltoall(stage, input.data(), counts, output.data(), counts, DType::kUInt8, ""); }),
+        bytes / size() * others);
+  });
+}
+
+TEST_P(ManyRanks, FewBytesAreInTheLinesOfAMeetingAndInAThirdAsManyOfRelays) {
+  std::atomic<size_t> heard{0};
+  run([&](Stage& stage) {
+    const Blocks& blocks = stage.group().blocks();
+    const auto line_of = [&](int rank) {
+      return reinterpret_cast<uintptr_t>(stage.of(static_cast<size_t>(rank), sizeof(float))) / 64;
+    };
+    for (int call = 0; call < 50; ++call) {
+      float value = 1;
+      EXPECT_TRUE(allreduce(stage, &value, &value, 1, DType::kFloat32, Reduction::kSum, "").ok());
+      size_t lines = blocks.ranks(blocks.block_of(stage.rank())).size() - 1;
+      size_t relays = 0;
+      for (size_t block = 0; block < blocks.count(); ++block) {
+        if (block == blocks.block_of(stage.rank())) continue;
+        std::set<uintptr_t> its;
+        for (const int rank : blocks.ranks(block)) its.insert(line_of(rank));
+        const bool relayed = its.size() < blocks.ranks(block).size();
+        relays += relayed ? 1 : 0;
+        lines += 1 + its.size();  // and the one with the signal
+        if (relayed) {
+          EXPECT_LE(its.size(), ceil_of(blocks.largest(), 4));
+        }
+      }
+      if (relays != blocks.count() - 1) continue;  // a block was late
+      ++heard;
+      if (size() <= 8) {
+        EXPECT_EQ(lines, size() - 1);
+      } else if (size() == 64) {
+        EXPECT_EQ(lines, 28u);
+      } else {
+        EXPECT_LT(lines, size());
+      }
+    }
+  });
+  EXPECT_GT(heard.load(), 0u);
 }
 
 TEST_P(ManyRanks, ABroadcastAndAnAllgatherMeetOnceAChunk) {
