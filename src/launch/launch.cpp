@@ -123,7 +123,9 @@ int launch(Options options) {
     const std::string batch = describe_batch(options.arguments, last.first + last.ranks);
     std::fputs((describe_hosts(plan.value()) + batch).c_str(), stdout);
   }
-  if (!runs_here(plan.value(), user)) return launch_on_hosts(plan.value(), options, user, folder);
+  if (!runs_here(plan.value(), user)) {
+    return launch_on_hosts(plan.value(), options, command.value(), user, folder);
+  }
   const Result<std::string> job_id = new_job_id();
   if (!job_id.ok()) return refuse(job_id.status(), kLaunchError);
   const Placement placement = place(plan.value().shares[0].ranks, plan.value().chosen, options, gpus);

@@ -36,7 +36,7 @@ std::string joined_by(const std::vector<std::string>& words, char separator) {
 
 }  // namespace
 
-int launch_on_hosts(const Plan& plan, const Options& options, const Environment& user,
+int launch_on_hosts(const Plan& plan, const Options& options, const Command& command, const Environment& user,
                     const std::string& folder) {
   const Result<Mpi> mpi = choose_mpi(find_mpis(user, folder), stripped(user, "TNT_TRANSPORT"));
   if (!mpi.ok()) return refuse(mpi.status(), kUsageError);
@@ -63,9 +63,9 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Environment&
 
   Environment environment = user;
   forget_mpi(environment);
-  const JobOrder order{
-      job_id.value(), mpi.value().transport(), here, starter.is_srun, plan.chosen, plan.shares,
-      options.words,  joined(environment, {})};
+  const JobOrder order{job_id.value(),  mpi.value().transport(), here,
+                       command.program, starter.is_srun,         plan.chosen,
+                       plan.shares,     options.words,           joined(environment, {})};
   Additions added = starter.variables;
   added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
   const std::vector<std::string> of_starter = joined(environment, added);

@@ -86,6 +86,7 @@ struct JobOrder {
   std::string job_id;
   std::string transport;  ///< TNT_TRANSPORT of the ranks
   std::string folder;     ///< the working folder
+  std::string program;    ///< runs the script where the head is
   bool heeds_user_signals = false;
   bool chosen = false;                   ///< the user has said how many ranks there are
   std::vector<HostShare> shares;         ///< of all nodes

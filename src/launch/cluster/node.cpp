@@ -140,6 +140,11 @@ Result<Share> prepare(const JobOrder& order, int node, const Environment& own, c
   Result<Command> command =
       command_for(share.options.script, share.options.arguments, share.options.interpreter, folder, path);
   if (!command.ok()) return command.status();
+  if (command.value().program != order.program) {
+    return Status(Code::kSystem, text("there is no '", order.program,
+                                      "', which runs the script on other hosts; "
+                                      "install the same environment at the same place on all hosts"));
+  }
   share.command = std::move(command).value();
   share.placement = place(here.ranks, order.chosen, share.options,
                           runtime::find_gpus("/proc", value_of(share.user, "CUDA_VISIBLE_DEVICES")));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -194,6 +195,7 @@ WRONG = [
     ("down-node2", "train.py", "node2.*(No route to host|try ssh to each of these hosts)"),
     ("silent-node2", "train.py", "hosts? .*node2 did not answer within 9"),
     ("no script", "code/train.py", "host 'node2': cannot read script 'code/train.py'"),
+    ("no Python", "train.py", f"host 'node2': there is no '{sys.prefix}/bin/python3', which runs .*; install the same"),
     (None, "/proc/self/fd/0", "is not a file that every rank can read"),
     ("no launcher", "train.py", "host 'node2' cannot run .*; install the same version"),
     ("version", "train.py", f"host 'node2' has tarantella 0.1, but this one is {tarantella.__version__}; install"),
@@ -217,6 +219,10 @@ def test_what_is_wrong_on_a_host_is_one_line(hosts, executable, mpi, wrong, scri
         hosts.script("open('ran' + __import__('os').environ['TNT_RANK'], 'w')", name)
     if wrong == "no script":
         hosts.mount("-t", "tmpfs", "none", hosts.folder / "code")
+    elif wrong == "no Python":  # but another in PATH
+        programs = Path(sys.prefix) / "bin"
+        shutil.copytree(programs, hosts.folder / "bin", symlinks=True, ignore=shutil.ignore_patterns("python*"))
+        hosts.mount("--bind", hosts.folder / "bin", programs)
     elif wrong == "no launcher":
         hosts.mount("--bind", "/dev/null", executable)
     elif wrong in ("version", "place"):
