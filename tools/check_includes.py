@@ -50,8 +50,9 @@ _STEP = (*_MODEL, "keras/trials/", "keras/step/")
 _CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/differences")
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
+    "_installed": (),
     "_names": (),
-    "_job/": ("_core",),
+    "_job/": ("_core", "_installed"),
     "_exchange": ("_job/",),
     "keras/private": (),
     "_backend/": _JOB,
@@ -74,7 +75,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "models": ("keras/",),
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
-    "doctor/": ("_version",),
+    "doctor/": ("_installed", "_version"),
     "scaling/": ("_job/",),
     "__init__": ("",),
 }

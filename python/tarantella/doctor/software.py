@@ -8,14 +8,12 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
+from .._installed import TENSORFLOW, version
 from .._version import __version__
 from .finding import BAD, NOTE, Finding
 
-# The packages of which one brings TensorFlow.
-TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "intel-tensorflow", "tensorflow-rocm")
 # What connects the core with an MPI, one for each ABI.
 PLUGINS = ("libtarantella_mpi_abi.so", "libtarantella_openmpi.so")
 # The seconds that a framework may take to load.
@@ -78,14 +76,6 @@ def framework(name: str, packages: tuple[str, ...], cure: str, quick: bool, need
             name, f"{text} cannot be loaded: {failure}", BAD if needed else NOTE, f"{cure} --force-reinstall"
         )
     return Finding(name, text if quick else f"{text}, loads")
-
-
-def version(package: str) -> str | None:
-    """The installed version of a package of PyPI."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _backend() -> str:

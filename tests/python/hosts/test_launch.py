@@ -9,12 +9,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from needs import give_up
 
 import tarantella
+from tarantella._job import versions
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -309,3 +311,36 @@ def test_machines_with_different_versions_of_the_package(hosts, executable):
     assert job.code != 0
     assert job.err.count("the machines have different versions of tarantella: ") == 1
     assert f"{tarantella.__version__} on node1; 0.1 on node2; install one version on all of them" in job.err
+
+
+def test_machines_with_different_versions_of_frameworks(hosts, executable):
+    hosts.script("""
+        import os, sys
+        if os.uname().nodename != "node1":
+            sys.path.insert(0, "other")
+        import tarantella as tnt
+        tnt.init()
+    """)
+    for name, version in (("keras", "3.6.0"), ("numpy", "1.26.4")):
+        folder = hosts.folder / "other" / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    job = hosts.run(executable, hosts.hostfile(3, 1), "--", "train.py")
+    assert job.code == 0, job.err
+    keras, numpy = (metadata.version(name) for name in ("keras", "numpy"))
+    assert job.err == (
+        f"tarantella: WARNING: the machines have different versions of Keras: {keras} on node1; 3.6.0 on node2, node3, "
+        f"of NumPy: {numpy} on node1; 1.26.4 on node2, node3; what ranks compute may differ, or a call may fail on "
+        "some of them only; install the same versions on all machines\n"
+    )
+
+
+def test_versions_that_differ():
+    same = ["1.0.0", "3.11.2", "3.15.1", "2.21.0", "2.4.6"]
+    assert versions.differences([["node1", *same], ["node2", *same]]) == []
+    assert versions.differences([["node1", *same], ["node2", "1.0.0", "3.11.9", "3.15.0", "-", "2.4.0"]]) == []
+    other = ["node2", "1.0.0", "3.12.2", "3.15.1", "2.20.0", "2.4.6"]
+    assert versions.differences([["node1", *same], other]) == [
+        "Python: 3.11.2 on node1; 3.12.2 on node2",
+        "TensorFlow: 2.21.0 on node1; 2.20.0 on node2",
+    ]
