@@ -12,12 +12,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <thread>
 
-#include "base/fixed_text.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "runtime/introduction.h"
 
 namespace tarantella::runtime {
 namespace {
@@ -29,32 +28,6 @@ constexpr Duration kUnknown = 10s;
 constexpr Duration kSlice = 200ms;
 constexpr int kTries = 8;  // ports
 constexpr size_t kMostStrangers = 1024;
-constexpr char kMagic[8] = "TNTMEET";
-
-/// What both sides say first. Fixed size, so that a foreign peer cannot make us read more.
-struct Hello {
-  char magic[8];
-  char job[72];
-  char version[32];
-  uint64_t layout;
-  int32_t node;
-};
-
-/// What machine 0 says at the end: ok, or the error.
-struct Answer {
-  int32_t code;
-  char message[508];
-};
-
-Hello hello_of(const Leaders& leaders) {
-  Hello hello{};
-  std::memcpy(hello.magic, kMagic, sizeof kMagic);
-  write_text(leaders.job, hello.job);
-  write_text(TARANTELLA_VERSION, hello.version);
-  hello.layout = hash_of(leaders.layout);
-  hello.node = leaders.node;
-  return hello;
-}
 
 void set_option(int socket, int level, int option, int value = 1) {
   (void)::setsockopt(socket, level, option, &value, sizeof value);
@@ -77,12 +50,6 @@ bool receive_all(int socket, T& message, Deadline deadline) {
     have += static_cast<size_t>(got);
   }
   return true;
-}
-
-/// Whether a leader of this job has said it.
-bool is_of_job(Hello& hello, const Leaders& leaders) {
-  hello.job[sizeof hello.job - 1] = hello.version[sizeof hello.version - 1] = '\0';
-  return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0 && leaders.job == hello.job;
 }
 
 bool is_gone(int socket) {
@@ -134,13 +101,7 @@ Fd listener_on(int port) {
 
 /// Why machine 0 does not take a leader that says this.
 Status judge(const Hello& said, const Leaders& leaders, const std::vector<Fd>& peers) {
-  if (std::strcmp(said.version, TARANTELLA_VERSION) != 0)
-    return {Code::kMismatch, text("machine ", said.node, " runs tarantella ", said.version, ", machine 0 ",
-                                  TARANTELLA_VERSION, "; install one version everywhere")};
-  if (said.layout != hash_of(leaders.layout) || said.node < 1 || said.node >= leaders.nodes)
-    return {Code::kMismatch,
-            text("the machines were told different numbers of ranks (machine 0: ", leaders.layout,
-                 "); start the same number of ranks on each machine, numbered machine by machine")};
+  TNT_RETURN_IF_ERROR(judge(said, leaders));
   if (peers[static_cast<size_t>(said.node) - 1].valid())
     return {Code::kMismatch, text("two machines say that they are machine ", said.node, " of job ",
                                   leaders.job, "; start jobs with different names")};
@@ -169,9 +130,7 @@ Status hear(Stranger& from, const Leaders& leaders, std::vector<Fd>& peers) {
     return {};
   Status status = judge(from.said, leaders, peers);
   if (!status.ok()) {
-    Answer answer{static_cast<int32_t>(status.code()), {}};
-    write_text(status.message(), answer.message);
-    (void)send_all(socket, answer);
+    (void)send_all(socket, answer_of(status));
     return status;
   }
   peers[static_cast<size_t>(from.said.node) - 1] = std::move(connection);
@@ -216,8 +175,7 @@ Result<std::vector<Fd>> host(const Leaders& leaders, Deadline deadline) {
   if (!listener.valid()) return Status::system("cannot listen for the other machines", errno);
   std::vector<Fd> peers(static_cast<size_t>(leaders.nodes) - 1);
   const Status status = gather(listener.get(), leaders, peers, deadline);
-  Answer answer{static_cast<int32_t>(status.code()), {}};
-  write_text(status.message(), answer.message);
+  const Answer answer = answer_of(status);
   for (const Fd& peer : peers) {
     if (peer.valid()) (void)send_all(peer.get(), answer);
   }
@@ -291,8 +249,7 @@ Result<std::vector<Fd>> join(const Leaders& leaders, Deadline deadline) {
   Answer answer{};
   if (!receive_all(socket.get(), answer, Deadline::after(deadline.left() + kAnswer)))
     return Status(Code::kPeerLost, "rank 0 ended before all machines had met; see its own message");
-  answer.message[sizeof answer.message - 1] = '\0';
-  if (answer.code != 0) return Status(static_cast<Code>(answer.code), answer.message);
+  TNT_RETURN_IF_ERROR(status_of(answer));
   std::vector<Fd> connections;
   connections.push_back(std::move(socket));
   return connections;

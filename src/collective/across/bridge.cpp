@@ -112,7 +112,8 @@ void Bridge::hear(size_t node, Duration now) {
       return;
     }
     peer.joined = true;
-    const News& news = *peer.heard;
+    News& news = *peer.heard;
+    news.end_texts();
     {
       const std::lock_guard lock(mutex_);
       if (news.call != peer.call) peer.call_since = now;
@@ -123,7 +124,7 @@ void Bridge::hear(size_t node, Duration now) {
     if (news.has_post != 0) posts_->heard(node, news.post);
     posts_->heard_calls(node, news.calls);
     if (news.left != 0) posts_->heard_leave(node);
-    if (news.code != 0) (void)group_->fail({static_cast<Code>(news.code), news.message.data()});
+    if (const Status failure = news.failure(); !failure.ok()) (void)group_->fail(failure);
     if (news.left != 0) {
       peer.left.store(true);
       if (peer.saying != nullptr) wire_->cancel(peer.saying);  // nobody hears it

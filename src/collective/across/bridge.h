@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/across/news.h"
 #include "collective/across/nodes.h"
 #include "collective/across/posts.h"
 #include "collective/group.h"
@@ -102,18 +103,6 @@ class Bridge {
  private:
   static constexpr Duration kLook = 1s;  ///< the most that counts between two looks
 
-  /// What a leader tells another about its node.
-  struct News {
-    int32_t code = 0;    ///< with `message`: why its communication has failed; kOk: it has not
-    int32_t left = 0;    ///< 1: it has left the job; no more news follow
-    uint32_t calls = 0;  ///< of the leader; all earlier posts were said
-    uint32_t has_post = 0;
-    Post post{};
-    /// The number of the call that waits for the node that hears this, if nothing else is under way; 0: none.
-    uint32_t call = 0;
-    std::array<char, 220> call_name{};
-    std::array<char, 768> message{};
-  };
   struct Peer {
     std::shared_ptr<News> said = std::make_shared<News>();
     std::shared_ptr<News> heard = std::make_shared<News>();

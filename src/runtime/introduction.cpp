@@ -1,0 +1,54 @@
+#include "runtime/introduction.h"
+
+#include <cstring>
+
+#include "base/fixed_text.h"
+#include "base/hash.h"
+
+namespace tarantella::runtime {
+namespace {
+
+constexpr char kMagic[8] = "TNTMEET";
+
+}  // namespace
+
+Hello hello_of(const Leaders& leaders) {
+  Hello hello{};
+  std::memcpy(hello.magic, kMagic, sizeof kMagic);
+  write_text(leaders.job, hello.job);
+  write_text(TARANTELLA_VERSION, hello.version);
+  hello.layout = hash_of(leaders.layout);
+  hello.node = leaders.node;
+  return hello;
+}
+
+bool is_of_job(Hello& hello, const Leaders& leaders) {
+  hello.job[sizeof hello.job - 1] = hello.version[sizeof hello.version - 1] = '\0';
+  return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0 && leaders.job == hello.job;
+}
+
+Status judge(const Hello& said, const Leaders& leaders) {
+  if (std::strcmp(said.version, TARANTELLA_VERSION) != 0)
+    return {Code::kMismatch, text("machine ", said.node, " runs tarantella ", said.version, ", machine 0 ",
+                                  TARANTELLA_VERSION, "; install one version everywhere")};
+  if (said.layout != hash_of(leaders.layout) || said.node < 1 || said.node >= leaders.nodes)
+    return {Code::kMismatch,
+            text("the machines were told different numbers of ranks (machine 0: ", leaders.layout,
+                 "); start the same number of ranks on each machine, numbered machine by machine")};
+  return {};
+}
+
+Answer answer_of(const Status& status) {
+  Answer answer{static_cast<int32_t>(status.code()), {}};
+  write_text(status.message(), answer.message);
+  return answer;
+}
+
+Status status_of(Answer& answer) {
+  answer.message[sizeof answer.message - 1] = '\0';
+  const bool known = answer.code >= 0 && answer.code <= static_cast<int32_t>(Code::kSystem);
+  return answer.code == 0 ? Status()
+                          : Status(known ? static_cast<Code>(answer.code) : Code::kPeerLost, answer.message);
+}
+
+}  // namespace tarantella::runtime

@@ -1,0 +1,38 @@
+#pragma once
+// What the leaders of a job's machines say when they meet (leaders.h). Anyone may connect to them: all is of fixed size,
+// and nothing is believed that was not checked. Pure.
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "runtime/leaders.h"
+
+namespace tarantella::runtime {
+
+/// What both sides say first.
+struct Hello {
+  char magic[8];
+  char job[72];
+  char version[32];
+  uint64_t layout;
+  int32_t node;
+};
+
+/// What machine 0 says at the end: ok, or the error.
+struct Answer {
+  int32_t code;
+  char message[508];
+};
+
+Hello hello_of(const Leaders& leaders);
+/// Ends the texts. Returns whether a leader of this job has said it.
+bool is_of_job(Hello& hello, const Leaders& leaders);
+/// Whether machine 0 takes a leader of this job that says this. Errors: kMismatch for another version or layout, or a
+/// machine that the job does not have.
+Status judge(const Hello& said, const Leaders& leaders);
+
+Answer answer_of(const Status& status);
+/// Ends the text.
+Status status_of(Answer& answer);
+
+}  // namespace tarantella::runtime
