@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _Variables = Mapping[str, str]
+_NUMBER = "[0-9]{1,9}"
+_MOST_RANKS = 1 << 20  # what tells of more is no job
 
 
 class Place(NamedTuple):
@@ -91,10 +93,14 @@ def _slurm(environment: _Variables) -> Place | None:
 
 def _even(here: str, size: str) -> str:
     """As many ranks on each machine as `here`, as Slurm writes it; fewer on the last if that does not fit."""
-    if not (here.isdecimal() and size.isdecimal() and int(here) > 0):
+    if not (_is_number(here) and _is_number(size) and int(here) > 0):
         return here
     full, rest = divmod(int(size), int(here))
     return f"{here}(x{full})" + (f",{rest}" if rest else "")
+
+
+def _is_number(word: str) -> bool:
+    return re.fullmatch(_NUMBER, word) is not None
 
 
 def _place(
@@ -105,12 +111,14 @@ def _place(
 
     Raises ValueError for numbers that are none.
     """
-    groups = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", each) for each in tasks.split(",")]
-    nodes = tuple(int(each[1]) for each in groups if each is not None for _ in range(int(each[2] or 1)))
-    if None in groups or not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size) == sum(nodes)):
+    groups = [re.fullmatch(rf"({_NUMBER})(?:\(x({_NUMBER})\))?", each) for each in tasks.split(",")]
+    counts = [(int(each[1]), int(each[2] or 1)) for each in groups if each is not None]
+    known = _is_number(rank) and _is_number(size) and len(counts) == len(groups) and all(ranks for ranks, _ in counts)
+    if not known or not int(rank) < int(size) == sum(ranks * times for ranks, times in counts) <= _MOST_RANKS:
         raise ValueError(
             f"tarantella cannot read the rank that {starter} tells: rank {rank!r} of {size!r}, {tasks!r} by machine"
         )
+    nodes = tuple(ranks for ranks, times in counts for _ in range(times))
     node, number = node_of(int(rank), nodes)
     ours = ",".join(str(each) for each in range(int(rank) - number, int(rank) - number + nodes[node]))
     if len(nodes) > 1 and (local not in (None, str(number)) or near not in (None, ours)):

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from tarantella._job import meeting, started_by
@@ -39,6 +41,33 @@ def mpich(rank: int, size: int, here: int | None = None) -> dict[str, str]:
 
 
 STARTERS = {"torchrun": torchrun, "srun": srun, "mpirun": open_mpi, "mpiexec": mpich}
+
+
+WORDS = st.one_of(
+    st.integers(-1, 12).map(str),
+    st.sampled_from(
+        ["", "2(x3)", "2(x3),1", "1(x999999999999)", "0", "0(x4)", "٣", "²", "9" * 5000, "0,1", " 2", "1e3"]
+    ),
+    st.text("0123456789(x),- ", max_size=12),
+)
+
+
+@pytest.mark.parametrize("name", STARTERS)
+@hypothesis.given(st.data())
+@hypothesis.settings(deadline=None, max_examples=300)
+def test_what_a_starter_tells_is_read_or_refused(name, data):
+    told = STARTERS[name](1, 4, 2)
+    for variable in data.draw(st.sets(st.sampled_from(sorted(told)))):
+        told[variable] = data.draw(WORDS)
+    try:
+        place = started_by.place(told)
+    except (ValueError, SystemExit) as error:
+        said = str(error)
+    else:
+        assert place is None or 0 <= place.rank < place.size == sum(place.nodes)
+        return
+    refusals = "tarantella cannot read the rank that", "has not numbered the ranks machine by machine"
+    assert said == "1" or any(refusal in said for refusal in refusals), said
 
 
 @pytest.mark.parametrize("name", STARTERS)
