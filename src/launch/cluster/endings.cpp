@@ -1,5 +1,7 @@
 #include "launch/cluster/endings.h"
 
+#include <algorithm>
+
 #include "launch/first_cause.h"
 #include "launch/say.h"
 
@@ -19,6 +21,10 @@ void Endings::ended(int node, const Verdict& verdict, Clock::time_point now) {
 void Endings::lost(int node, const std::string& what, Clock::time_point now) {
   master_ended_ = master_ended_ || node == 0;
   failures_.push_back({node, {.code = kLaunchError, .words = as_said(what)}, true, now});
+}
+
+bool Endings::has_lost() const {
+  return std::any_of(failures_.begin(), failures_.end(), [](const Failure& each) { return each.lost; });
 }
 
 const Endings::Failure* Endings::cause() const {

@@ -20,6 +20,7 @@ class Endings {
   void lost(int node, const std::string& what, Clock::time_point now);
 
   bool failed() const { return !failures_.empty(); }
+  bool has_lost() const;
   /// When the ranks of the other hosts should be ended; requires failed(). At once if the cause is known and the ranks of
   /// the master's host have ended, or a host is lost. Else there is time for the host that is the cause to tell, and for
   /// the master to print its own error, which may be the same.

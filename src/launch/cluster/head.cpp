@@ -434,7 +434,8 @@ std::string Head::silent_hosts() const {
 }
 
 void Head::end_starter() {
-  const Deadline deadline = Deadline::after(start_failure_ ? Duration::zero() : Duration(kStarterEnds));
+  const bool hopeless = start_failure_ || endings_.has_lost();  // it waits for a host that does not answer
+  const Deadline deadline = Deadline::after(hopeless ? Duration::zero() : Duration(kStarterEnds));
   while (!starter_exit_ && !deadline.passed()) {
     pollfd fds[] = {{starter_.pidfd(), POLLIN, 0}, {starter_.out(), POLLIN, 0}, {starter_.err(), POLLIN, 0}};
     ::poll(fds, 3, std::min(100, deadline.left_ms()));
