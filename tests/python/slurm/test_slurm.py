@@ -246,11 +246,12 @@ def test_srun_of_several_launchers_is_refused_in_one_line(folder):
     assert not (folder.path / "ran").exists()
 
 
-def test_scancel_lets_ranks_save_and_leaves_nothing(folder):
+@pytest.mark.parametrize(("nodes", "options"), [(1, ["--full", "--signal=TERM"]), (1, []), (2, [])])
+def test_scancel_lets_ranks_save_and_leaves_nothing(folder, nodes, options):
     folder.write(SAVES)
-    job = folder.submit(f"exec {folder.executable} -- train.py", "--nodes=1", "--ntasks=2")
+    job = folder.submit(f"exec {folder.executable} -- train.py", f"--nodes={nodes}", "--ntasks=2")
     folder.wait_for("ready0", "ready1")
-    folder.run("scancel", "--full", "--signal=TERM", job)
+    folder.run("scancel", *options, job)
     folder.wait_for("saved0", "saved1")
     assert (folder.path / "saved1").read_text() == "SIGTERM"
     folder.wait_for_none()
