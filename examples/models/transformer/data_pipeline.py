@@ -8,9 +8,13 @@ tokens while it is read.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 
 import tensorflow as tf
 from common.errors import InputError
@@ -22,6 +26,7 @@ SHUFFLED_SENTENCES = 100_000
 FILES_AT_A_TIME = 8  # a number, since all ranks must read in the same order
 FILTERED_AT_A_TIME = 256
 LOOKED_AT = 1000  # sentences that are compared with the vocabulary before training
+CACHED_BYTES = 256 << 20  # of files: the sentences of smaller ones stay in memory after the first epoch
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
             f"{params['num_sentences']} (--batch_size // --max_length)"
         )
     batch_size, max_length = params["batch_size"], params["max_length"]
-    dataset = _short_enough(read(files, params), max_length)
+    dataset = _short_sentences(files, params)
     dataset = dataset.shuffle(SHUFFLED_SENTENCES, seed=shuffle_seed)
 
     number_batch_sentences = batch_size // max_length
@@ -190,18 +195,24 @@ def eval_input_fn(params: Params) -> tf.data.Dataset | None:
     if files is None:
         return None
     check(files, params)
-    dataset = _short_enough(read(files, params), params["max_length"])
+    dataset = _short_sentences(files, params)
     return _padded(dataset.batch(params["num_sentences"]), params["max_length"])
 
 
-def _short_enough(records: tf.data.Dataset, max_length: int) -> tf.data.Dataset:
-    """Leaves out records of longer sentences. Every rank does this for all records, so many are looked at in one go."""
+def _short_sentences(files: Files, params: Params) -> tf.data.Dataset:
+    """Returns the records of sentences that are not too long.
+
+    Every rank reads all records, so many are looked at in one go. Few are kept: an epoch begins when the buffer that
+    shuffles is full, for which it would read all files again.
+    """
 
     def fitting(some: tf.Tensor) -> tf.Tensor:
         source, target = parse(some)
-        return tf.boolean_mask(some, tf.maximum(source.row_lengths(), target.row_lengths()) <= max_length)
+        return tf.boolean_mask(some, tf.maximum(source.row_lengths(), target.row_lengths()) <= params["max_length"])
 
-    return records.batch(FILTERED_AT_A_TIME).map(fitting, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    batches = read(files, params).batch(FILTERED_AT_A_TIME)
+    records = batches.map(fitting, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    return records.cache() if sum(map(os.path.getsize, files.paths)) <= CACHED_BYTES else records
 
 
 def _padded(batches: tf.data.Dataset, max_length: int) -> tf.data.Dataset:

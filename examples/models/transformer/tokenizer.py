@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 
 from common.errors import InputError
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # the folder `examples`
 
 import numpy as np
 from bleu import bleu_scores

@@ -208,6 +208,27 @@ def test_data_that_cannot_be_used_is_named(part: Callable[[str], ModuleType], pa
     says("does not end with EOS")
 
 
+def test_few_sentences_are_read_once_and_shuffled_as_if_they_were_not_kept(
+    part: Callable[[str], ModuleType], params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = part("data_pipeline")
+
+    def epochs() -> list[Any]:
+        dataset = pipeline.train_input_fn(params)
+        return [np.concatenate([label for _, label, _ in dataset.as_numpy_iterator()]) for _ in range(2)]
+
+    kept = epochs()
+    monkeypatch.setattr(pipeline, "CACHED_BYTES", 0)
+    assert np.array_equal(epochs(), kept)
+    assert not np.array_equal(*kept)
+    monkeypatch.undo()
+    dataset = pipeline.train_input_fn(params)
+    batches = len(list(dataset))
+    for path in Path(params["data_dir"]).glob("wmt32k-train-*"):
+        path.unlink()
+    assert len(list(dataset)) == batches
+
+
 def test_dev_sentences_are_checked_before_training(part: Callable[[str], ModuleType], params: dict[str, Any]) -> None:
     eval_input_fn, path = part("data_pipeline").eval_input_fn, Path(params["data_dir"]) / "wmt32k-dev-00001-of-00001"
     assert eval_input_fn(params) is None
