@@ -9,8 +9,8 @@ import shutil
 import socket
 from pathlib import Path
 
-import numpy as np
 import pytest
+from made_photos import write_photos
 
 from .conftest import ROOT, Page, Place, assert_within_spread
 
@@ -39,20 +39,6 @@ def place(place: Place) -> Place:
     write_photos(folder / "photos")
     paths = {"TNT_DATASETS_PATH": str(folder / "data"), "TNT_MODELS_PATH": str(folder / "examples")}
     return dataclasses.replace(place, environment={**place.environment, **paths})
-
-
-def write_photos(folder: Path) -> None:
-    """Writes 320 JPEGs of 8 classes. Those of a class have about the same colours."""
-    import keras
-
-    random = np.random.default_rng(0)
-    for label in range(8):
-        colours = random.integers(256, size=(4, 4, 3))
-        (folder / f"class{label}").mkdir(parents=True)
-        for number in range(40):
-            pixels = np.clip(colours + random.normal(0, 30, size=(4, 4, 3)), 0, 255).astype("uint8")
-            large = np.kron(pixels, np.ones((10 + number % 5, 12, 1), "uint8"))
-            keras.utils.save_img(folder / f"class{label}/{number:03}.JPEG", large, scale=False)
 
 
 @pytest.fixture(scope="module")

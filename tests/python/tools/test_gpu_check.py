@@ -65,6 +65,7 @@ def test_on_gpus_the_launcher_gets_no_number_of_ranks(monkeypatch: pytest.Monkey
         return "6/6 - 1s - loss: 2.0000\n6/6 - 1s - loss: 1.0000\n"
 
     monkeypatch.setattr(gpu_check, "run", run)
+    monkeypatch.setattr(gpu_check, "make_data", lambda _: "data")
     monkeypatch.setattr(gpu_check, "find_gpus", lambda: 3)
     monkeypatch.setattr(gpu_check, "ranks_of", lambda *_: seen("5", "3", "4"))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
@@ -73,9 +74,9 @@ def test_on_gpus_the_launcher_gets_no_number_of_ranks(monkeypatch: pytest.Monkey
     words = [command[1:] for command, _ in started[::2]]
     assert [each[0] for each in words] == ["--", "--"]
     assert words[0][1].endswith("examples/quick_start/model.py") and words[0][2] == "--batch_size=48"
-    assert words[1][1].endswith("mnist_classify.py") and words[1][2] == "--batch-size-per-replica=16"
+    assert words[1][1].endswith("resnet50_tnt.py") and "--batch_size=48" in words[1]
     for command, changes in started[1::2]:  # plain Keras: all rows, on the first GPU
-        assert command[2] in ("--batch_size=48", "--batch-size-per-replica=48")
+        assert "--batch_size=48" in command
         assert changes == {"CUDA_VISIBLE_DEVICES": "5", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
