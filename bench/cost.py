@@ -1,7 +1,10 @@
-"""Measures the cost of evaluate and predict, of metrics, and of comparing weights.
+"""Measures the cost of evaluate and predict, of checking arrays, of metrics, and of comparing weights.
 
 Goal for evaluate and predict: two ranks with one core each take at most 0.6 of the time of plain Keras on one core, for
 the same data in the same global batches. The two kinds of process take turns. Compare only ratios within one run.
+
+Goal for arrays: ranks compare every value of --bytes of them, before the first step of a call, in less than 3 % of the
+time of an epoch over them.
 
 Goals for training: metrics take less than 1 % of a step of LeNet-5, and comparing weights less than 0.1 % of a step.
 Steps vary by more than that, so the ranks time Tarantella's part of a step themselves. Where ranks wait for each
@@ -30,9 +33,11 @@ from processes import Command, launcher, run
 
 STEPS = {"lenet5": 400, "resnet20": 12, "mlp": 20}
 WORKER = Path(__file__).with_name("cost_worker.py")
+BYTES_OF_A_RANK = {"lenet5": 64 * 28 * 28 * 4, "resnet20": 32 * 32 * 32 * 3 * 4, "mlp": 32 * 2048 * 4}  # in a batch
 BATCHES = 156  # of 64 rows: the test set of CIFAR-10, for which ResNet-20 was designed
 INFERENCE = 0.6
 METRICS = {"lenet5": 0.01}
+ARRAYS = 0.03
 WEIGHTS = 0.001
 KINDS: dict[str, Callable[[list[float]], float]] = {"minimum": min, "median": statistics.median}
 
@@ -68,6 +73,13 @@ def inference(net: str, measured: dict[str, list[Any]]) -> list[dict[str, Any]]:
         parts = {f"ms {mode}": 1e3 * statistics.median(each) for mode, each in seconds.items()}
         costs.append({"cost": call, "net": net, "goal": INFERENCE, "share": share, "parts": parts})
     return costs
+
+
+def arrays(processes: list[Any], steps: int) -> dict[str, float]:
+    """Returns the share of an epoch in one round, and its parts."""
+    epoch = steps * statistics.median(slowest(processes, "steps"))
+    check = statistics.median(slowest(processes, "check"))
+    return {"share": check / epoch, "s an epoch": epoch, "ms to check": 1e3 * check}
 
 
 def metrics(processes: list[Any], steps: int) -> dict[str, float]:
@@ -129,6 +141,8 @@ def show(cost: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--infer", nargs="*", choices=STEPS, default=["resnet20"], help="networks to evaluate")
+    parser.add_argument("--arrays", nargs="*", choices=STEPS, default=["lenet5"], help="networks to train on --bytes")
+    parser.add_argument("--bytes", type=float, default=600e6, help="of arrays")
     parser.add_argument("--train", nargs="*", choices=STEPS, default=list(STEPS), help="networks to train")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
@@ -145,6 +159,11 @@ def main() -> None:
         modes = {"alone": [sys.executable], "ranks": ranks}
         measured = measure(net, modes, options.steps or BATCHES, options.calls, options)
         costs += inference(net, measured)
+        raw.append({"net": net, **measured})
+    for net in options.arrays:
+        steps = options.steps or int(options.bytes / (options.ranks * BYTES_OF_A_RANK[net]))
+        measured = measure(net, {"arrays": ranks}, steps, 1, options)
+        costs.append(over_rounds("arrays", net, ARRAYS, [arrays(each, steps) for each in measured["arrays"]]))
         raw.append({"net": net, **measured})
     for net in options.train:
         steps = options.steps or STEPS[net]

@@ -1,7 +1,7 @@
 """One process of bench/cost.py. Writes its measurements as JSON, in seconds.
 
 Modes: `alone` evaluates and predicts in plain Keras on one core; `ranks` does the same as a rank; `train` trains as a
-rank and times Tarantella's functions for metrics and for comparing weights.
+rank and times Tarantella's functions for metrics and for comparing weights; `arrays` times how it checks the data.
 """
 
 from __future__ import annotations
@@ -102,6 +102,16 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
     }
 
 
+def check_arrays(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> dict[str, Any]:
+    import tarantella as tnt
+    from tarantella.data.tf_data import of_arrays
+
+    check = Timer(of_arrays, "describe")
+    clock = Clock(len(x) // batch)
+    tnt.Model(model).fit(x, y, batch_size=batch, epochs=epochs + 1, verbose=0, callbacks=[clock])
+    return {"steps": clock.steps, "check": check.seconds}
+
+
 def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
     """Returns the seconds per step that hooks add to the metrics. Both variants alternate, to share the noise."""
     import tarantella as tnt
@@ -138,7 +148,7 @@ def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
-    parser.add_argument("mode", choices=["alone", "ranks", "train"])
+    parser.add_argument("mode", choices=["alone", "ranks", "train", "arrays"])
     parser.add_argument("--ranks", type=int, default=2, help="for which the global batch is made, alone too")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=5, help="epochs or calls")
@@ -153,6 +163,8 @@ def main() -> None:
     arguments = (*nets.data(net, batch * options.steps), batch, options.repeat)
     if options.mode == "train":
         measured: dict[str, Any] = train(net.model, *arguments)
+    elif options.mode == "arrays":
+        measured = check_arrays(net.model, *arguments)
     elif options.mode == "ranks":
         import tarantella as tnt
 

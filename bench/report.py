@@ -36,10 +36,13 @@ def allreduce(result: dict[str, Any]) -> str:
     summary = result["summary"]
     sizes = sorted({int(size) for row in summary.values() for size in row})
     lines = [[f"{size:,}", *(both(row.get(str(size), {})) for row in summary.values())] for size in sizes]
-    goals = []
+    kinds, goals = (*KINDS, "maximum"), []
     for goal in result["goals"]:
         cells = []
-        for kind in KINDS:
+        for kind in kinds:
+            if kind not in goal:
+                cells.append("")
+                continue
             met, missed = goal[kind]["met"], goal[kind]["missed"]
             word = {True: "met", False: "missed", None: "not measured"}[met]
             where = ", ".join(f"{ratio} at {int(size):,}" for size, ratio in missed.items())
@@ -48,7 +51,7 @@ def allreduce(result: dict[str, Any]) -> str:
     return f"""<h2>Allreduce</h2>
 <p>Float32 sum over two processes, each on its own core, in microseconds: minimum / median of the slower one.</p>
 {allreduce_plot(summary)}{table(["bytes", *summary], lines)}
-{table(["goal", *KINDS], goals)}{origin(result)}"""
+{table(["goal", *kinds], goals)}{origin(result)}"""
 
 
 def cost_plot(costs: list[dict[str, Any]]) -> str:

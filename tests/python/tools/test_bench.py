@@ -23,14 +23,16 @@ def test_the_allreduce_is_measured_and_right(benchmark_run):
     names = ["tarantella private", "tarantella region"]
     assert measured == [(name, size, number + 1) for number in range(rounds) for name in names for size in sizes]
     assert all(row["correct"] and 0 < row["minimum"] <= row["median"] <= row["maximum"] for row in result["rows"])
-    assert [goal["minimum"]["met"] for goal in result["goals"]] == [None, None, None]  # nobody to compare with
+    assert [goal["minimum"]["met"] for goal in result["goals"][:3]] == [None, None, None]  # nobody to compare with
+    assert [goal["maximum"]["met"] in (True, False) for goal in result["goals"][3:]] == [True, True]
 
 
 def test_more_ranks_than_cores_are_measured_and_right(benchmark_run):
     options = ["--libraries", "tarantella", "--sizes", 4, 16384, "--rounds", 1, "--ranks", 4]
     result, _ = benchmark_run("allreduce.py", *options)
     assert len(result["rows"]) == 4 and all(row["correct"] for row in result["rows"])
-    assert [goal["goal"] for goal in result["goals"]] == ["private buffers ahead of every MPI at every size"]
+    assert len(result["goals"]) == 3
+    assert result["goals"][0]["goal"] == "private buffers ahead of every MPI at every size"
 
 
 def test_rounds_become_the_extremes_and_the_median_of_medians(allreduce):
@@ -50,11 +52,27 @@ def test_goals_compare_with_the_best_mpi_at_each_size(allreduce):
         "tarantella region": 2.5,
         "vllm": 2.9,
     }
-    summary = {name: {size: {"minimum": time, "median": 2 * time}} for name, time in times.items()}
-    private, level, region = allreduce.judge(summary, [size])
+    kinds = {"minimum": 1, "median": 2, "maximum": 30_000}
+    summary = {name: {size: {kind: each * time for kind, each in kinds.items()}} for name, time in times.items()}
+    private, level, region, calm, _ = allreduce.judge(summary, [size])
+    assert calm["maximum"] == {"met": True, "missed": {}}  # 90 ms
+    summary["tarantella region"][size]["maximum"] = 120_000
+    shared_calm = allreduce.judge(summary, [size])[-1]
+    assert shared_calm["maximum"] == {"met": False, "missed": {str(size): 120.0}}
     assert private["minimum"] == {"met": True, "missed": {}}
     assert level["median"] == {"met": True, "missed": {}}  # 0.967 counts as level
     assert region["median"] == {"met": False, "missed": {str(size): 1.6}}
+
+
+def test_rounds_are_compared_with_the_best_mpi_of_the_same_round(allreduce):
+    times = {"tarantella private": (1, 2, 4), "mpich": (3, 2, 9), "impi": (2, 3, 10)}
+    rows = [
+        {"row": name, "bytes": 4, "round": number, "median": float(each)}
+        for name, rounds in times.items()
+        for number, each in enumerate(rounds)
+    ]
+    assert allreduce.in_rounds(rows, "tarantella private", 4) == [2, 1, 2.25]
+    assert allreduce.markdown(rows, [4, 16]).splitlines()[2:] == ["| 4 | 2.00 (1.00) |  |", "| 16 |  |  |"]
 
 
 def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
@@ -67,9 +85,9 @@ def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
 
 @pytest.mark.extended
 def test_the_costs_are_measured(benchmark_run):
-    options = ["--infer", "lenet5", "--train", "lenet5", "--steps", 20, "--epochs", 3, "--calls", 2]
-    costs = benchmark_run("cost.py", *options, "--rounds", 1)[0]["costs"]
-    assert [cost["cost"] for cost in costs] == ["evaluate", "predict", "weights", "metrics"]
+    nets = ["--infer", "lenet5", "--arrays", "lenet5", "--train", "lenet5"]
+    costs = benchmark_run("cost.py", *nets, "--steps", 20, "--epochs", 3, "--calls", 2, "--rounds", 1)[0]["costs"]
+    assert [cost["cost"] for cost in costs] == ["evaluate", "predict", "arrays", "weights", "metrics"]
     assert all(value > 0 for cost in costs for name, value in cost["parts"].items() if name != "us in every step")
 
 
@@ -79,6 +97,11 @@ def test_a_comparison_costs_what_the_last_rank_takes_of_the_slower_ranks_steps(c
         {"steps": [0.3, 0.4, 0.5], "count": 0.001, "compare": [0.3, 0.9], "interval": [300, 100], "at end": [0.2]},
     ]
     assert cost.weights(ranks)["share"] == pytest.approx((0.001 + (0.3 + 0.1) / 400) / 0.5)
+
+
+def test_the_slowest_check_of_arrays_is_compared_with_the_slower_ranks_epoch(cost):
+    ranks = [{"steps": [0.5], "check": [3.0]}, {"steps": [0.4], "check": [4.0]}]
+    assert cost.arrays(ranks, 100) == pytest.approx({"share": 0.08, "s an epoch": 50, "ms to check": 4000})
 
 
 def test_an_exchange_of_metrics_is_spread_over_the_steps_of_an_epoch(cost):
