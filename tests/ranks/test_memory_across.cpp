@@ -1,17 +1,23 @@
-// The memory of jobs on several nodes: what a node's ranks share, and what a leader allocates for itself.
+// The memory of jobs on several nodes: what a node's ranks share, and what a leader allocates for itself. And that a
+// timeline allocates nothing.
 
 #include <malloc.h>
 
 #include <condition_variable>
 #include <cstdlib>
+#include <map>
 #include <new>
 
 #include "cluster.h"
+#include "collective/operations.h"
 #include "engine/plan.h"
+#include "timeline_on.h"
+#include "world.h"
 
 namespace {
 
-std::atomic<int64_t> allocated{0};  // by the whole process
+std::atomic<int64_t> allocated{0};    // bytes, by the whole process
+std::atomic<int64_t> allocations{0};  // how often
 
 }  // namespace
 
@@ -19,6 +25,7 @@ void* operator new(size_t bytes) {
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   allocated += static_cast<int64_t>(::malloc_usable_size(memory));
+  ++allocations;
   return memory;
 }
 
@@ -95,6 +102,55 @@ INSTANTIATE_TEST_SUITE_P(Nodes, MemoryAcrossNodes,
                          [](const auto& layout) {
                            return text(layout.param.nodes, "_of_", layout.param.ranks);
                          });
+
+constexpr int kSteps = 100;
+constexpr size_t kTensors = 8;
+
+/// How often two ranks allocate in kSteps steps of a plan of two buckets, after the first.
+int64_t allocations_in_steps() {
+  World world("fake", 2);
+  const std::vector<TensorSpec> specs(kTensors, {"w", DType::kFloat32, {256}});
+  int64_t before = 0, found = 0;
+  world.run([&](Communicator& communicator) {
+    auto plan = communicator.add_plan("gradients", specs, kTensors / 2 * 1024);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    std::vector<std::vector<float>> values(kTensors, std::vector<float>(256));
+    std::vector<void*> places;
+    for (auto& each : values) places.push_back(each.data());
+    const auto meet = [&] {
+      ASSERT_TRUE(communicator.call([](auto& stage) { return collective::barrier(stage, ""); }).ok());
+    };
+    const auto train = [&](int steps) {
+      for (int step = 0; step < steps; ++step) {
+        const timeline::Span span(timeline::Kind::kStep, "train step");
+        ASSERT_TRUE(plan.value()->run(places.data(), nullptr, places.data()).ok());
+      }
+    };
+    train(2);
+    meet();
+    if (communicator.group().rank() == 0) before = allocations.load();
+    meet();
+    train(kSteps);
+    meet();
+    if (communicator.group().rank() == 0) found = allocations.load() - before;
+    meet();
+  });
+  return found;
+}
+
+TEST(MemoryOfATimeline, StepsAllocateNothingMore) {
+  const int64_t without = allocations_in_steps();
+  TimelineOn on(2 * (kSteps + 10) * (2 + kTensors + 2));
+  EXPECT_EQ(allocations_in_steps(), without);
+  // docs/timeline.md: without batches, 1 + G + B records a step and rank
+  std::map<timeline::Kind, size_t> made;
+  for (const timeline::Record& record : on.records()) ++made[record.kind.load()];
+  constexpr size_t kRanks = 2, kAll = kRanks * (kSteps + 2);
+  EXPECT_EQ(made[timeline::Kind::kStep], kAll);
+  EXPECT_EQ(made[timeline::Kind::kGradient], kAll * kTensors);
+  EXPECT_EQ(made[timeline::Kind::kBucket], kAll * 2);
+  EXPECT_EQ(on.timeline().lost(), 0u);
+}
 
 }  // namespace
 }  // namespace tarantella::engine

@@ -99,6 +99,10 @@ def test_the_trace_shows_what_each_rank_did(scripts: Any, tmp_path: Path) -> Non
             assert len(found) == each_step * STEPS, (category, len(found))
             for step in steps:
                 assert len([each for each in found if contains(step, each)]) == each_step, category
+        # The formula of docs/timeline.md. In the first step ranks also compare the plan.
+        for step in steps[1:]:
+            inside = [each for each in events if each["ph"] != "M" and contains(step, each)]
+            assert len(inside) == 2 + GRADIENTS + 5 * BUCKETS, inside
         assert {each["name"].split("/")[-1] for each in of(events, "gradient")} == {"kernel", "bias"}
         assert of(events, "exchange")
     # one clock: no rank has a sum before the other has handed in its gradients
