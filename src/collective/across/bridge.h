@@ -48,7 +48,8 @@ struct BridgeOptions {
 /// Thread-safe, except where a thread is named.
 class Bridge {
  public:
-  /// `posts` takes what other leaders post. `group` is that of this rank's node, in which it is rank 0; rank k of the wire is the leader of node k.
+  /// `posts` takes what other leaders post. `group` is that of this rank's node, in which it is rank 0; rank k of the
+  /// wire is the leader of node k.
   Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wire, Nodes nodes,
          std::shared_ptr<Posts> posts, BridgeOptions options);
   Bridge(const Bridge&) = delete;

@@ -6,7 +6,8 @@
 //
 //   node launcher   kHello    who it is; the head closes the connection if the secret is wrong
 //   head            kJob      what to run
-//   node launcher   kReady    it could start its ranks now, and what the user should know; or kRefused: why not, and the connection ends
+//   node launcher   kReady    it could start its ranks now, and what the user should know
+//                   kRefused  it could not, and why; the connection ends
 //   head            kGo       start the ranks; sent when all hosts are ready
 //   node launcher   kOutput, kError: output of ranks, for the user's stdout and stderr
 //   head            kSignal   pass it on to the ranks, as if the node launcher had got it
