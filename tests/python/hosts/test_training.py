@@ -116,20 +116,18 @@ def test_ranks_of_different_hosts_that_disagree(hosts, executable):
         import tarantella as tnt
 
         rank = tnt.get_rank()
-        x, y = np.arange(16.0)[:, None], np.ones((16, 1))
-        other = y + rank * (x == 5)
+        x, y = np.arange(16.0)[:, None] / 16, np.ones((16, 1))
+        other = y + rank * (x == 0.5)
 
         class Nudge(keras.callbacks.Callback):
             def on_train_batch_end(self, batch, logs=None):
-                kernel = self.model.layers[-1].kernel
                 if rank == 1 and batch == 1:
-                    kernel.assign(np.nextafter(kernel.numpy(), 9))
+                    self.model.layers[-1].kernel.assign_add([[1.0]])
 
-        for x_and_y, callbacks in (
-            ((x, other), []),
-            ((tf.data.Dataset.from_tensor_slices((x, other)).batch(4),), []),
-            ((x, y), [Nudge()]),
-        ):
+        def batches(*arrays):
+            return (tf.data.Dataset.from_tensor_slices(arrays).batch(4),)
+
+        for x_and_y, callbacks in (((x, other), []), (batches(x, other), []), (batches(x, y), [Nudge()])):
             keras.utils.clear_session()
             keras.utils.set_random_seed(1)
             model = tnt.Model(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
