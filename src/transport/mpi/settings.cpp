@@ -38,6 +38,9 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
   const fs::path folder = fs::path(library).parent_path();
   std::error_code ignored;
   if (fs::exists(folder / "libtcp-fi.so", ignored)) set("FI_PROVIDER_PATH", folder.string());
+  // The wheel of Open MPI was built for another folder, where it misses its settings for failures and says so.
+  const fs::path prefix = folder.parent_path();
+  if (fs::exists(prefix / "share/openmpi", ignored)) set("OPAL_PREFIX", prefix.string());
 }
 
 Settings::~Settings() {
