@@ -7,6 +7,7 @@
 #include "capi/context.h"
 #include "runtime/awake/permission.h"
 #include "runtime/cpu_mask.h"
+#include "timeline/timeline.h"
 
 namespace tarantella::capi {
 
@@ -35,7 +36,10 @@ Status KeptAwake::start(bool own_cores, bool several) {
 void KeptAwake::end() {
   const std::lock_guard lock(mutex_);
   calls_ = std::max(calls_ - 1, 0);
-  if (calls_ == 0 && awake_) awake_->off();
+  if (calls_ > 0 || !awake_) return;
+  awake_->off();
+  if (timeline::Timeline* const timeline = timeline::current().load(std::memory_order_acquire))
+    timeline->awake(awake_->cpu_time().count());
 }
 
 void KeptAwake::close() {

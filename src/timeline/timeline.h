@@ -29,6 +29,7 @@ enum class Kind : uint32_t {
   kBucketSize = 9,  ///< the bytes of the bucket `index` of a plan
   // of no plan
   kBatch = 10,  ///< a step of training has its batch, at `begin`
+  kAwake = 11,  ///< cores that were kept awake may sleep from `begin` on
 };
 
 /// Nanoseconds on the monotonic clock, which all processes of a machine share.
@@ -57,7 +58,8 @@ struct Record {
     std::array<char, kName> name;  ///< padded with zeros; without one at its end if it fills the array
     BucketParts parts;
     uint64_t bytes;
-    int64_t rows;  ///< of a batch
+    int64_t rows;      ///< of a batch
+    int64_t cpu_time;  ///< nanoseconds so far of the threads that keep cores awake
   };
 
   std::string_view name_view() const { return {name.data(), ::strnlen(name.data(), kName)}; }
@@ -94,6 +96,8 @@ class Timeline {
   void bucket_size(uint32_t plan, size_t index, size_t bytes);
   /// Records that a step of training has its batch, of which this process has so many rows.
   void batch(int64_t rows);
+  /// Records that cores are not kept awake any more, and the CPU time that this has taken in all so far.
+  void awake(int64_t cpu_time);
 
   /// Marks the memory as that of a Timeline, whose time counts from `origin` on.
   void mark(int64_t origin) {

@@ -155,7 +155,7 @@ def _report(rows: list[Row], about: _About) -> int:
     print(table.text(table.HEAD, table.cells(rows)))
     if any(row.good for row in rows):
         print()
-        print(table.text(table.SHARES_HEAD, table.share_cells(rows)))
+        print(table.text(*table.shares(rows)))
     print()
     print("\n".join(notes))
     try:

@@ -23,7 +23,7 @@ def page(rows: Sequence[Row], command: str, machine: str, notes: Sequence[str]) 
     if any(row.good for row in rows):
         shares = (
             f'<h2>Where the time of each rank goes</h2><div class="wide">{plot.shares(rows)}</div>'
-            f"{_table(table.SHARES_HEAD, table.share_cells(rows))}"
+            f"{_table(*table.shares(rows))}"
         )
     words = "".join(f"<p>{escape(note)}</p>" for note in notes[:-1])
     return f"""<!DOCTYPE html>

@@ -12,7 +12,7 @@ from .shares import KINDS
 
 HEAD = ["ranks", "cpus per task", "time (s)", "from", "to", "first epoch (s)", "later epochs (s)", "speed-up",
         "without first epoch", "utilisation (%)"]  # fmt: skip
-SHARES_HEAD = ["ranks", "cpus per task", "rank", *(f"{kind} (%)" for kind in KINDS)]
+AWAKE = "kept awake (%)"
 MARK = "*"
 
 
@@ -97,14 +97,18 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-def share_cells(rows: Sequence[Row]) -> list[list[str]]:
-    """The lines below `SHARES_HEAD`, one a rank."""
-    return [
-        [f"{row.ranks}{MARK * row.crowded}", str(row.cpus), str(rank), *(f"{100 * mine[kind]:.1f}" for kind in KINDS)]
-        for row in rows
-        if row.good
-        for rank, mine in enumerate(row.usual.shares)
-    ]
+def shares(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The head and the lines, one a rank, of the second table. Its last column is there if cores were kept awake."""
+    good = [row for row in rows if row.good]
+    has_awake = any(awake for row in good for awake in row.usual.awake)
+    head = ["ranks", "cpus per task", "rank", *(f"{kind} (%)" for kind in KINDS), *[AWAKE] * has_awake]
+    lines = []
+    for row in good:
+        for rank, (mine, awake) in enumerate(zip(row.usual.shares, row.usual.awake, strict=True)):
+            place = [f"{row.ranks}{MARK * row.crowded}", str(row.cpus), str(rank)]
+            kept = _number(None if awake is None else 100 * awake, 1)
+            lines.append([*place, *(f"{100 * mine[kind]:.1f}" for kind in KINDS), *[kept] * has_awake])
+    return head, lines
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -98,6 +98,31 @@ def test_the_figures_of_a_made_timeline(made):
     assert sum(whole.shares[0].values()) == pytest.approx(1)
 
 
+def test_cpu_time_of_cores_kept_awake_is_told_apart_from_the_shares(tmp_path):
+    used = [
+        {
+            "ph": "C",
+            "cat": "awake",
+            "name": "CPU time",
+            "pid": 1,
+            "tid": 0,
+            "ts": 1e6 * at,
+            "args": {"us": 1e6 * seconds},
+        }
+        for at, seconds in ((4, 1.5), (8, 3.6))  # in all, until then
+    ]
+    events = [*made_rank(0, (7.0, 7.4)), *made_rank(1, (7.3, 7.4))]
+    without, found = (measured(read(tmp_path, each).ranks) for each in (events, [*events, *used]))
+    assert found.awake == pytest.approx([0, 3.6 / 9])
+    assert found.shares == without.shares
+    row = table.Row(2, 1, False, [runs.Run(0, "", [], found)])
+    head, lines = table.shares([row])
+    assert (head[-1], [line[-1] for line in lines]) == ("kept awake (%)", ["0.0", "40.0"])
+    row.runs = [runs.Run(0, "", [], without)]
+    assert "kept awake (%)" not in table.shares([row])[0]
+    assert measured(read(tmp_path, events).ranks, complete=False).awake == [None, None]
+
+
 def test_what_a_full_timeline_has_lost_is_left_out(made):
     for rank in made:
         rank.last = 6.0
@@ -183,7 +208,7 @@ def test_shares_sum_to_one(steps, exchanges, times, windows, buckets):
 def figures(fit, ranks=1, rows=1000, batch=50, later=1.0, first=1.2, **more):
     mine = {**dict.fromkeys(shares.KINDS, 0.0), **more}
     mine[shares.COMPUTE] = 1 - sum(more.values())
-    return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True)
+    return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True, [0.25] * ranks)
 
 
 def row(ranks, *runs_, cpus=1, crowded=False):
@@ -206,7 +231,7 @@ def test_the_table_has_speed_ups_marks_and_failures():
     assert lines[2][:2] == ["3*", "1"]
     assert lines[3] == ["4*", "1", "failed with exit code 3: ValueError: no data"]
     assert lines[4][7] == "1.00"  # relative to the rows with as many cores
-    assert len(table.share_cells(rows)) == 1 + 2 + 3 + 1
+    assert len(table.shares(rows)[1]) == 1 + 2 + 3 + 1
     text = table.text(table.HEAD, lines).splitlines()
     assert text[4].split() == ["4*", "1", *["failed", "with", "exit", "code", "3:", "ValueError:", "no", "data"]]
     assert len({len(line) for line in text[:4]}) == 1
@@ -525,10 +550,10 @@ def test_a_script_is_measured_on_one_and_two_ranks_and_fails_on_three(launcher):
     assert "strong scaling: the global batch stays at 16 rows" in done.out
     lines = done.out.splitlines()
     shown = [line.split() for line in lines[lines.index("") :] if line and line.split()[0] in ("1", "2")]
-    times, parts = [line for line in shown if len(line) == 10], [line for line in shown if len(line) == 8]
+    times, parts = [line for line in shown if len(line) == 10], [line for line in shown if len(line) in (8, 9)]
     assert [line[0] for line in times] == ["1", "2"] and [line[2] for line in parts] == ["0", "0", "1"]
     for line in parts:
-        assert sum(map(float, line[3:])) == pytest.approx(100, abs=0.3)
+        assert sum(map(float, line[3:8])) == pytest.approx(100, abs=0.3)
     assert parts[0][5:7] == ["0.0", "0.0"]  # one rank neither communicates nor waits
     assert any(line.startswith("advice for ") for line in lines)
     ElementTree.fromstring((launcher.folder / "scaling.html").read_text())

@@ -77,6 +77,18 @@ TEST_F(Json, ShowsBatchesOnATrackOfTheirOwn) {
   EXPECT_TRUE(has(text, R"("args":{"rows":32}})")) << text;
 }
 
+TEST_F(Json, CountsTheCpuTimeOfCoresKeptAwake) {
+  TimelineOn on(4);
+  on.timeline().mark(1000);
+  on.timeline().awake(1'234'567);
+  const std::string text = written(on.timeline());
+  EXPECT_TRUE(
+      has(text, R"({"ph":"C","name":"CPU time of cores kept awake","pid":3,"tid":0,"cat":"awake","ts":)"))
+      << text;
+  EXPECT_TRUE(has(text, R"("args":{"us":1234.567}})")) << text;
+  EXPECT_FALSE(has(text, "batches"));
+}
+
 TEST_F(Json, EndsAnOpenSpanWithTheOneAroundIt) {
   TimelineOn on(4);
   on.timeline().mark(now());
