@@ -20,8 +20,6 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-bool is_program(const std::string& path) { return is_file(path) && ::access(path.c_str(), X_OK) == 0; }
-
 bool runs_itself(const std::string& script) {
   if (!is_program(script)) return false;
   const Fd file(::open(script.c_str(), O_RDONLY | O_CLOEXEC));
@@ -86,6 +84,8 @@ Result<Command> python_command(const std::string& script, const std::string& fol
 }
 
 }  // namespace
+
+bool is_program(const std::string& path) { return is_file(path) && ::access(path.c_str(), X_OK) == 0; }
 
 std::string program_in(const std::string& path, const std::string& name) {
   for (size_t start = 0; start <= path.size();) {

@@ -63,9 +63,15 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Command& com
 
   Environment environment = user;
   forget_mpi(environment);
-  const JobOrder order{job_id.value(),  mpi.value().transport(), here,
-                       command.program, starter.is_srun,         plan.chosen,
-                       plan.shares,     options.words,           joined(environment, {})};
+  const JobOrder order{.job_id = job_id.value(),
+                       .transport = mpi.value().transport(),
+                       .folder = here,
+                       .command = command,
+                       .heeds_user_signals = starter.is_srun,
+                       .chosen = plan.chosen,
+                       .shares = plan.shares,
+                       .words = options.words,
+                       .environment = joined(environment, {})};
   Additions added = starter.variables;
   added.emplace(kNode, text(secret.value(), ' ', listener.value().port, ' ', joined_by(addresses, ',')));
   const std::vector<std::string> of_starter = joined(environment, added);

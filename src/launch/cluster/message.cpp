@@ -131,7 +131,8 @@ std::optional<Hello> hello_in(const Message& message) {
 
 std::string content_of(const JobOrder& order) {
   Packer out;
-  out.add(order.job_id).add(order.transport).add(order.folder).add(order.program);
+  out.add(order.job_id).add(order.transport).add(order.folder);
+  out.add(order.command.program).add(order.command.words);
   out.add(order.heeds_user_signals ? 1 : 0).add(order.chosen ? 1 : 0);
   out.add(static_cast<int64_t>(order.shares.size()));
   for (const HostShare& share : order.shares) out.add(share.host).add(share.first).add(share.ranks);
@@ -145,7 +146,8 @@ std::optional<JobOrder> order_in(const Message& message) {
   order.job_id = in.word();
   order.transport = in.word();
   order.folder = in.word();
-  order.program = in.word();
+  order.command.program = in.word();
+  order.command.words = in.words();
   order.heeds_user_signals = in.number() != 0;
   order.chosen = in.number() != 0;
   for (int left = in.count(); left > 0; --left) {

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/command.h"
 #include "launch/hosts/layout.h"
 #include "launch/signals.h"
 #include "launch/verdict.h"
@@ -87,7 +88,7 @@ struct JobOrder {
   std::string job_id;
   std::string transport;  ///< TNT_TRANSPORT of the ranks
   std::string folder;     ///< the working folder
-  std::string program;    ///< runs the script where the head is
+  Command command;        ///< runs the script
   bool heeds_user_signals = false;
   bool chosen = false;                   ///< the user has said how many ranks there are
   std::vector<HostShare> shares;         ///< of all nodes

@@ -107,7 +107,7 @@ Status refusal(const Status& status) {
           printable(status.message())};
 }
 
-Result<Share> prepare(const JobOrder& order, int node, const Environment& own, const std::string& folder) {
+Result<Share> prepare(const JobOrder& order, int node, const Environment& own) {
   if (node < 0 || static_cast<size_t>(node) >= order.shares.size()) {
     return Status(Code::kSystem, text("this is host ", node, " of ", order.shares.size()));
   }
@@ -136,16 +136,12 @@ Result<Share> prepare(const JobOrder& order, int node, const Environment& own, c
   }
   complete(share.options, share.user);
   TNT_RETURN_IF_ERROR(check_command(share.options.script, share.options.arguments));
-  const std::string path = value_of(share.user, "PATH").value_or(kUsualPath);
-  Result<Command> command =
-      command_for(share.options.script, share.options.arguments, share.options.interpreter, folder, path);
-  if (!command.ok()) return command.status();
-  if (command.value().program != order.program) {
-    return Status(Code::kSystem, text("there is no '", order.program,
+  share.command = order.command;
+  if (!is_program(share.command.program)) {
+    return Status(Code::kSystem, text("cannot run '", printable(share.command.program),
                                       "', which runs the script on other hosts; "
                                       "install the same environment at the same place on all hosts"));
   }
-  share.command = std::move(command).value();
   share.placement = place(here.ranks, order.chosen, share.options,
                           runtime::find_gpus("/proc", value_of(share.user, "CUDA_VISIBLE_DEVICES")));
   return share;
@@ -308,7 +304,7 @@ int run_node() {
     head.flush(Deadline::after(kMeeting));
     return 0;
   };
-  const Result<Share> share = prepare(*order, node, own, folder);
+  const Result<Share> share = prepare(*order, node, own);
   if (!share.ok()) {
     return refuse(share.status(), share.status().code() == Code::kInvalidArgument ? kUsageError : kCannotRun);
   }

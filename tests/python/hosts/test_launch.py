@@ -197,7 +197,7 @@ WRONG = [
     ("down-node2", "train.py", "node2.*(No route to host|try ssh to each of these hosts)"),
     ("silent-node2", "train.py", "hosts? .*node2 did not answer within 9"),
     ("no script", "code/train.py", "host 'node2': cannot read script 'code/train.py'"),
-    ("no Python", "train.py", f"host 'node2': there is no '{sys.prefix}/bin/python3', which runs .*; install the same"),
+    ("no Python", "train.py", f"host 'node2': cannot run '{sys.prefix}/bin/python3', which runs .*; install the same"),
     (None, "/proc/self/fd/0", "is not a file that every rank can read"),
     ("no launcher", "train.py", "host 'node2' cannot run .*; install the same version"),
     ("version", "train.py", f"host 'node2' has tarantella 0.1, but this one is {tarantella.__version__}; install"),

@@ -32,9 +32,15 @@ TEST(Message, NothingIsReadBehindAMalformedFrame) {
 }
 
 TEST(Message, ContentsComeBack) {
-  const JobOrder order{"id",      "mpi-abi:/lib", "/folder with blanks",      "/python",
-                       true,      true,           {{"a", 0, 2}, {"b", 2, 1}}, {"-n", ""},
-                       {"A=b\nc"}};
+  const JobOrder order{.job_id = "id",
+                       .transport = "mpi-abi:/lib",
+                       .folder = "/folder with blanks",
+                       .command = {"/python", {"/python", "-u", "train.py"}},
+                       .heeds_user_signals = true,
+                       .chosen = true,
+                       .shares = {{"a", 0, 2}, {"b", 2, 1}},
+                       .words = {"-n", ""},
+                       .environment = {"A=b\nc"}};
   const auto found = order_in({Message::Kind::kJob, content_of(order)});
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->job_id, "id");
@@ -42,7 +48,8 @@ TEST(Message, ContentsComeBack) {
   EXPECT_TRUE(found->heeds_user_signals);
   EXPECT_TRUE(found->chosen);
   EXPECT_EQ(found->shares, order.shares);
-  EXPECT_EQ(found->program, order.program);
+  EXPECT_EQ(found->command.program, order.command.program);
+  EXPECT_EQ(found->command.words, order.command.words);
   EXPECT_EQ(found->words, order.words);
   EXPECT_EQ(found->environment, order.environment);
   const auto hello = hello_in({Message::Kind::kHello, content_of(Hello{"s", "1", "h", 3})});
@@ -72,7 +79,7 @@ TEST(Message, ContentsComeBack) {
 
 TEST(Message, CutContentsAreRefused) {
   const std::string whole =
-      content_of(JobOrder{"id", "t", "/", "p", false, false, {{"a", 0, 2}}, {"w"}, {"A=b"}});
+      content_of(JobOrder{"id", "t", "/", {"p", {}}, false, false, {{"a", 0, 2}}, {"w"}, {"A=b"}});
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(order_in({Message::Kind::kJob, whole.substr(0, size)}).has_value());
   }
