@@ -75,6 +75,19 @@ def test_rounds_are_compared_with_the_best_mpi_of_the_same_round(allreduce):
     assert allreduce.markdown(rows, [4, 16]).splitlines()[2:] == ["| 4 | 2.00 (1.00) |  |", "| 16 |  |  |"]
 
 
+def test_an_mpi_that_made_few_calls_has_a_goal_of_its_own(allreduce):
+    times = {"mpich": [9.0], "openmpi": [4.0, 4.0], "impi": [6.0, 6.0], "tarantella private": [3.0, 5.0]}
+    summary = {
+        name: {size: dict.fromkeys(allreduce.KINDS, time) for size, time in zip((4, 65536), each, strict=False)}
+        for name, each in times.items()
+    }
+    whole, part, *_ = allreduce.judge(summary, [4, 65536], 4)
+    assert whole["goal"] == "private buffers ahead of openmpi and impi at every size"
+    assert whole["median"] == {"met": False, "missed": {"65536": 0.8}}
+    assert part["goal"] == "private buffers ahead of mpich up to 4 bytes, where it makes few calls"
+    assert part["median"] == {"met": True, "missed": {}}
+
+
 def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
     times = {"mpich": 9.0, "impi": 6.0, "tarantella private": 3.0}
     summary = {name: {4: {"minimum": time, "median": time}} for name, time in times.items()}
