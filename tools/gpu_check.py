@@ -102,10 +102,11 @@ def judge_ranks(ranks: list[dict[str, Any]], gpus: int) -> None:
 def judge_losses(name: str, ours: list[float], plain: list[float]) -> None:
     """Prints the losses, and ends the script where they are not close."""
     print(f"{name}: losses {ours}, of plain Keras {plain}")
-    apart = max(abs(a - b) for a, b in zip(ours, plain, strict=True))
-    if not ours or not all(
-        abs(a - b) <= PRINTED + CHECKED[name].tolerance * abs(b) for a, b in zip(ours, plain, strict=True)
-    ):
+    if not ours or len(ours) != len(plain):
+        sys.exit(f"gpu_check: {name} printed {len(ours)} losses, and plain Keras {len(plain)}")
+    pairs = list(zip(ours, plain, strict=True))
+    apart = max(abs(a - b) for a, b in pairs)
+    if not all(abs(a - b) <= PRINTED + CHECKED[name].tolerance * abs(b) for a, b in pairs):
         sys.exit(f"gpu_check: the losses of {name} differ by {apart:.4f}")
     print(f"  they differ by {apart:.4f} at most")
 
