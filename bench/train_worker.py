@@ -78,11 +78,11 @@ class Rank(Plain):
         from tarantella.keras import training
         from tarantella.keras.calls.awake import Trial
 
-        if tnt.get_size() == 1 or os.environ["TNT_KEEP_AWAKE"] != "auto":
+        if tnt.get_size() == 1 or os.environ.get("TNT_KEEP_AWAKE", "auto") != "auto":
             return {}
         self.fit(Trial.STEPS + 1, 1, [])
         trial = training.of(self.net.model).awake_trial
-        return {"kept awake": [float(trial is not None and trial.choice)]}
+        return {"kept awake": [float(bool(trial and trial.choice))]}
 
 
 def epochs(trains: Any, steps: int, count: int) -> list[float]:

@@ -61,7 +61,7 @@ class Training:
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
 
         # Only the end of the model.
-        self.awake_trial: Any = None  # the `Trial` of calls.awake, from the first fit on that may keep cores awake
+        self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
 
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on

@@ -151,6 +151,15 @@ def test_the_faster_way_is_kept(off: float, on: float, choice: bool) -> None:
     assert steps.trial.choice is choice
 
 
+@pytest.mark.parametrize("jump", range(1, 108, 5))
+def test_steps_that_become_longer_decide_nothing(jump: int) -> None:
+    steps = Steps(1.0, 1.0)
+    steps.fit(jump)
+    steps.times = {False: 4.0, True: 4.0}
+    steps.fit(110)
+    assert steps.trial.choice is False
+
+
 def test_ranks_that_measure_other_times_try_the_same() -> None:
     random = np.random.default_rng(1)
     one, other = Steps(1.0, 2.0), Steps(2.0, 1.0)

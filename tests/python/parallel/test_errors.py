@@ -251,7 +251,7 @@ DISAGREEMENTS = [
         "os.environ['TNT_KEEP_AWAKE'] = str(rank)\n"
         "try: compiled(tnt.Model(net())).fit(x, y, verbose=0)\n"
         "finally: del os.environ['TNT_KEEP_AWAKE']",
-        "rank 0 has TNT_KEEP_AWAKE=False, rank 1 has TNT_KEEP_AWAKE=True",
+        "rank 0 has TNT_KEEP_AWAKE=0, rank 1 has TNT_KEEP_AWAKE=1",
     ),
 ]
 

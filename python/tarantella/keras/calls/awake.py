@@ -20,7 +20,9 @@ from ..._job import awake, log, runtime
 from .. import training
 
 _STEPS = 8  # of a window, and the one before it, which is not timed
-_WINDOWS = (False, True, True, False) * 3  # whether cores are kept awake; in an order that cancels a steady change
+# Whether cores are kept awake; in an order that cancels a steady change. A jump spoils one turn of three.
+_TURN, _TURNS = (False, True, True, False), 3
+_WINDOWS = _TURN * _TURNS
 _LEAST_GAIN = 1.03
 
 
@@ -72,11 +74,15 @@ class Trial:
         return _WINDOWS[len(self._means)] if self.choice is None else self.choice
 
     def _choose(self) -> None:
-        off, on = (
-            statistics.median(mean for mean, on in zip(self._means, _WINDOWS, strict=True) if on is wanted)
+        turns = [self._means[first : first + len(_TURN)] for first in range(0, len(_WINDOWS), len(_TURN))]
+        means = [
+            statistics.mean(mean for mean, on in zip(turn, _TURN, strict=True) if on is wanted)
             for wanted in (False, True)
-        )
-        off, on = self._on_all_ranks([off, on])
+            for turn in turns
+        ]
+        sums = self._on_all_ranks(means)
+        pairs = sorted(zip(sums[:_TURNS], sums[_TURNS:], strict=True), key=lambda pair: pair[0] / pair[1])
+        off, on = pairs[_TURNS // 2]  # of the turn with the median gain
         self.choice = bool(off > _LEAST_GAIN * on)
         log.logger.info(
             "cores are %s in training steps: %.2f ms a step with cores kept awake, %.2f ms without",
@@ -88,7 +94,7 @@ class Trial:
 
 def settings() -> dict[str, Any]:
     """What must be the same on all ranks for `in_steps`."""
-    return {"TNT_KEEP_AWAKE": awake.wish()}
+    return {"TNT_KEEP_AWAKE": {None: "auto", True: 1, False: 0}[awake.wish()]}
 
 
 @contextlib.contextmanager
@@ -98,12 +104,12 @@ def in_steps(model: Any) -> Iterator[list[keras.callbacks.Callback]]:
     Collective.
     """
     known, wish = training.of(model), awake.wish()
-    if wish is None and known.awake_trial is None and _exchange.on_any_rank(awake.permitted(), "cores kept awake"):
-        known.awake_trial = Trial()
+    if wish is None and known.awake_trial is None:
+        known.awake_trial = _exchange.on_any_rank(awake.permitted(), "cores kept awake") and Trial()
     with contextlib.ExitStack() as kept:
         if wish:
             kept.enter_context(awake.kept())
-        if wish is not None or known.awake_trial is None:
+        if wish is not None or not known.awake_trial:
             yield []
         else:
             yield [_InSteps(known.awake_trial, kept)]
