@@ -43,6 +43,7 @@ struct Options {
   bool force = false;                              ///< of kCleanup: do not ask
   bool this_host = false;                          ///< refuse ranks on other hosts
   std::string script;                              ///< may be empty for kCleanup
+  bool slurm_gives_no_gpu = false;                 ///< this machine's GPUs may be another job's
   std::vector<std::string> words;                  ///< the whole command line, without the launcher's name
   std::vector<std::string> arguments;              ///< of the script, unchanged
 

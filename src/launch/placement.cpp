@@ -50,14 +50,16 @@ Placement place_on_gpus(int ranks, bool chosen, const Options& options, const ru
   Placement placement;
   placement.ranks = ranks;
   const size_t found = options.no_gpu ? 0 : gpus.ids.size();
-  const bool may_warn = !options.no_gpu && gpus.driver && !gpus.hidden_by_user;
+  const bool may_warn = !options.no_gpu && !options.slurm_gives_no_gpu && gpus.driver && !gpus.hidden_by_user;
   const auto wanted = static_cast<size_t>(placement.ranks);
   if (wanted <= found) {
     placement.gpus.assign(gpus.ids.begin(), gpus.ids.begin() + placement.ranks);
-    if (!chosen && wanted < found) {
+    if (may_warn && !chosen && wanted < found) {
+      const char* cure = options.hostfile ? "slots=" : "--n-per-node ";
       placement.warnings.push_back(text(count_of_ranks(wanted), wanted == 1 ? " uses " : " use ", wanted,
-                                        " of ", count_of_gpus(found), ": --n-per-node ", found,
-                                        " uses all, --n-per-node ", wanted, " hides this warning"));
+                                        " of ", count_of_gpus(found), ": ", cure, found,
+                                        options.hostfile ? " in the hostfile" : "", " uses all, ", cure,
+                                        wanted, " hides this warning"));
     }
   } else if (may_warn && !chosen && found == 0) {
     placement.warnings.push_back(

@@ -96,22 +96,10 @@ int sum_of_kinds(const std::string& list) {
   return all;
 }
 
-/// How many are in "0,1" or "0-3"; 0 if this cannot be read.
-int count_of_ids(const std::string& list) {
-  std::vector<std::string> ids;
-  if (list.empty() || !expand_names("gpu[" + list + "]", 1, ids).ok()) return 0;
-  return static_cast<int>(std::min(ids.size(), static_cast<size_t>(kMostRanks)));
-}
-
-/// The GPUs that the job has on each host. The shell of salloc has the second variable at most, the others are set on a
-/// host of the job. What cannot be read says nothing.
+/// The GPUs that the job has on each host, as the shell of salloc knows them. What cannot be read says nothing.
 std::optional<int> slurm_gpus(const Environment& environment) {
-  for (const int count : {sum_of_kinds(stripped(environment, "SLURM_GPUS_ON_NODE")),
-                          sum_of_kinds(stripped(environment, "SLURM_GPUS_PER_NODE")),
-                          count_of_ids(stripped(environment, "SLURM_JOB_GPUS"))}) {
-    if (count > 0) return count;
-  }
-  return std::nullopt;
+  const int count = sum_of_kinds(stripped(environment, "SLURM_GPUS_PER_NODE"));
+  return count > 0 ? std::optional(count) : std::nullopt;
 }
 
 /// LSF's "host1 4 host2 2".
@@ -185,6 +173,13 @@ std::vector<Host> summed(const std::vector<Host>& parts) {
     slots = std::min(kMostRanks, slots.value_or(0) + part.slots.value_or(0));
   }
   return hosts;
+}
+
+bool slurm_gives_no_gpu(const Environment& environment) {
+  const auto is_set = [&](const char* variable) { return environment.contains(variable); };
+  constexpr const char* kOnANode[] = {"CUDA_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS",
+                                      "SLURM_JOB_GPUS"};
+  return is_set("SLURM_JOB_ID") && std::none_of(std::begin(kOnANode), std::end(kOnANode), is_set);
 }
 
 Result<std::optional<Allocation>> find_allocation(const Environment& environment, const Read& read) {

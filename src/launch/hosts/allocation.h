@@ -17,7 +17,7 @@ struct Allocation {
   std::string job;  ///< for messages: "Slurm job 12"
   std::vector<Host> hosts;
   bool counts_tasks = false;  ///< the slots are the tasks per host that the user asked for
-  std::optional<int> gpus;    ///< of each host, as Slurm says; unset: it does not
+  std::optional<int> gpus;    ///< of each host, as Slurm tells the shell of salloc; unset: it does not
 };
 
 /// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside of
@@ -25,6 +25,10 @@ struct Allocation {
 /// list cannot be read.
 Result<std::optional<Allocation>> find_allocation(
     const Environment& environment, const std::function<Result<std::string>(const std::string&)>& read);
+
+/// Whether a process on a node of a Slurm job has no GPU from Slurm: the node's GPUs, which /proc shows nevertheless, may
+/// be another job's, or Slurm may not know of them. Pure.
+bool slurm_gives_no_gpu(const Environment& environment);
 
 /// The numbers of Slurm's short form: "2(x3),1" is 2, 2, 2, 1. kInvalidArgument with "column N: " and the mistake. Pure.
 Result<std::vector<int>> expand_counts(std::string_view list);

@@ -178,7 +178,7 @@ def test_each_warning_of_the_hosts_is_one_line(hosts, executable):
     job = hosts.run(*on_one_core, option, "--log-level=ERROR", "--", "train.py")
     assert (job.code, job.err) == (0, "")
     (hosts.folder / "hosts").write_text("node1\nnode2\n")
-    unused = "1 rank uses 1 of 2 GPUs: --n-per-node 2 uses all, --n-per-node 1 hides this warning"
+    unused = "1 rank uses 1 of 2 GPUs: slots=2 in the hostfile uses all, slots=1 hides this warning"
     job = hosts.run(*on_one_core, option, "--", "train.py")
     assert (job.code, job.err) == (0, f"tarantella: WARNING: host node2: {unused}\n")
     job = hosts.run(*on_one_core, option, "--n-per-node=1", "--", "train.py")

@@ -43,6 +43,21 @@ TEST(Placement, GpusThatNobodyDecidedToLeaveUnusedAreAWarning) {
   EXPECT_EQ(place_on_gpus(2, false, {}, four).warnings,
             std::vector<std::string>{
                 "2 ranks use 2 of 4 GPUs: --n-per-node 4 uses all, --n-per-node 2 hides this warning"});
+  Options options;
+  options.hostfile = "hosts";
+  EXPECT_EQ(place_on_gpus(2, false, options, four).warnings,
+            std::vector<std::string>{
+                "2 ranks use 2 of 4 GPUs: slots=4 in the hostfile uses all, slots=2 hides this warning"});
+}
+
+TEST(Placement, GpusThatSlurmHasNotGivenAreNoMatterForAWarning) {
+  Options options;
+  options.slurm_gives_no_gpu = true;
+  const Placement one = place_on_gpus(1, false, options, kTwo);
+  EXPECT_EQ(one.gpus, std::vector<std::string>{"0"}) << "Slurm may not know of any GPU";
+  EXPECT_TRUE(one.warnings.empty());
+  EXPECT_TRUE(place_on_gpus(3, true, options, kTwo).warnings.empty());
+  EXPECT_TRUE(place_on_gpus(1, false, options, kDriverOnly).warnings.empty());
 }
 
 TEST(Placement, MoreRanksThanGpusRunOnTheCpu) {

@@ -25,6 +25,13 @@ TEST(Settings, OptionsOverrideVariables) {
   EXPECT_EQ(options.log_level, "ERROR");
 }
 
+TEST(Settings, SlurmTellsWhetherItGivesGpus) {
+  Options options;
+  Environment user{{"SLURM_JOB_ID", "1"}};
+  complete(options, user);
+  EXPECT_TRUE(options.slurm_gives_no_gpu);
+}
+
 TEST(Settings, VariablesOfTheCommandLineCountLikeOthers) {
   Options options;
   options.variables = {{"TNT_OUTPUT_ON_ALL_DEVICES", "1"}, {"A", "new"}};

@@ -39,17 +39,25 @@ TEST(Allocation, SlurmTellsTheGpusOfAHost) {
   const auto gpus = [](const std::string& name, const std::string& value) {
     return found({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n"}, {name, value}}).value()->gpus;
   };
-  EXPECT_EQ(gpus("SLURM_GPUS_ON_NODE", "4"), 4);
   EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "a100:4"), 4);
   EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "a100:2,v100:1"), 3);
   EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", "99999"), 4096);
-  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "0,1,2"), 3);
-  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "0-3"), 4);
   EXPECT_EQ(gpus("SLURM_GPUS", "8"), std::nullopt);
   for (const char* none : {"", "0", "a100:", "x", "-1", ",", "0,["}) {
     EXPECT_EQ(gpus("SLURM_GPUS_PER_NODE", none), std::nullopt) << none;
   }
-  EXPECT_EQ(gpus("SLURM_JOB_GPUS", "a]"), std::nullopt);
+}
+
+TEST(Allocation, OnANodeSlurmSaysThatItGivesGpus) {
+  EXPECT_FALSE(slurm_gives_no_gpu({}));
+  const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}};
+  EXPECT_TRUE(slurm_gives_no_gpu(job));
+  for (const char* one :
+       {"CUDA_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    Environment with_gpus = job;
+    with_gpus[one] = "1";
+    EXPECT_FALSE(slurm_gives_no_gpu(with_gpus)) << one;
+  }
 }
 
 TEST(Allocation, SlurmListsThatCannotBeRead) {
