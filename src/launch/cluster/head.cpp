@@ -9,10 +9,9 @@
 #include <cerrno>
 #include <csignal>
 #include <map>
-#include <sstream>
-#include <string_view>
 #include <utility>
 
+#include "launch/cluster/starter_words.h"
 #include "launch/poller.h"
 #include "launch/say.h"
 
@@ -25,73 +24,6 @@ constexpr Duration kGather = 60s;     // for the timelines of all hosts
 constexpr Duration kGatherHurried = 10s;
 constexpr Duration kStarterEnds = 3s;  // after the last node launcher
 constexpr size_t kMostStrangers = 1024;
-
-bool is_error_line(const std::string& line) {
-  return !line.empty() && line.find("[mpiexec@") == std::string::npos &&
-         line.find("[proxy:") == std::string::npos;
-}
-
-/// What follows the name of a field in a message of Open MPI's mpiexec, such as "   Node: node2"; empty without it.
-std::string field(const std::string& words, const std::string& name) {
-  const size_t found = words.find(name + ":");
-  if (found == std::string::npos) return "";
-  std::istringstream line(words.substr(found + name.size() + 1));
-  std::string value;
-  std::getline(line >> std::ws, value);
-  return value;
-}
-
-/// The first sentence of a message of Open MPI's mpiexec, and the host that it names.
-std::string sentence(const std::string& message) {
-  std::string first = message.substr(0, std::min(message.find("\n\n"), message.find(". ")));
-  std::replace(first.begin(), first.end(), '\n', ' ');
-  const std::string host = field(message, "Remote host");
-  return printable(host.empty() ? first : text(first, " (", host, ')'));
-}
-
-/// The line of the starter's output that tells most: the first that is not mpiexec's own trace. MPICH's mpiexec may end
-/// before it has passed on what ssh says; Open MPI's has messages of several lines between lines of dashes.
-std::string telling(const std::string& words) {
-  std::string first;
-  bool is_message = false;
-  for (size_t at = 0; at < words.size();) {
-    const size_t end = std::min(words.find('\n', at), words.size());
-    const std::string line = words.substr(at, end - at);
-    if (line.starts_with("-----")) {
-      is_message = true;
-    } else if (is_error_line(line)) {
-      return is_message ? sentence(words.substr(at)) : printable(line);
-    } else if (first.empty()) {
-      first = line;
-    }
-    at = end + 1;
-  }
-  return first.empty()
-             ? ""
-             : printable(first) + "; the MPI's launcher says no more: try ssh to each of these hosts";
-}
-
-std::string cannot_run(const std::string& host, const std::string& program) {
-  return printable(text("host '", host, "' cannot run ", program,
-                        "; install the same version of tarantella at this place on all hosts"));
-}
-
-/// What the MPI's launcher says if a host cannot run this program, empty if it does not. MPICH: "[proxy:1@node2] ... execvp
-/// error on file /path/tarantella (No such file or directory)"; Open MPI: lines "Executable: /path/tarantella" and "Node:".
-std::string missing_program(const std::string& words) {
-  constexpr std::string_view kMark = "execvp error on file ";
-  const size_t found = words.find(kMark);
-  if (found == std::string::npos) {
-    const std::string program = field(words, "Executable"), host = field(words, "Node");
-    return program.empty() || host.empty() ? "" : cannot_run(host, program);
-  }
-  const size_t end = words.find('\n', found), line = words.rfind('\n', found) + 1;  // npos + 1 is 0
-  if (end == std::string::npos) return "";
-  const size_t at = words.find('@', line), bracket = words.find(']', line);
-  const std::string host = at < bracket && bracket < found ? words.substr(at + 1, bracket - at - 1) : "?";
-  const size_t program = found + kMark.size();
-  return cannot_run(host, words.substr(program, end - program));
-}
 
 }  // namespace
 

@@ -1,0 +1,95 @@
+#include "launch/cluster/starter_words.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "launch/say.h"
+
+namespace tarantella::launch {
+namespace {
+
+constexpr std::string_view kDashes = "-----";
+
+/// Takes the first line off `rest`; `finished`: it has come to an end.
+std::string_view next_line(std::string_view& rest, bool& finished) {
+  const size_t end = rest.find('\n');
+  finished = end != std::string_view::npos;
+  const std::string_view line = rest.substr(0, end);
+  rest.remove_prefix(finished ? end + 1 : rest.size());
+  return line;
+}
+
+std::string_view trimmed(std::string_view line) {
+  constexpr char kBlanks[] = " \t\r";
+  line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
+  return line.substr(0, line.find_last_not_of(kBlanks) + 1);  // npos + 1 is 0
+}
+
+bool is_error_line(std::string_view line) {
+  return !line.empty() && line.find("[mpiexec@") == std::string_view::npos &&
+         line.find("[proxy:") == std::string_view::npos;
+}
+
+/// The value of a field, such as "   Node: node2", in the rest of a message of Open MPI's mpiexec; empty without it, and
+/// while its line is unfinished.
+std::string_view field(std::string_view message, std::string_view mark) {
+  for (bool finished = true; !message.empty();) {
+    const std::string_view line = next_line(message, finished), words = trimmed(line);
+    if (!finished || line.starts_with(kDashes)) break;
+    if (words.starts_with(mark)) return trimmed(words.substr(mark.size()));
+  }
+  return "";
+}
+
+/// The first sentence of a message of Open MPI's mpiexec, and the host that it names.
+std::string sentence(std::string_view message) {
+  std::string first(message.substr(0, std::min(message.find("\n\n"), message.find(". "))));
+  std::replace(first.begin(), first.end(), '\n', ' ');
+  const std::string_view host = field(message, "Remote host:");
+  return printable(host.empty() ? first : text(first, " (", host, ')'));
+}
+
+std::string cannot_run(std::string_view host, std::string_view program) {
+  return printable(text("host '", host, "' cannot run ", program,
+                        "; install the same version of tarantella at this place on all hosts"));
+}
+
+}  // namespace
+
+std::string telling(std::string_view words) {
+  std::string first;
+  bool is_message = false, finished = false;
+  while (!words.empty()) {
+    const std::string_view from_here = words, line = next_line(words, finished);
+    if (line.starts_with(kDashes)) {
+      is_message = true;
+    } else if (is_error_line(line)) {
+      return is_message ? sentence(from_here) : printable(std::string(line));
+    } else if (first.empty()) {
+      first = line;
+    }
+  }
+  return first.empty()
+             ? ""
+             : printable(first) + "; the MPI's launcher says no more: try ssh to each of these hosts";
+}
+
+std::string missing_program(std::string_view words) {
+  constexpr std::string_view kMark = "execvp error on file ";
+  for (bool finished = true; !words.empty();) {
+    const std::string_view line = next_line(words, finished);
+    if (!finished) break;
+    if (const size_t mark = line.find(kMark); mark != std::string_view::npos) {
+      const size_t at = line.find('@'), bracket = line.find(']');
+      const bool names_host = at < bracket && bracket < mark;
+      return cannot_run(names_host ? line.substr(at + 1, bracket - at - 1) : "?",
+                        trimmed(line.substr(mark + kMark.size())));
+    }
+    if (!line.starts_with(kDashes)) continue;
+    const std::string_view program = field(words, "Executable:"), host = field(words, "Node:");
+    if (!program.empty() && !host.empty()) return cannot_run(host, program);
+  }
+  return "";
+}
+
+}  // namespace tarantella::launch

@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include "launch/cluster/starter_words.h"
+
+namespace tarantella::launch {
+namespace {
+
+const std::string kDashes(60, '-');
+
+std::string between_dashes(const std::string& message) {
+  return kDashes + "\n" + message + "\n" + kDashes + "\n";
+}
+
+const std::string kMissing = between_dashes(
+    "prterun was unable to launch the specified application as it could not access\nor execute an "
+    "executable:\n\n"
+    "   Executable: /opt/my programs/tarantella\r\n   Node: node2\n\nwhile attempting to start process rank "
+    "1.");
+constexpr char kSaid[] =
+    "host 'node2' cannot run /opt/my programs/tarantella; "
+    "install the same version of tarantella at this place on all hosts";
+
+TEST(StarterWords, OpenMpiNamesTheMissingProgram) {
+  EXPECT_EQ(missing_program(kMissing), kSaid);
+  EXPECT_EQ(missing_program("Welcome\n" + between_dashes("Have fun") + kMissing), kSaid);
+}
+
+TEST(StarterWords, AnUnfinishedLineSaysNothingYet) {
+  const size_t name = kMissing.find("node2");
+  for (size_t size = 0; size < kMissing.size(); ++size) {
+    const std::string said = missing_program(kMissing.substr(0, size));
+    EXPECT_EQ(said, size <= name + 5 ? "" : kSaid) << kMissing.substr(0, size);
+  }
+  const std::string mpich =
+      "[proxy:1@node2] launch_procs: execvp error on file /t (No such file or directory)\n";
+  EXPECT_EQ(missing_program(mpich.substr(0, mpich.size() - 1)), "");
+  EXPECT_EQ(missing_program(mpich),
+            "host 'node2' cannot run /t (No such file or directory); "
+            "install the same version of tarantella at this place on all hosts");
+}
+
+TEST(StarterWords, ABannerIsNoMessage) {
+  EXPECT_EQ(missing_program("Node: login1\nExecutable: none\n"), "");
+  EXPECT_EQ(missing_program(between_dashes("Welcome to Node: login1\nAsk for an Executable: of your own")),
+            "");
+  EXPECT_EQ(missing_program(between_dashes("Node: login1") + between_dashes("Executable: none")), "");
+}
+
+TEST(StarterWords, AFieldWithoutAValueNamesNothing) {
+  EXPECT_EQ(missing_program(between_dashes("Executable:\n\nNode:\n")), "");
+  EXPECT_EQ(telling(between_dashes("The daemon was lost\n\n  Remote host:\n")), "The daemon was lost");
+  EXPECT_EQ(telling(between_dashes("The daemon was lost\n\n  Remote host:   node2\n")),
+            "The daemon was lost (node2)");
+}
+
+}  // namespace
+}  // namespace tarantella::launch
