@@ -147,6 +147,10 @@ void Head::take(size_t node, const Message& message) {
       if (auto warnings = warnings_in(message)) {
         from.ready = true;
         from.warnings = *std::move(warnings);
+      } else {
+        fail_start(text("host '", host, "' speaks another protocol; ",
+                        "install the same version of tarantella on all hosts"),
+                   kLaunchError);
       }
       return;
     case Message::Kind::kRefused:
