@@ -63,11 +63,12 @@ Status check_started_once(const Environment& environment) {
     const std::string size = stripped(environment, starter.size);
     if (size.empty() || size == "1" || !environment.contains(starter.also)) continue;
     if (stripped(environment, starter.rank) != "0") return {Code::kInvalidArgument, ""};
-    return {Code::kInvalidArgument, text(starter.name, " has started tarantella ", printable(size),
-                                         " times, and each would start all ranks: "
-                                         "leave out ",
-                                         starter.name, ", or let it start the ranks itself (", starter.name,
-                                         " ", starter.program, ")")};
+    return {Code::kInvalidArgument,
+            text(starter.name, " has started tarantella ", printable(size),
+                 " times, and each would start all ranks: "
+                 "leave out ",
+                 starter.name, ", or let it start the ranks itself (", starter.name, " ", starter.program,
+                 "); if this is a job of its own, unset ", starter.size)};
   }
   return {};
 }

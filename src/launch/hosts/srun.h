@@ -25,8 +25,8 @@ Result<Command> command_through_srun(const std::string& launcher, const std::vec
 /// Runs the command in place of this process, with `tasks` in kTasks. Returns only if that fails.
 Status exec_through_srun(const Command& command, int tasks, const Environment& environment);
 
-/// kInvalidArgument if srun, mpirun or torchrun has started this launcher in several tasks: each would start all ranks. The message
-/// is empty except in the first task. A launcher that a rank starts is fine. Pure.
+/// kInvalidArgument if srun, mpirun or torchrun has started this launcher in several tasks: each would start all ranks.
+/// The message is empty except in the first task. A launcher that a rank starts is fine. Pure.
 Status check_started_once(const Environment& environment);
 
 }  // namespace tarantella::launch

@@ -49,5 +49,19 @@ TEST(Srun, SeveralTasksAreRefusedOnce) {
   EXPECT_TRUE(check_started_once({}).ok());
 }
 
+TEST(Srun, AJobOfItsOwnInATaskUnsetsOneVariable) {
+  for (Environment task :
+       {Environment{{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}},
+        Environment{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}},
+        Environment{{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "2"}},
+        Environment{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}}}) {
+    const std::string said = check_started_once(task).message(), cure = "if this is a job of its own, unset ";
+    const size_t found = said.find(cure);
+    ASSERT_NE(found, std::string::npos) << said;
+    EXPECT_EQ(task.erase(said.substr(found + cure.size())), 1u) << said;
+    EXPECT_TRUE(check_started_once(task).ok()) << said;
+  }
+}
+
 }  // namespace
 }  // namespace tarantella::launch
