@@ -81,7 +81,10 @@ void place_on_cores(Placement& placement, const Options& options) {
     return;
   }
   const std::vector<runtime::Socket> sockets = runtime::sockets_of(allowed.value(), "/sys");
-  for (const runtime::Socket& socket : sockets) placement.cores_here += socket.cores;
+  for (const runtime::Socket& socket : sockets) {
+    placement.cores_here += socket.cores;
+    placement.threads_here += static_cast<int>(socket.cpus.size());
+  }
   placement.cores = options.pin_to_socket ? on_sockets(sockets, placement.ranks)
                                           : runtime::share_cores(allowed.value(), placement.ranks);
   if (options.pin_memory_to_socket) place_in_memory(placement, sockets);
@@ -102,8 +105,11 @@ std::vector<runtime::CoreShare> on_sockets(const std::vector<runtime::Socket>& s
 std::string crowding(const Placement& placement) {
   const int cores = placement.cores_here;
   if (cores == 0 || cores >= placement.ranks) return "";
+  const bool has_siblings = placement.threads_here > cores;  // which Slurm may count as CPUs
   return text(placement.ranks, " ranks share ", cores, cores == 1 ? " core" : " cores",
-              ": use a smaller -n, or more cores (Slurm: --cpus-per-task)");
+              has_siblings ? text(" with ", placement.threads_here, " hardware threads") : "",
+              ": use a smaller -n, or more cores (Slurm: --cpus-per-task",
+              has_siblings ? ", --hint=nomultithread)" : ")");
 }
 
 }  // namespace tarantella::launch

@@ -18,6 +18,7 @@ struct Placement {
   std::vector<runtime::CoreShare> cores;  ///< one per rank; empty: no rank is bound
   std::vector<std::vector<int>> memory;   ///< one per rank, NUMA nodes; empty: no rank is bound
   int cores_here = 0;                     ///< cores that this process may use; 0: not counted
+  int threads_here = 0;                   ///< hardware threads of these cores that it may use
   std::vector<std::string> warnings;      ///< for the user, without "WARNING:"
 };
 

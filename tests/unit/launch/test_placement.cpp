@@ -123,6 +123,10 @@ TEST(Placement, SaysHowManyRanksShareCores) {
   placement.cores_here = 2;
   EXPECT_EQ(crowding(placement),
             "4 ranks share 2 cores: use a smaller -n, or more cores (Slurm: --cpus-per-task)");
+  placement.threads_here = 4;
+  EXPECT_EQ(crowding(placement),
+            "4 ranks share 2 cores with 4 hardware threads: use a smaller -n, or more cores "
+            "(Slurm: --cpus-per-task, --hint=nomultithread)");
   placement.cores_here = 4;
   EXPECT_EQ(crowding(placement), "");
 }
