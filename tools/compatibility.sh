@@ -61,7 +61,8 @@ run_row() {
     return 0
   fi
   printf '[compatibility] %s: environment ready (%d s): %s\n' "$1" $((SECONDS - start)) \
-    "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null | awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy|jax|torch) / {print $1, $2}' | xargs)"
+    "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null |
+      awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy|jax|torch) / {print $1, $2}' | xargs)"
   local -a tests=()
   mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}")
   local backend=""
@@ -84,7 +85,8 @@ for row; do
   if run_row "$row"; then
     :
   elif [ "$row" = nightly ]; then
-    printf '[compatibility] WARNING: the nightly fails; its Keras may be refused, or need new names in keras/private.py\n' >&2
+    printf '[compatibility] WARNING: the nightly fails; %s\n' \
+      'its Keras may be refused, or need new names in keras/private.py' >&2
   else
     failed+=("$row")
   fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs MPIs from PyPI into build/mpi for the tests, each in a folder of its own: MPICH, Open MPI, and on x86-64 Intel
-# MPI. Quick if nothing is missing.
+# Installs MPIs from PyPI into build/mpi for the tests, each in a folder of its own: MPICH, Open MPI, and on x86-64
+# Intel MPI. Quick if nothing is missing.
 # Usage: tools/mpi.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

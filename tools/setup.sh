@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing of system packages, .venv and the built package in it. Quick if nothing is missing.
-# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, MPIs and, for root, Slurm and sshd; --bench
-# the plotting packages)
+# Usage: tools/setup.sh [--dev | --bench]     (--dev adds the linters, ccache, MPIs and, for root, Slurm and sshd;
+# --bench the plotting packages)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs lint, the C++ tests (release and each sanitizer), the wheel under old and new frameworks, and the Python tests.
 # Runs all of them, and fails if any of them fails.
-# Usage: tools/test.sh [--all]     (--all adds every equality case on one to four ranks, the tests marked "extended", and
-# the other rows of the compatibility job)
+# Usage: tools/test.sh [--all]     (--all adds every equality case on one to four ranks, the tests marked "extended",
+# and the other rows of the compatibility job)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -62,8 +62,8 @@ cpp() {
   build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3 --repeat after-timeout:2
 }
 
-# Tests of launchers run other people's (ssh's, MPI's, Slurm's) against the clock. A few of them that fail run once more,
-# alone, and are named at the end if they pass then. Any other failure is final.
+# Tests of launchers run other people's (ssh's, MPI's, Slurm's) against the clock. A few of them that fail run once
+# more, alone, and are named at the end if they pass then. Any other failure is final.
 python_tests() {
   local -r cache=.pytest_cache/v/cache/lastfailed of_launchers='^  "tests/python/(hosts|launch|slurm)/.*": true,?$'
   python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=40 --cache-clear && return

@@ -46,8 +46,8 @@ build_wheel() {
   LDFLAGS="-B$SYSTEM -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--allow-shlib-undefined" TARANTELLA_PORTABLE=1 \
     "$TOOLS/bin/uv" build --quiet --wheel --no-python-downloads --python "$1" --out-dir "$raw" \
     -C build-dir="$BUILD/{wheel_tag}" -C cmake.define.HWLOC_LIBRARY=OFF .
-  PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat -w dist "$raw"/*.whl \
-    >"$BUILD/auditwheel.log" 2>&1 || { cat "$BUILD/auditwheel.log" >&2; return 1; }
+  PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat \
+    -w dist "$raw"/*.whl >"$BUILD/auditwheel.log" 2>&1 || { cat "$BUILD/auditwheel.log" >&2; return 1; }
   # shellcheck disable=SC2012 # our own names
   echo "[wheel] dist/$(ls -t dist | head -n 1)"
 }
@@ -57,4 +57,5 @@ exec 9>"$BUILD/.lock"
 flock 9
 install_tools
 make_system
-for version in "${@:-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')}"; do build_wheel "$version"; done
+python=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+for version in "${@:-$python}"; do build_wheel "$version"; done

@@ -76,12 +76,12 @@ typedef struct tnt_options {
   double stuck_timeout;
   double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
   double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
-  /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma: all
-   * are on this node. */
+  /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma:
+   * all are on this node. */
   const char* nodes;
   /* With several nodes: how their first ranks reach one another, as in "mpi-abi:/usr/lib/libmpi_abi.so.1". */
   const char* transport;
-  /* NULL, or the host of rank 0 where the first ranks of the nodes meet, if none but these are processes of an MPI job. */
+  /* NULL, or the host of rank 0 where the nodes' first ranks meet, if only these are processes of an MPI job. */
   const char* first_host;
 } tnt_options;
 
@@ -230,15 +230,16 @@ TNT_API tnt_code tnt_plan_abort(tnt_plan plan, const char* reason);
 
 /* Zeros in the place of this rank's tensors of a plan, for steps in which it has no data. */
 typedef struct tnt_zeros tnt_zeros;
-/* From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are summed. Meanwhile
- * none may be submitted on this rank, and none may be under way. Does not wait for other ranks. steps[i] gets the number
- * of steps in which this rank has submitted tensor i before; `tensors` must be the plan's number of tensors. */
+/* From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are summed.
+ * Meanwhile none may be submitted on this rank, and none may be under way. Does not wait for other ranks. steps[i]
+ * gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the plan's number of
+ * tensors. */
 TNT_API tnt_code tnt_zeros_begin(tnt_plan plan, size_t tensors, uint64_t* steps, tnt_zeros** zeros);
 /* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, zeros included:
  * chance decides it on each rank. Does not block. */
 TNT_API tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps);
-/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, and blocks
- * until they are summed. All ranks pass the same `steps`: for each tensor, the most that a rank has. */
+/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, and
+ * blocks until they are summed. All ranks pass the same `steps`: for each tensor, the most that a rank has. */
 TNT_API tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps);
 /* Not collective. Ignores NULL. */
 TNT_API void tnt_zeros_release(tnt_zeros* zeros);

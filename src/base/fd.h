@@ -1,5 +1,5 @@
 #pragma once
-// Owners of a file descriptor and of a memory mapping: each is closed exactly once. And a file that a parent has opened.
+// Owners of a file descriptor and of a memory mapping: each is closed exactly once. And a file of a parent.
 
 #include <sys/mman.h>
 #include <sys/stat.h>

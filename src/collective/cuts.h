@@ -9,8 +9,8 @@
 
 namespace tarantella::collective {
 
-/// The most bytes that each rank shows in one round: a multiple of all element sizes and of a cache line. Grows with the
-/// number of ranks, so that the part of each stays worth a meeting, up to what a core's own cache holds.
+/// The most bytes that each rank shows in one round: a multiple of all element sizes and of a cache line. Grows with
+/// the number of ranks, so that the part of each stays worth a meeting, up to what a core's own cache holds.
 constexpr size_t chunk_bytes(size_t ranks) {
   constexpr size_t kEach = size_t{256} * 1024;
   return std::min(ranks, size_t{4}) * kEach;

@@ -16,7 +16,7 @@ namespace tarantella::collective {
 struct Poster {
   Board& board;
   int rank;  ///< in the job
-  /// Whether it has left, or has made a later call than the one that waits. Its posts from before are on the board then.
+  /// Whether it has left, or has made a later call than the one that waits. Then its earlier posts are on the board.
   std::function<bool()> went_on;
   /// Called between two looks: an error ends the wait.
   std::function<Status()> check;

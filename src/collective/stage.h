@@ -61,8 +61,8 @@ class Stage {
   Slot& slot(int rank, uint32_t round) const;
   std::byte* data(int rank, uint32_t round, size_t bytes) const;
   Relay& relay(int rank, uint32_t round) const;
-  /// Meets all ranks, of which `await` awaits one. False if some make another call than `mine`; then others may still be
-  /// on their way.
+  /// Meets all ranks, of which `await` awaits one. False if some make another call than `mine`; then others may still
+  /// be on their way.
   template <typename Await>
   Result<bool> meet_in_blocks(const Slot& mine, Await await);
 

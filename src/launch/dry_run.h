@@ -17,8 +17,8 @@ std::string describe_placement(const Placement& placement, const Command& comman
                                const std::vector<Additions>& additions, const Versions& versions,
                                int first = 0);
 
-/// What the script's `--batch_size` (or `--batch-size`) is for each of `ranks`, in one line. Whether it is the global batch
-/// or that of a rank is the script's, so the line says both; `--batch-size-per-replica` says it itself. Empty if
+/// What the script's `--batch_size` (or `--batch-size`) is for each of `ranks`, in one line. Whether it is the global
+/// batch or that of a rank is the script's, so the line says both; `--batch-size-per-replica` says it itself. Empty if
 /// `arguments`, the script's, have no such number.
 std::string describe_batch(const std::vector<std::string>& arguments, int ranks);
 

@@ -30,7 +30,9 @@ const argp_option* option_named(const std::string& name) {
 
 const argp_option kOptions[] = {
     {"n", kKeyRanks, "N", 0,
-     "Number of ranks (default: the slots of the hostfile; else one per GPU, else the tasks of the batch job, else 1)", 1},
+     "Number of ranks (default: the slots of the hostfile; else one per GPU, else the tasks of the batch "
+     "job, else 1)",
+     1},
     {"n-per-node", kKeyRanksPerNode, "N", 0, "Number of ranks on each host, in place of -n", 1},
     {"devices-per-node", kKeyRanksPerNode, nullptr, OPTION_ALIAS, nullptr, 1},
     {"hostfile", kKeyHostfile, "FILE", 0,

@@ -1,6 +1,6 @@
 #pragma once
-// What ranks report to the launcher through a pipe: that they fail, and with which error, while they may still run; that
-// they join the job.
+// What ranks report to the launcher through a pipe: that they fail, and with which error, while they may still run;
+// that they join the job.
 
 #include <map>
 #include <string>
@@ -13,9 +13,9 @@
 
 namespace tarantella::launch {
 
-/// Written by runtime::report() and python/tarantella/_job/report.py. A record is four native 32-bit integers (rank, kind, code, size) and
-/// `size` bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix with those of other
-/// ranks.
+/// Written by runtime::report() and python/tarantella/_job/report.py. A record is four native 32-bit integers (rank,
+/// kind, code, size) and `size` bytes of text, in one write(2) of at most PIPE_BUF bytes, which the kernel does not mix
+/// with those of other ranks.
 struct Report {
   using Kind = runtime::ReportKind;
   Kind kind = Kind::kNote;

@@ -21,8 +21,8 @@ struct Inherited {
 
 /// After open(), SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGTSTP arrive at the descriptor only, each
 /// unless it was ignored, as under nohup; so does SIGCHLD in any case. A broken pipe and a file beyond RLIMIT_FSIZE are
-/// errnos. This process may open as many files as the hard limit allows. Ranks get the limit of before: some programs go
-/// through all descriptors, and select(2) fails above 1,024. For one object per process, on its only thread.
+/// errnos. This process may open as many files as the hard limit allows. Ranks get the limit of before: some programs
+/// go through all descriptors, and select(2) fails above 1,024. For one object per process, on its only thread.
 class Signals {
  public:
   struct Event {

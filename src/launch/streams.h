@@ -21,8 +21,8 @@ namespace tarantella::launch {
 /// file or pipe, except in write_rest().
 class Streams {
  public:
-  /// For `ranks` ranks of this machine, the first of which is rank `first` of the job. With `head` all output goes there
-  /// instead of to stdout and stderr. `logs` and `head` must outlive it.
+  /// For `ranks` ranks of this machine, the first of which is rank `first` of the job. With `head` all output goes
+  /// there instead of to stdout and stderr. `logs` and `head` must outlive it.
   Streams(int ranks, int first, const Options& options, LogFiles& logs, Connection* head);
 
   /// Adds to `poller` what to wait for: room for pending output, and bytes of the ranks unless too much is pending.

@@ -15,7 +15,7 @@ bool wants_timeline(const Options& options);
 /// The memory of the timelines of ranks of this machine. Not valid if none is wanted, or after a WARNING.
 timeline::Memory timeline_memory(const Options& options, int ranks);
 
-/// Writes what the ranks of the ended job have recorded on this machine. A failure is a WARNING: the job itself is over.
+/// Writes what the ranks of the ended job have recorded on this machine. A failure is a WARNING: the job is over.
 void write_timeline(const Options& options, const timeline::Memory& memory, int ranks);
 /// The same for ranks of any machine.
 void write_timeline(const Options& options, const std::vector<timeline::Process>& processes,

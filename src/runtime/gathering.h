@@ -8,10 +8,10 @@
 
 namespace tarantella::runtime {
 
-/// Blocks until all `size` ranks of the job have called it. options.attendance is that of the whole job; returns at once
-/// without one, or without a launcher. One rank for all, the first that waits, warns of those that do not come.
-/// Errors: kTimeout at the deadline, naming the ranks that did not come; kPeerLost at once if a rank has ended with exit
-/// code 0. Of one that fails its launcher knows the cause, and ends the job.
+/// Blocks until all `size` ranks of the job have called it. options.attendance is that of the whole job; returns at
+/// once without one, or without a launcher. One rank for all, the first that waits, warns of those that do not come.
+/// Errors: kTimeout at the deadline, naming the ranks that did not come; kPeerLost at once if a rank has ended with
+/// exit code 0. Of one that fails its launcher knows the cause, and ends the job.
 Status gather_job(int rank, int size, Deadline deadline, const MeetingOptions& options);
 
 }  // namespace tarantella::runtime

@@ -1,6 +1,6 @@
 #pragma once
-// What the leaders of a job's machines say when they meet (leaders.h). Anyone may connect to them: all is of fixed size,
-// and nothing is believed that was not checked. Pure.
+// What the leaders of a job's machines say when they meet (leaders.h). Anyone may connect to them: all is of fixed
+// size, and nothing is believed that was not checked. Pure.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #pragma once
-// The first ranks of a job's machines meet over TCP, where another program than our launcher has started the ranks: that
-// of machine 0 listens on a host that all know, the others connect to it.
+// The first ranks of a job's machines meet over TCP, where another program than our launcher has started the ranks:
+// that of machine 0 listens on a host that all know, the others connect to it.
 
 #include <string>
 #include <vector>

@@ -14,8 +14,8 @@ struct Ahead {
   int64_t within = 0;  ///< what `by` may be off
 };
 
-/// From a question that left at `sent` and an answer that came at `received`, both on the clock, while the other one showed
-/// `there` in between.
+/// From a question that left at `sent` and an answer that came at `received`, both on the clock, while the other one
+/// showed `there` in between.
 Ahead ahead_of(int64_t there, int64_t sent, int64_t received);
 
 /// A clock that was compared with another one at the start and at the end of a job. In between, the difference changes

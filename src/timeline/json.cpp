@@ -101,8 +101,8 @@ class Writer {
   }
 
  private:
-  /// The tracks of a plan have numbers of their own, above those of threads: one for gradients, one for each bucket. Track 0 has
-  /// the batches.
+  /// The tracks of a plan have numbers of their own, above those of threads: one for gradients, one for each bucket.
+  /// Track 0 has the batches.
   static uint64_t track(uint32_t plan) { return uint64_t{1'000'000} * plan; }
   static uint64_t track_of_bucket(Key bucket) { return track(bucket.first) + 1 + bucket.second; }
 

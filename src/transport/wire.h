@@ -30,9 +30,9 @@ namespace tarantella::transport {
 /// Tells the messages of one pair of ranks apart; below kTags.
 using Tag = uint32_t;
 constexpr Tag kTags = 32'768;  // what every MPI has
-/// Messages with this tag or a higher one are foreseen: none is longer than its receive, and a receive is cancelled only
-/// where nothing more comes with its tag. It may then end only with the wire. So a library can bring the bytes to their
-/// place without being asked.
+/// Messages with this tag or a higher one are foreseen: none is longer than its receive, and a receive is cancelled
+/// only where nothing more comes with its tag. It may then end only with the wire. So a library can bring the bytes to
+/// their place without being asked.
 constexpr Tag kForeseen = 8;
 
 /// A message on its way. Thread-safe.

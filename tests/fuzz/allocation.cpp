@@ -1,4 +1,4 @@
-// find_allocation: an input has lines NAME=VALUE, which are the environment, and then after an empty line the host file.
+// find_allocation: an input has lines NAME=VALUE, which are the environment, and after an empty line the host file.
 
 #include "launch/hosts/allocation.h"
 

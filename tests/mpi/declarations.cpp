@@ -1,5 +1,5 @@
-// What plugin.cpp takes from src/transport/mpi/declarations.h is what the header of the MPI says. One program for an MPI:
-// this file is compiled with the header first (TARANTELLA_HEADER), and again without it.
+// What plugin.cpp takes from src/transport/mpi/declarations.h is what the header of the MPI says. One program for an
+// MPI: this file is compiled with the header first (TARANTELLA_HEADER), and again without it.
 
 #ifdef TARANTELLA_HEADER
 #include TARANTELLA_HEADER

@@ -561,8 +561,8 @@ TEST(DisagreementsAcrossNodes, AMessageOfAnotherLengthIsNotTaken) {
              });
 }
 
-/// Times are a tenth of the real ones. A leader that waits for nothing looks twenty times a second, so messages must not
-/// be late by many looks.
+/// Times are a tenth of the real ones. A leader that waits for nothing looks twenty times a second, so messages must
+/// not be late by many looks.
 constexpr Duration kNoticed = 1s;
 class QuickCluster : public FakeCluster {
  public:

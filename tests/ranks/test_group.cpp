@@ -238,8 +238,8 @@ TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   if (world_.size() > 2) has("for rank 2 in a step; rank 2 is alive and busy elsewhere");
 }
 
-/// What becomes of rank 0, whose thread makes a group of all ranks of its job, where the others have agreed to do so and
-/// then do `meanwhile` instead: on each rank, called with its number and its communicator.
+/// What becomes of rank 0, whose thread makes a group of all ranks of its job, where the others have agreed to do so
+/// and then do `meanwhile` instead: on each rank, called with its number and its communicator.
 Status end_of_a_creation(World& world,
                          const std::function<void(int, std::unique_ptr<engine::Communicator>&)>& meanwhile) {
   std::vector<int> all;

@@ -1,10 +1,10 @@
 #pragma once
-// Joins the group of a node to those of the other nodes. The leader of each node, its lowest rank, has a bridge: it owns
-// the wire, tells the other leaders once a second that its node runs, and at once when the node's communication has
-// failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends the waits of all.
+// Joins the group of a node to those of the other nodes. The leader of each node, its lowest rank, has a bridge: it
+// owns the wire, tells the other leaders once a second that its node runs, and at once when the node's communication
+// has failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends all waits.
 //
-// One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits in await(), as long as it
-// is the only one that waits and something comes soon. So a short call wakes no other thread.
+// One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits in await(), as long as
+// it is the only one that waits and something comes soon. So a short call wakes no other thread.
 
 #include <array>
 #include <atomic>

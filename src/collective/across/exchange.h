@@ -1,7 +1,7 @@
 #pragma once
-// The part of a blocking collective that goes from node to node. The leaders tell one another which call they make, with
-// the bytes if they are few; many bytes follow directly from node to node, in parts: part j of M is node j's. Nothing
-// depends on which message comes first, or on how a call is cut.
+// The part of a blocking collective that goes from node to node. The leaders tell one another which call they make,
+// with the bytes if they are few; many bytes follow directly from node to node, in parts: part j of M is node j's.
+// Nothing depends on which message comes first, or on how a call is cut.
 
 #include <array>
 #include <memory>

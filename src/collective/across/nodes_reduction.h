@@ -1,9 +1,9 @@
 #pragma once
 // Sums buckets over several nodes: first in the memory of each node, as on one (see ../node_reduction.h), then the
 // leaders exchange the nodes' sums, while other buckets are still being filled. Part j of M of a bucket goes to node j,
-// which adds the M parts in the order of nodes and gives the result to all. A small bucket takes one hop: each node gets
-// all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone. Values
-// of 16 bits are rounded once on each node, and once more for the job.
+// which adds the M parts in the order of nodes and gives the result to all. A small bucket takes one hop: each node
+// gets all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone.
+// Values of 16 bits are rounded once on each node, and once more for the job.
 
 #include <atomic>
 #include <memory>
@@ -21,8 +21,9 @@ class NodesReduction final : public BucketReduction {
   /// parts. The same on all ranks.
   static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{256} : 16) * 1024; }
 
-  /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is still
-  /// in a cache when it is added. More if none of these gets on for kPatience: another node may have begun with others.
+  /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is
+  /// still in a cache when it is added. More if none of these gets on for kPatience: another node may have begun with
+  /// others.
   static constexpr size_t kAtOnce = size_t{4} << 20;
   static constexpr Duration kPatience = 1ms;
 

@@ -12,8 +12,8 @@ namespace tarantella::launch {
 
 /// Finds an MPI, starts a node launcher on each host of the plan, blocks until the job has ended, and returns the exit
 /// code, as launch() does. `command` runs the script, with what is on this host; `user` is an environment after
-/// complete(); `folder` is that of this executable. With --dry-run it prints the command, and each host checks and prints
-/// what it would start.
+/// complete(); `folder` is that of this executable. With --dry-run it prints the command, and each host checks and
+/// prints what it would start.
 int launch_on_hosts(const Plan& plan, const Options& options, const Command& command, const Environment& user,
                     const std::string& folder);
 

@@ -21,9 +21,9 @@ class Endings {
 
   bool failed() const { return !failures_.empty(); }
   bool has_lost() const;
-  /// When the ranks of the other hosts should be ended; requires failed(). At once if the cause is known and the ranks of
-  /// the master's host have ended, or a host is lost. Else there is time for the host that is the cause to tell, and for
-  /// the master to print its own error, which may be the same.
+  /// When the ranks of the other hosts should be ended; requires failed(). At once if the cause is known and the ranks
+  /// of the master's host have ended, or a host is lost. Else there is time for the host that is the cause to tell, and
+  /// for the master to print its own error, which may be the same.
   Clock::time_point end_others_at() const;
   /// The job's end. `interrupted_by` is the signal to the launcher, 0: none.
   Verdict verdict(int interrupted_by) const;

@@ -37,8 +37,8 @@ class Head {
   Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans);
 
   /// Starts the node launchers and blocks until the job has ended on all hosts. Prints the verdict, writes the file of
-  /// --timeline, and returns the verdict. Until all hosts are ready it waits for start_limit() at most; later, as long as
-  /// the job takes. Call it once.
+  /// --timeline, and returns the verdict. Until all hosts are ready it waits for start_limit() at most; later, as long
+  /// as the job takes. Call it once.
   Verdict run();
 
   /// How long `nodes` hosts may take until each is ready to start its ranks. Pure.

@@ -12,7 +12,7 @@
 //   node launcher   kOutput, kError: output of ranks, for the user's stdout and stderr
 //   head            kSignal   pass it on to the ranks, as if the node launcher had got it
 //   head            kEnd      end the ranks: the job has failed on another host
-//   both            kAttendance  which ranks have joined or ended: of the host, until all ranks of the job have met; of all
+//   both            kAttendance  which ranks have joined or ended: of the host (till all have met), or of all
 //   node launcher   kVerdict  all ranks have ended
 //
 // With --timeline the node launcher also sends

@@ -31,8 +31,8 @@ bool read_version(const std::string& answer, Mpi& mpi);
 /// few seconds at most.
 std::vector<Mpi> find_mpis(const Environment& user, const std::string& folder);
 
-/// The one to use of `found`: the first that has a library, or the first that TNT_TRANSPORT allows. That variable names a
-/// kind, mpi-abi or openmpi, or kind:library. kInvalidArgument, with one line and the cure, if none fits.
+/// The one to use of `found`: the first that has a library, or the first that TNT_TRANSPORT allows. That variable names
+/// a kind, mpi-abi or openmpi, or kind:library. kInvalidArgument, with one line and the cure, if none fits.
 Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& transport);
 
 }  // namespace tarantella::launch

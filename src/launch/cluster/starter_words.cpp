@@ -30,8 +30,8 @@ bool is_error_line(std::string_view line) {
          line.find("[proxy:") == std::string_view::npos;
 }
 
-/// The value of a field, such as "   Node: node2", in the rest of a message of Open MPI's mpiexec; empty without it, and
-/// while its line is unfinished.
+/// The value of a field, such as "   Node: node2", in the rest of a message of Open MPI's mpiexec; empty without it,
+/// and while its line is unfinished.
 std::string_view field(std::string_view message, std::string_view mark) {
   for (bool finished = true; !message.empty();) {
     const std::string_view line = next_line(message, finished), words = trimmed(line);

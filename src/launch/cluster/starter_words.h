@@ -11,8 +11,8 @@ namespace tarantella::launch {
 std::string telling(std::string_view words);
 
 /// Which host cannot run which program, empty as long as the words do not say so in finished lines. MPICH:
-/// "[proxy:1@node2] ... execvp error on file /path/tarantella (No such file or directory)"; Open MPI: a message with the
-/// lines "Executable: /path/tarantella" and "Node: node2". Pure.
+/// "[proxy:1@node2] ... execvp error on file /path/tarantella (No such file or directory)"; Open MPI: a message with
+/// the lines "Executable: /path/tarantella" and "Node: node2". Pure.
 std::string missing_program(std::string_view words);
 
 }  // namespace tarantella::launch

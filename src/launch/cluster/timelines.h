@@ -1,6 +1,6 @@
 #pragma once
-// The timelines of a job on several hosts. Each node launcher owns the memory in which its ranks record, and compares its
-// clock with the head's; it sends both to the head when the ranks have ended. The head writes the file.
+// The timelines of a job on several hosts. Each node launcher owns the memory in which its ranks record, and compares
+// its clock with the head's; it sends both to the head when the ranks have ended. The head writes the file.
 
 #include <optional>
 #include <string>
@@ -26,8 +26,8 @@ class OwnTimelines {
   OwnTimelines(const Options& options, int ranks, int first, Connection& head);
 
   const timeline::Memory& memory() const { return memory_; }
-  /// When all ranks have ended: compares the clocks again, and sends everything. Blocks until it is sent, the head is gone
-  /// or the deadline has passed.
+  /// When all ranks have ended: compares the clocks again, and sends everything. Blocks until it is sent, the head is
+  /// gone or the deadline has passed.
   void send(Deadline deadline) const;
 
  private:

@@ -20,17 +20,17 @@ struct Allocation {
   std::optional<int> gpus;    ///< of each host, as Slurm tells the shell of salloc; unset: it does not
 };
 
-/// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside of
-/// jobs. `read` returns the content of a file. kInvalidArgument, with one line that names the variable or file, if a
+/// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside
+/// of jobs. `read` returns the content of a file. kInvalidArgument, with one line that names the variable or file, if a
 /// list cannot be read.
 Result<std::optional<Allocation>> find_allocation(
     const Environment& environment, const std::function<Result<std::string>(const std::string&)>& read);
 
-/// Whether a process on a node of a Slurm job has no GPU from Slurm: the node's GPUs, which /proc shows nevertheless, may
-/// be another job's, or Slurm may not know of them. Pure.
+/// Whether a process on a node of a Slurm job has no GPU from Slurm: the node's GPUs, which /proc shows nevertheless,
+/// may be another job's, or Slurm may not know of them. Pure.
 bool slurm_gives_no_gpu(const Environment& environment);
 
-/// The numbers of Slurm's short form: "2(x3),1" is 2, 2, 2, 1. kInvalidArgument with "column N: " and the mistake. Pure.
+/// The numbers of Slurm's short form: "2(x3),1" is 2, 2, 2, 1. kInvalidArgument with "column N: " and a reason. Pure.
 Result<std::vector<int>> expand_counts(std::string_view list);
 
 /// Each host of `parts` once, in the order of their first appearance, with the sum of its slots. Pure.

@@ -13,9 +13,9 @@ namespace tarantella::launch {
 constexpr size_t kMostHosts = 65536;
 
 /// Appends the names that `list` stands for: names with any number of bracketed ranges, separated by commas. Numbers
-/// are as wide as the first of their range. A name has letters, digits, '.', '-' and '_', begins with a letter or digit,
-/// and has at most 253 characters. kInvalidArgument with "column N: " and the mistake; the first character of `list` is
-/// in column `column`. Pure.
+/// are as wide as the first of their range. A name has letters, digits, '.', '-' and '_', begins with a letter or
+/// digit, and has at most 253 characters. kInvalidArgument with "column N: " and the mistake; the first character of
+/// `list` is in column `column`. Pure.
 Status expand_names(std::string_view list, size_t column, std::vector<std::string>& names);
 
 }  // namespace tarantella::launch

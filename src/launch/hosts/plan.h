@@ -19,8 +19,8 @@ struct Plan {
   bool chosen = false;            ///< the user has said how many ranks there are
 };
 
-/// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus` are
-/// those of this machine. All hosts are alike, also this one, unless it is outside of the batch job: then Slurm's
+/// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus`
+/// are those of this machine. All hosts are alike, also this one, unless it is outside of the batch job: then Slurm's
 /// variables tell the GPUs of a host. Reads the files that name hosts. kInvalidArgument, with one line.
 Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus);
 

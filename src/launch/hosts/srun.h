@@ -17,8 +17,8 @@ constexpr char kTasks[] = "TARANTELLA_TASKS";
 /// Whether this process is in a Slurm job but not on a node of it: in the shell of salloc. Pure.
 bool is_outside_of_slurm_job(const Environment& environment);
 
-/// The command that runs `launcher` with `words` once on `host`, with all CPUs of the job there and its exit code. Pure,
-/// except that it looks for srun in PATH; kSystem if there is none.
+/// The command that runs `launcher` with `words` once on `host`, with all CPUs of the job there and its exit code.
+/// Pure, except that it looks for srun in PATH; kSystem if there is none.
 Result<Command> command_through_srun(const std::string& launcher, const std::vector<std::string>& words,
                                      const std::string& host, const Environment& environment);
 

@@ -1,6 +1,6 @@
 #pragma once
 // What plugin.cpp needs of MPI, as the MPI-5 standard ABI (MPICH 5, Intel MPI 2021.17) or Open MPI (libmpi.so.40)
-// declares it. With these, a plugin is built where no MPI is installed. tests/mpi compares them with the headers of both.
+// declares it. With these, a plugin is built where no MPI is installed. tests/mpi compares them with both headers.
 
 #include <cstddef>
 #include <cstdint>

@@ -35,9 +35,9 @@ std::string described(const TntMpi& mpi, int error) {
   return std::string(all.substr(0, all.find(", error stack")));  // ten lines of MPICH's own functions
 }
 
-/// MPI gets a receive at once if its message is foreseen. All others are matched here, and MPI gets one when its message
-/// is there and its length known: what MPI does with a message that is too long, or a receive that is cancelled, differs
-/// from one to another, and some end the process.
+/// MPI gets a receive at once if its message is foreseen. All others are matched here, and MPI gets one when its
+/// message is there and its length known: what MPI does with a message that is too long, or a receive that is
+/// cancelled, differs from one to another, and some end the process.
 class MpiWire final : public Wire {
  public:
   MpiWire(const TntMpi& mpi, int rank, int size, bool finalizes)

@@ -18,8 +18,8 @@ namespace tarantella::transport {
 /// waits; MPI itself ends a process whose start fails. From here on only the wire's driver is in MPI. Signal handlers
 /// that MPI installs are taken back, and its files in /dev/shm unlinked where no other process of the host needs them,
 /// so that nothing is left if the process is killed. What MPI reads from the environment is set for that time, unless
-/// the user has set it (settings.cpp). Errors: those of load_mpi(); kTimeout at the deadline, when a thread stays in MPI until the process
-/// ends; kMismatch if MPI has started other processes than the launcher says; kSystem.
+/// the user has set it (settings.cpp). Errors: those of load_mpi(); kTimeout at the deadline, when a thread stays in
+/// MPI until the process ends; kMismatch if MPI has started other processes than the launcher says; kSystem.
 ///
 /// A receive that is cancelled ends at once unless its message is arriving. A send ends when MPI lets go of it,
 /// cancelled or not. What MPI has not let go of when the wire is destroyed keeps its owner until the process ends.
@@ -36,8 +36,8 @@ namespace tarantella::transport {
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
                                             Deadline deadline, Duration warn_every);
 
-/// The same for processes that no mpiexec has started as one for each node: node 0 is the process manager of MPI for the
-/// others. `leaders`: on node 0 the connections to the nodes 1, 2, …; on others that to node 0 (runtime/leaders.h).
+/// The same for processes that no mpiexec has started as one for each node: node 0 is the process manager of MPI for
+/// the others. `leaders`: on node 0 the connections to the nodes 1, 2, …; on others that to node 0 (runtime/leaders.h).
 /// Needs MPICH or Intel MPI: kInvalidArgument for Open MPI. close() does not finalize MPI, which nobody waits for here.
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
                                             std::vector<Fd> leaders, Deadline deadline, Duration warn_every);

@@ -19,11 +19,11 @@ class ProcessManager {
   explicit ProcessManager(std::vector<Fd> sockets);
 
   /// Blocks until all processes have started MPI and called let_go(). Errors: kPeerLost if one has ended before;
-  /// kTimeout; kMismatch for words that are not of the protocol. Then all connections are closed, which ends the others.
+  /// kTimeout; kMismatch for words that are not of the protocol. Then it closes all connections.
   Status serve(Deadline deadline);
 
-  /// In a process that has started MPI: ends its connection, which MPI keeps as a number, but uses no more. Blocks until
-  /// the manager has heard it. Errors: kPeerLost if it is gone; kTimeout.
+  /// In a process that has started MPI: ends its connection, which MPI keeps as a number, but uses no more. Blocks
+  /// until the manager has heard it. Errors: kPeerLost if it is gone; kTimeout.
   static Status let_go(int socket, Deadline deadline);
 
  private:
@@ -42,8 +42,8 @@ class ProcessManager {
   size_t in_barrier_ = 0;
 };
 
-/// Tells MPI, as long as it lives, that it is rank `rank` of `size`, and has a process manager at `socket`. What another
-/// starter has told this process is put back at the end. Not for use beside threads that read the environment.
+/// Tells MPI, as long as it lives, that it is rank `rank` of `size`, and has a process manager at `socket`. What
+/// another starter has told this process is put back at the end. Not for use beside threads that read the environment.
 class ProcessVariables {
  public:
   ProcessVariables(int socket, int rank, int size);

@@ -17,10 +17,11 @@ struct PartOfJob {
   int size;                ///< the number of ranks in the job
 };
 
-/// Meets the other ranks of `job` on this node, `size` ranks, and shares memory with them. Blocks until all have come or `deadline` has passed.
-/// Errors: those of runtime/rendezvous.h; kSystem. Not for use in a forked child. Other ranks see that this process is
-/// alive by a lock, which Linux drops as soon as the process closes any descriptor of the memory file: if two ranks of
-/// a job are threads of one process, all its ranks must be. `part` is nullptr if all ranks of the job are on this node.
+/// Meets the other ranks of `job` on this node, `size` ranks, and shares memory with them. Blocks until all have come
+/// or `deadline` has passed. Errors: those of runtime/rendezvous.h; kSystem. Not for use in a forked child. Other ranks
+/// see that this process is alive by a lock, which Linux drops as soon as the process closes any descriptor of the
+/// memory file: if two ranks of a job are threads of one process, all its ranks must be. `part` is nullptr if all ranks
+/// of the job are on this node.
 Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank, int size, Deadline deadline,
                                                 runtime::MeetingOptions options = {},
                                                 const PartOfJob* part = nullptr);

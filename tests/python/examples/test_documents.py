@@ -282,7 +282,8 @@ def parameters(found: Any) -> set[str] | None:
         return None if given.kwarg else {each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
     if isinstance(found, ast.ClassDef):
         made = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        fields = {each.target.id for each in found.body if isinstance(each, ast.AnnAssign)}  # type: ignore[attr-defined]
+        annotated = [each.target for each in found.body if isinstance(each, ast.AnnAssign)]
+        fields = {each.id for each in annotated if isinstance(each, ast.Name)}
         return parameters(made[0]) if made else fields or None
     if found is None or isinstance(found, ast.AST):
         return None
