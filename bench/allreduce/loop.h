@@ -3,8 +3,8 @@
 //
 // Each rank pins itself to its own core; ranks share cores where there are fewer. Before every timed call it writes its
 // data, as a backward pass would: otherwise shared memory would stay in the cache of the rank that sums it. Then all
-// ranks meet in a spinning barrier, which lies in a small file of shared memory. They also meet after the call; the time
-// of the slowest rank counts.
+// ranks meet in a spinning barrier, which lies in a small file of shared memory. They also meet after the call; the
+// time of the slowest rank counts.
 
 #include <fcntl.h>
 #include <sched.h>
@@ -208,7 +208,8 @@ class Loop {
     }
     std::sort(slowest.begin(), slowest.end());
     std::printf(
-        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "maximum": %.3f, "barrier": %.3f, "correct": %s})"
+        R"({"row": "%s", "bytes": %zu, "samples": %d, "minimum": %.3f, "median": %.3f, "maximum": %.3f, )"
+        R"("barrier": %.3f, "correct": %s})"
         "\n",
         row, bytes, timed, slowest.front(), slowest[timed / 2], slowest.back(), pace,
         wrong ? "false" : "true");
