@@ -34,6 +34,7 @@ tidy() {
 
 mkdir -p build/log
 check "include directions" python tools/check_includes.py
+check "line lengths" python tools/check_lines.py
 check "ruff" ruff check --quiet "${PYTHON[@]}"
 check "ruff format" ruff format --quiet --diff "${PYTHON[@]}"
 check "mypy" mypy --no-error-summary
