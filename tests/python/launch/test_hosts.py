@@ -114,7 +114,8 @@ def test_launchers_of_torchrun_are_refused_in_one_line(launcher):
         assert (result.returncode, result.out) == (2, "")
         said += result.err.splitlines()
     assert len(said) == 1
-    assert said[0].endswith("leave out torchrun, or let it start the ranks itself (torchrun model.py)")
+    cure = "leave out torchrun, or let it start the ranks itself (torchrun model.py)"
+    assert said[0].endswith(f"{cure}; if this is a job of its own, unset WORLD_SIZE")
     assert not (launcher.folder / "ran").exists()
 
 
