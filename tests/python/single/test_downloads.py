@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-
 
 @pytest.fixture
-def downloads() -> Iterator[ModuleType]:
-    path = list(sys.path)
-    sys.path.insert(0, str(EXAMPLES))
+def downloads(beside_examples: None) -> ModuleType:
     import common.downloads
 
-    yield common.downloads
-    sys.path[:] = path
-    for name in [name for name in sys.modules if name.split(".")[0] == "common"]:
-        del sys.modules[name]
+    return common.downloads
 
 
 def test_one_rank_of_a_node_downloads_and_the_others_wait(

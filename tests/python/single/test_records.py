@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-
 
 @pytest.fixture
-def records() -> Iterator[ModuleType]:
-    path = list(sys.path)
-    sys.path.insert(0, str(EXAMPLES))
+def records(beside_examples: None) -> ModuleType:
     import common.records
 
-    yield common.records
-    sys.path[:] = path
-    for name in [name for name in sys.modules if name.split(".")[0] == "common"]:
-        del sys.modules[name]
+    return common.records
 
 
 def touch(folder: Path, *names: str) -> list[Path]:
