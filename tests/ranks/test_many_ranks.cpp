@@ -51,19 +51,22 @@ class ManyRanks : public testing::TestWithParam<int> {
   /// The number of meetings in `call`, which must succeed.
   template <typename Call>
   static size_t meetings(Stage& stage, Call call) {
-    const uint32_t before = stage.round();
-    const Status status = call();
-    EXPECT_TRUE(status.ok()) << status.message();
-    return stage.round() - before;
+    return growth([&] { return stage.round(); }, call);
   }
 
   /// The bytes of other ranks that `call` reads, which must succeed.
   template <typename Call>
   static size_t bytes_read(Stage& stage, Call call) {
-    const uint64_t before = stage.bytes_read();
+    return growth([&] { return stage.bytes_read(); }, call);
+  }
+
+  /// By how much `count` grows in `call`, which must succeed.
+  template <typename Count, typename Call>
+  static size_t growth(Count count, Call call) {
+    const auto before = count();
     const Status status = call();
     EXPECT_TRUE(status.ok()) << status.message();
-    return stage.bytes_read() - before;
+    return count() - before;
   }
 
   /// The reduction of all ranks' values(), by one call of the kernel.
