@@ -115,52 +115,57 @@ TEST(Timeline, RanksShareTheMemoryOfTheirLauncher) {
   EXPECT_EQ(timeline.records()[0].index, 42u);
 }
 
-/// Nanoseconds of one of the records that `record` makes: the best of many chunks, in which nobody else ran.
-template <typename Record>
-double nanoseconds(Record record) {
-  constexpr size_t kChunks = 1000, kEach = 1000;
-  TimelineOn on(kChunks * kEach);
+// docs/timeline.md states the nanoseconds, which this prints. It is the clock that they are compared with, since no time
+// holds on every machine. A sanitizer makes the two slower by different factors, so there is no such test in its builds.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+constexpr size_t kChunks = 1000, kEach = 1000;
+
+/// Nanoseconds of one call of `body`: the best of many chunks, in which nobody else ran.
+template <typename Body>
+double nanoseconds(Body body) {
   double best = INFINITY;
   for (size_t chunk = 0; chunk < kChunks; ++chunk) {
     const int64_t begin = now();
-    for (size_t i = 0; i < kEach; ++i) record(on.timeline(), i);
+    for (size_t i = 0; i < kEach; ++i) body(i);
     best = std::min(best, static_cast<double>(now() - begin) / kEach);
   }
-  EXPECT_EQ(on.timeline().lost(), 0u);
-  EXPECT_EQ(on.records().size(), kChunks * kEach);
   return best;
 }
 
-// docs/timeline.md states these.
-TEST(Timeline, ARecordTakesLessThanAHundredNanosecondsAndOneOfABucketTwice) {
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  constexpr double kMost = 100;
-#else
-  constexpr double kMost = 5000;
-#endif
+/// Nanoseconds of one of the records that `record` makes.
+template <typename Record>
+double nanoseconds_of_record(Record record) {
+  TimelineOn on(kChunks * kEach);
+  const double each = nanoseconds([&](size_t i) { record(on.timeline(), i); });
+  EXPECT_EQ(on.timeline().lost(), 0u);
+  EXPECT_EQ(on.records().size(), kChunks * kEach);
+  return each;
+}
+
+TEST(Timeline, ARecordTakesAtMostFiveReadingsOfTheClock) {
   int64_t sum = 0;
-  const double clock = nanoseconds([&sum](Timeline& timeline, size_t) {
-    sum += now();
-    timeline.bucket_size(1, 0, 1);
-  });
-  const double most = std::max(kMost, 5 * clock);  // a slow machine has a slow clock
+  const double clock = nanoseconds([&sum](size_t) { sum += now(); });
+  EXPECT_NE(sum, 0);
   engine::BucketTimes times;
   const std::pair<const char*, double> each[] = {
-      {"a gradient", nanoseconds([](Timeline& timeline, size_t i) { timeline.gradient(1, i); })},
-      {"a batch", nanoseconds([](Timeline& timeline, size_t) { timeline.batch(32); })},
-      {"a span", nanoseconds([](Timeline&, size_t) { const Span span(Kind::kStep, "train step"); })},
-      {"a bucket", nanoseconds([&times](Timeline& timeline, size_t i) {
+      {"a gradient", nanoseconds_of_record([](Timeline& timeline, size_t i) { timeline.gradient(1, i); })},
+      {"a batch", nanoseconds_of_record([](Timeline& timeline, size_t) { timeline.batch(32); })},
+      {"a span",
+       nanoseconds_of_record([](Timeline&, size_t) { const Span span(Kind::kStep, "train step"); })},
+      {"a bucket", nanoseconds_of_record([&times](Timeline& timeline, size_t i) {
                      times.begin(timeline, 1, i, 1);
                      times.filled();
                      times.summed(2);
                      times.end(false);
                    }) / 2},  // it is written at four times
   };
+  std::printf("the clock %.0f ns\n", clock);
   for (const auto& [what, took] : each) {
     std::printf("%s %.0f ns\n", what, took);
-    EXPECT_LT(took, most) << what;
+    EXPECT_LT(took, 5 * clock) << what;
   }
 }
+#endif
 
 }  // namespace
 }  // namespace tarantella::timeline
