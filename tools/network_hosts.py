@@ -105,6 +105,8 @@ class Hosts:
             self._ip("-n", space, "address", "add", f"{self.address(name)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 self._ip("-n", space, "link", "set", device, "up")
+            # BBR, which some machines have, paces what it sends: transfers take once or twice as long, by connection.
+            self._ip("netns", "exec", space, "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno")
 
     @staticmethod
     def _run(*words: str) -> str:
