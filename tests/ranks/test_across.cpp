@@ -74,7 +74,7 @@ TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
   const size_t few = few_bytes(cluster.nodes());
   for (const auto& [dtype, reduction] : kinds) {
     const size_t element = size_of(dtype);
-    const size_t most = 2 * chunk / element + 3;
+    const size_t most = (few + 2 * chunk) / element + 3;
     const Bytes right = reduced(cluster.nodes(), dtype, reduction, most);
     FakeCluster job(node_of(), static_cast<uint64_t>(dtype));
     job.run([&, dtype = dtype, reduction = reduction](Cluster& rank) {
@@ -96,9 +96,10 @@ TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
 
 TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
   FakeCluster cluster(node_of(), 3);
+  const size_t many = std::max(chunk_bytes(1), few_bytes(cluster.nodes())) + 70'000;
   cluster.run([&](Cluster& rank) {
     for (int root = 0; root < cluster.size(); ++root) {
-      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5000}, chunk_bytes(1) + 70'000}) {
+      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5000}, many}) {
         Bytes data = values(rank.rank(), bytes + 1);
         const Status status = rank.call([&](Across& across) {
           return broadcast(across, data.data(), bytes, DType::kUInt8, root, "weights");
@@ -114,7 +115,8 @@ TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
 TEST_P(AcrossNodes, AnAllgatherJoinsInRankOrder) {
   FakeCluster cluster(node_of(), 6);
   const size_t size = cluster.nodes().ranks();
-  const std::vector<std::vector<size_t>> lengths = {{0}, {1}, {2000}, {3, 0, 90'001}, {30'000}};
+  const size_t many = few_bytes(cluster.nodes()) + 1;
+  const std::vector<std::vector<size_t>> lengths = {{0}, {1}, {2000}, {3, 0, 90'001}, {30'000}, {many}};
   cluster.run([&](Cluster& rank) {
     for (const auto& pattern : lengths) {
       std::vector<uint64_t> counts;

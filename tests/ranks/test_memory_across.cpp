@@ -92,7 +92,7 @@ TEST_P(MemoryAcrossNodes, GrowsWithTheNumberOfNodesByLittle) {
   constexpr size_t kPosts = 16'512;  // of a node's leader: 1,024 of them
   constexpr size_t kMember = 384;
   EXPECT_EQ(many.shared, one.shared + others * (kPosts + ranks * kMember));
-  const size_t few = size_t{nodes * ranks == 2 ? 512u
+  const size_t few = size_t{nodes * ranks == 2 ? 2048u
                             : nodes == 2       ? 128u
                                                : 64u} *
                      1024;  // few bytes of all nodes

@@ -73,7 +73,7 @@ std::span<std::byte> NodesReduction::bytes(Range range) const {
 
 std::span<std::byte> NodesReduction::incoming(size_t bucket, size_t node) const {
   const size_t each = part_of(bucket, own_).bytes();
-  return {states_[bucket].traffic->incoming.get() + node * each, each};
+  return {states_[bucket].traffic->incoming.get() + (node < own_ ? node : node - 1) * each, each};
 }
 
 transport::Word& NodesReduction::exchanged(size_t bucket) const {
@@ -124,7 +124,7 @@ void NodesReduction::begin_exchange(size_t bucket) {
   for (auto* requests :
        {&traffic->parts_out, &traffic->parts_in, &traffic->results_out, &traffic->results_in})
     requests->resize(nodes);
-  traffic->incoming = room(part_of(bucket, own_).bytes() * nodes);
+  traffic->incoming = room(room_bytes(bucket));
   traffic->since = bridge_->now();
   traffic->next_warning = traffic->since + group_->options().warn_every;
   states_[bucket].traffic = std::move(traffic);
@@ -161,7 +161,7 @@ bool NodesReduction::exchange(size_t bucket) {
       traffic.reduced && are_whole(traffic.parts_out, own_) &&
       (small || (are_whole(traffic.results_in, own_) && are_whole(traffic.results_out, own_)));
   if (!complete || !group_->failure().ok()) return false;
-  rooms_.emplace_back(part_of(bucket, own_).bytes() * nodes_.count(), std::move(traffic.incoming));
+  rooms_.emplace_back(room_bytes(bucket), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
   under_way_ -= buckets_[bucket].bytes;
   changed_at_ = bridge_->now();

@@ -19,7 +19,7 @@ class NodesReduction final : public BucketReduction {
  public:
   /// Buckets of up to so many bytes are given to all nodes at once; two nodes send no more bytes this way than in
   /// parts. The same on all ranks.
-  static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{256} : 16) * 1024; }
+  static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{1024} : 16) * 1024; }
 
   /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is
   /// still in a cache when it is added. More if none of these gets on for kPatience: another node may have begun with
@@ -69,7 +69,9 @@ class NodesReduction final : public BucketReduction {
   /// What `node` reduces of a bucket, as a range of the area.
   Range part_of(size_t bucket, size_t node) const;
   std::span<std::byte> bytes(Range range) const;
-  /// Where the part of `node` comes in, of the bucket's part that is this node's.
+  /// How many bytes of the other nodes come in.
+  size_t room_bytes(size_t bucket) const { return part_of(bucket, own_).bytes() * (nodes_.count() - 1); }
+  /// Where the part of another node comes in, of the bucket's part that is this node's.
   std::span<std::byte> incoming(size_t bucket, size_t node) const;
   /// By how much leaders tell the ranks of their nodes that a bucket's exchange is complete: the step.
   transport::Word& exchanged(size_t bucket) const;
