@@ -10,8 +10,9 @@ namespace {
 /// One chunk of an allreduce in slices: each rank reduces its slice, then all copy all slices.
 Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std::byte* output,
                      size_t bytes) {
-  const auto rank = static_cast<size_t>(stage.rank());
-  const Range mine = slice_of(bytes, rank, stage.size());
+  const Range mine = slice_of(bytes, static_cast<size_t>(stage.rank()), stage.size());
+  stage.put(input, bytes, mine);
+  TNT_RETURN_IF_ERROR(stage.agree(call));
   std::byte* result = stage.own(bytes);
   stage.reduce(call, input + mine.begin, bytes, mine, result + mine.begin);
   TNT_RETURN_IF_ERROR(stage.agree(call));
@@ -30,9 +31,9 @@ Status allreduce(Stage& stage, const void* input, void* output, size_t count, DT
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
   return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     const std::byte* own = at(input, offset);
+    if (bytes >= sliced_from(stage.size())) return reduce_slices(stage, call, own, at(output, offset), bytes);
     stage.put(own, bytes);
     TNT_RETURN_IF_ERROR(stage.agree(call));
-    if (bytes >= sliced_from(stage.size())) return reduce_slices(stage, call, own, at(output, offset), bytes);
     stage.reduce(call, own, bytes, {0, bytes}, at(output, offset));
     return {};
   });

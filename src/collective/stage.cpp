@@ -82,8 +82,10 @@ const std::byte* Stage::of(size_t rank, size_t bytes) const {
   return data(number, round_, bytes);
 }
 
-void Stage::put(const std::byte* from, size_t bytes) {
-  if (bytes != 0) std::memcpy(own(bytes), from, bytes);
+void Stage::put(const std::byte* from, size_t bytes, Range unread) {
+  std::byte* const to = own(bytes);
+  if (unread.begin != 0) std::memcpy(to, from, unread.begin);
+  if (unread.end != bytes) std::memcpy(to + unread.end, from + unread.end, bytes - unread.end);
 }
 
 const std::byte* const* Stage::inputs(const std::byte* own, size_t bytes, size_t offset) {

@@ -36,8 +36,8 @@ class Stage {
 
   /// This rank's stage in the next round, for `bytes` bytes (at most chunk()).
   std::byte* own(size_t bytes) const { return data(rank(), round_ + 1, bytes); }
-  /// Copies `bytes` bytes to own(bytes).
-  void put(const std::byte* from, size_t bytes);
+  /// Copies `bytes` bytes to own(bytes), but those of `unread`, which no other rank reads.
+  void put(const std::byte* from, size_t bytes, Range unread = {0, 0});
   /// Collective. Ends the round: shows own() to all ranks and blocks until theirs are here. kMismatch on all ranks if
   /// the calls differ.
   Status agree(const Call& call);
