@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,3 +126,15 @@ def all_hosts() -> Iterator[Hosts]:
     made = Hosts()
     yield made
     made.remove()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how long the tests of each folder took, in all: CONTRIBUTING.md has a budget for each subject."""
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[os.path.dirname(report.nodeid)] += report.duration
+    terminalreporter.section("seconds of tests by folder")
+    for folder in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        terminalreporter.write_line(f"{seconds[folder]:6.0f}  {folder}")
