@@ -73,7 +73,7 @@ class Silent:
             from tarantella._backend.tensorflow.dispatch import step_function
 
             net.model.make_train_function()
-            net.model.train_function = step_function(net.model, "train", net.model.train_function)
+            net.model.train_function = step_function(net.model, "train", False, net.model.train_function)
         elif mode == "awake":
             self._callbacks = [Awake()]
         elif mode == "lockstep":

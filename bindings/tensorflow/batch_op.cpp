@@ -1,6 +1,9 @@
-// TarantellaBatch: records in the timeline that a step has its batch. The output is the input, for others to depend on.
+// What the timeline knows of a step's batch.
+// TarantellaAwaitBatch: the step asks for it. The iterator's op comes after it, by a control dependency.
+// TarantellaBatch: the step has it. The output is the input, for others to depend on.
 //
-// The op is marked stateful: else TensorFlow would run it once where the number of rows is a constant.
+// Both are marked stateful: else TensorFlow would drop the first one, and run the second one once where the number of
+// rows is a constant.
 
 #include "c_api.h"
 #include "tarantella/tarantella.h"
@@ -10,6 +13,8 @@ namespace {
 
 void* create(TF_OpKernelConstruction*) { return nullptr; }
 void destroy(void*) {}
+
+void await(void*, TF_OpKernelContext*) { tnt_timeline_await_batch(); }
 
 void compute(void*, TF_OpKernelContext* context) {
   TfStatus status(*api());
@@ -22,6 +27,14 @@ void compute(void*, TF_OpKernelContext* context) {
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context, status.get());
 }
 
+bool register_await() {
+  if (api() == nullptr) return false;
+  TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAwaitBatch");
+  api()->TF_OpDefinitionBuilderSetIsStateful(op, true);
+  return register_op(op, "TarantellaAwaitBatch",
+                     api()->TF_NewKernelBuilder("TarantellaAwaitBatch", "CPU", create, await, destroy));
+}
+
 bool register_batch() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaBatch");
@@ -32,7 +45,7 @@ bool register_batch() {
                      api()->TF_NewKernelBuilder("TarantellaBatch", "CPU", create, compute, destroy));
 }
 
-[[maybe_unused]] const bool registered = register_batch();
+[[maybe_unused]] const bool registered = register_await() && register_batch();
 
 }  // namespace
 }  // namespace tarantella::tensorflow

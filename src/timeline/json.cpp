@@ -153,9 +153,13 @@ class Writer {
             R"(,"cat":"gradient","s":"t","ts":)" + microseconds(shown(record.begin)));
     }
     if (kind == Kind::kBatch) {
-      event("i", "batch", track(0),
-            R"(,"cat":"batch","s":"t","ts":)" + microseconds(shown(record.begin)) + R"(,"args":{"rows":)" +
-                std::to_string(record.rows) + "}");
+      const int64_t end = record.end.load(std::memory_order_acquire);
+      const std::string args = R"(,"args":{"rows":)" + std::to_string(record.rows) + "}";
+      if (record.begin < end) {
+        slice("batch", "await batch", track(0), record.begin, end, args);
+      } else {
+        event("i", "batch", track(0), R"(,"cat":"batch","s":"t","ts":)" + microseconds(shown(end)) + args);
+      }
     }
     if (kind == Kind::kAwake) {
       event("C", "CPU time of cores kept awake", track(0),

@@ -88,9 +88,11 @@ void Timeline::bucket_size(uint32_t plan, size_t index, size_t bytes) {
 
 void Timeline::batch(int64_t rows) {
   const int64_t ready = now();
+  const int64_t since = head_->awaited_since.exchange(0, std::memory_order_relaxed);
   Record* record = claim();
   if (record == nullptr) return;
-  record->begin = ready;
+  record->begin = since == 0 ? ready : since;
+  record->end.store(ready, std::memory_order_relaxed);
   record->rows = rows;
   publish(*record, Kind::kBatch, 0, 0);
 }

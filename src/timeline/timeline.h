@@ -28,7 +28,8 @@ enum class Kind : uint32_t {
   kTensorName = 8,  ///< the name of the tensor `index` of a plan
   kBucketSize = 9,  ///< the bytes of the bucket `index` of a plan
   // of no plan
-  kBatch = 10,  ///< a step of training has its batch, at `begin`
+  kBatch =
+      10,  ///< a step of training has its batch, at `end`; it has awaited it since `begin`, if that is known
   kAwake = 11,  ///< cores that were kept awake may sleep from `begin` on
 };
 
@@ -94,6 +95,8 @@ class Timeline {
   /// Of a plan (`index` is 0) or of one of its tensors. Keeps the end of a name that is too long.
   void name(Kind kind, uint32_t plan, size_t index, std::string_view name);
   void bucket_size(uint32_t plan, size_t index, size_t bytes);
+  /// Notes that a step of training awaits its batch from now on, for the next batch().
+  void await_batch() { head_->awaited_since.store(now(), std::memory_order_relaxed); }
   /// Records that a step of training has its batch, of which this process has so many rows.
   void batch(int64_t rows);
   /// Records that cores are not kept awake any more, and the CPU time that this has taken in all so far.
@@ -128,6 +131,7 @@ class Timeline {
     uint64_t magic;
     int64_t origin;
     std::atomic<uint64_t> claimed;
+    std::atomic<int64_t> awaited_since;  ///< 0: no batch is awaited
   };
 
   uint64_t claimed() const { return head_->claimed.load(std::memory_order_relaxed); }

@@ -98,8 +98,13 @@ class Backend(Protocol):
         Shows nothing under XLA.
         """
 
-    def step_function(self, model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The function that runs the steps of a kind, "train" or "test": a faster one, or `function`, made by Keras."""
+    def step_function(
+        self, model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]
+    ) -> Callable[[Any], Any]:
+        """The function that runs the steps of a kind, "train" or "test": a faster one, or `function`, made by Keras.
+
+        With `awaits`, the timeline shows of a faster one since when a step awaits the batch that is marked.
+        """
 
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
         """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""

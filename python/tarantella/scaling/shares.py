@@ -59,13 +59,13 @@ def _layers(rank: Rank, arrivals: dict[tuple[str, int], float]) -> dict[str, lis
 
 
 def _input(rank: Rank) -> list[Interval]:
-    """From the begin of each step until it has its (first) batch."""
+    """Until a step has its (first) batch, from when it asks for it; where that is not known, from its begin."""
     times = [batch.time for batch in rank.batches]
     found = []
     for step in rank.steps:
         first = bisect.bisect_left(times, step.begin)
         if first < len(times) and times[first] <= step.end:
-            found.append((step.begin, times[first]))
+            found.append((max(step.begin, rank.batches[first].since), times[first]))
     return found
 
 

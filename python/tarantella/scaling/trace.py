@@ -33,6 +33,7 @@ class Batch(NamedTuple):
 
     time: float
     rows: int  # of this rank
+    since: float = float("-inf")  # when a step asked for it, where that is known
 
 
 @dataclass
@@ -75,7 +76,7 @@ def _rank(events: list[dict[str, Any]]) -> Rank:
     for event in timed:
         kind = event["cat"]
         if kind == "batch":
-            rank.batches.append(Batch(event["ts"] / 1e6, event["args"]["rows"]))
+            rank.batches.append(_batch(event))
         elif kind == "awake":
             rank.awake = max(rank.awake, event["args"]["us"] / 1e6)
         if event["ph"] != "X" or event["tid"] != main:
@@ -130,6 +131,14 @@ def _buckets(timed: list[dict[str, Any]]) -> dict[int, list[Bucket]]:
         elif event["name"] == "wait for gradients of other ranks":
             tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(met=_span(event).end)
     return tracks
+
+
+def _batch(event: dict[str, Any]) -> Batch:
+    rows = event["args"]["rows"]
+    if event["ph"] != "X":
+        return Batch(event["ts"] / 1e6, rows)
+    span = _span(event)
+    return Batch(span.end, rows, span.begin)
 
 
 def _span(event: dict[str, Any]) -> Span:

@@ -32,6 +32,10 @@ def batch(time, rows, rank=0):
     return {"ph": "i", "cat": "batch", "name": "batch", "pid": rank, "tid": 0, "ts": 1e6 * time, "args": {"rows": rows}}
 
 
+def awaited_batch(since, time, rows, rank=0):
+    return {**span("batch", "await batch", since, time, rank, track=0), "args": {"rows": rows}}
+
+
 def bucket(number, begin, full, met, summed, end, rank=0):
     track = 1_000_001 + number
     yield span("bucket", f"bucket {number}", begin, end, rank, track)
@@ -84,6 +88,16 @@ def test_the_shares_of_a_made_timeline_are_those_computed_by_hand(made):
     assert [first[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
     expected = (compute, begun, communication + 0.1, waiting, 0.9)  # the last rank waits for nobody
     assert [second[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
+
+
+def test_input_begins_where_a_step_asks_for_its_batch(tmp_path):
+    events = [span("call", "fit", 0, 4), span("part", "epoch 1", 0, 4)]
+    events += [span("step", "train step", 0, 1), awaited_batch(0.5, 0.75, 8)]
+    # since the end of the data of another call: not before the step
+    events += [span("step", "train step", 2, 3), awaited_batch(1.5, 2.25, 8)]
+    rank = read(tmp_path, events).ranks[0]
+    assert [each.rows for each in rank.batches] == [8, 8]
+    assert measured([rank]).shares[0][shares.INPUT] == pytest.approx((0.25 + 0.25) / 4)
 
 
 def test_the_figures_of_a_made_timeline(made):

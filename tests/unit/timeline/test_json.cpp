@@ -77,6 +77,17 @@ TEST_F(Json, ShowsBatchesOnATrackOfTheirOwn) {
   EXPECT_TRUE(has(text, R"("args":{"rows":32}})")) << text;
 }
 
+TEST_F(Json, ShowsABatchThatIsAwaitedAsASlice) {
+  TimelineOn on(4);
+  on.timeline().mark(1000);
+  on.timeline().await_batch();
+  on.timeline().batch(32);
+  on.timeline().batch(16);
+  const std::string text = written(on.timeline());
+  EXPECT_TRUE(has(text, R"({"ph":"X","name":"await batch","pid":3,"tid":0,"cat":"batch","ts":)")) << text;
+  EXPECT_TRUE(has(text, R"({"ph":"i","name":"batch","pid":3,"tid":0,"cat":"batch","s":"t","ts":)")) << text;
+}
+
 TEST_F(Json, CountsTheCpuTimeOfCoresKeptAwake) {
   TimelineOn on(4);
   on.timeline().mark(1000);

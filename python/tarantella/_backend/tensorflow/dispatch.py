@@ -16,6 +16,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from .operations import operations
+
 # Types of iterators that get a graph of their own; Keras's function finds one for all others.
 _MOST = 2
 
@@ -27,8 +29,14 @@ TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split("."
 class Dispatch:
     """In the place of a `train_function` or `test_function` of Keras that runs one step a call."""
 
-    def __init__(self, step: Callable[[Any], Any], jit_compile: bool, otherwise: Callable[[Any], Any]) -> None:
-        """`step` takes a batch and gives logs; `otherwise` is Keras's own function, for what is no tf.data.Iterator."""
+    def __init__(
+        self, step: Callable[[Any], Any], jit_compile: bool, awaits: bool, otherwise: Callable[[Any], Any]
+    ) -> None:
+        """`step` takes a batch and gives logs; `otherwise` is Keras's own function, for what is no tf.data.Iterator.
+
+        With `awaits` the timeline shows since when a step awaits its batch.
+        """
+        self._awaits = awaits
         self._step = tf.function(step, autograph=False, reduce_retracing=True, jit_compile=jit_compile)
         self._otherwise = otherwise
         # By type of iterator, and by iterator.
@@ -55,7 +63,8 @@ class Dispatch:
 
     def _next(self, spec: Any) -> Callable[[Any], Any]:
         def run(handle: Any) -> Any:
-            batch = next(tf.nest.pack_sequence_as(spec, [handle], expand_composites=True))
+            with tf.control_dependencies([operations().tarantella_await_batch()] if self._awaits else []):
+                batch = next(tf.nest.pack_sequence_as(spec, [handle], expand_composites=True))
             return self._step(tree.map_structure(_none_if_optional, batch))
 
         return run
@@ -65,11 +74,11 @@ def _none_if_optional(leaf: Any) -> Any:
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 
-def step_function(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def step_function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """It is Keras's where Keras does more than run the step, or where the model's class makes its own."""
     make = f"make_{kind}_function"
     own = getattr(type(model), make) is not getattr(keras.Model, make)
     several = model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1
     if own or several or model.run_eagerly or not TAKES_BATCHES_IN_GRAPH:
         return function
-    return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), function)
+    return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), awaits, function)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._backend import backend
+from ..._job import timeline
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import private, training
@@ -25,7 +26,8 @@ def install(model: Any) -> None:
     fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
     for kind in ("train", "test"):
-        hook_functions(model, kind, functools.partial(backend.step_function, model, kind))
+        awaits = kind == "train" and timeline.is_on()
+        hook_functions(model, kind, functools.partial(backend.step_function, model, kind, awaits))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
 
