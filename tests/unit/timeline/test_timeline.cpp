@@ -115,8 +115,8 @@ TEST(Timeline, RanksShareTheMemoryOfTheirLauncher) {
   EXPECT_EQ(timeline.records()[0].index, 42u);
 }
 
-// docs/timeline.md states the nanoseconds, which this prints. It is the clock that they are compared with, since no time
-// holds on every machine. A sanitizer makes the two slower by different factors, so there is no such test in its builds.
+// docs/timeline.md states the nanoseconds, which this prints. They are compared with the clock's, since no time holds
+// on every machine. A sanitizer makes the two slower by different factors: its builds have no such test.
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 constexpr size_t kChunks = 1000, kEach = 1000;
 
