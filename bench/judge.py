@@ -1,7 +1,7 @@
 """Makes ratios of what a run measured, says whether the run counts, and what got slower since another one.
 
-A run is a list of rounds: {"strangers": part of the CPU, "measured": {net: {row: {subject: [numbers]}}}}. All functions
-are pure.
+A run is a list of rounds: {"strangers": part of the CPU, "measured": {net: {row: {subject: [numbers]}}}}. Where rows
+took turns, it is a number for each turn. All functions are pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rows import Ratio
 
 Round = dict[str, Any]
 
-SPREAD = 0.03  # of the medians of a silent row over the rounds
+SPREAD = 0.03  # over the rounds, of a silent row in parts of their mean
 STRANGERS = 0.02
 MEANS = ("step", "epoch")  # subjects of which the mean counts; else the median, as a call has no rare work to hide
 
@@ -33,11 +33,30 @@ def slowest(processes: list[dict[str, list[float]]], largest: bool = True) -> di
     }
 
 
+def slowness(measured: dict[str, Any], net: str, subject: str) -> list[float]:
+    """Returns the time that rows took in each cycle of turns, in parts of what they usually took in this round."""
+    turns = [
+        measured[row.name][subject]
+        for row in rows.ROWS
+        if row.takes_turns(net) and subject in measured.get(row.name, {})
+    ]
+    usual = [statistics.median(each) for each in turns]
+    cycles = zip(*turns, strict=True)
+    return [statistics.median(each / its for each, its in zip(cycle, usual, strict=True)) for cycle in cycles]
+
+
 def value(measured: Round, net: str, row: str, subject: str) -> float | None:
-    """Returns what a row took in one round, or None if it was not measured."""
-    numbers = measured["measured"].get(net, {}).get(row, {}).get(subject)
+    """Returns what a row took in one round, or None if it was not measured.
+
+    Of a row that took turns it is the median, with the machine as fast in all cycles.
+    """
+    its_net = measured["measured"].get(net, {})
+    numbers = its_net.get(row, {}).get(subject)
     if not numbers:
         return None
+    if subject in rows.IN_TURNS and rows.named(row).takes_turns(net):
+        cycles = slowness(its_net, net, subject)
+        return statistics.median(number / slow for number, slow in zip(numbers, cycles, strict=True))
     return whole(subject, numbers)
 
 
@@ -72,6 +91,18 @@ def in_round(ratio: Ratio, measured: Round) -> float | None:
     if ratio.kind == "extra":
         return (own - best) / ratio.unit
     return best / own if ratio.kind == "share" else own / best
+
+
+def silent_rows(run: list[Round], net: str) -> dict[str, list[float]]:
+    """Returns {row: its step in each round that has all silent rows, in parts of their mean}."""
+    found: dict[str, list[float]] = {row: [] for row in rows.SILENT}
+    for measured in run:
+        steps = [value(measured, net, row, "step") for row in rows.SILENT]
+        known = [step for step in steps if step is not None]
+        if len(known) == len(steps):
+            for row, step in zip(rows.SILENT, known, strict=True):
+                found[row].append(step / statistics.mean(known))
+    return found
 
 
 def summarize(ratio: Ratio, numbers: list[float]) -> dict[str, Any]:
@@ -125,11 +156,11 @@ def noise(run: list[Round]) -> list[str]:
     if len(run) < 2:
         reasons.append("a single round does not show whether the silent rows agree")
     for net in rows.NETS:
-        for row in rows.SILENT:
-            steps = [measured["measured"].get(net, {}).get(row, {}).get("step") for measured in run]
-            known = [statistics.median(each) for each in steps if each]
-            if known and (apart := spread(known)) >= SPREAD:
-                reasons.append(f"{net}: the medians of '{row}' spread by {apart:.1%} (allowed: below {SPREAD:.0%})")
+        for row, parts in silent_rows(run, net).items():
+            if parts and (apart := spread(parts)) >= SPREAD:
+                reasons.append(
+                    f"{net}: '{row}' beside all silent rows spreads by {apart:.1%} (allowed: below {SPREAD:.0%})"
+                )
     return reasons
 
 

@@ -1,23 +1,25 @@
-"""Starts the processes of a row, and tells how much of the CPU others used meanwhile, and how much memory a row has."""
+"""Starts, suspends and weighs the processes of a row, and tells how much of the CPU others used meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
 BEGAN = "BENCH_BEGAN"  # time.monotonic(), which all processes of a machine share
 LEAN = Path(__file__).resolve().with_name("lean")  # a folder for PYTHONPATH
-SECONDS = 300.0  # that a row may take
+SECONDS = 300.0  # that a wait for a row may take
 
 
 def launcher_program() -> str:
@@ -44,30 +46,104 @@ class Done(NamedTuple):
     memory: int
 
 
-def run(commands: list[Command], what: str, weigh: int = 0, seconds: float = SECONDS) -> Done:
-    """Runs processes side by side, with the option --output=FOLDER, and the time of their start in the variable BEGAN.
+class Job:
+    """The processes of a row, side by side, with a folder of their own. A context manager that ends them.
 
-    With `weigh`, adds up their memory once so many files named ready.* are in the folder, and then makes the file `go`.
-    Ends the program, with the processes' output, if one fails or `seconds` are over.
+    Methods end the program, with the processes' output, if one of them fails or takes too long.
     """
-    deadline = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        log = folder / "log"
-        with log.open("w") as out:
-            processes = [_start(command, folder, out) for command in commands]
+
+    def __init__(self, what: str, seconds: float = SECONDS) -> None:
+        """`what` names the row in messages; `seconds` is how long a wait may take."""
+        self.folder, self.seconds, self.processes = Path(), seconds, list[subprocess.Popen[bytes]]()
+        self._what, self._stopped = what, set[int]()
+        self._temporary = tempfile.TemporaryDirectory()
+
+    def __enter__(self) -> Job:
+        self.folder = Path(self._temporary.__enter__())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.resume()
+        _end(self.processes)
+        self._temporary.__exit__(None, None, None)
+
+    def start(self, commands: list[Command]) -> None:
+        """Adds the option --output=FOLDER to each, and the time of their start in the variable BEGAN."""
+        with self._log.open("w") as out:
+            self.processes += [_start(command, self.folder, out) for command in commands]
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "log"
+
+    def fail(self, why: str) -> NoReturn:
+        raise SystemExit(f"{self._what} {why}:\n{self._log.read_text(errors='replace')[-4000:]}")
+
+    def check(self) -> None:
+        """Fails if a process has ended, for whoever waits for all of them."""
+        if any(process.poll() is not None for process in self.processes):
+            self.fail("ended too early")
+
+    def wait(self) -> None:
+        """Sleeps until all have ended: polling would take a core from what is measured."""
+        poll, running = select.poll(), {}
+        deadline = time.monotonic() + self.seconds
+        for process in self.processes:
+            if process.returncode is None:
+                running[os.pidfd_open(process.pid)] = process
         try:
-            memory = _weigh(processes, folder, weigh, deadline) if weigh else 0
-            _wait(processes, deadline)
-        except BenchError as error:
-            raise SystemExit(f"{what} {error}:\n{log.read_text(errors='replace')[-4000:]}") from None
+            for descriptor in running:
+                poll.register(descriptor, select.POLLIN)
+            while running:
+                ready = poll.poll(max(0.0, 1e3 * (deadline - time.monotonic())))
+                if not ready:
+                    self.fail("did not end in time")
+                for descriptor, _ in ready:
+                    poll.unregister(descriptor)
+                    os.close(descriptor)
+                    if running.pop(descriptor).wait():
+                        self.fail("failed")
         finally:
-            _end(processes)
-        return Done([json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))], memory)
+            for descriptor in running:
+                os.close(descriptor)
+
+    def suspend(self) -> None:
+        """Stops all processes and all that they started, so that no thread of them takes a core."""
+        self._stopped = family(process.pid for process in self.processes)
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._stopped = set()
+
+    def _signal(self, number: int) -> None:
+        for pid in self._stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def weigh(self, ready: int) -> int:
+        """Adds up the memory of all once so many files named ready.* are in the folder, then makes the file `go`."""
+        deadline = time.monotonic() + self.seconds
+        while len(list(self.folder.glob("ready.*"))) < ready:
+            if time.monotonic() > deadline:
+                self.fail("did not come to its last step in time")
+            self.check()
+            time.sleep(0.1)
+        total = sum(pss(pid) for pid in family(process.pid for process in self.processes))
+        (self.folder / "go").touch()
+        return total
+
+    def outputs(self) -> list[Any]:
+        return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(self.folder.glob("*.json"))]
 
 
-class BenchError(Exception):
-    """Raised if a process fails or takes too long."""
+def run(commands: list[Command], what: str, weigh: int = 0, seconds: float = SECONDS) -> Done:
+    """Runs processes side by side until all have ended, and weighs them if `weigh` of them are to wait for that."""
+    with Job(what, seconds) as job:
+        job.start(commands)
+        memory = job.weigh(weigh) if weigh else 0
+        job.wait()
+        return Done(job.outputs(), memory)
 
 
 def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
@@ -80,29 +156,6 @@ def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env=environment, stdout=out, stderr=out, preexec_fn=bind)
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], deadline: float) -> None:
-    """Sleeps until all have ended: polling would take a core from what is measured."""
-    poll, running = select.poll(), {}
-    for process in processes:
-        if process.returncode is None:
-            running[os.pidfd_open(process.pid)] = process
-    try:
-        for descriptor in running:
-            poll.register(descriptor, select.POLLIN)
-        while running:
-            ready = poll.poll(max(0.0, 1e3 * (deadline - time.monotonic())))
-            if not ready:
-                raise BenchError("did not end in time")
-            for descriptor, _ in ready:
-                poll.unregister(descriptor)
-                os.close(descriptor)
-                if running.pop(descriptor).wait():
-                    raise BenchError("failed")
-    finally:
-        for descriptor in running:
-            os.close(descriptor)
-
-
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         process.terminate()
@@ -112,18 +165,6 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _weigh(processes: list[subprocess.Popen[bytes]], folder: Path, ready: int, deadline: float) -> int:
-    while len(list(folder.glob("ready.*"))) < ready:
-        if time.monotonic() > deadline:
-            raise BenchError("did not come to its last step in time")
-        if any(process.poll() is not None for process in processes):
-            raise BenchError("ended before it was weighed")
-        time.sleep(0.1)
-    total = sum(pss(pid) for pid in family(process.pid for process in processes))
-    (folder / "go").touch()
-    return total
 
 
 def family(pids: Iterable[int]) -> set[int]:

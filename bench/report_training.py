@@ -72,9 +72,9 @@ def training(result: dict[str, Any]) -> str:
     return f"""<h2>Training on one node</h2>
 <p>{verdict(not result["noise"], state)}</p>
 <p>Others used {strangers} of the CPU. Each row was started afresh in each of {len(run)} rounds, and is compared with
-others of its round. The reference of two ranks is the fastest of the silent rows, which do not communicate. A share is
-the reference's time over the row's; times are the row's over the reference's. Memory is what a rank has more than a
-silent process, over the bytes of its gradients. A line marks the goal of the median.</p>
+others of its round. The reference of two ranks is the fastest of the silent rows, which do not communicate and take
+turns with them. A share is the reference's time over the row's; times are the row's over the reference's. Memory is
+what a rank has more than a silent process, over the bytes of its gradients. A line marks the goal of the median.</p>
 {ratios_plot(shares, "share (more is better)")}{ratios_plot(others, "times (less is better)")}
 {table(["net", "what", "best", "median", "worst", "goal (of the worst)", ""], lines)}{floor}
 <h3>Milliseconds of a step</h3>

@@ -1,6 +1,7 @@
 """What bench/training.py measures: the rows, how much each of them does, and the ratios of rows with their goals.
 
-A row is one way of training; in every round it is started afresh, for each network that it has subjects for. Subjects:
+A row is one way of training; in every round it is started afresh, for each network that it has subjects for. Rows of
+two processes with the subject `steps` take turns (bench/turns.py), the others run alone. Subjects:
 
 - steps: the mean step of an epoch; what lies between two epochs counts too.
 - epochs: the same for epochs of few steps.
@@ -16,29 +17,33 @@ from typing import NamedTuple
 
 
 class Amount(NamedTuple):
-    """`epochs` of `steps` are measured after one that is not, and so are `calls`. `short` has epochs by their steps.
+    """How much a row does. An epoch and a call of each kind before that are not measured.
 
-    Two ranks train before that until they have chosen whether to keep their cores awake, unless the row says so.
+    `turns` are of an epoch of `steps`, and of as many epochs of few steps as `short` says. `epochs` is the number for
+    a row that runs alone. Two ranks train before that until they have chosen whether to keep their cores awake, unless
+    the row says so.
     """
 
     steps: int
+    turns: int
     epochs: int
-    calls: int
     short: dict[int, int]
+    calls: int
 
 
-SHORT = {30: 6, 10: 12, 3: 20}
+SHORT = {30: 2, 10: 4, 3: 8}  # epochs of a turn by their steps
+IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT))  # in the order in which a row measures them
 AMOUNTS = {
-    "lenet5": Amount(160, 3, 4, SHORT),
-    "resnet20": Amount(8, 4, 4, SHORT),
-    "mlp": Amount(8, 4, 4, SHORT),
+    "lenet5": Amount(160, 8, 3, SHORT, 4),
+    "resnet20": Amount(8, 8, 4, SHORT, 4),
+    "mlp": Amount(8, 12, 4, SHORT, 4),
 }
 NETS = tuple(AMOUNTS)
 MLP_BYTES = 4 * 25_205_770  # of its gradients
 
 
 def amount(net: str, tiny: bool) -> Amount:
-    return Amount(2, 1, 1, dict.fromkeys(SHORT, 1)) if tiny else AMOUNTS[net]
+    return Amount(2, 2, 1, dict.fromkeys(SHORT, 1), 1) if tiny else AMOUNTS[net]
 
 
 class Row(NamedTuple):
@@ -64,6 +69,10 @@ class Row(NamedTuple):
     def subjects(self, net: str) -> list[str]:
         return getattr(self, net).split()
 
+    def takes_turns(self, net: str) -> bool:
+        """Plain Keras does not: an epoch after a pause takes it half a second more, until tf.data's tuner wakes up."""
+        return self.processes == 2 and "steps" in self.subjects(net)
+
 
 ROWS = [
     Row("silent", "silent", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
@@ -85,7 +94,12 @@ ROWS = [
     Row("4 ranks, weighed", "ranks", "launcher", 4, 2, 4, mlp="memory"),
     Row("copies", "copy", "python", 2, 1, 2, mlp="copy"),
 ]
+_BY_NAME = {row.name: row for row in ROWS}
 SILENT = ("silent", "silent, called alike", "silent, kept awake")
+
+
+def named(name: str) -> Row:
+    return _BY_NAME[name]
 
 
 class Ratio(NamedTuple):

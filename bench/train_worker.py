@@ -19,24 +19,35 @@ import nets
 import processes
 import rows
 import silent
+from turns import Turns
 
 SECONDS = 120.0  # that a process waits until it was weighed
 
 
 class Clock(keras.callbacks.Callback):
-    """Records the seconds per step from the end of an epoch to the end of the next one."""
+    """Records the seconds per step of turns of some epochs each, from the end of an epoch to the end of another one.
 
-    def __init__(self, steps: int) -> None:
+    The first epoch does not count.
+    """
+
+    def __init__(
+        self, steps: int, epochs: int = 1, take_turn: Callable[[], None] | None = None, turns: int = 0
+    ) -> None:
+        """`take_turn` is called before each turn of so many."""
         super().__init__()
-        self._epoch_steps = steps
-        self._ended: float | None = None
+        self._epochs, self._steps_of_turn = epochs, epochs * steps
+        self._take_turn, self._turns = take_turn, turns
+        self._began = 0.0
         self.steps: list[float] = []
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        now = time.perf_counter()
-        if self._ended is not None:
-            self.steps.append((now - self._ended) / self._epoch_steps)
-        self._ended = now
+        if epoch % self._epochs:
+            return
+        if epoch:
+            self.steps.append((time.perf_counter() - self._began) / self._steps_of_turn)
+        if self._take_turn and len(self.steps) < self._turns:
+            self._take_turn()
+        self._began = time.perf_counter()
 
 
 class AfterStep(keras.callbacks.Callback):
@@ -85,43 +96,6 @@ class Rank(Plain):
         return {"kept awake": [float(bool(trial and trial.choice))]}
 
 
-def epochs(trains: Any, steps: int, count: int) -> list[float]:
-    """Returns the seconds per step of `count` epochs, after one that is not counted."""
-    clock = Clock(steps)
-    trains.fit(steps, count + 1, [clock])
-    return clock.steps
-
-
-def calls(trains: Plain, count: int) -> dict[str, list[float]]:
-    """Returns the seconds of `count` calls of each kind with one batch, after one that is not counted."""
-    import tensorflow as tf
-
-    model, batch = trains.model, trains.net.rows
-    x, y = nets.data(trains.net, batch)
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
-    kinds = {
-        "fit": lambda: model.fit(x, y, batch_size=batch, verbose=0),
-        "evaluate": lambda: model.evaluate(x, y, batch_size=batch, verbose=0),
-        "predict": lambda: model.predict(x, batch_size=batch, verbose=0),
-        "fit of a dataset": lambda: model.fit(dataset, verbose=0),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in kinds}
-    for _ in range(count + 1):
-        for name, call in kinds.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: each[1:] for name, each in seconds.items()}
-
-
-def start(trains: Any) -> list[float]:
-    """Returns the seconds from the command to the end of the first step."""
-    began = float(os.environ[processes.BEGAN])
-    seconds: list[float] = []
-    trains.fit(2, 1, [AfterStep(0, lambda: seconds.append(time.monotonic() - began))])
-    return seconds
-
-
 def wait_to_be_weighed(folder: Path) -> None:
     (folder / f"ready.{os.getpid()}").touch()
     began = time.monotonic()
@@ -131,17 +105,62 @@ def wait_to_be_weighed(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def measure(trains: Any, subject: str, amount: rows.Amount, options: argparse.Namespace) -> dict[str, list[float]]:
-    if subject == "steps":
-        return {"step": epochs(trains, amount.steps, amount.epochs)}
-    if subject == "epochs":
-        return {f"epoch of {steps}": epochs(trains, steps, count) for steps, count in amount.short.items()}
-    if subject == "calls":
-        return calls(trains, amount.calls)
-    if subject == "start":
-        return {"start": start(trains)}
-    trains.fit(3, 1, [AfterStep(2, lambda: wait_to_be_weighed(options.output))])
-    return {}
+class Subjects:
+    """Measures the subjects of a row: epochs in turns with those of other rows, if it takes turns."""
+
+    def __init__(self, trains: Any, amount: rows.Amount, folder: Path) -> None:
+        self._trains, self._amount, self._folder, self._turns = trains, amount, folder, Turns(folder)
+
+    def measure(self, subject: str) -> dict[str, list[float]]:
+        return getattr(self, subject)()
+
+    def steps(self) -> dict[str, list[float]]:
+        return self._epochs("step", self._amount.steps, 1)
+
+    def epochs(self) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for steps, count in self._amount.short.items():
+            found |= self._epochs(f"epoch of {steps}", steps, count)
+        return found
+
+    def _epochs(self, subject: str, steps: int, count: int) -> dict[str, list[float]]:
+        """Returns the seconds per step of each turn of `count` epochs, after an epoch that is not counted."""
+        turns = self._amount.turns if self._turns.given else self._amount.epochs
+        clock = Clock(steps, count, lambda: self._turns.take(subject), turns)
+        self._trains.fit(steps, 1 + turns * count, [clock])
+        return {subject: clock.steps}
+
+    def calls(self) -> dict[str, list[float]]:
+        """Returns the seconds of calls of each kind with one batch, after one that is not counted."""
+        import tensorflow as tf
+
+        model, batch = self._trains.model, self._trains.net.rows
+        x, y = nets.data(self._trains.net, batch)
+        dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
+        kinds = {
+            "fit": lambda: model.fit(x, y, batch_size=batch, verbose=0),
+            "evaluate": lambda: model.evaluate(x, y, batch_size=batch, verbose=0),
+            "predict": lambda: model.predict(x, batch_size=batch, verbose=0),
+            "fit of a dataset": lambda: model.fit(dataset, verbose=0),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in kinds}
+        for _ in range(1 + self._amount.calls):
+            for name, call in kinds.items():
+                began = time.perf_counter()
+                call()
+                seconds[name].append(time.perf_counter() - began)
+        return {name: each[1:] for name, each in seconds.items()}
+
+    def start(self) -> dict[str, list[float]]:
+        """Returns the seconds from the command to the end of the first step."""
+        began = float(os.environ[processes.BEGAN])
+        seconds: list[float] = []
+        self._trains.fit(2, 1, [AfterStep(0, lambda: seconds.append(time.monotonic() - began))])
+        return {"start": seconds}
+
+    def memory(self) -> dict[str, list[float]]:
+        self._trains.fit(3, 1, [AfterStep(2, lambda: wait_to_be_weighed(self._folder))])
+        return {}
 
 
 def main() -> None:
@@ -166,8 +185,9 @@ def main() -> None:
     seconds: dict[str, list[float]] = {}
     if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
         seconds |= trains.settle()
+    subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output)
     for subject in options.subjects:
-        seconds |= measure(trains, subject, rows.amount(options.net, options.tiny), options)
+        seconds |= subjects.measure(subject)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")
 
 

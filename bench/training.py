@@ -1,9 +1,10 @@
 """Compares training on one node with processes that do not communicate and with plain Keras.
 
-Starts every row of bench/rows.py afresh in each round, one after the other, and compares rows within a round only. The
-reference of two ranks is the fastest of the silent rows. Prints best, median and worst ratio over the rounds beside
-their goals. Writes everything as JSON, and table.md beside it if the run counts. It is "noisy" and does not count if
-its silent rows differ by 3 % between rounds, or if others used more than 2 % of the CPU in a round.
+Starts every row of bench/rows.py afresh in each round, and compares rows within a round only. Two ranks and the silent
+processes take turns of about a second (bench/turns.py), and are compared within each cycle of turns. The reference of
+two ranks is the fastest of the silent rows. Prints best, median and worst ratio over the rounds beside their goals.
+Writes everything as JSON, and table.md beside it if the run counts. It is "noisy" and does not count if its silent
+rows, compared in turns, differ by 3 % between rounds, or if others used more than 2 % of the CPU in a round.
 
     python bench/training.py --net mlp --rows silent "2 ranks" --rounds 3
     python bench/training.py --read build/bench/training.json --compare old.json
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -25,6 +27,7 @@ import machine
 import processes
 import rows
 import tables
+import turns
 from libraries import BUILD, compiled, say
 from processes import Command
 
@@ -51,7 +54,7 @@ def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Comma
     return found
 
 
-def measure(row: rows.Row, net: str, options: argparse.Namespace) -> dict[str, list[float]]:
+def alone(row: rows.Row, net: str, options: argparse.Namespace) -> dict[str, list[float]]:
     """Returns {subject: numbers} of the slowest process, or of all together for memory."""
     weigh = row.processes if "memory" in row.subjects(net) else 0
     done = processes.run(commands(row, net, options), f"{net}, {row.name}", weigh)
@@ -68,12 +71,18 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
     before = processes.usage(cores)
     for net in options.net:
         chosen = [row for row in rows.ROWS if row.subjects(net) and row.name in options.rows]
-        turn = number % max(1, len(chosen))
-        for row in chosen[turn:] + chosen[:turn]:  # so that no row is always the first
-            say(f"round {number + 1} of {options.rounds}: {net}, {row.name}")
-            began = time.monotonic()
-            measured[net][row.name] = measure(row, net, options)
-            took[net][row.name] = time.monotonic() - began
+        first = number % max(1, len(chosen))
+        chosen = chosen[first:] + chosen[:first]  # so that no row is always the first
+        in_turns = {row.name: (commands(row, net, options), row.processes) for row in chosen if row.takes_turns(net)}
+        say(f"round {number + 1} of {options.rounds}: {net}, {len(in_turns)} rows in turns")
+        for name, played in turns.play(in_turns, net).items():
+            measured[net][name], took[net][name] = judge.slowest(played.outputs), played.seconds
+        for row in chosen:
+            if row.name not in in_turns:
+                say(f"round {number + 1} of {options.rounds}: {net}, {row.name}")
+                began = time.monotonic()
+                measured[net][row.name] = alone(row, net, options)
+                took[net][row.name] = time.monotonic() - began
     after = processes.usage(cores)
     others, seconds = processes.strangers(before, after, min(2, len(cores))), after.now - before.now
     say(f"round {number + 1} took {seconds:.0f} s; others used {others:.1%} of the CPU")
@@ -137,6 +146,7 @@ def main() -> None:
     parser.add_argument("--read", type=Path, metavar="JSON", help="show this result instead of measuring")
     parser.add_argument("--json", type=Path, default=BUILD / "training.json")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that no suspended process is left
     old = read(options.compare) if options.compare else None
     if options.read:
         result = read(options.read)

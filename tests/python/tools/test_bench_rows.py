@@ -96,9 +96,10 @@ def test_a_core_is_kept_awake_by_one_thread_of_idle_priority(bench):
 
 
 def test_rows_run_side_by_side_and_are_timed(benchmark_run, tmp_path):
-    rows = ["silent in lockstep", "2 ranks, started"]
+    rows = ["silent in lockstep", "silent, called alike", "2 ranks, kept awake", "2 ranks, started"]
     result, said = benchmark_run("training.py", "--tiny", "--rounds", 1, "--net", "lenet5", "--rows", *rows)
-    lockstep, started = (result["rounds"][0]["measured"]["lenet5"][row] for row in rows)
-    assert len(lockstep["step"]) == len(started["start"]) == 1
+    *in_turns, started = (result["rounds"][0]["measured"]["lenet5"][row] for row in rows)
+    assert [len(row["step"]) for row in in_turns] == [2, 2, 2]
+    assert len(started["start"]) == 1
     assert "noisy" in said
     assert not (tmp_path / "table.md").exists()

@@ -32,6 +32,38 @@ def test_ranks_are_compared_with_the_fastest_silent_row_of_the_same_round(bench)
     assert (line["worst"], line["median"], line["best"]) == pytest.approx((0.9, 0.95, 0.98))
 
 
+def in_turns(bench, **steps):
+    """The ratio of two ranks in a round in which rows took these milliseconds a step, turn by turn."""
+    measured = {
+        row: {"step": [each / 1e3 for each in turns]}
+        for row, turns in zip((*SILENT, "2 ranks"), steps.values(), strict=True)
+    }
+    (line,) = bench("judge").judge([{"strangers": 0.0, "measured": {"lenet5": measured}}], steps_of_ranks(bench))
+    return line["median"]
+
+
+def test_a_machine_that_gets_slower_changes_no_ratio_of_rows_that_take_turns(bench):
+    speed = [1, 1, 3, 2, 5]  # of the machine, from cycle to cycle
+    rows = {"silent": 10, "alike": 9, "awake": 11, "ranks": 10}
+    steady = {row: [each] * len(speed) for row, each in rows.items()}
+    drifts = {row: [each * factor for factor in speed] for row, each in rows.items()}
+    assert in_turns(bench, **steady) == pytest.approx(0.9) and in_turns(bench, **drifts) == pytest.approx(0.9)
+
+
+def test_a_turn_that_was_disturbed_does_not_count(bench):
+    rows = {"silent": [10, 10, 10], "alike": [9, 40, 9], "awake": [10, 10, 10], "ranks": [10, 10, 70]}
+    assert in_turns(bench, **rows) == pytest.approx(0.9)
+
+
+def test_rows_that_take_no_turns_are_compared_as_means(bench):
+    rows = bench("rows")
+    both, one = (next(row for row in rows.ROWS if row.name == name) for name in ("plain, both cores", "2 ranks"))
+    assert one.takes_turns("lenet5") and not both.takes_turns("lenet5")
+    (ratio,) = (each for each in rows.RATIOS if each.against == (both.name,) and each.net == "lenet5")
+    measured = {both.name: {"step": [4.0, 8.0]}, one.name: {"step": [2.0, 2.0, 2.0]}}
+    assert bench("judge").in_round(ratio, {"measured": {"lenet5": measured}}) == 3.0
+
+
 def test_the_slowest_process_is_that_of_the_whole_row(bench):
     """Processes that do not wait for each other are slow in turn."""
     found = bench("judge").slowest([{"step": [1.0, 3.0]}, {"step": [3.0, 1.5]}])
@@ -104,9 +136,16 @@ def test_a_round_with_strangers_makes_a_run_noisy(bench):
 @pytest.mark.parametrize("row", SILENT)
 def test_a_silent_row_that_differs_between_rounds_makes_a_run_noisy(bench, row):
     run = quiet_run(bench, 3)
-    run[2]["measured"]["mlp"][row]["step"] = [1.031, 1.031, 9.0]
+    run[2]["measured"]["mlp"][row]["step"] = [1.05]  # of a mean of 1.0167
     (reason,) = bench("judge").noise(run)
-    assert reason == f"mlp: the medians of '{row}' spread by 3.1% (allowed: below 3%)"
+    assert reason == f"mlp: '{row}' beside all silent rows spreads by 3.3% (allowed: below 3%)"
+
+
+def test_a_machine_that_gets_slower_is_not_noisy(bench):
+    run = quiet_run(bench, 3)
+    for row in SILENT:
+        run[2]["measured"]["mlp"][row]["step"] = [2.0]
+    assert bench("judge").noise(run) == []
 
 
 def test_other_rows_may_differ_between_rounds(bench):
