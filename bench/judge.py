@@ -1,7 +1,7 @@
 """Makes ratios of what a run measured, says whether the run counts, and what got slower since another one.
 
-A run is a list of rounds: {"strangers": part of the CPU, "measured": {net: {row: {subject: [numbers]}}}}. Where rows
-took turns, it is a number for each turn. All functions are pure.
+A run is a list of rounds: {"strangers": part of the CPU, "turns": whether rows took turns, "measured": {net: {row:
+{subject: [numbers]}}}}. Where rows took turns, it is a number for each turn. All functions are pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rows import Ratio
 
 Round = dict[str, Any]
 
-SPREAD = 0.03  # over the rounds, of a silent row in parts of their mean
+SPREAD = 0.03  # over the rounds, of a silent row in parts of the mean of the others
 STRANGERS = 0.02
 MEANS = ("step", "epoch")  # subjects of which the mean counts; else the median, as a call has no rare work to hide
 
@@ -24,11 +24,17 @@ def whole(subject: str, numbers: list[float]) -> float:
     return statistics.mean(numbers) if subject.startswith(MEANS) else statistics.median(numbers)
 
 
-def slowest(processes: list[dict[str, list[float]]], largest: bool = True) -> dict[str, list[float]]:
-    """Returns for each subject the numbers of the process whose whole is the largest, or the least."""
+def slowest(
+    processes: list[dict[str, list[float]]], largest: bool = True, in_turns: bool = False
+) -> dict[str, list[float]]:
+    """Returns for each subject the numbers of the process whose whole, or median turn, is the largest, or the least."""
     choose = max if largest else min
+
+    def took(subject: str, numbers: list[float]) -> float:
+        return statistics.median(numbers) if in_turns else whole(subject, numbers)
+
     return {
-        subject: choose((process[subject] for process in processes), key=lambda numbers: whole(subject, numbers))
+        subject: choose((process[subject] for process in processes), key=lambda numbers: took(subject, numbers))
         for subject in processes[0]
     }
 
@@ -45,16 +51,17 @@ def slowness(measured: dict[str, Any], net: str, subject: str) -> list[float]:
     return [statistics.median(each / its for each, its in zip(cycle, usual, strict=True)) for cycle in cycles]
 
 
-def value(measured: Round, net: str, row: str, subject: str) -> float | None:
+def value(measured: Round, net: str, row: str, subject: str, in_turns: bool = True) -> float | None:
     """Returns what a row took in one round, or None if it was not measured.
 
-    Of a row that took turns it is the median, with the machine as fast in all cycles.
+    Of a row that took turns it is the median, with the machine as fast in all cycles; without `in_turns` it is as of a
+    row that ran alone.
     """
     its_net = measured["measured"].get(net, {})
     numbers = its_net.get(row, {}).get(subject)
     if not numbers:
         return None
-    if subject in rows.IN_TURNS and rows.named(row).takes_turns(net):
+    if in_turns and measured.get("turns") and subject in rows.IN_TURNS and rows.named(row).takes_turns(net):
         cycles = slowness(its_net, net, subject)
         return statistics.median(number / slow for number, slow in zip(numbers, cycles, strict=True))
     return whole(subject, numbers)
@@ -83,8 +90,9 @@ def steps(run: list[Round]) -> dict[tuple[str, str], list[float]]:
 
 def in_round(ratio: Ratio, measured: Round) -> float | None:
     """Returns a ratio within one round, or None if a row of it was not measured."""
-    own = value(measured, ratio.net, ratio.row, ratio.subject)
-    others = [value(measured, ratio.net, row, ratio.subject) for row in ratio.against]
+    in_turns = all(rows.named(row).takes_turns(ratio.net) for row in (ratio.row, *ratio.against))
+    own = value(measured, ratio.net, ratio.row, ratio.subject, in_turns)
+    others = [value(measured, ratio.net, row, ratio.subject, in_turns) for row in ratio.against]
     if own is None or None in others:
         return None
     best = min(other for other in others if other is not None)
@@ -94,14 +102,14 @@ def in_round(ratio: Ratio, measured: Round) -> float | None:
 
 
 def silent_rows(run: list[Round], net: str) -> dict[str, list[float]]:
-    """Returns {row: its step in each round that has all silent rows, in parts of their mean}."""
+    """Returns {row: its step in each round that has all silent rows, in parts of the mean of the others}."""
     found: dict[str, list[float]] = {row: [] for row in rows.SILENT}
     for measured in run:
         steps = [value(measured, net, row, "step") for row in rows.SILENT]
         known = [step for step in steps if step is not None]
         if len(known) == len(steps):
-            for row, step in zip(rows.SILENT, known, strict=True):
-                found[row].append(step / statistics.mean(known))
+            for number, (row, step) in enumerate(zip(rows.SILENT, known, strict=True)):
+                found[row].append(step / statistics.mean(known[:number] + known[number + 1 :]))
     return found
 
 
@@ -159,7 +167,7 @@ def noise(run: list[Round]) -> list[str]:
         for row, parts in silent_rows(run, net).items():
             if parts and (apart := spread(parts)) >= SPREAD:
                 reasons.append(
-                    f"{net}: '{row}' beside all silent rows spreads by {apart:.1%} (allowed: below {SPREAD:.0%})"
+                    f"{net}: '{row}' beside the other silent rows spreads by {apart:.1%} (allowed: below {SPREAD:.0%})"
                 )
     return reasons
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -20,6 +21,7 @@ ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA
 BEGAN = "BENCH_BEGAN"  # time.monotonic(), which all processes of a machine share
 LEAN = Path(__file__).resolve().with_name("lean")  # a folder for PYTHONPATH
 SECONDS = 300.0  # that a wait for a row may take
+_PR_SET_PDEATHSIG = 1
 
 
 def launcher_program() -> str:
@@ -147,13 +149,21 @@ def run(commands: list[Command], what: str, weigh: int = 0, seconds: float = SEC
 
 
 def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
-    bind = functools.partial(os.sched_setaffinity, 0, command.cores) if command.cores else None
     path = os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")]))
     ours = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
     environment = {**ours, **(command.environment or {})}
     # The process must be bound before TensorFlow makes its threads, and the launcher before it deals out cores.
     words = [*command.words, f"--output={folder}"]
-    return subprocess.Popen(words, env=environment, stdout=out, stderr=out, preexec_fn=bind)
+    return subprocess.Popen(
+        words, env=environment, stdout=out, stderr=out, preexec_fn=functools.partial(_prepare, command.cores)
+    )
+
+
+def _prepare(cores: set[int] | None) -> None:
+    """In the new process: it ends when this one does, also while it is stopped."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -76,7 +76,7 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
         in_turns = {row.name: (commands(row, net, options), row.processes) for row in chosen if row.takes_turns(net)}
         say(f"round {number + 1} of {options.rounds}: {net}, {len(in_turns)} rows in turns")
         for name, played in turns.play(in_turns, net).items():
-            measured[net][name], took[net][name] = judge.slowest(played.outputs), played.seconds
+            measured[net][name], took[net][name] = judge.slowest(played.outputs, in_turns=True), played.seconds
         for row in chosen:
             if row.name not in in_turns:
                 say(f"round {number + 1} of {options.rounds}: {net}, {row.name}")
@@ -86,7 +86,7 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
     after = processes.usage(cores)
     others, seconds = processes.strangers(before, after, min(2, len(cores))), after.now - before.now
     say(f"round {number + 1} took {seconds:.0f} s; others used {others:.1%} of the CPU")
-    return {"strangers": others, "seconds": seconds, "measured": measured, "took": took}
+    return {"strangers": others, "seconds": seconds, "turns": True, "measured": measured, "took": took}
 
 
 def all_rounds(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -146,7 +146,8 @@ def main() -> None:
     parser.add_argument("--read", type=Path, metavar="JSON", help="show this result instead of measuring")
     parser.add_argument("--json", type=Path, default=BUILD / "training.json")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that no suspended process is left
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit("terminated"))  # so that no suspended process is left
     old = read(options.compare) if options.compare else None
     if options.read:
         result = read(options.read)

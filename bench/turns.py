@@ -60,8 +60,9 @@ class Player:
                 listener.listen(self._count)
                 listener.settimeout(LOOK)
                 self._job.start(self._commands)
+                deadline = time.monotonic() + self._job.seconds
                 while len(self._processes) < self._count:
-                    self._accept(listener)
+                    self._accept(listener, deadline)
             self._hear()
             self._ends = self._ends.pop_all()
         return self
@@ -75,11 +76,13 @@ class Player:
         yield
         self.seconds += time.monotonic() - began
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket, deadline: float) -> None:
         try:
             process, _ = listener.accept()
         except TimeoutError:
             self._job.check()
+            if time.monotonic() > deadline:
+                self._job.fail("did not come to its first turn in time")
         else:
             process.settimeout(self._job.seconds)
             self._processes.append(self._ends.enter_context(process))
@@ -87,8 +90,9 @@ class Player:
     def turn(self) -> None:
         with self._timed():
             self._job.resume()
-            for process in self._processes:
-                process.sendall(b"!")
+            with contextlib.suppress(ConnectionError):  # _hear says which job has ended
+                for process in self._processes:
+                    process.sendall(b"!")
             self._hear()
 
     def _hear(self) -> None:

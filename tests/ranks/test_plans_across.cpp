@@ -97,7 +97,8 @@ std::vector<TensorSpec> tensors_of(const std::vector<int64_t>& counts) {
   return specs;
 }
 
-const std::vector<int64_t> kCounts = {100, 7, 0, 5000, 1, 70'000, 333, 16'384, 12};
+// The largest is one that two nodes exchange in parts.
+const std::vector<int64_t> kCounts = {100, 7, 0, 5000, 1, 70'000, 333, 16'384, 12, 270'000};
 
 class PlansAcross : public testing::TestWithParam<std::string> {
  protected:
@@ -137,7 +138,8 @@ TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
 
 TEST(LargePlansAcross, EndWhereNodesBeginWithOtherBuckets) {
   using collective::across::NodesReduction;
-  constexpr int64_t kEach = NodesReduction::kAtOnce / 4;  // bytes
+  constexpr int64_t kEach = NodesReduction::kAtOnce / 2;  // bytes: two nodes exchange it in parts
+  static_assert(kEach > static_cast<int64_t>(NodesReduction::small_bytes(2)));
   const auto specs = tensors_of(std::vector<int64_t>(9, kEach / sizeof(float)));
   FakeCluster cluster({0, 1});
   std::vector<Values> right;
@@ -458,6 +460,18 @@ TEST_P(CountsOfPlansAcross, ASmallBucketIsOneMessageToEachNode) {
   for (const auto& sent : sent_in_step(std::vector<int>(nodes, nodes <= 8 ? 1 : 4), 1024)) {
     EXPECT_EQ(sent.messages, nodes - 1);
     EXPECT_EQ(sent.bytes, (nodes - 1) * 1024);
+  }
+}
+
+TEST(CountsOfPlansOfTwoNodes, ExchangeABucketOfAMebibyteInOneMessage) {
+  constexpr size_t kMost = collective::across::NodesReduction::small_bytes(2);
+  for (const auto& sent : sent_in_step({1, 2}, kMost)) {
+    EXPECT_EQ(sent.messages, 1u);
+    EXPECT_EQ(sent.bytes, kMost);
+  }
+  for (const auto& sent : sent_in_step({1, 2}, kMost + 128)) {
+    EXPECT_EQ(sent.messages, 2u);
+    EXPECT_EQ(sent.bytes, kMost + 128);
   }
 }
 

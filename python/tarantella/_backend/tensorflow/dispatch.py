@@ -81,4 +81,4 @@ def step_function(model: Any, kind: str, awaits: bool, function: Callable[[Any],
     several = model.steps_per_execution != 1 or model.distribute_strategy.num_replicas_in_sync > 1
     if own or several or model.run_eagerly or not TAKES_BATCHES_IN_GRAPH:
         return function
-    return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), awaits, function)
+    return Dispatch(getattr(model, f"{kind}_step"), bool(model.jit_compile), awaits and not model.jit_compile, function)
