@@ -134,7 +134,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[os.path.dirname(report.nodeid)] += report.duration
+                seconds[os.path.dirname(report.nodeid.partition("::")[0])] += report.duration
     terminalreporter.section("seconds of tests by folder")
     for folder in sorted(seconds, key=seconds.__getitem__, reverse=True):
         terminalreporter.write_line(f"{seconds[folder]:6.0f}  {folder}")
