@@ -362,9 +362,12 @@ bool Head::all_over() const {
 }
 
 std::string Head::silent_hosts() const {
+  const bool all_came =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.connection != nullptr; });
   std::vector<Host> silent;
   for (size_t node = 0; node < nodes_.size(); ++node) {
-    if (!nodes_[node].connection) silent.push_back({job_.order.shares[node].host, {}});
+    const bool answers = all_came ? nodes_[node].ready : nodes_[node].connection != nullptr;
+    if (!answers) silent.push_back({job_.order.shares[node].host, {}});
   }
   return text(silent.size() == 1 ? "host " : "hosts ", silent.empty() ? "of the job" : listed(silent));
 }

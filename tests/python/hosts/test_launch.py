@@ -202,6 +202,7 @@ WRONG = [
     ("no launcher", "train.py", "host 'node2' cannot run .*; install the same version"),
     ("version", "train.py", f"host 'node2' has tarantella 0.1, but this one is {tarantella.__version__}; install"),
     ("protocol", "train.py", "host 'node2' speaks another protocol; install the same version of tarantella on all"),
+    ("mute", "train.py", "host node2 did not answer within 9"),
     ("place", "train.py", "'node2' says that it is host 7 of 2: the MPI that started it is another than"),
 ]
 SAYS = """#!{python}
@@ -212,7 +213,8 @@ hello = b"".join(struct.pack("<I", len(word)) + word for word in words)
 head = socket.create_connection((addresses.split(b",")[0], int(port)))
 head.sendall(struct.pack("<II", 0, len(hello)) + hello)
 if head.recv(1):  # the job
-    head.sendall(struct.pack("<III", 2, 4, 1))  # ready, but the word of one byte is missing
+    if {ready}:
+        head.sendall(struct.pack("<III", 2, 4, 1))  # ready, but the word of one byte is missing
     while head.recv(4096):
         pass
 """
@@ -231,8 +233,9 @@ def test_what_is_wrong_on_a_host_is_one_line(hosts, executable, mpi, wrong, scri
         hosts.mount("--bind", hosts.folder / "bin", programs)
     elif wrong == "no launcher":
         hosts.mount("--bind", "/dev/null", executable)
-    elif wrong in ("version", "place", "protocol"):
-        says = {"version": tarantella.__version__, "place": 1} | {wrong: {"version": "0.1", "place": 7}.get(wrong)}
+    elif wrong in ("version", "place", "protocol", "mute"):
+        says = {"version": tarantella.__version__, "place": 1, "ready": wrong != "mute"}
+        says |= {wrong: {"version": "0.1", "place": 7}.get(wrong)}
         other = hosts.script(SAYS.format(python=sys.executable, **says), "other")
         other.chmod(0o755)
         hosts.mount("--bind", other, executable)
