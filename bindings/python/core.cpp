@@ -216,9 +216,16 @@ class Context {
   Output allreduce(const Input& array, const std::string& name, const std::string& reduction,
                    const std::optional<std::string>& dtype) {
     Output result = new_array(array, shape_of(array));
-    inside([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
-      return tnt_allreduce(context_, array.data(), result.data(), array.size(), type, kind, name.c_str());
-    });
+    const bool goes_on = tnt_failure(context_) == TNT_OK;
+    try {
+      inside([&, type = dtype_of(array, dtype), kind = reduction_named(reduction)] {
+        return tnt_allreduce(context_, array.data(), result.data(), array.size(), type, kind, name.c_str());
+      });
+    } catch (...) {
+      // never freed: other machines may still receive them
+      if (goes_on && size_ != local_size_) new std::pair(array, result);
+      throw;
+    }
     return result;
   }
 

@@ -173,7 +173,10 @@ void Step::count_down(size_t parts) {
   if (left_.fetch_sub(parts, std::memory_order_acq_rel) != parts) return;
   const std::unique_ptr<Step> self(this);
   TfStatus status(*api());
-  if (code_ != kOk) status.set(code_, message_.c_str());
+  if (code_ != kOk) {
+    static_cast<void>(new Inputs(context_, status));  // never freed: other machines may still receive them
+    status.set(code_, message_.c_str());
+  }
   for (size_t i = 0; i < parts_.size() && status.ok(); ++i) {
     const bool lends = attributes_.borrow && parts_[i].bytes != 0;
     TF_Tensor* output = lends ? lent_output(i, status) : copied_output(i, status);

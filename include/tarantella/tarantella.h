@@ -147,7 +147,8 @@ TNT_API tnt_code tnt_awake_seconds(tnt_context* context, double* seconds);
  * wait for each other, in calls or for gradients, end with TNT_MISMATCH: after `grace` if the threads that created the
  * job's context wait (the gradients of a plan count for the thread that created it), otherwise after `stuck_timeout`,
  * because other threads may still make progress. */
-/* output[i] = the reduction over ranks of input[i]; output may be input. */
+/* output[i] = the reduction over ranks of input[i]; output may be input. In a job on several machines, bytes may still
+ * be on their way when this returns an error: both must then stay allocated until the process ends. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
                                tnt_dtype dtype, tnt_reduction reduction, const char* name);
 /* output[i] = the reduction over ranks of input[rank * count + i]: `input` has size * count elements. */
@@ -196,7 +197,7 @@ typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2, TNT_ROCM = 3 } tnt_device;
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
                                  size_t count, size_t fusion_threshold, tnt_device device, tnt_plan* plan);
 /* Not collective. Submitted tensors of the plan on this rank end with TNT_INVALID_ARGUMENT, some possibly just after
- * this returns: their data must stay valid until their `done` is called. */
+ * this returns: their data must stay valid until their `done` is called, and as tnt_plan_submit() says after it. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
 /* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its
@@ -210,7 +211,8 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
  * order; does not wait for other ranks. Each tensor is submitted once per step; it may be submitted again as soon as
  * its `done` has been called. `data` may be NULL: it stands for zeros. `stream` is the stream of the device on which
  * `data` is computed, or NULL for host memory, where `data` must be complete. If this returns an error, `done` is not
- * called. */
+ * called. In a job on several machines, other machines may still receive `data` when this returns an error or `done`
+ * gets one: then it must stay allocated until the process ends. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  void* stream, tnt_done done, void* user);
 

@@ -117,7 +117,7 @@ tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t c
     const auto call_back = [done, user](const Status& status, const void* result) {
       done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
     };
-    return found.submit(index, data, count, static_cast<DType>(dtype), call_back);
+    return found.submit(index, data, count, static_cast<DType>(dtype), call_back, collective::Kept::kForGood);
   });
 }
 

@@ -23,6 +23,12 @@ struct Bucket {
   Range range() const { return {offset, offset + bytes}; }
 };
 
+/// How long a caller keeps values.
+enum class Kept {
+  kUntilDone,  ///< until they are summed, or the job has failed
+  kForGood,    ///< after a failure until the process ends, so that other machines may still receive them
+};
+
 /// A step of a bucket is: put() of all its values, start(), then advance() until it returns kDone. Buckets do not wait
 /// for one another; all ranks take the same number of steps of each. Thread-safe, except for advance(); never blocks.
 class BucketReduction {
@@ -41,7 +47,7 @@ class BucketReduction {
 
   /// Takes this rank's values for `part` of the bucket: `part` is a range of an area, in bytes. `values` must not
   /// change until advance() has returned kDone; nullptr stands for zeros.
-  virtual void put(size_t bucket, Range part, const std::byte* values) = 0;
+  virtual void put(size_t bucket, Range part, const std::byte* values, Kept kept) = 0;
   /// Announces that all of this rank's values of the bucket were put: other ranks may read them.
   virtual void start(size_t bucket) = 0;
   /// Does what is due next in a bucket, if anything is. One thread at a time, for all buckets together.

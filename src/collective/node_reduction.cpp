@@ -66,7 +66,7 @@ Range NodeReduction::slice(const Bucket& bucket) const {
   return {bucket.offset + begin, bucket.offset + end};
 }
 
-void NodeReduction::put(size_t b, Range part, const std::byte* values) {
+void NodeReduction::put(size_t b, Range part, const std::byte* values, Kept) {
   if (part.bytes() == 0) return;
   const Bucket& bucket = buckets_[b];
   const auto copy = [&](Range range) {

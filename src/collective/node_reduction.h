@@ -29,7 +29,7 @@ class NodeReduction final : public BucketReduction {
   static Result<std::unique_ptr<BucketReduction>> create(Group& group, std::vector<Bucket> buckets,
                                                          const std::string& name);
 
-  void put(size_t bucket, Range part, const std::byte* values) override;
+  void put(size_t bucket, Range part, const std::byte* values, Kept kept) override;
   void start(size_t bucket) override;
   Advanced advance(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;

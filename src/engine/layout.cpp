@@ -20,8 +20,12 @@ std::string TensorSpec::describe() const {
   return text('"', name, "\" ", name_of(dtype), " [", extents, "]");
 }
 
-Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
-  threshold = round_up(std::min(threshold, SIZE_MAX / 2), Layout::kAlignment);
+Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, size_t piece) {
+  const auto rounded = [](size_t bytes) {
+    return round_up(std::min(bytes, SIZE_MAX / 2), Layout::kAlignment);
+  };
+  threshold = rounded(threshold);
+  piece = std::max(threshold, rounded(piece));
   Layout layout;
   layout.places.resize(tensors.size());
   auto& buckets = layout.buckets;
@@ -39,11 +43,11 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold) {
     if (!open) buckets.push_back({{dtype, layout.bytes, 0}, {}});
     open = padded < threshold;
     layout.places[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
-    const size_t piece = threshold == 0 ? padded : threshold;
-    add(i, std::min(padded, piece));
-    for (size_t done = piece; done < padded; done += piece) {
+    const size_t most = threshold == 0 ? padded : piece;
+    add(i, std::min(padded, most));
+    for (size_t done = most; done < padded; done += most) {
       buckets.push_back({{dtype, layout.bytes, 0}, {}});
-      add(i, std::min(padded - done, piece));
+      add(i, std::min(padded - done, most));
     }
     layout.places[i].last_bucket = buckets.size() - 1;
   }

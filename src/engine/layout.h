@@ -43,8 +43,8 @@ struct Layout {
 
 /// Lays out tensors from the last to the first, since the backward pass computes the last layer's gradients first.
 /// Consecutive tensors of one dtype share a bucket of up to `threshold` bytes (rounded up to kAlignment). A larger
-/// tensor is split, so that one part is summed while the rest is copied; it shares none of its buckets. With a
-/// threshold of 0 each tensor has one bucket, unsplit. Pure.
-Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold);
+/// tensor shares none of its buckets. It is split into parts of `piece` bytes (at least `threshold`, rounded up alike),
+/// so that one is summed while the next is copied. With a threshold of 0 each tensor has one bucket, unsplit. Pure.
+Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, size_t piece = 0);
 
 }  // namespace tarantella::engine

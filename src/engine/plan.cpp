@@ -60,13 +60,15 @@ Result<std::unique_ptr<Plan>> Plan::create(AllRanks ranks, const std::string& na
   }
   // before the layout, which allocates memory for each bucket
   TNT_RETURN_IF_ERROR(check_room(ranks, bytes_of(tensors), name));
-  Layout layout = make_layout(tensors, threshold);
+  using collective::across::NodesReduction;
+  const size_t piece =
+      ranks.across() == nullptr ? threshold : NodesReduction::piece(*ranks.across(), threshold);
+  Layout layout = make_layout(tensors, threshold, piece);
   const std::vector<collective::Bucket> buckets(layout.buckets.begin(), layout.buckets.end());
   auto reduction = collective::NodeReduction::create(group, buckets, name);
   if (!reduction.ok()) return reduction.status();
   if (ranks.across() != nullptr) {
-    reduction = collective::across::NodesReduction::create(*ranks.across(), std::move(reduction).value(),
-                                                           buckets, name);
+    reduction = NodesReduction::create(*ranks.across(), std::move(reduction).value(), buckets, name);
     if (!reduction.ok()) return reduction.status();
   }
   return std::unique_ptr<Plan>(
@@ -101,7 +103,8 @@ void Plan::introduce() {
     timeline_->name(timeline::Kind::kTensorName, timeline_number_, i, tensors_[i].name);
 }
 
-Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done) {
+Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done,
+                    collective::Kept kept) {
   if (index >= tensors_.size()) {
     return {Code::kInvalidArgument,
             text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
@@ -126,7 +129,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   if (looks) reduction_->begin_looking();
   std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
-    put(place, b, bytes);
+    put(place, b, bytes, kept);
     if (count_in(b, ready)) take_steps(finished);
     if (finished.empty()) continue;
     // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
@@ -136,7 +139,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     reduction_->begin_looking();
   }
   if (looks) reduction_->end_looking();
-  put(place, place.first_bucket, bytes);
+  put(place, place.first_bucket, bytes, kept);
   Status failed;
   {
     // this call reads no data of the caller from here on, so a failure may call back at any time
@@ -194,9 +197,9 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
   return {};
 }
 
-void Plan::put(const Place& place, size_t bucket, const std::byte* data) {
+void Plan::put(const Place& place, size_t bucket, const std::byte* data, collective::Kept kept) {
   const collective::Range part = range_of(place).intersect(layout_.buckets[bucket].range());
-  reduction_->put(bucket, part, data == nullptr ? nullptr : data + (part.begin - place.offset));
+  reduction_->put(bucket, part, data == nullptr ? nullptr : data + (part.begin - place.offset), kept);
 }
 
 bool Plan::count_in(size_t b, int64_t ready) {

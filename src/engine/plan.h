@@ -36,10 +36,11 @@ class Plan {
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
   /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is
-  /// called. On any thread, in any order; does not wait for other ranks. On an error `done` is not called. Errors: the
-  /// job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or for a tensor whose last
-  /// value is not summed yet.
-  Status submit(size_t index, const void* data, size_t count, DType dtype, Done done);
+  /// called; `kept` says whether they stay valid after an error. On any thread, in any order; does not wait for other
+  /// ranks. On an error `done` is not called. Errors: the job's failure; kInvalidArgument for an index, count or dtype
+  /// that is not the plan's, or for a tensor whose last value is not summed yet.
+  Status submit(size_t index, const void* data, size_t count, DType dtype, Done done,
+                collective::Kept kept = collective::Kept::kUntilDone);
 
   /// Submits all tensors and copies their sums to `outputs`. outputs[i] may be inputs[i], and bytes[i] is the size of
   /// both; `bytes` may be nullptr if the sizes are known to be the plan's. Blocks until the step is complete or the job
@@ -102,7 +103,7 @@ class Plan {
        std::unique_ptr<collective::BucketReduction> reduction);
 
   /// Puts the part of the tensor at `place` that lies in `bucket`; `data` is the whole tensor.
-  void put(const Place& place, size_t bucket, const std::byte* data);
+  void put(const Place& place, size_t bucket, const std::byte* data, collective::Kept kept);
   /// Counts one more tensor, submitted at the time `ready`, as put into `bucket`. Starts the bucket and returns true if
   /// it was the last one: the caller must then look, with take_steps().
   bool count_in(size_t bucket, int64_t ready);

@@ -35,6 +35,9 @@ constexpr Tag kTags = 32'768;  // what every MPI has
 /// their place without being asked.
 constexpr Tag kForeseen = 8;
 
+/// A message of up to so many bytes, and a little for a head, should leave without asking if its receiver is ready.
+constexpr size_t kUnasked = size_t{1} << 20;
+
 /// A message on its way. Thread-safe.
 class Transfer {
  public:
@@ -84,6 +87,8 @@ class Wire {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// How many bytes a message should have at most, where there is a choice. The same on all ranks.
+  virtual size_t best_message() const { return kUnasked; }
 
   /// Starts to send `bytes` to rank `to` (which may be this rank). They must stay valid and unchanged until the
   /// transfer has ended; `owner` is kept until then. Any thread.

@@ -89,9 +89,30 @@ TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
         ASSERT_TRUE(status.ok()) << status.message();
         EXPECT_EQ(std::memcmp(output.data(), right.data(), count * element), 0)
             << count << " x " << name_of(dtype) << ", " << name_of(reduction);
+        Bytes apart(count * element + 1);
+        const Status again = rank.call([&](Across& across) {
+          return allreduce(across, input.data(), apart.data(), count, dtype, reduction, "sums");
+        });
+        ASSERT_TRUE(again.ok()) << again.message();
+        EXPECT_TRUE(apart == output) << "with another output";
       }
+      EXPECT_TRUE(input == values(rank.rank(), most * element));
     });
   }
+}
+
+TEST_P(AcrossNodes, AnAllreduceOfManyRoundsGivesTheBitsOfTheLayout) {
+  FakeCluster cluster(node_of(), 8);
+  const size_t count = (size_t{9} << 20) / sizeof(float) + 3;
+  const Bytes right = reduced(cluster.nodes(), DType::kFloat32, Reduction::kAverage, count);
+  cluster.run([&](Cluster& rank) {
+    Bytes data = values(rank.rank(), count * sizeof(float));
+    const Status status = rank.call([&](Across& across) {
+      return allreduce(across, data.data(), data.data(), count, DType::kFloat32, Reduction::kAverage, "");
+    });
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(std::memcmp(data.data(), right.data(), count * sizeof(float)), 0);
+  });
 }
 
 TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
@@ -555,8 +576,8 @@ TEST(DisagreementsAcrossNodes, AMessageOfAnotherLengthIsNotTaken) {
   expect_end(cluster, Code::kMismatch, "a message of 10 bytes came from rank 1 where 12 were expected",
              [](Across& across, int rank) {
                const auto bytes = std::make_shared<std::array<std::byte, 12>>();
-               const Exchange::Message all{static_cast<size_t>(1 - rank), *bytes};
-               const Exchange::Message some{0, std::span(*bytes).first(10)};
+               const Exchange::Incoming all{static_cast<size_t>(1 - rank), *bytes};
+               const Exchange::Outgoing some{0, std::span(*bytes).first(10)};
                if (rank == 0) return across.exchange()->move(Stream::kPart, {}, {all}, bytes, "test");
                const Status sent = across.exchange()->move(Stream::kPart, {some}, {}, bytes, "test");
                return sent.ok() ? barrier(across, "") : sent;

@@ -57,14 +57,17 @@ Values sum(const collective::across::Nodes& nodes, int step, size_t tensor, size
 /// Submits all tensors of a step and waits for their sums.
 class Step {
  public:
-  Step(const std::vector<TensorSpec>& specs, int rank, int number) : open_(specs.size()), number_(number) {
+  /// With `zeros` nothing is handed in, which stands for zeros.
+  Step(const std::vector<TensorSpec>& specs, int rank, int number, bool zeros = false)
+      : open_(specs.size()), number_(number), zeros_(zeros) {
     for (size_t tensor = 0; tensor < specs.size(); ++tensor)
       gradients_.push_back(gradient(rank, number, tensor, specs[tensor].count()));
   }
-  Status submit(Plan& plan, size_t tensor, const Values* right) {
+  Status submit(Plan& plan, size_t tensor, const Values* right,
+                collective::Kept kept = collective::Kept::kUntilDone) {
     const Values& data = gradients_[tensor];
     return plan.submit(
-        tensor, data.data(), data.size(), DType::kFloat32,
+        tensor, zeros_ ? nullptr : data.data(), data.size(), DType::kFloat32,
         [this, right, bytes = data.size() * sizeof(float)](const Status& status, const void* result) {
           if (status.ok() && right != nullptr && bytes != 0) {
             EXPECT_EQ(std::memcmp(result, right->data(), bytes), 0) << "step " << number_;
@@ -73,7 +76,8 @@ class Step {
           if (!status.ok()) status_ = status;
           --open_;
           changed_.notify_all();
-        });
+        },
+        kept);
   }
   Status wait() {
     std::unique_lock lock(mutex_);
@@ -88,6 +92,7 @@ class Step {
   std::condition_variable changed_;
   size_t open_;
   const int number_;
+  const bool zeros_;
   Status status_;
 };
 
@@ -125,8 +130,11 @@ TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
         std::shuffle(order.begin(), order.end(), random);
         Step step(specs, rank.rank(), number);
         for (const size_t tensor : order) {
+          // some nodes send from the caller's memory what others copy
+          const bool lends = (static_cast<size_t>(number + rank.rank()) + tensor) % 2 == 0;
           const Status status =
-              step.submit(*plan.value(), tensor, &right[static_cast<size_t>(number)][tensor]);
+              step.submit(*plan.value(), tensor, &right[static_cast<size_t>(number)][tensor],
+                          lends ? collective::Kept::kForGood : collective::Kept::kUntilDone);
           ASSERT_TRUE(status.ok()) << status.message();
         }
         const Status status = step.wait();
@@ -138,7 +146,8 @@ TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
 
 TEST(LargePlansAcross, EndWhereNodesBeginWithOtherBuckets) {
   using collective::across::NodesReduction;
-  constexpr int64_t kEach = NodesReduction::kAtOnce / 2;  // bytes: two nodes exchange it in parts
+  constexpr int64_t kEach =
+      NodesReduction::kAtOnce;  // bytes: two nodes exchange it in parts, and two at once
   static_assert(kEach > static_cast<int64_t>(NodesReduction::small_bytes(2)));
   const auto specs = tensors_of(std::vector<int64_t>(9, kEach / sizeof(float)));
   FakeCluster cluster({0, 1});
@@ -155,6 +164,26 @@ TEST(LargePlansAcross, EndWhereNodesBeginWithOtherBuckets) {
     }
     const Status status = step.wait();
     ASSERT_TRUE(status.ok()) << status.message();
+  });
+}
+
+TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
+  const auto specs = tensors_of({1'200'001});  // three pieces, the last with padding
+  FakeCluster cluster({0, 1});
+  const std::vector<Values> sums = {sum(cluster.nodes(), 0, 0, specs[0].count()),
+                                    gradient(0, 1, 0, specs[0].count()),
+                                    sum(cluster.nodes(), 2, 0, specs[0].count())};
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan.value()->layout().buckets.size(), 3u);
+    for (int number = 0; number < 3; ++number) {
+      Step step(specs, rank.rank(), number, number == 1 && rank.rank() == 1);
+      const Values& right = sums[static_cast<size_t>(number)];
+      ASSERT_TRUE(step.submit(*plan.value(), 0, &right, collective::Kept::kForGood).ok());
+      const Status status = step.wait();
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
   });
 }
 
@@ -399,7 +428,8 @@ TEST(EndsOfPlansAcross, APartOfAnotherLengthIsNotTaken) {
       });
       ASSERT_TRUE(made.ok()) << made.message();
       if (reduction != nullptr) {
-        reduction->put(0, {0, kBytes}, reinterpret_cast<const std::byte*>(values.data()));
+        reduction->put(0, {0, kBytes}, reinterpret_cast<const std::byte*>(values.data()),
+                       collective::Kept::kUntilDone);
         reduction->start(0);
       }
       const Deadline limit = Deadline::after(20s);

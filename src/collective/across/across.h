@@ -34,7 +34,7 @@ class Across {
   size_t round() const { return round_bytes(nodes_); }
   /// nullptr but on the leader.
   Exchange* exchange() { return exchange_.get(); }
-  const std::shared_ptr<Bridge>& bridge() { return bridge_; }
+  const std::shared_ptr<Bridge>& bridge() const { return bridge_; }
   /// Rank 0 gives out the tags of plans.
   const std::shared_ptr<Tags>& tags() { return tags_; }
 
@@ -51,11 +51,9 @@ class Across {
 
  private:
   static constexpr size_t kWidest = 2;  // bytes of a part for one of the result
-  static constexpr size_t kRound = size_t{1} << 20;
-
   static size_t round_bytes(const Nodes& nodes) {
     const size_t chunk = chunk_bytes(nodes.smallest());
-    return std::max(kRound / chunk, size_t{1}) * chunk;
+    return std::max(transport::kUnasked / chunk, size_t{1}) * chunk;
   }
 
   Across(Stage& node, Nodes nodes, std::shared_ptr<Bridge> bridge, transport::Region region);

@@ -17,7 +17,8 @@ Status exchange_blocks(Across& across, const Call& call, bool first, const std::
   });
   if (is_few) copy_bytes(exchange.few(), across.result() + own.begin, own.bytes());
   if (first || is_few) TNT_RETURN_IF_ERROR(exchange.meet(call, is_few ? own.bytes() : 0));
-  std::vector<Exchange::Message> sends, receives;
+  std::vector<Exchange::Outgoing> sends;
+  std::vector<Exchange::Incoming> receives;
   for (size_t node = 0; node < exchange.nodes(); ++node) {
     if (node == exchange.node()) continue;
     std::byte* const place = across.result() + blocks[node].begin;

@@ -7,6 +7,10 @@
 namespace tarantella::collective::across {
 namespace {
 
+/// The most bytes that nodes exchange at once between their callers' memory. What comes in takes as many.
+constexpr size_t kDirect = size_t{8} << 20;
+constexpr size_t kHead = size_t{64} << 10;  // a multiple of all element sizes
+
 /// What the nodes exchange at once.
 class Round {
  public:
@@ -39,21 +43,24 @@ class Round {
     return {};
   }
 
-  /// Part j of the node's values goes to node j, which reduces it and gives the result to all.
-  Status exchange_many(bool is_first) {
+  /// Part j of the node's values goes to node j, which reduces it and gives the result to all, at `result`, which
+  /// `owner` keeps, or the caller where it is nullptr.
+  Status exchange_many(const NodesPart& part, std::byte* result, const std::shared_ptr<const void>& owner,
+                       bool is_first) {
     Exchange& exchange = *across_.exchange();
     const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
     const Range mine = exchange.part(bytes_);
     std::vector<Range> ranges;
-    std::vector<Exchange::Message> sends, receives;
+    std::vector<Exchange::Outgoing> sends;
+    std::vector<Exchange::Incoming> receives;
     for (size_t node = 0; node < exchange.nodes(); ++node) {
       ranges.push_back(exchange.part_of(bytes_, node));
       if (node == exchange.node()) continue;
-      sends.push_back({node, {across_.result() + mine.begin, mine.bytes()}});
-      receives.push_back({node, {across_.result() + ranges.back().begin, ranges.back().bytes()}});
+      sends.push_back({node, {result + mine.begin, mine.bytes()}});
+      receives.push_back({node, {result + ranges.back().begin, ranges.back().bytes()}});
     }
-    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, ranges, across_.result() + mine.begin, is_first, what));
-    return exchange.move(Stream::kResult, sends, receives, across_.memory(), what);
+    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, part, ranges, result + mine.begin, is_first, what));
+    return exchange.move(Stream::kResult, sends, receives, owner, what);
   }
 
  private:
@@ -70,12 +77,36 @@ class Round {
   const size_t widened_;
 };
 
+/// Whether each node has one rank, whose values are the node's part.
+bool is_direct(const Nodes& nodes, DType dtype) {
+  return nodes.ranks() == nodes.count() && dtype_of_parts(dtype) == dtype;
+}
+
+/// Many bytes travel from the caller's memory, and results into it. Between two nodes the first of them tell the call,
+/// so all others are foreseen; more nodes meet while the first parts travel.
+Status allreduce_directly(Across& across, const Call& call, const void* input, void* output) {
+  const Nodes& nodes = across.nodes();
+  const size_t bytes = call.count * size_of(call.dtype);
+  const size_t first = bytes <= few_bytes(nodes) ? bytes : nodes.count() == 2 ? kHead : 0;
+  TNT_RETURN_IF_ERROR(across.node().agree(call));
+  if (first != 0 || bytes == 0)
+    TNT_RETURN_IF_ERROR(Round(across, call, first).exchange_few(at(input, 0), at(output, 0)));
+  if (first == bytes) return {};
+  const size_t most = std::min(kDirect, nodes.count() * across.bridge()->best_message());
+  return for_each_chunk(bytes - first, most, [&](size_t offset, size_t part) {
+    Round round(across, call, part);
+    return round.exchange_many({at(input, first + offset), nullptr}, at(output, first + offset), nullptr,
+                               first + offset == 0);
+  });
+}
+
 }  // namespace
 
 Status allreduce(Across& across, const void* input, void* output, size_t count, DType dtype,
                  Reduction reduction, std::string_view name) {
   TNT_RETURN_IF_ERROR(check(dtype, reduction));
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
+  if (is_direct(across.nodes(), dtype)) return allreduce_directly(across, call, input, output);
   Stage& node = across.node();
   return for_each_chunk(count * size_of(dtype), across.round(), [&](size_t offset, size_t bytes) -> Status {
     Round round(across, call, bytes);
@@ -92,7 +123,8 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
     if (!round.is_few()) TNT_RETURN_IF_ERROR(node.agree(call));
     if (across.exchange() != nullptr) {
       TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset), complete)
-                                         : round.exchange_many(offset == 0));
+                                         : round.exchange_many({across.part(), across.memory()}, complete,
+                                                               across.memory(), offset == 0));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     if (complete != mine) copy_bytes(mine, complete, bytes);

@@ -32,6 +32,7 @@ enum class Stream : transport::Tag {
   kPart,                         ///< a node's values for the node that reduces them, or gives them to all
   kCall = transport::kForeseen,  ///< which call a node makes, with few bytes of it
   kResult,                       ///< a part that is complete
+  kMore,                         ///< as kPart, of a call that all leaders are known to make
 };
 /// Tags from here on belong to plans.
 constexpr transport::Tag kFirstTag = 16;
@@ -59,6 +60,8 @@ class Bridge {
   /// The number of this node.
   size_t node() const { return node_; }
   Group& group() { return *group_; }
+  /// As in transport::Wire.
+  size_t best_message() const { return wire_->best_message(); }
 
   /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
   /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,

@@ -16,7 +16,8 @@ Status spread(Across& across, std::byte* all, size_t bytes, size_t root, std::st
     return std::span(all + range.begin, range.bytes());
   };
   const size_t own = exchange.node();
-  std::vector<Exchange::Message> parts, results_out, results_in;
+  std::vector<Exchange::Outgoing> parts, results_out;
+  std::vector<Exchange::Incoming> results_in;
   for (size_t node = 0; node < exchange.nodes(); ++node) {
     if (node == own) continue;
     if (own == root) parts.push_back({node, part_of(node)});

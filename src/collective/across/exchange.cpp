@@ -81,13 +81,13 @@ Status Exchange::explain(const Call& call, const Header& header, const std::stri
                                          describe(all[other]->header, all[other]->name)));
 }
 
-Exchange::Requests Exchange::start(Stream stream, const std::vector<Message>& sends,
-                                   const std::vector<Message>& receives,
+Exchange::Requests Exchange::start(Stream stream, const std::vector<Outgoing>& sends,
+                                   const std::vector<Incoming>& receives,
                                    const std::shared_ptr<const void>& owner) {
   Requests requests;
-  for (const Message& each : receives)
+  for (const Incoming& each : receives)
     requests.push_back(bridge_.receive(each.node, stream, each.bytes, owner));
-  for (const Message& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
+  for (const Outgoing& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
   return requests;
 }
 
@@ -99,8 +99,9 @@ Status Exchange::await(const Requests& requests, const std::string& what) {
   return {};
 }
 
-Status Exchange::move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
-                      const std::shared_ptr<const void>& owner, const std::string& what) {
+Status Exchange::move(Stream stream, const std::vector<Outgoing>& sends,
+                      const std::vector<Incoming>& receives, const std::shared_ptr<const void>& owner,
+                      const std::string& what) {
   return await(start(stream, sends, receives, owner), what);
 }
 

@@ -20,7 +20,7 @@ namespace tarantella::collective::across {
 /// them where no other rank waits for the leader. At most a round; a chunk where a node has several ranks. The same
 /// on all ranks.
 inline size_t few_bytes(const Nodes& nodes) {
-  if (nodes.ranks() == 2) return size_t{1} << 20;
+  if (nodes.ranks() == 2) return transport::kUnasked;
   return size_t{64} * 1024 / (nodes.count() == 2 ? 1 : nodes.count()) / 64 * 64;
 }
 
@@ -43,19 +43,22 @@ class Exchange {
   /// The bytes of all nodes in the last meet(), by node; those of this node are at few(). Valid until the next one.
   const std::byte* few_of(size_t node) const;
 
-  /// What is sent to a node, or received from it.
-  struct Message {
+  struct Outgoing {
+    size_t node;
+    std::span<const std::byte> bytes;
+  };
+  struct Incoming {
     size_t node;
     std::span<std::byte> bytes;
   };
   using Requests = std::vector<transport::Request>;
   /// Starts to send and receive. Every node makes calls that fit. `owner` keeps the memory. await() must follow.
-  Requests start(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+  Requests start(Stream stream, const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives,
                  const std::shared_ptr<const void>& owner);
   /// Blocks until all messages have left and come. Without messages it returns at once.
   Status await(const Requests& requests, const std::string& what);
   /// Both.
-  Status move(Stream stream, const std::vector<Message>& sends, const std::vector<Message>& receives,
+  Status move(Stream stream, const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives,
               const std::shared_ptr<const void>& owner, const std::string& what);
 
   /// Memory for what comes: that of the last call where nothing else keeps it.

@@ -50,6 +50,7 @@ NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> 
       region_(std::move(region)),
       first_tag_(first_tag),
       of_caller_(group_->is_caller()),
+      single_(nodes_.ranks() == nodes_.count()),
       states_(buckets_.size()) {}
 
 NodesReduction::~NodesReduction() {
@@ -59,6 +60,12 @@ NodesReduction::~NodesReduction() {
   if (tags_ != nullptr) tags_->give_back(first_tag_);
 }
 
+size_t NodesReduction::piece(const Across& across, size_t threshold) {
+  const Nodes& nodes = across.nodes();
+  if (nodes.ranks() != nodes.count()) return threshold;
+  return std::max(threshold, std::min(kAtOnce, nodes.count() * across.bridge()->best_message()));
+}
+
 Range NodesReduction::part_of(size_t bucket, size_t node) const {
   const Bucket& whole = buckets_[bucket];
   if (is_small(bucket)) return whole.range();
@@ -66,9 +73,15 @@ Range NodesReduction::part_of(size_t bucket, size_t node) const {
   return {whole.offset + part.begin, whole.offset + part.end};
 }
 
-std::span<std::byte> NodesReduction::bytes(Range range) const {
+std::span<std::byte> NodesReduction::sums(Range range) const {
   // the node's memory, in which its leader completes the sums
   return {const_cast<std::byte*>(node_->result()) + range.begin, range.bytes()};
+}
+
+std::span<const std::byte> NodesReduction::own(size_t bucket, Range range) const {
+  const std::byte* const lent = states_[bucket].lent.load(std::memory_order_relaxed);
+  if (lent == nullptr) return sums(range);
+  return {lent + (range.begin - buckets_[bucket].offset), range.bytes()};
 }
 
 std::span<std::byte> NodesReduction::incoming(size_t bucket, size_t node) const {
@@ -80,13 +93,27 @@ transport::Word& NodesReduction::exchanged(size_t bucket) const {
   return reinterpret_cast<transport::Word*>(region_.bytes.data())[bucket];
 }
 
+void NodesReduction::put(size_t bucket, Range part, const std::byte* values, Kept kept) {
+  const bool is_whole = part.bytes() != 0 && part == buckets_[bucket].range();
+  const bool lends = is_whole && group_->size() == 1 && kept == Kept::kForGood && values != nullptr;
+  if (is_whole) states_[bucket].whole = lends ? values : nullptr;
+  if (!lends) node_->put(bucket, part, values, kept);
+}
+
+void NodesReduction::start(size_t bucket) {
+  State& state = states_[bucket];
+  if (state.whole == nullptr) return node_->start(bucket);
+  state.lent.store(state.whole, std::memory_order_release);
+}
+
 BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
   State& state = states_[bucket];
   const uint32_t step = state.step.load(std::memory_order_relaxed);
   if (!state.exchanging.load(std::memory_order_relaxed)) {
-    const Advanced advanced = node_->advance(bucket);
+    const bool lent = state.lent.load(std::memory_order_acquire) != nullptr;
+    const Advanced advanced = lent ? Advanced::kSummed : node_->advance(bucket);
+    if (lent || advanced == Advanced::kDone) state.exchanging.store(true, std::memory_order_relaxed);
     if (advanced != Advanced::kDone) return advanced;
-    state.exchanging.store(true, std::memory_order_relaxed);
   }
   if (bridge_ != nullptr) {
     if (state.traffic == nullptr) {
@@ -99,6 +126,7 @@ BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
   } else if (exchanged(bucket).load(std::memory_order_acquire) != step) {
     return Advanced::kNothing;
   }
+  state.lent.store(nullptr, std::memory_order_relaxed);
   state.exchanging.store(false, std::memory_order_relaxed);
   state.step.fetch_add(1, std::memory_order_relaxed);
   return Advanced::kDone;
@@ -113,11 +141,13 @@ std::optional<BucketReduction::Awaited> NodesReduction::awaited(size_t bucket) c
 }
 
 bool NodesReduction::has_room() const {
-  return under_way_ < kAtOnce || bridge_->now() - changed_at_ > kPatience;
+  const bool few = single_ ? exchanges_ < 2 || under_way_ < kAtOnce / 2 : under_way_ < kAtOnce;
+  return few || bridge_->now() - changed_at_ > kPatience;
 }
 
 void NodesReduction::begin_exchange(size_t bucket) {
   under_way_ += buckets_[bucket].bytes;
+  ++exchanges_;
   changed_at_ = bridge_->now();
   auto traffic = std::make_unique<Traffic>();
   const size_t nodes = nodes_.count();
@@ -133,7 +163,7 @@ void NodesReduction::begin_exchange(size_t bucket) {
   for (size_t node = 0; node < nodes; ++node) {
     if (node == own_) continue;
     started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
-    started.parts_out[node] = bridge_->send(node, tag, bytes(part_of(bucket, node)), node_->memory());
+    started.parts_out[node] = bridge_->send(node, tag, own(bucket, part_of(bucket, node)), node_->memory());
   }
   bridge_->begin_waiting();
 }
@@ -142,19 +172,21 @@ bool NodesReduction::exchange(size_t bucket) {
   Traffic& traffic = *states_[bucket].traffic;
   const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
   const bool small = is_small(bucket);
-  // a small bucket's sums replace what is being sent
+  const bool lent = states_[bucket].lent.load(std::memory_order_relaxed) != nullptr;
+  // sums in the node's memory replace what is being sent of a small bucket
   if (!traffic.reduced && are_whole(traffic.parts_in, own_) &&
-      (!small || are_whole(traffic.parts_out, own_))) {
+      (!small || lent || are_whole(traffic.parts_out, own_))) {
     reduce(bucket);
     traffic.reduced = true;
     for (size_t node = 0; node < nodes_.count() && !small; ++node) {
       if (node == own_) continue;
-      traffic.results_out[node] = bridge_->send(node, tag, bytes(part_of(bucket, own_)), node_->memory());
+      traffic.results_out[node] = bridge_->send(node, tag, sums(part_of(bucket, own_)), node_->memory());
     }
   }
   for (size_t node = 0; node < nodes_.count() && !small; ++node) {
-    if (node == own_ || traffic.results_in[node] != nullptr || !traffic.parts_out[node]->ended()) continue;
-    traffic.results_in[node] = bridge_->receive(node, tag, bytes(part_of(bucket, node)), node_->memory());
+    if (node == own_ || traffic.results_in[node] != nullptr) continue;
+    if (!lent && !traffic.parts_out[node]->ended()) continue;  // they come where these are
+    traffic.results_in[node] = bridge_->receive(node, tag, sums(part_of(bucket, node)), node_->memory());
   }
   look_after(bucket);
   const bool complete =
@@ -164,19 +196,20 @@ bool NodesReduction::exchange(size_t bucket) {
   rooms_.emplace_back(room_bytes(bucket), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
   under_way_ -= buckets_[bucket].bytes;
+  --exchanges_;
   changed_at_ = bridge_->now();
   bridge_->end_waiting();
   return true;
 }
 
 void NodesReduction::reduce(size_t bucket) {
-  const std::span<std::byte> own = bytes(part_of(bucket, own_));
+  const Range mine = part_of(bucket, own_);
   std::vector<const std::byte*> parts;
   for (size_t node = 0; node < nodes_.count(); ++node)
-    parts.push_back(node == own_ ? own.data() : incoming(bucket, node).data());
+    parts.push_back(node == own_ ? own(bucket, mine).data() : incoming(bucket, node).data());
   const DType dtype = buckets_[bucket].dtype;
-  collective::reduce(dtype, Reduction::kSum, parts.data(), parts.size(), own.data(),
-                     own.size() / size_of(dtype));
+  collective::reduce(dtype, Reduction::kSum, parts.data(), parts.size(), sums(mine).data(),
+                     mine.bytes() / size_of(dtype));
 }
 
 void NodesReduction::look_after(size_t bucket) {

@@ -5,6 +5,7 @@
 // gets all of it and adds it itself. The result is the same, so the bits depend on which rank is on which node alone.
 // Values of 16 bits are rounded once on each node, and once more for the job.
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -19,11 +20,15 @@ class NodesReduction final : public BucketReduction {
  public:
   /// Buckets of up to so many bytes are given to all nodes at once; two nodes send no more bytes this way than in
   /// parts. The same on all ranks.
-  static constexpr size_t small_bytes(size_t nodes) { return (nodes == 2 ? size_t{1024} : 16) * 1024; }
+  static constexpr size_t small_bytes(size_t nodes) { return nodes == 2 ? transport::kUnasked : 16 * 1024; }
+
+  /// The parts, in bytes, in which a tensor of more than `threshold` bytes is best split: where each node has one rank,
+  /// nothing is summed while the rest is copied, and few messages are quicker. The same on all ranks.
+  static size_t piece(const Across& across, size_t threshold);
 
   /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is
-  /// still in a cache when it is added. More if none of these gets on for kPatience: another node may have begun with
-  /// others.
+  /// still in a cache when it is added. Where each node has one rank it is half of that, and two buckets in any case.
+  /// More if none of these gets on for kPatience: another node may have begun with others.
   static constexpr size_t kAtOnce = size_t{4} << 20;
   static constexpr Duration kPatience = 1ms;
 
@@ -35,8 +40,10 @@ class NodesReduction final : public BucketReduction {
                                                          const std::string& name);
   ~NodesReduction() override;
 
-  void put(size_t bucket, Range part, const std::byte* values) override { node_->put(bucket, part, values); }
-  void start(size_t bucket) override { node_->start(bucket); }
+  /// Where the node has one rank, values that fill a bucket to its last byte, padding included, and are kept for good
+  /// are sent from the caller's memory.
+  void put(size_t bucket, Range part, const std::byte* values, Kept kept) override;
+  void start(size_t bucket) override;
   Advanced advance(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;
   const std::byte* result() const override { return node_->result(); }
@@ -56,6 +63,9 @@ class NodesReduction final : public BucketReduction {
   };
   struct State {
     std::atomic<uint32_t> step{1};
+    const std::byte* whole = nullptr;  ///< what put() has had for the whole bucket, in the caller's memory
+    /// `whole` of a bucket that has started: they are the node's sums. nullptr if these are in the node's memory.
+    std::atomic<const std::byte*> lent{nullptr};
     std::atomic<bool> exchanging{false};  ///< the node's sums are complete, those of the job are not
     std::unique_ptr<Traffic> traffic;     ///< on a leader that exchanges
   };
@@ -68,7 +78,9 @@ class NodesReduction final : public BucketReduction {
   bool is_small(size_t bucket) const { return buckets_[bucket].bytes <= small_bytes(nodes_.count()); }
   /// What `node` reduces of a bucket, as a range of the area.
   Range part_of(size_t bucket, size_t node) const;
-  std::span<std::byte> bytes(Range range) const;
+  std::span<std::byte> sums(Range range) const;
+  /// The values of this node for a range of the bucket.
+  std::span<const std::byte> own(size_t bucket, Range range) const;
   /// How many bytes of the other nodes come in.
   size_t room_bytes(size_t bucket) const { return part_of(bucket, own_).bytes() * (nodes_.count() - 1); }
   /// Where the part of another node comes in, of the bucket's part that is this node's.
@@ -95,9 +107,11 @@ class NodesReduction final : public BucketReduction {
   const transport::Region region_;
   const transport::Tag first_tag_;
   const bool of_caller_;  ///< as Plan::of_caller()
+  const bool single_;     ///< each node has one rank
   std::vector<State> states_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
-  size_t under_way_ = 0;   ///< bytes of the buckets that this leader exchanges
+  size_t exchanges_ = 0;                                                ///< under way
+  size_t under_way_ = 0;                                                ///< bytes of these
   Duration changed_at_{};  ///< when one of these began or ended, in the time of Bridge::now()
 };
 

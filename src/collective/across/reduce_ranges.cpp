@@ -4,29 +4,30 @@
 
 namespace tarantella::collective::across {
 
-Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ranges, std::byte* output,
-                     bool is_first, const std::string& what) {
+Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
+                     std::byte* output, bool is_first, const std::string& what) {
   Exchange& exchange = *across.exchange();
   const size_t widened = size_of(dtype_of_parts(call.dtype)) / size_of(call.dtype);
   const auto part_of = [&](size_t node) {
-    return std::span(across.part() + ranges[node].begin * widened, ranges[node].bytes() * widened);
+    return std::span(part.values + ranges[node].begin * widened, ranges[node].bytes() * widened);
   };
   const Range mine = ranges[exchange.node()];
   const size_t each = mine.bytes() * widened;
   const std::shared_ptr<std::byte[]> incoming = exchange.room(each * exchange.nodes());
   std::vector<const std::byte*> parts;
-  std::vector<Exchange::Message> sends, receives;
+  std::vector<Exchange::Outgoing> sends;
+  std::vector<Exchange::Incoming> receives;
   for (size_t node = 0; node < exchange.nodes(); ++node) {
+    std::byte* const place = incoming.get() + each * node;
     const bool is_own = node == exchange.node();
-    std::byte* const place = is_own ? part_of(node).data() : incoming.get() + each * node;
-    parts.push_back(place);
+    parts.push_back(is_own ? part_of(node).data() : place);
     if (is_own) continue;
     sends.push_back({node, part_of(node)});
     receives.push_back({node, {place, each}});
   }
-  using Owners = std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<void>>;
-  const auto owner = std::make_shared<Owners>(incoming, across.memory());
-  const auto requests = exchange.start(Stream::kPart, sends, receives, owner);
+  using Owners = std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>;
+  const auto owner = std::make_shared<Owners>(incoming, part.owner);
+  const auto requests = exchange.start(is_first ? Stream::kPart : Stream::kMore, sends, receives, owner);
   const Status alike = is_first ? exchange.meet(call, 0) : Status();
   const Status moved = exchange.await(requests, what);
   TNT_RETURN_IF_ERROR(alike);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
@@ -7,10 +8,17 @@
 
 namespace tarantella::collective::across {
 
-/// For leaders. Gives each node the values that the others' part() has of ranges[node], in bytes of the result, and
+/// What this node has reduced, as reduce_part() keeps it.
+struct NodesPart {
+  const std::byte* values;
+  /// Keeps them while other nodes may receive them, also after an error; nullptr: the caller of the collective does.
+  std::shared_ptr<const void> owner;
+};
+
+/// For leaders. Gives each node the values that the others' parts have of ranges[node], in bytes of the result, and
 /// reduces those of this node, in the order of nodes, into `output`. In the first round of a call the leaders also
 /// meet, while the values travel. `what` names the caller's operation in errors. Collective over the leaders, blocks.
-Status reduce_ranges(Across& across, const Call& call, std::span<const Range> ranges, std::byte* output,
-                     bool is_first, const std::string& what);
+Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
+                     std::byte* output, bool is_first, const std::string& what);
 
 }  // namespace tarantella::collective::across

@@ -79,4 +79,10 @@ Result<const TntMpi*> load_mpi(const std::string& transport) {
   return plugin;
 }
 
+std::string name_of(const TntMpi& mpi) {
+  char name[1024];
+  mpi.library(name, sizeof name);
+  return name;
+}
+
 }  // namespace tarantella::transport

@@ -15,4 +15,7 @@ namespace tarantella::transport {
 /// or if another MPI has been loaded for all to see.
 Result<const TntMpi*> load_mpi(const std::string& transport);
 
+/// The text by which a library of MPI calls itself.
+std::string name_of(const TntMpi& mpi);
+
 }  // namespace tarantella::transport

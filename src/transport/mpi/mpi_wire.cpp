@@ -41,11 +41,17 @@ std::string described(const TntMpi& mpi, int error) {
 class MpiWire final : public Wire {
  public:
   MpiWire(const TntMpi& mpi, int rank, int size, bool finalizes)
-      : Wire(rank, size), mpi_(mpi), finalizes_(finalizes) {}
+      : Wire(rank, size),
+        mpi_(mpi),
+        finalizes_(finalizes),
+        is_openmpi_(name_of(mpi).find("Open MPI") != std::string::npos) {}
   MpiWire(const MpiWire&) = delete;
   MpiWire& operator=(const MpiWire&) = delete;
 
   ~MpiWire() override { keep_for_ever(); }
+
+  /// Open MPI asks before it sends more than this, and the answer of a busy link waits behind all bytes under way.
+  size_t best_message() const override { return is_openmpi_ ? kUnasked : 4 * kUnasked; }
 
  protected:
   void begin(Transfer& transfer) override {
@@ -305,6 +311,7 @@ class MpiWire final : public Wire {
 
   const TntMpi& mpi_;
   const bool finalizes_;
+  const bool is_openmpi_;
   std::vector<TntMpiRequest> requests_;
   std::vector<Flight> flights_;  ///< of requests_
   std::vector<TntMpiEnd> ends_;

@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "transport/mpi/library.h"
+#include "transport/wire.h"
+
 namespace tarantella::transport {
 namespace {
 
@@ -19,8 +22,7 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 }  // namespace
 
 Settings::Settings(const TntMpi& mpi, const std::string& library) {
-  char name[1024];
-  mpi.library(name, sizeof name);
+  const std::string name = name_of(mpi);
   // One process a host calls MPI, so it has no use for shared memory; test hosts are on one machine.
   set("MPIR_CVAR_NOLOCAL", "1");
   // Over TCP, the UCX of MPICH 5.0 is slower, and ends the process when it sends to one that has died.
@@ -31,8 +33,8 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
   // Open MPI 5 waits for a second for a fabric of one-sided calls, which nobody makes.
   set("OMPI_MCA_btl", "^ofi");
   // Over TCP, Open MPI asks before it sends more than 64 KiB, and the answer waits behind all bytes that are under way.
-  // No message of a blocking sum, or of buckets of the usual size, has more than 1 MiB of values; headers count, too.
-  set("OMPI_MCA_btl_tcp_eager_limit", std::to_string((size_t{1} << 20) + 4096));
+  // Headers count, too.
+  set("OMPI_MCA_btl_tcp_eager_limit", std::to_string(kUnasked + 4096));
   // Without it, Open MPI 5 ends the process when another has died.
   set("OMPI_MCA_mpi_ft_enable", "1");
   // Intel MPI looks for its fabrics in the environment only; its wheel has them beside it.

@@ -36,12 +36,25 @@ TEST(Layout, CutsLargeTensorsIntoBucketsOfTheirOwn) {
   EXPECT_EQ(tensors_of(layout, 4), std::vector<size_t>{0});
 }
 
+TEST(Layout, CutsLargeTensorsIntoLargerPiecesThanItFuses) {
+  const Layout layout =
+      make_layout({spec(80), spec(40), spec(16), spec(16)}, 128, 250);  // 320, 192, 64 and 64 bytes
+  ASSERT_EQ(layout.buckets.size(), 4u);
+  EXPECT_EQ(tensors_of(layout, 0), (std::vector<size_t>{3, 2}));
+  EXPECT_EQ(layout.buckets[1].bytes, 192u) << "whole";
+  EXPECT_EQ(layout.buckets[2].bytes, 256u);
+  EXPECT_EQ(layout.buckets[3].bytes, 64u);
+  EXPECT_EQ(make_layout({spec(80)}, 128, 64).buckets.size(), 3u)
+      << "a piece is no smaller than the threshold";
+  EXPECT_EQ(make_layout({spec(80)}, 0, 64).buckets.size(), 1u);
+}
+
 TEST(Layout, NeverLinksTwoBucketsThroughASharedTensor) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<TensorSpec> tensors(1 + random() % 20);
     for (TensorSpec& tensor : tensors) tensor = spec(static_cast<int64_t>(random() % 900));
-    const Layout layout = make_layout(tensors, random() % 1500);
+    const Layout layout = make_layout(tensors, random() % 1500, random() % 3000);
     for (const Place& place : layout.places) {
       if (place.first_bucket == place.last_bucket) continue;
       for (size_t b = place.first_bucket; b <= place.last_bucket; ++b)
