@@ -1,8 +1,9 @@
 """Compares steps of the examples on two ranks with those of two silent processes, and says how long they await input.
 
 In each round every example is started afresh twice: on two ranks with one core each, and as two processes of plain
-Keras with one core each, with a rank's batch, which do not know of each other. A step is the mean over all epochs but
-the first, without what lies between epochs, of the slower process. All figures come from the timelines of the jobs.
+Keras with one core each, with a rank's batch, which do not know of each other. The two jobs run in slices of seconds,
+while the other one is stopped (bench/slices.py). A step is the mean over all epochs but the first, without what lies
+between epochs, of the slower process. All figures come from the timelines of the jobs.
 Prints a table in Markdown, and writes it to build/bench/examples.md beside the JSON file.
 
     python bench/examples.py --only lenet5 transformer --rounds 3
@@ -11,28 +12,30 @@ Prints a table in Markdown, and writes it to build/bench/examples.md beside the 
 from __future__ import annotations
 
 import argparse
-import functools
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import machine
 import numpy as np
 import processes
+import slices
 from judge import STRANGERS
 from libraries import BUILD, ROOT, say
+from processes import Command
 
 from tarantella.scaling import trace
 from tarantella.scaling.measure import measured
 from tarantella.scaling.shares import INPUT
 
-SECONDS = 1800.0  # that a job may take
+SECONDS = 1800.0  # that a job may take alone
+TIMELINE = "timeline.json"
 GOAL, INPUT_GOAL = 1.05, 0.05
 
 
@@ -49,7 +52,7 @@ class Example(NamedTuple):
 
 RESNET = "--image_size=128 --batch_size={batch} --train_epochs={epochs}"
 EXAMPLES = {
-    "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", "28 x 28", 64, 40),
+    "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", "28 x 28", 64, 300),
     "image_classification": Example(
         "image_classification/train_imagenet_main.py",
         RESNET + " --synthetic_data --train_num_samples=288 --val_num_samples=1 --val_freq=99 --verbose=2",
@@ -70,7 +73,7 @@ EXAMPLES = {
         " --epochs_between_evals={epochs} --dropout=0",
         "12 tokens",
         64,
-        4,
+        8,
         tokens=12,
     ),
     "mirrored_strategy": Example(
@@ -104,28 +107,22 @@ def make_data(folder: Path) -> None:
         subprocess.run([sys.executable, program, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
 
-def run(example: Example, epochs: int, ranks: int, cores: set[int], data: Path) -> dict[str, float]:
-    """Trains once on these cores. Returns the seconds of a step, and the largest share that a rank waits for input."""
+def command(example: Example, epochs: int, ranks: int, cores: set[int], data: Path, folder: Path) -> Command:
+    """Trains on these cores in a new folder, which gets the timeline."""
+    folder.mkdir(parents=True)
     batch = ranks * example.micro * example.tokens
     arguments = example.arguments.format(batch=batch, micro=example.micro, epochs=epochs, data=data)
-    with tempfile.TemporaryDirectory() as folder:
-        timeline, log = Path(folder, "timeline.json"), Path(folder, "log")
-        command = processes.launcher(ranks, f"--timeline={timeline}")
-        with log.open("w") as out:
-            code = subprocess.run(
-                [*command, str(ROOT / "examples" / example.program), *arguments.split()],
-                cwd=folder,
-                stdout=out,
-                stderr=out,
-                preexec_fn=functools.partial(os.sched_setaffinity, 0, cores),
-                timeout=SECONDS,
-                check=False,
-            ).returncode
-        if code:
-            raise SystemExit(f"{example.program} failed:\n{log.read_text(errors='replace')[-4000:]}")
-        found = trace.read(timeline)
+    words = [*processes.launcher(ranks, f"--timeline={folder / TIMELINE}"), str(ROOT / "examples" / example.program)]
+    # Examples may read data of scikit-learn. A stop among its first steps would mislead the trial of TNT_KEEP_AWAKE.
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TNT_KEEP_AWAKE": "0"}
+    return Command([*words, *arguments.split()], cores, environment, folder)
+
+
+def figures_of(timeline: Path, program: str) -> dict[str, float]:
+    """Returns the seconds of a step, and the largest share that a rank waits for input."""
+    found = trace.read(timeline)
     figures = measured(found.ranks, found.complete)
-    assert figures.steady, f"{example.program} has trained no second epoch"
+    assert figures.steady, f"{program} has trained no second epoch"
     return {"step": max(map(seconds_of_a_step, found.ranks)), "input": max(each[INPUT] for each in figures.shares)}
 
 
@@ -142,14 +139,23 @@ def seconds_of_a_step(rank: trace.Rank) -> float:
 def compare(example: Example, epochs: int, first: str, data: Path) -> dict[str, dict[str, float]]:
     """One round of an example; `first` is started first."""
     cores = sorted(os.sched_getaffinity(0))[:2]
-
-    def silent() -> dict[str, float]:
-        with ThreadPoolExecutor(2) as pool:
-            both = list(pool.map(lambda core: run(example, epochs, 1, {core}, data), cores))
-        return {name: max(each[name] for each in both) for name in both[0]}
-
-    rows = {"2 ranks": lambda: run(example, epochs, 2, set(cores), data), "silent": silent}
-    return {name: rows[name]() for name in sorted(rows, key=lambda name: name != first)}
+    with contextlib.ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        parts = {"2 ranks": [(2, set(cores))], "silent": [(1, {core}) for core in cores]}
+        order = sorted(parts, key=lambda row: row != first)
+        jobs = [ends.enter_context(processes.Job(f"{example.program}, {row}", SECONDS)) for row in order]
+        folders = {row: [folder / row / str(number) for number in range(len(parts[row]))] for row in order}
+        for row, job in zip(order, jobs, strict=True):
+            each = zip(parts[row], folders[row], strict=True)
+            job.start([command(example, epochs, *part, data, its_folder) for part, its_folder in each], output=False)
+        found: dict[str, dict[str, float]] = {}
+        for row, stops in zip(order, slices.alternate(jobs), strict=True):
+            figures = []
+            for its_folder in folders[row]:
+                slices.cut(its_folder / TIMELINE, statistics.median(stops))
+                figures.append(figures_of(its_folder / TIMELINE, example.program))
+            found[row] = {name: max(each[name] for each in figures) for name in figures[0]}
+        return found
 
 
 HEAD = (
@@ -201,6 +207,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="two epochs, to see that everything runs")
     parser.add_argument("--json", type=Path, default=BUILD / "examples.json")
     options = parser.parse_args()
+    processes.exit_on_signals()
     here = machine.describe()
     machine.warn_if_busy(here)
     cores = os.sched_getaffinity(0)

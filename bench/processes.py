@@ -34,11 +34,12 @@ def launcher(ranks: int, *options: str) -> list[str]:
 
 
 class Command(NamedTuple):
-    """Words, the cores that the process may use (None: as this one), and what its environment has more than ours."""
+    """Words, the cores that the process may use (None: as this one), what its environment has more, its folder."""
 
     words: list[str]
     cores: set[int] | None = None
     environment: dict[str, str] | None = None
+    folder: Path | None = None
 
 
 class Done(NamedTuple):
@@ -69,10 +70,11 @@ class Job:
         _end(self.processes)
         self._temporary.__exit__(None, None, None)
 
-    def start(self, commands: list[Command]) -> None:
-        """Adds the option --output=FOLDER to each, and the time of their start in the variable BEGAN."""
+    def start(self, commands: list[Command], output: bool = True) -> None:
+        """Adds the option --output=FOLDER to each, with `output`, and the time of their start in the variable BEGAN."""
+        option = [f"--output={self.folder}"] if output else []
         with self._log.open("w") as out:
-            self.processes += [_start(command, self.folder, out) for command in commands]
+            self.processes += [_start(command, option, out) for command in commands]
 
     @property
     def _log(self) -> Path:
@@ -87,9 +89,14 @@ class Job:
             self.fail("ended too early")
 
     def wait(self) -> None:
-        """Sleeps until all have ended: polling would take a core from what is measured."""
+        """Sleeps until all have ended."""
+        if not self.ends_within(self.seconds):
+            self.fail("did not end in time")
+
+    def ends_within(self, seconds: float) -> bool:
+        """Sleeps until all have ended, but no longer: polling would take a core from what is measured."""
         poll, running = select.poll(), {}
-        deadline = time.monotonic() + self.seconds
+        deadline = time.monotonic() + seconds
         for process in self.processes:
             if process.returncode is None:
                 running[os.pidfd_open(process.pid)] = process
@@ -99,20 +106,22 @@ class Job:
             while running:
                 ready = poll.poll(max(0.0, 1e3 * (deadline - time.monotonic())))
                 if not ready:
-                    self.fail("did not end in time")
+                    return False
                 for descriptor, _ in ready:
                     poll.unregister(descriptor)
                     os.close(descriptor)
                     if running.pop(descriptor).wait():
                         self.fail("failed")
+            return True
         finally:
             for descriptor in running:
                 os.close(descriptor)
 
     def suspend(self) -> None:
         """Stops all processes and all that they started, so that no thread of them takes a core."""
-        self._stopped = family(process.pid for process in self.processes)
-        self._signal(signal.SIGSTOP)
+        while (found := family(process.pid for process in self.processes)) != self._stopped:  # it may grow meanwhile
+            self._stopped = found
+            self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -148,14 +157,18 @@ def run(commands: list[Command], what: str, weigh: int = 0, seconds: float = SEC
         return Done(job.outputs(), memory)
 
 
-def _start(command: Command, folder: Path, out: Any) -> subprocess.Popen[bytes]:
+def _start(command: Command, more: list[str], out: Any) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")]))
     ours = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
     environment = {**ours, **(command.environment or {})}
     # The process must be bound before TensorFlow makes its threads, and the launcher before it deals out cores.
-    words = [*command.words, f"--output={folder}"]
     return subprocess.Popen(
-        words, env=environment, stdout=out, stderr=out, preexec_fn=functools.partial(_prepare, command.cores)
+        [*command.words, *more],
+        cwd=command.folder,
+        env=environment,
+        stdout=out,
+        stderr=out,
+        preexec_fn=functools.partial(_prepare, command.cores),
     )
 
 
@@ -175,6 +188,12 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def exit_on_signals() -> None:
+    """Lets SIGTERM and SIGHUP end the program in order, so that no suspended process is left."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit("terminated"))
 
 
 def family(pids: Iterable[int]) -> set[int]:

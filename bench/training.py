@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import sys
 import time
@@ -146,8 +145,7 @@ def main() -> None:
     parser.add_argument("--read", type=Path, metavar="JSON", help="show this result instead of measuring")
     parser.add_argument("--json", type=Path, default=BUILD / "training.json")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit("terminated"))  # so that no suspended process is left
+    processes.exit_on_signals()
     old = read(options.compare) if options.compare else None
     if options.read:
         result = read(options.read)
