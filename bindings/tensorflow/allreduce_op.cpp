@@ -252,13 +252,7 @@ void* create(TF_OpKernelConstruction* construction) {
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
 void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeHandle* shape = api()->TF_NewShapeHandle();
-  const auto gradients = api()->TF_ShapeInferenceContextNumInputs(context) - 2;
-  for (int i = 0; i < gradients && api()->TF_GetCode(status) == kOk; ++i) {
-    api()->TF_ShapeInferenceContextGetInput(context, i, shape, status);
-    if (api()->TF_GetCode(status) == kOk) api()->TF_ShapeInferenceContextSetOutput(context, i, shape, status);
-  }
-  api()->TF_DeleteShapeHandle(shape);
+  pass_shapes(context, api()->TF_ShapeInferenceContextNumInputs(context) - 2, status);  // the gradients
 }
 
 /// Runs when TensorFlow loads this library: it takes over what was registered meanwhile.

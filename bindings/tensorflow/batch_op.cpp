@@ -11,9 +11,6 @@
 namespace tarantella::tensorflow {
 namespace {
 
-void* create(TF_OpKernelConstruction*) { return nullptr; }
-void destroy(void*) {}
-
 void await(void*, TF_OpKernelContext*) { tnt_timeline_await_batch(); }
 
 void compute(void*, TF_OpKernelContext* context) {
@@ -31,8 +28,7 @@ bool register_await() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAwaitBatch");
   api()->TF_OpDefinitionBuilderSetIsStateful(op, true);
-  return register_op(op, "TarantellaAwaitBatch",
-                     api()->TF_NewKernelBuilder("TarantellaAwaitBatch", "CPU", create, await, destroy));
+  return register_op(op, "TarantellaAwaitBatch", new_kernel("TarantellaAwaitBatch", await));
 }
 
 bool register_batch() {
@@ -41,8 +37,7 @@ bool register_batch() {
   api()->TF_OpDefinitionBuilderAddInput(op, "rows: int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "same: int64");
   api()->TF_OpDefinitionBuilderSetIsStateful(op, true);
-  return register_op(op, "TarantellaBatch",
-                     api()->TF_NewKernelBuilder("TarantellaBatch", "CPU", create, compute, destroy));
+  return register_op(op, "TarantellaBatch", new_kernel("TarantellaBatch", compute));
 }
 
 [[maybe_unused]] const bool registered = register_await() && register_batch();

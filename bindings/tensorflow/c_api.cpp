@@ -45,4 +45,19 @@ bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder*
   return status.ok();
 }
 
+TF_KernelBuilder* new_kernel(const char* op, TF_Compute compute) {
+  const auto create = [](TF_OpKernelConstruction*) -> void* { return nullptr; };
+  const auto destroy = [](void*) {};
+  return api()->TF_NewKernelBuilder(op, "CPU", create, compute, destroy);
+}
+
+void pass_shapes(TF_ShapeInferenceContext* context, int64_t count, TF_Status* status) {
+  TF_ShapeHandle* shape = api()->TF_NewShapeHandle();
+  for (int i = 0; i < count && api()->TF_GetCode(status) == kOk; ++i) {
+    api()->TF_ShapeInferenceContextGetInput(context, i, shape, status);
+    if (api()->TF_GetCode(status) == kOk) api()->TF_ShapeInferenceContextSetOutput(context, i, shape, status);
+  }
+  api()->TF_DeleteShapeHandle(shape);
+}
+
 }  // namespace tarantella::tensorflow

@@ -104,6 +104,12 @@ const Api* api();
 /// Registers an op and its kernel on the CPU. False, after a line on stderr, where TensorFlow refuses.
 bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel);
 
+/// A kernel on the CPU that keeps nothing between two calls: `compute` gets nullptr.
+TF_KernelBuilder* new_kernel(const char* op, TF_Compute compute);
+
+/// Infers that the first `count` outputs have the shapes of the first `count` inputs.
+void pass_shapes(TF_ShapeInferenceContext* context, int64_t count, TF_Status* status);
+
 /// A TF_Status for one call. Not copied.
 class TfStatus {
  public:

@@ -8,9 +8,6 @@
 namespace tarantella::tensorflow {
 namespace {
 
-void* create(TF_OpKernelConstruction*) { return nullptr; }
-void destroy(void*) {}
-
 void compute(void*, TF_OpKernelContext* context) {
   TfStatus status(*api());
   const Inputs inputs(context, status);
@@ -36,8 +33,7 @@ bool register_checksum() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "T: list(type)");
   api()->TF_OpDefinitionBuilderAddInput(op, "tensors: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "checksum: int64");
-  return register_op(op, "TarantellaChecksum",
-                     api()->TF_NewKernelBuilder("TarantellaChecksum", "CPU", create, compute, destroy));
+  return register_op(op, "TarantellaChecksum", new_kernel("TarantellaChecksum", compute));
 }
 
 [[maybe_unused]] const bool registered = register_checksum();
