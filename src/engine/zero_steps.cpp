@@ -32,8 +32,13 @@ class ZeroSteps::Zeros : public std::enable_shared_from_this<Zeros> {
   Status finish(const std::vector<uint64_t>& steps) {
     std::unique_lock lock(mutex_);
     due_.clear();
+    for (const auto& bucket : plan_->layout().buckets) {
+      // a rank may have stopped between two tensors of a bucket, which takes its steps with all of them
+      uint64_t most = 0;
+      for (const size_t i : bucket.tensors) most = std::max(most, steps[i]);
+      for (const size_t i : bucket.tensors) tensors_[i].limit = most;
+    }
     for (size_t i = tensors_.size(); i-- > 0;) {  // in the order of the buckets
-      tensors_[i].limit = steps[i];
       if (tensors_[i].is_due()) due_.push_back(i);
     }
     changed_.notify_all();

@@ -81,6 +81,22 @@ TEST_P(ZeroStepsOf, RanksWithoutDataAreZerosInTheSumsOfTheOthers) {
   }
 }
 
+TEST_P(ZeroStepsOf, EndTogetherWhereARankHasStoppedWithinABucket) {
+  world_.run([&](Communicator& communicator) {
+    const std::vector<TensorSpec> pair = {{"a", DType::kFloat32, {3}}, {"b", DType::kFloat32, {700}}};
+    const auto plan = communicator.add_plan("gradients", pair, size_t{1} << 20);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    ZeroSteps zeros(plan.value());
+    auto steps = most(communicator, zeros.stop());
+    const uint64_t last = *std::ranges::max_element(steps) + 2;
+    steps[0] = last;  // not yet "b"
+    const Status status = zeros.finish(steps);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(plan.value()->steps(0), last);
+    EXPECT_EQ(plan.value()->steps(1), last);
+  });
+}
+
 TEST_P(ZeroStepsOf, EndWithTheirPlan) {
   world_.run([&](Communicator& communicator) {
     const auto plan = communicator.add_plan("gradients", kTensors, 256);
