@@ -44,7 +44,7 @@ def slowness(measured: dict[str, Any], net: str, subject: str) -> list[float]:
     turns = [
         measured[row.name][subject]
         for row in rows.ROWS
-        if row.takes_turns(net) and subject in measured.get(row.name, {})
+        if row.takes_turns(net, subject) and subject in measured.get(row.name, {})
     ]
     usual = [statistics.median(each) for each in turns]
     cycles = zip(*turns, strict=True)
@@ -61,7 +61,7 @@ def value(measured: Round, net: str, row: str, subject: str, in_turns: bool = Tr
     numbers = its_net.get(row, {}).get(subject)
     if not numbers:
         return None
-    if in_turns and measured.get("turns") and subject in rows.IN_TURNS and rows.named(row).takes_turns(net):
+    if in_turns and measured.get("turns") and rows.named(row).takes_turns(net, subject):
         cycles = slowness(its_net, net, subject)
         return statistics.median(number / slow for number, slow in zip(numbers, cycles, strict=True))
     return whole(subject, numbers)
@@ -90,7 +90,7 @@ def steps(run: list[Round]) -> dict[tuple[str, str], list[float]]:
 
 def in_round(ratio: Ratio, measured: Round) -> float | None:
     """Returns a ratio within one round, or None if a row of it was not measured."""
-    in_turns = all(rows.named(row).takes_turns(ratio.net) for row in (ratio.row, *ratio.against))
+    in_turns = all(rows.named(row).takes_turns(ratio.net, ratio.subject) for row in (ratio.row, *ratio.against))
     own = value(measured, ratio.net, ratio.row, ratio.subject, in_turns)
     others = [value(measured, ratio.net, row, ratio.subject, in_turns) for row in ratio.against]
     if own is None or None in others:

@@ -1,11 +1,13 @@
 """What bench/training.py measures: the rows, how much each of them does, and the ratios of rows with their goals.
 
 A row is one way of training; in every round it is started afresh, for each network that it has subjects for. Rows of
-two processes with the subject `steps` take turns (bench/turns.py), the others run alone. Subjects:
+two processes take turns (bench/turns.py) with their steps and epochs, and all rows with their calls; the rest of what
+a row measures runs alone. Subjects:
 
 - steps: the mean step of an epoch; what lies between two epochs counts too.
 - epochs: the same for epochs of few steps.
-- calls: fit, evaluate and predict of one batch, and fit of a dataset of one batch, from the second time on.
+- calls: fit of a dataset of one batch, then fit, evaluate and predict of one batch of arrays; the first of them counts
+  with what a pause costs, so no goal is set for it.
 - start: from the command to the end of the first step.
 - memory: the proportional set size (PSS) of all processes at the end of the last step, the launcher's included.
 - copy: bytes per second that a core reads and writes while it copies, with the other cores doing the same.
@@ -19,9 +21,9 @@ from typing import NamedTuple
 class Amount(NamedTuple):
     """How much a row does. An epoch and a call of each kind before that are not measured.
 
-    `turns` are of an epoch of `steps`, and of as many epochs of few steps as `short` says. `epochs` is the number for
-    a row that runs alone. Two ranks train before that until they have chosen whether to keep their cores awake, unless
-    the row says so.
+    `turns` are of an epoch of `steps`, and of as many epochs of few steps as `short` says; `calls` is the number of
+    turns of a call of each kind. `epochs` is the number for a row that runs alone. Two ranks train before that until
+    they have chosen whether to keep their cores awake, unless the row says so.
     """
 
     steps: int
@@ -32,11 +34,12 @@ class Amount(NamedTuple):
 
 
 SHORT = {30: 2, 10: 4, 3: 8}  # epochs of a turn by their steps
-IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT))  # in the order in which a row measures them
+CALLS = ("fit of a dataset", "fit", "evaluate", "predict")  # in the order of a turn
+IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT), "calls")  # in the order in which a row measures them
 AMOUNTS = {
-    "lenet5": Amount(160, 8, 3, SHORT, 4),
-    "resnet20": Amount(8, 8, 4, SHORT, 4),
-    "mlp": Amount(8, 12, 4, SHORT, 4),
+    "lenet5": Amount(160, 8, 3, SHORT, 8),
+    "resnet20": Amount(8, 8, 4, SHORT, 8),
+    "mlp": Amount(8, 12, 4, SHORT, 8),
 }
 NETS = tuple(AMOUNTS)
 MLP_BYTES = 4 * 25_205_770  # of its gradients
@@ -69,9 +72,17 @@ class Row(NamedTuple):
     def subjects(self, net: str) -> list[str]:
         return getattr(self, net).split()
 
-    def takes_turns(self, net: str) -> bool:
-        """Plain Keras does not: an epoch after a pause takes it half a second more, until tf.data's tuner wakes up."""
-        return self.processes == 2 and "steps" in self.subjects(net)
+    def in_turns(self, net: str) -> tuple[str, ...]:
+        """Which of IN_TURNS it measures in turns with other rows.
+
+        Not steps of plain Keras: an epoch after a pause takes it half a second more, until tf.data's tuner wakes up.
+        """
+        steps = IN_TURNS[:-1] if self.processes == 2 and "steps" in self.subjects(net) else ()
+        return (*steps, *(("calls",) if "calls" in self.subjects(net) else ()))
+
+    def takes_turns(self, net: str, number: str) -> bool:
+        """Whether it measures `number`, a step or a call of a kind, in turns with other rows."""
+        return ("calls" if number in CALLS else number) in self.in_turns(net)
 
 
 ROWS = [
@@ -134,7 +145,7 @@ def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
 
 def _calls(net: str, goal: float) -> list[Ratio]:
     found = []
-    for call in ("fit", "evaluate", "predict", "fit of a dataset"):
+    for call in CALLS:
         most = None if call == "fit of a dataset" else goal
         found.append(Ratio(f"{call}, one batch, 2 ranks", net, call, "2 ranks", ("plain, one core",), "times", most))
     return found
@@ -142,7 +153,7 @@ def _calls(net: str, goal: float) -> list[Ratio]:
 
 def _alone(net: str, row: str) -> list[Ratio]:
     found = [Ratio(f"steps, {row}", net, "step", row, ("plain, one core",), "times", 1.01)]
-    for call in ("fit", "evaluate", "predict") if net != "resnet20" else ():
+    for call in CALLS[1:] if net != "resnet20" else ():
         found.append(Ratio(f"{call}, one batch, {row}", net, call, row, ("plain, one core",), "times", 1.02))
     return found
 

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +106,11 @@ def wait_to_be_weighed(folder: Path) -> None:
 
 
 class Subjects:
-    """Measures the subjects of a row: epochs in turns with those of other rows, if it takes turns."""
+    """Measures the subjects of a row, `in_turns` in turns with other rows."""
 
-    def __init__(self, trains: Any, amount: rows.Amount, folder: Path) -> None:
-        self._trains, self._amount, self._folder, self._turns = trains, amount, folder, Turns(folder)
+    def __init__(self, trains: Any, amount: rows.Amount, folder: Path, in_turns: Sequence[str]) -> None:
+        self._trains, self._amount, self._folder = trains, amount, folder
+        self._turns = Turns(folder, in_turns)
 
     def measure(self, subject: str) -> dict[str, list[float]]:
         return getattr(self, subject)()
@@ -125,29 +126,31 @@ class Subjects:
 
     def _epochs(self, subject: str, steps: int, count: int) -> dict[str, list[float]]:
         """Returns the seconds per step of each turn of `count` epochs, after an epoch that is not counted."""
-        turns = self._amount.turns if self._turns.given else self._amount.epochs
+        turns = self._amount.turns if subject in self._turns.subjects else self._amount.epochs
         clock = Clock(steps, count, lambda: self._turns.take(subject), turns)
         self._trains.fit(steps, 1 + turns * count, [clock])
         return {subject: clock.steps}
 
     def calls(self) -> dict[str, list[float]]:
-        """Returns the seconds of calls of each kind with one batch, after one that is not counted."""
+        """Returns the seconds of a call of each kind with one batch in each turn, after one that is not counted."""
         import tensorflow as tf
 
         model, batch = self._trains.model, self._trains.net.rows
         x, y = nets.data(self._trains.net, batch)
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
         kinds = {
+            "fit of a dataset": lambda: model.fit(dataset, verbose=0),
             "fit": lambda: model.fit(x, y, batch_size=batch, verbose=0),
             "evaluate": lambda: model.evaluate(x, y, batch_size=batch, verbose=0),
             "predict": lambda: model.predict(x, batch_size=batch, verbose=0),
-            "fit of a dataset": lambda: model.fit(dataset, verbose=0),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in kinds}
-        for _ in range(1 + self._amount.calls):
-            for name, call in kinds.items():
+        seconds: dict[str, list[float]] = {name: [] for name in rows.CALLS}
+        for turn in range(1 + self._amount.calls):
+            if turn:
+                self._turns.take("calls")
+            for name in rows.CALLS:
                 began = time.perf_counter()
-                call()
+                kinds[name]()
                 seconds[name].append(time.perf_counter() - began)
         return {name: each[1:] for name, each in seconds.items()}
 
@@ -171,6 +174,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="few steps")
     parser.add_argument("--rank", type=int, default=0, help="of a silent process")
     parser.add_argument("--size", type=int, default=1, help="ranks for which the global batch is made")
+    parser.add_argument("--in-turns", nargs="*", choices=rows.IN_TURNS, default=[], help="with processes of other rows")
     parser.add_argument("--output", type=Path, required=True, help="a folder, which gets a file a process")
     options = parser.parse_args()
     keras.utils.set_random_seed(1)
@@ -185,7 +189,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {}
     if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
         seconds |= trains.settle()
-    subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output)
+    subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output, options.in_turns)
     for subject in options.subjects:
         seconds |= subjects.measure(subject)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")

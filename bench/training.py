@@ -42,6 +42,7 @@ def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Comma
     else:
         script = [str(HERE / "train_worker.py"), net, row.mode, *row.subjects(net), f"--size={row.size}"]
         script += ["--tiny"] if options.tiny else []
+        script += ["--in-turns", *row.in_turns(net)]
     if row.starter == "launcher":
         start = processes.launcher(row.processes, *options.launcher.split())
         return [Command([*start, *script], set(cores[: row.cores]), environment)]
@@ -72,7 +73,7 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
         chosen = [row for row in rows.ROWS if row.subjects(net) and row.name in options.rows]
         first = number % max(1, len(chosen))
         chosen = chosen[first:] + chosen[:first]  # so that no row is always the first
-        in_turns = {row.name: (commands(row, net, options), row.processes) for row in chosen if row.takes_turns(net)}
+        in_turns = {row.name: (commands(row, net, options), row.processes) for row in chosen if row.in_turns(net)}
         say(f"round {number + 1} of {options.rounds}: {net}, {len(in_turns)} rows in turns")
         for name, played in turns.play(in_turns, net).items():
             measured[net][name], took[net][name] = judge.slowest(played.outputs, in_turns=True), played.seconds

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,16 +26,16 @@ def _socket() -> socket.socket:
 
 
 class Turns:
-    """The side of a process of a row. It runs alone unless its folder has the socket (`given`)."""
+    """The side of a process of a row, which has `subjects` of rows.IN_TURNS in turns and runs alone in all others."""
 
-    def __init__(self, folder: Path) -> None:
-        self._socket, self.given = _socket(), (folder / NAME).exists()
-        if self.given:
+    def __init__(self, folder: Path, subjects: Sequence[str]) -> None:
+        self._socket, self.subjects = _socket(), subjects
+        if subjects:
             self._socket.connect(str(folder / NAME))
 
     def take(self, subject: str) -> None:
-        """Ends a turn and waits for the next one, in which `subject` of rows.IN_TURNS is measured."""
-        if self.given:
+        """Ends a turn and waits for the next one, in which `subject` is measured."""
+        if subject in self.subjects:
             self._socket.sendall(subject.encode())
             if not self._socket.recv(1):
                 raise ConnectionError("nobody gives turns any more")

@@ -20,7 +20,7 @@ def spin():
         time.sleep(0)
 
 folder = Path(sys.argv[-1].partition("=")[2])
-turns, seen = Turns(folder), []
+turns, seen = Turns(folder, sys.argv[2:-1]), []
 threading.Thread(target=spin, daemon=True).start()
 for subject in sys.argv[2:-1]:
     asked, used = time.monotonic(), time.process_time()
@@ -58,5 +58,5 @@ def test_a_row_that_fails_in_its_turn_ends_the_run_with_its_output(bench):
         bench("turns").play({"good": row(bench, 1, "step"), "bad": ([command], 1)}, "a net")
 
 
-def test_without_anyone_who_gives_turns_a_process_has_them_all(bench, tmp_path):
-    bench("turns").Turns(tmp_path).take("step")
+def test_a_process_does_not_wait_where_it_takes_no_turns(bench, tmp_path):
+    bench("turns").Turns(tmp_path, []).take("step")
