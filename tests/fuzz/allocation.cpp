@@ -1,4 +1,5 @@
-// find_allocation: an input has lines NAME=VALUE, which are the environment, and after an empty line the host file.
+// find_allocation: an input has lines NAME=VALUE, which are the environment, and after an empty line the host file, which
+// gpus_of_resources reads as well.
 
 #include "launch/hosts/allocation.h"
 
@@ -24,6 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (equals != std::string::npos) environment[line.substr(0, equals)] = line.substr(equals + 1);
   }
   const std::string file(std::istreambuf_iterator<char>(in), {});
+  require(tarantella::launch::gpus_of_resources(file).value_or(1) > 0, "there is a GPU");
   const auto found =
       find_allocation(environment, [&](const std::string&) { return Result<std::string>(file); });
   if (!found.ok()) {

@@ -1,6 +1,7 @@
 #include "launch/hosts/allocation.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <iterator>
 #include <map>
@@ -173,6 +174,20 @@ std::vector<Host> summed(const std::vector<Host>& parts) {
     slots = std::min(kMostRanks, slots.value_or(0) + part.slots.value_or(0));
   }
   return hosts;
+}
+
+std::optional<int> gpus_of_resources(const std::string& list) {
+  std::string kinds;
+  std::istringstream resources(list);
+  for (std::string each; std::getline(resources, each, ',');) {
+    if (each.starts_with("gres:") || each.starts_with("gres/")) each.erase(0, 5);
+    while (!each.empty() && std::isspace(static_cast<unsigned char>(each.back())) != 0) each.pop_back();
+    if (!each.starts_with("gpu") || (each.size() > 3 && each[3] != ':')) continue;
+    const bool has_number = std::isdigit(static_cast<unsigned char>(each[each.rfind(':') + 1])) != 0;
+    kinds += each + (has_number ? "," : ":1,");
+  }
+  const int count = sum_of_kinds(kinds);
+  return count > 0 ? std::optional(count) : std::nullopt;
 }
 
 bool slurm_gives_no_gpu(const Environment& environment) {

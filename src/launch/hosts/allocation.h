@@ -26,6 +26,10 @@ struct Allocation {
 Result<std::optional<Allocation>> find_allocation(
     const Environment& environment, const std::function<Result<std::string>(const std::string&)>& read);
 
+/// The GPUs of a host in what squeue calls a job's resources: "gres:gpu:a100:2,gres/gpu:1" is 3. Unset if it has none,
+/// or what cannot be read. Pure.
+std::optional<int> gpus_of_resources(const std::string& list);
+
 /// Whether a process on a node of a Slurm job has no GPU from Slurm: the node's GPUs, which /proc shows nevertheless,
 /// may be another job's, or Slurm may not know of them. Pure.
 bool slurm_gives_no_gpu(const Environment& environment);

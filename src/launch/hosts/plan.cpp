@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/host.h"
+#include "launch/ask.h"
+#include "launch/command.h"
 #include "launch/hosts/allocation.h"
 #include "launch/hosts/hostfile.h"
 #include "launch/hosts/srun.h"
@@ -19,6 +21,14 @@ Result<std::string> content_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return Status(Code::kSystem, "cannot read this file");
   return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The GPUs of a host that the user has asked for with --gres, of which Slurm tells the shell of salloc nothing.
+std::optional<int> requested_gpus(const Environment& user) {
+  const std::string squeue = program_in(value_of(user, "PATH").value_or(kUsualPath), "squeue");
+  if (squeue.empty()) return std::nullopt;
+  const std::string job = "--jobs=" + stripped(user, "SLURM_JOB_ID");
+  return gpus_of_resources(answer_of({squeue, {squeue, "--noheader", job, "--format=%b"}}, user, 5s));
 }
 
 Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, const Options& options,
@@ -62,8 +72,11 @@ Result<Plan> plan_for(const Options& options, const Environment& user, const run
   if (!found.ok()) return found.status();
   std::optional<Allocation> allocation = std::move(found).value();
   if (allocation) {
+    const bool outside = is_outside_of_slurm_job(user);
+    // a job on one host is started there, where Slurm tells
+    if (outside && !allocation->gpus && allocation->hosts.size() > 1) allocation->gpus = requested_gpus(user);
     const auto told = static_cast<size_t>(allocation->gpus.value_or(0));
-    return plan_in(*std::move(allocation), options, is_outside_of_slurm_job(user) ? told : gpus.ids.size());
+    return plan_in(*std::move(allocation), options, outside ? told : gpus.ids.size());
   }
   return with_ranks("", {{host_name(), {}}}, options, usual);
 }

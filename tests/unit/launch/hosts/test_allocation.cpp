@@ -48,6 +48,18 @@ TEST(Allocation, SlurmTellsTheGpusOfAHost) {
   }
 }
 
+TEST(Allocation, SqueueTellsTheGpusOfAHost) {
+  EXPECT_EQ(gpus_of_resources("gres:gpu:2\n"), 2);
+  EXPECT_EQ(gpus_of_resources("gres/gpu:a100:4"), 4);
+  EXPECT_EQ(gpus_of_resources("gres:gpu"), 1);
+  EXPECT_EQ(gpus_of_resources("gpu:a100"), 1);
+  EXPECT_EQ(gpus_of_resources("gres:shard:8,gres:gpu:a100:2,gres/gpu:v100\n"), 3);
+  EXPECT_EQ(gpus_of_resources("gres:gpu:99999"), 4096);
+  for (const char* none : {"", "N/A\n", "gres:gpu:0", "gres:gpus:2", "gres:shard:4", "gres:", ","}) {
+    EXPECT_EQ(gpus_of_resources(none), std::nullopt) << none;
+  }
+}
+
 TEST(Allocation, OnANodeSlurmSaysThatItGivesGpus) {
   EXPECT_FALSE(slurm_gives_no_gpu({}));
   const Environment job{{"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}};

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "launch/hosts/layout.h"
 #include "launch/hosts/plan.h"
 #include "launch/hosts/this_host.h"
+#include "own_folder.h"
 
 namespace tarantella::launch {
 namespace {
@@ -98,6 +102,16 @@ TEST(Plan, InTheShellOfSallocSlurmTellsTheGpus) {
   EXPECT_EQ(shares(no_gpu), (Shares{{"a", 0, 1}, {"b", 1, 1}}));
   shell["SLURMD_NODENAME"] = "a";  // the GPUs of a host of the job
   EXPECT_EQ(shares(), (Shares{{"a", 0, 2}, {"b", 2, 2}}));
+}
+
+class PlanWithSqueue : public OwnFolder {};
+
+TEST_F(PlanWithSqueue, InTheShellOfSallocItTellsTheGpus) {
+  const std::filesystem::path squeue = folder_ / "squeue";
+  std::ofstream(squeue) << "#!/bin/sh\n[ \"$*\" = '--noheader --jobs=7 --format=%b' ] && echo gres:gpu:2\n";
+  std::filesystem::permissions(squeue, std::filesystem::perms::owner_all);
+  const Environment shell{{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "a,b"}, {"PATH", folder_.string()}};
+  EXPECT_EQ(plan_for({}, shell, kNone).value().shares, (Shares{{"a", 0, 2}, {"b", 2, 2}}));
 }
 
 TEST(Plan, SeveralHostsAreShown) {
