@@ -78,6 +78,7 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || ec
     [ -x "$(PATH="$PATH:/usr/sbin" command -v munged)" ] || echo munge
     [ -x "$(PATH="$PATH:/usr/sbin" command -v sshd)" ] || echo openssh-server
     command -v ssh >/dev/null || echo openssh-client
+    compgen -G '/usr/lib/*/pmix*/lib/libpmix.so' >/dev/null || echo libpmix-dev # Slurm starts Open MPI with it
   fi
   if command -v g++ >/dev/null; then
     has_header hwloc.h || echo libhwloc-dev

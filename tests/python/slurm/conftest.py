@@ -1,6 +1,8 @@
-"""A real Slurm on this machine: munge, a controller and two node daemons, n1 and n2, of one core each.
+"""A real Slurm on this machine: munge, a controller and two node daemons, n1 and n2, of one core and two GPUs each.
 
-The names of the nodes are known to what runs on them, as on a cluster.
+Slurm does not look for the GPUs: two files of the machine stand for them.
+
+The names of the nodes are known to what runs on them, as on a cluster, and PMIx has a folder on each.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pytest
 from needs import give_up
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "unshare")
-ON_NODE = 'mount --bind "$0" /etc/hosts && exec "$@"'
+ON_NODE = 'mount --bind "$0" /etc/hosts && mount -t tmpfs pmix "$1" && shift && exec "$@"'
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -37,12 +39,13 @@ TaskPlugin=task/none
 SchedulerType=sched/builtin
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
+GresTypes=gpu
 SlurmctldPort={ports[0]}
 MpiDefault=none
 ReturnToService=2
 KillWait=5
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=1000 Gres=gpu:2
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=1000 Gres=gpu:2
 PartitionName=p Nodes=n1,n2 Default=YES MaxTime=120 State=UP OverSubscribe=YES
 """
 
@@ -69,6 +72,9 @@ class Slurm:
         host = socket.gethostname().split(".")[0]
         text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3))
         (folder / "slurm.conf").write_text(text)
+        (folder / "pmix").mkdir()
+        (folder / "mpi.conf").write_text(f"PMIxCliTmpDirBase={folder}/pmix\n")
+        (folder / "gres.conf").write_text("NodeName=n1,n2 Name=gpu File=/dev/null,/dev/zero\n")
         key = folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
@@ -80,7 +86,7 @@ class Slurm:
         self._wait(lambda: Path(files["socket"]).exists(), "munged")
         self.daemons.append(self._start("slurmctld", "-D"))
         (folder / "hosts").write_text(Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2\n")
-        on_node = ("unshare", "--mount", "sh", "-c", ON_NODE, str(folder / "hosts"))
+        on_node = ("unshare", "--mount", "sh", "-c", ON_NODE, str(folder / "hosts"), str(folder / "pmix"))
         self.daemons += [self._start(*on_node, "slurmd", "-D", "-N", node) for node in ("n1", "n2")]
         self._wait(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T").stdout, "slurmctld and slurmd")
 

