@@ -237,12 +237,11 @@ typedef struct tnt_zeros tnt_zeros;
  * gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the plan's number of
  * tensors. */
 TNT_API tnt_code tnt_zeros_begin(tnt_plan plan, size_t tensors, uint64_t* steps, tnt_zeros** zeros);
-/* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, zeros included:
- * chance decides it on each rank. Does not block. */
+/* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, or another one of
+ * its bucket, zeros included: chance decides it on each rank. Does not block. */
 TNT_API tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps);
-/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, or in the
- * most of those in its bucket, and blocks until they are summed. All ranks pass the same `steps`: for each tensor, the
- * most that a rank has. */
+/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, and
+ * blocks until they are summed. All ranks pass the same `steps`: for each tensor, the most that a rank has. */
 TNT_API tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps);
 /* Not collective. Ignores NULL. */
 TNT_API void tnt_zeros_release(tnt_zeros* zeros);

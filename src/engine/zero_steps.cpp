@@ -26,19 +26,21 @@ class ZeroSteps::Zeros : public std::enable_shared_from_this<Zeros> {
     const std::lock_guard lock(mutex_);
     due_.clear();
     for (Tensor& tensor : tensors_) tensor.limit = tensor.steps;
-    return counted();
+    std::vector<uint64_t> steps = counted();
+    for (const auto& bucket : plan_->layout().buckets) {
+      // submit_due() may be between two tensors of a bucket, which takes its steps with all of them
+      uint64_t most = 0;
+      for (const size_t i : bucket.tensors) most = std::max(most, steps[i]);
+      for (const size_t i : bucket.tensors) steps[i] = most;
+    }
+    return steps;
   }
 
   Status finish(const std::vector<uint64_t>& steps) {
     std::unique_lock lock(mutex_);
     due_.clear();
-    for (const auto& bucket : plan_->layout().buckets) {
-      // a rank may have stopped between two tensors of a bucket, which takes its steps with all of them
-      uint64_t most = 0;
-      for (const size_t i : bucket.tensors) most = std::max(most, steps[i]);
-      for (const size_t i : bucket.tensors) tensors_[i].limit = most;
-    }
     for (size_t i = tensors_.size(); i-- > 0;) {  // in the order of the buckets
+      tensors_[i].limit = steps[i];
       if (tensors_[i].is_due()) due_.push_back(i);
     }
     changed_.notify_all();

@@ -24,11 +24,12 @@ class ZeroSteps {
 
   /// In how many steps of the plan this rank had submitted each tensor when this was created.
   const std::vector<uint64_t>& before() const { return before_; }
-  /// Submits no more. Returns in how many steps of the plan this rank has submitted each tensor. Does not block.
+  /// Submits no more. Returns in how many steps of the plan this rank has submitted each tensor, or another one of its
+  /// bucket. Does not block.
   std::vector<uint64_t> stop();
-  /// Once, after stop(): submits zeros until this rank was in steps[i] steps with each tensor i, or in the most of those
-  /// in its bucket, and blocks until all are summed or the plan has failed. Errors: those of Plan::submit() and of its
-  /// Done.
+  /// Once, after stop(): submits zeros until this rank was in steps[i] steps with each tensor i, and blocks until all
+  /// are summed or the plan has failed. Tensors of a bucket have the same number. Errors: those of Plan::submit() and
+  /// of its Done.
   Status finish(const std::vector<uint64_t>& steps);
 
  private:

@@ -86,14 +86,14 @@ TEST_P(ZeroStepsOf, EndTogetherWhereARankHasStoppedWithinABucket) {
     const std::vector<TensorSpec> pair = {{"a", DType::kFloat32, {3}}, {"b", DType::kFloat32, {700}}};
     const auto plan = communicator.add_plan("gradients", pair, size_t{1} << 20);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    ZeroSteps zeros(plan.value());
-    auto steps = most(communicator, zeros.stop());
-    const uint64_t last = *std::ranges::max_element(steps) + 2;
-    steps[0] = last;  // not yet "b"
-    const Status status = zeros.finish(steps);
-    ASSERT_TRUE(status.ok()) << status.message();
-    EXPECT_EQ(plan.value()->steps(0), last);
-    EXPECT_EQ(plan.value()->steps(1), last);
+    for (int round = 0; round < 300; ++round) {  // the thread of zeros is anywhere when it is stopped
+      ZeroSteps zeros(plan.value());
+      for (int turn = 0; turn < round % 10; ++turn) std::this_thread::yield();
+      const auto steps = zeros.stop();
+      ASSERT_EQ(steps[0], steps[1]) << "round " << round;
+      const Status status = zeros.finish(most(communicator, steps));
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
   });
 }
 
