@@ -79,6 +79,9 @@ class Step {
         },
         kept);
   }
+  std::span<const std::byte> memory(size_t tensor) const {
+    return std::as_bytes(std::span(gradients_[tensor]));
+  }
   Status wait() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; }))
@@ -165,6 +168,26 @@ TEST(LargePlansAcross, EndWhereNodesBeginWithOtherBuckets) {
     const Status status = step.wait();
     ASSERT_TRUE(status.ok()) << status.message();
   });
+}
+
+TEST(LargePlansAcross, SendWholeBucketsFromTheCallersMemoryIfItIsKept) {
+  const auto specs = tensors_of({1'200'001});
+  for (const bool is_kept : {true, false}) {
+    FakeCluster cluster({0, 1});
+    cluster.run([&](Cluster& rank) {
+      auto plan = rank.add_plan("gradients", specs, 4096);
+      ASSERT_TRUE(plan.ok()) << plan.status().message();
+      Step step(specs, rank.rank(), 0);
+      using collective::Kept;
+      ASSERT_TRUE(step.submit(*plan.value(), 0, nullptr, is_kept ? Kept::kForGood : Kept::kUntilDone).ok());
+      const Status status = step.wait();
+      ASSERT_TRUE(status.ok()) << status.message();
+      // all pieces but the last, which has padding; half of each goes to the other node
+      const auto& buckets = plan.value()->layout().buckets;
+      EXPECT_EQ(cluster.network().sent_from(rank.rank(), step.memory(0)),
+                is_kept ? (buckets[0].bytes + buckets[1].bytes) / 2 : 0u);
+    });
+  }
 }
 
 TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,8 @@ class FakeNetwork {
     bool operator==(const Sent&) const = default;
   };
   Sent sent(int rank) const;
+  /// How many bytes of these lie in `memory`.
+  size_t sent_from(int rank, std::span<const std::byte> memory) const;
 
  private:
   friend class FakeWire;
@@ -68,7 +71,8 @@ class FakeNetwork {
   std::vector<Link> links_;
   std::vector<uint64_t> ticks_;  ///< calls of progress(), by rank
   std::vector<Sent> sent_;
-  std::vector<bool> stopped_;  ///< by rank
+  std::vector<std::vector<std::span<const std::byte>>> places_;  ///< of what was sent, by rank
+  std::vector<bool> stopped_;                                    ///< by rank
   std::condition_variable resumed_;
 };
 
