@@ -192,12 +192,16 @@ class Context {
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
           double meet_timeout, double grace, double warn_every, const std::string& nodes,
           const std::string& transport, const std::string& first_host)
-      : rank_(rank), size_(size), local_rank_(local_rank), local_size_(local_size) {
+      : rank_(rank),
+        size_(size),
+        local_rank_(local_rank),
+        local_size_(local_size),
+        spans_machines_(size != local_size) {
     const tnt_options options{rank,  size,       job.c_str(),   meet_timeout,      timeout,
                               grace, warn_every, nodes.c_str(), transport.c_str(), first_host.c_str()};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
-  /// A group of `parent`.
+  /// A group of `parent`, on one machine.
   Context(tnt_context* context, const Context& parent)
       : context_(context),
         rank_(tnt_context_rank(context)),
@@ -223,7 +227,7 @@ class Context {
       });
     } catch (...) {
       // never freed: other machines may still receive them
-      if (goes_on && size_ != local_size_) new std::pair(array, result);
+      if (spans_machines_ && goes_on && tnt_failure(context_) != TNT_OK) new std::pair(array, result);
       throw;
     }
     return result;
@@ -478,6 +482,7 @@ class Context {
   bool closing_ = false;  ///< guarded by the GIL
   uint32_t questions_ = 0;
   const int rank_, size_, local_rank_, local_size_;
+  const bool spans_machines_ = false;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""TarantellaGate passes tensors on, and TensorFlow does not optimize it away."""
+"""TarantellaGate passes tensors on, stands behind sums of several tensors, and is not optimized away."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from tensorflow.python.eager import context  # noqa: E402
+
+from tarantella._backend.tensorflow import plans, reduce  # noqa: E402
 from tarantella._backend.tensorflow.operations import operations  # noqa: E402
 
 
@@ -33,3 +36,33 @@ def test_what_follows_it_does_not_write_into_what_came_before() -> None:
 
     _, doubled = added(tf.constant([1.0, 2.0]))
     np.testing.assert_array_equal(doubled, [2.0, 4.0])
+
+
+def test_it_stands_behind_the_sums_of_several_tensors() -> None:
+    plan = plans.Plan(0, [0, 0, 1], tf.Variable(0, dtype=tf.int64))
+    summed = tf.function(lambda *gradients: reduce._sums(plan, list(gradients), borrow=False))
+    graph = summed.get_concrete_function(*[tf.TensorSpec([2])] * 3).graph
+    gates = [op for op in graph.get_operations() if op.type == "TarantellaGate"]
+    assert [[each.op.type for each in op.inputs] for op in gates] == [["TarantellaAllreduce"] * 2]
+
+
+def test_it_stays_in_the_optimized_graph() -> None:
+    @tf.function
+    def added(values: tf.Tensor) -> tf.Tensor:
+        one, two = operations().tarantella_gate([values * 2.0, values * 3.0])
+        return one + two
+
+    context.context().enable_run_metadata()
+    try:
+        np.testing.assert_array_equal(added(tf.constant([1.0])), [5.0])
+        run = context.context().export_run_metadata()
+    finally:
+        context.context().disable_run_metadata()
+    graphs = [each.post_optimization_graph for each in run.function_graphs]
+    nodes = [
+        node
+        for graph in graphs
+        for nodes in (graph.node, *(f.node_def for f in graph.library.function))
+        for node in nodes
+    ]
+    assert "TarantellaGate" in {node.op for node in nodes}

@@ -71,7 +71,7 @@ def _sums(
         # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
         lend = borrow and not eager
         sums = operation([gradients[i] for i in places], anchor, empty, plan=plan.number, tensors=places, borrow=lend)
-        if not eager:
+        if not eager and len(sums) > 1:
             sums = operations().tarantella_gate(sums)
         for i, each in zip(places, sums, strict=True):
             summed[i] = each
