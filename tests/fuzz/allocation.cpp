@@ -1,5 +1,5 @@
-// find_allocation: an input has lines NAME=VALUE, which are the environment, and after an empty line the host file, which
-// gpus_of_resources reads as well.
+// find_allocation: an input has lines NAME=VALUE, which are the environment, and after an empty line the host file,
+// which gpus_of_resources reads as well.
 
 #include "launch/hosts/allocation.h"
 

@@ -178,13 +178,16 @@ std::vector<Host> summed(const std::vector<Host>& parts) {
 
 std::optional<int> gpus_of_resources(const std::string& list) {
   std::string kinds;
-  std::istringstream resources(list);
+  std::string separated = list;
+  std::replace(separated.begin(), separated.end(), '\n', ',');
+  std::istringstream resources(separated);
   for (std::string each; std::getline(resources, each, ',');) {
     if (each.starts_with("gres:") || each.starts_with("gres/")) each.erase(0, 5);
-    while (!each.empty() && std::isspace(static_cast<unsigned char>(each.back())) != 0) each.pop_back();
     if (!each.starts_with("gpu") || (each.size() > 3 && each[3] != ':')) continue;
-    const bool has_number = std::isdigit(static_cast<unsigned char>(each[each.rfind(':') + 1])) != 0;
-    kinds += each + (has_number ? "," : ":1,");
+    const std::string last = each.substr(each.rfind(':') + 1);
+    const bool is_number = !last.empty() && std::all_of(last.begin(), last.end(),
+                                                        [](unsigned char c) { return std::isdigit(c); });
+    kinds += each + (is_number ? "," : ":1,");
   }
   const int count = sum_of_kinds(kinds);
   return count > 0 ? std::optional(count) : std::nullopt;

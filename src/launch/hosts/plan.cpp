@@ -73,8 +73,10 @@ Result<Plan> plan_for(const Options& options, const Environment& user, const run
   std::optional<Allocation> allocation = std::move(found).value();
   if (allocation) {
     const bool outside = is_outside_of_slurm_job(user);
+    const bool matters = !options.no_gpu && !options.ranks_per_node;
     // a job on one host is started there, where Slurm tells
-    if (outside && !allocation->gpus && allocation->hosts.size() > 1) allocation->gpus = requested_gpus(user);
+    if (outside && matters && !allocation->gpus && allocation->hosts.size() > 1)
+      allocation->gpus = requested_gpus(user);
     const auto told = static_cast<size_t>(allocation->gpus.value_or(0));
     return plan_in(*std::move(allocation), options, outside ? told : gpus.ids.size());
   }

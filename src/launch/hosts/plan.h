@@ -20,9 +20,9 @@ struct Plan {
 };
 
 /// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus`
-/// are those of this machine. All hosts are alike, also this one, unless it is outside of the batch job: then Slurm tells
-/// the GPUs of a host, by its variables or by squeue, which is awaited for five seconds. Reads the files that name hosts.
-/// kInvalidArgument, with one line.
+/// are those of this machine. All hosts are alike, also this one, unless it is outside of the batch job: then Slurm
+/// tells the GPUs of a host, by its variables or by squeue, which is awaited for five seconds. Reads the files that
+/// name hosts. kInvalidArgument, with one line.
 Result<Plan> plan_for(const Options& options, const Environment& user, const runtime::Gpus& gpus);
 
 /// Whether all ranks of the plan run on this machine. May block while a name is looked up.

@@ -53,6 +53,8 @@ TEST(Allocation, SqueueTellsTheGpusOfAHost) {
   EXPECT_EQ(gpus_of_resources("gres/gpu:a100:4"), 4);
   EXPECT_EQ(gpus_of_resources("gres:gpu"), 1);
   EXPECT_EQ(gpus_of_resources("gpu:a100"), 1);
+  EXPECT_EQ(gpus_of_resources("gres:gpu:a100:4,gres:gpu:1g.10gb\n"), 5);
+  EXPECT_EQ(gpus_of_resources("CLUSTER: one\ngres:gpu:2080ti:2\n"), 2);
   EXPECT_EQ(gpus_of_resources("gres:shard:8,gres:gpu:a100:2,gres/gpu:v100\n"), 3);
   EXPECT_EQ(gpus_of_resources("gres:gpu:99999"), 4096);
   for (const char* none : {"", "N/A\n", "gres:gpu:0", "gres:gpus:2", "gres:shard:4", "gres:", ","}) {
