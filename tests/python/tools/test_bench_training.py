@@ -61,6 +61,9 @@ def test_rows_that_take_no_turns_are_compared_as_means(bench):
     rows = bench("rows")
     both, one = (next(row for row in rows.ROWS if row.name == name) for name in ("plain, both cores", "2 ranks"))
     assert one.takes_turns("lenet5", "step") and not both.takes_turns("lenet5", "step")
+    alone = next(row for row in rows.ROWS if row.name == "-n 1")
+    assert alone.takes_turns("lenet5", "fit") and not alone.takes_turns("lenet5", "step")
+    assert alone.in_turns("resnet20") == ()
     (ratio,) = (each for each in rows.RATIOS if each.against == (both.name,) and each.net == "lenet5")
     measured = {both.name: {"step": [4.0, 8.0]}, one.name: {"step": [2.0, 2.0, 5.0]}}
     assert bench("judge").in_round(ratio, {"turns": True, "measured": {"lenet5": measured}}) == 2.0
