@@ -17,25 +17,13 @@ Round = dict[str, Any]
 
 SPREAD = 0.03  # over the rounds, of a silent row in parts of the mean of the others
 STRANGERS = 0.02
-MEANS = ("step", "epoch")  # subjects of which the mean counts; else the median, as a call has no rare work to hide
 
 
-def whole(subject: str, numbers: list[float]) -> float:
-    return statistics.mean(numbers) if subject.startswith(MEANS) else statistics.median(numbers)
-
-
-def slowest(
-    processes: list[dict[str, list[float]]], largest: bool = True, in_turns: bool = False
-) -> dict[str, list[float]]:
-    """Returns for each subject the numbers of the process whose whole, or median turn, is the largest, or the least."""
+def slowest(processes: list[dict[str, list[float]]], largest: bool = True) -> dict[str, list[float]]:
+    """Returns for each subject the numbers of the process whose median is the largest, or the least."""
     choose = max if largest else min
-
-    def took(subject: str, numbers: list[float]) -> float:
-        return statistics.median(numbers) if in_turns else whole(subject, numbers)
-
     return {
-        subject: choose((process[subject] for process in processes), key=lambda numbers: took(subject, numbers))
-        for subject in processes[0]
+        subject: choose((process[subject] for process in processes), key=statistics.median) for subject in processes[0]
     }
 
 
@@ -52,10 +40,9 @@ def slowness(measured: dict[str, Any], net: str, subject: str) -> list[float]:
 
 
 def value(measured: Round, net: str, row: str, subject: str, in_turns: bool = True) -> float | None:
-    """Returns what a row took in one round, or None if it was not measured.
+    """Returns the median of what a row took in one round, or None if it was not measured.
 
-    Of a row that took turns it is the median, with the machine as fast in all cycles; without `in_turns` it is as of a
-    row that ran alone.
+    Of a row that took turns it is with the machine as fast in all cycles, unless `in_turns` says otherwise.
     """
     its_net = measured["measured"].get(net, {})
     numbers = its_net.get(row, {}).get(subject)
@@ -64,7 +51,7 @@ def value(measured: Round, net: str, row: str, subject: str, in_turns: bool = Tr
     if in_turns and measured.get("turns") and rows.named(row).takes_turns(net, subject):
         cycles = slowness(its_net, net, subject)
         return statistics.median(number / slow for number, slow in zip(numbers, cycles, strict=True))
-    return whole(subject, numbers)
+    return statistics.median(numbers)
 
 
 def kept_awake(run: list[Round]) -> dict[str, list[bool]]:

@@ -37,9 +37,9 @@ SHORT = {30: 2, 10: 4, 3: 8}  # epochs of a turn by their steps
 CALLS = ("fit of a dataset", "fit", "evaluate", "predict")  # in the order of a turn
 IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT), "calls")  # in the order in which a row measures them
 AMOUNTS = {
-    "lenet5": Amount(160, 8, 3, SHORT, 8),
-    "resnet20": Amount(8, 8, 4, SHORT, 8),
-    "mlp": Amount(8, 12, 4, SHORT, 8),
+    "lenet5": Amount(160, 8, 5, SHORT, 8),
+    "resnet20": Amount(8, 8, 7, SHORT, 8),
+    "mlp": Amount(8, 12, 7, SHORT, 8),
 }
 NETS = tuple(AMOUNTS)
 MLP_BYTES = 4 * 25_205_770  # of its gradients

@@ -76,7 +76,7 @@ def one_round(number: int, options: argparse.Namespace) -> dict[str, Any]:
         in_turns = {row.name: (commands(row, net, options), row.processes) for row in chosen if row.in_turns(net)}
         say(f"round {number + 1} of {options.rounds}: {net}, {len(in_turns)} rows in turns")
         for name, played in turns.play(in_turns, net).items():
-            measured[net][name], took[net][name] = judge.slowest(played.outputs, in_turns=True), played.seconds
+            measured[net][name], took[net][name] = judge.slowest(played.outputs), played.seconds
         for row in chosen:
             if row.name not in in_turns:
                 say(f"round {number + 1} of {options.rounds}: {net}, {row.name}")
