@@ -45,6 +45,27 @@ SUM = """
         open(f"saved{tnt.get_rank()}", "w").close()
         raise
 """
+KEEP = """
+    import gc, os, weakref
+    import numpy as np
+    import tarantella as tnt
+    from tarantella._job import runtime
+    tnt.init()
+    context, array, calls = runtime.context(), np.ones(1 << 22, np.float32), 0
+    alive = weakref.ref(array)
+    try:
+        while True:
+            context.allreduce(array, "")
+            calls += 1
+            if calls == 3:
+                open(f"new{tnt.get_rank()}", "w").close()
+                os.rename(f"new{tnt.get_rank()}", f"up{tnt.get_rank()}")
+    except tnt.PeerLostError as error:
+        error.__traceback__ = None
+    del array
+    gc.collect()
+    open("kept" if alive() is not None else "freed", "w").close()
+"""
 OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MET = [f"{rank} {rank % 2} 4 1111.0 node{1 + rank // 2}" for rank in range(4)]
@@ -68,9 +89,9 @@ def mpiexec(hosts, *options: str):
     return ("mpiexec", "-launcher", "ssh", "-hosts", "node1,node2", *options, "-n", "4", sys.executable, "train.py")
 
 
-def kill(hosts, rank: int) -> None:
+def kill(hosts, rank: int, ranks: int = 4) -> None:
     """The rank is on another host: its number there is not that here."""
-    hosts.wait_for_files("up0", "up1", "up2", "up3")
+    hosts.wait_for_files(*(f"up{each}" for each in range(ranks)))
     mark = f"RANK={rank}".encode()
     found = [pid for pid in hosts.processes() if mark in _entries(pid, "environ") and b"up" in _entries(pid, "cmdline")]
     assert len(found) == 1
@@ -107,6 +128,17 @@ def test_the_rank_that_moves_the_bytes_is_killed_in_the_midst(hosts, victim):
     codes[victim] = -signal.SIGKILL
     assert [job.code for job in jobs] == codes, [job.err for job in jobs]
     hosts.wait_for_files(*(f"saved{rank}" for rank in range(4) if rank != victim))
+    hosts.wait_for_none()
+
+
+def test_an_array_that_a_lost_machine_may_still_receive_is_kept(hosts):
+    hosts.script(KEEP)
+    starts = [(f"node{1 + rank}", of_torchrun(rank, 2, 1)) for rank in range(2)]
+    jobs = [hosts.start(sys.executable, "train.py", "up", host=host, env=env) for host, env in starts]
+    kill(hosts, 1, ranks=2)
+    for job in jobs:
+        job.wait(20)
+    hosts.wait_for_files("kept")
     hosts.wait_for_none()
 
 
