@@ -402,31 +402,6 @@ TEST(EndsOfPlansAcross, ANodeThatStopsInAStepAfterALongCallIsNotTakenToBeStillIn
   });
 }
 
-TEST(EndsOfPlansAcross, ANodeThatWasStoppedInACallIsNotTakenToHaveWaitedMeanwhile) {
-  const auto specs = tensors_of({30'000, 10});
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
-    FakeCluster cluster(nodes_of_sizes({1, 1}), seed, 3000);
-    cluster.options().grace = 500ms;
-    cluster.bridge_options().news_every = 10ms;
-    cluster.run([&](Cluster& rank) {
-      auto plan = rank.add_plan("gradients", specs, 4096);
-      ASSERT_TRUE(plan.ok()) << plan.status().message();
-      const Status met = rank.call([](Across& across) { return barrier(across, "late"); });
-      ASSERT_TRUE(met.ok()) << met.message();
-      if (rank.rank() == 0) cluster.network().stop(1);  // which may still wait for late bytes
-      Step step(specs, rank.rank(), 0);
-      for (size_t tensor = 0; tensor < specs.size(); ++tensor)
-        ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
-      if (rank.rank() == 0) {
-        std::this_thread::sleep_for(1s);
-        cluster.network().resume(1);
-      }
-      const Status status = step.wait();
-      EXPECT_TRUE(status.ok()) << "seed " << seed << ": " << status.message();
-    });
-  }
-}
-
 TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {
   const auto specs = tensors_of({30'000, 10});
   FakeCluster cluster(nodes_of_sizes({1, 2}), 10);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <thread>
-#include <utility>
 
 #include "base/fixed_text.h"
 #include "base/log.h"
@@ -57,20 +56,13 @@ bool Bridge::drive() {
   const auto time = Clock::now();
   const Duration now = looked_at_.look();
   now_.store(now, std::memory_order_relaxed);
-  const auto last_time = std::exchange(last_time_, time);
-  const bool stopped = time - last_time > options_.stopped;
+  const bool stopped = time - last_time_ > options_.stopped;
+  last_time_ = time;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
   }
   const bool ended = wire_->progress() != 0;
-  if (Clock::now() - last_time > group_->options().grace / 2) {
-    // This node was stopped, and nobody has waited meanwhile: what a call awaits may have come. The others must take
-    // this node's call for a new one, and what they have said of theirs is old.
-    const std::lock_guard lock(mutex_);
-    ++awaited_number_;
-    for (Peer& peer : peers_) peer.call_since = now;
-  }
   for (size_t node = 0; node < peers_.size(); ++node) {
     if (node == node_) continue;
     if (stopped) peers_[node].heard_at = now;
