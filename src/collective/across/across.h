@@ -51,6 +51,7 @@ class Across {
 
  private:
   static constexpr size_t kWidest = 2;  // bytes of a part for one of the result
+
   static size_t round_bytes(const Nodes& nodes) {
     const size_t chunk = chunk_bytes(nodes.smallest());
     return std::max(transport::kUnasked / chunk, size_t{1}) * chunk;

@@ -24,10 +24,7 @@ class FakeWire final : public Wire {
     if (transfer.kind == Transfer::Kind::kReceive) return;
     const std::lock_guard lock(network_.mutex_);
     const auto bytes = bytes_of(transfer);
-    auto& sent = network_.sent_[static_cast<size_t>(rank())];
-    ++sent.messages;
-    sent.bytes += bytes.size();
-    network_.places_[static_cast<size_t>(rank())].push_back(bytes);
+    network_.sent_[static_cast<size_t>(rank())].push_back(bytes);
     FakeNetwork::Link& link = network_.link(rank(), transfer.peer);
     const uint64_t now = network_.ticks_[static_cast<size_t>(transfer.peer)];
     FakeNetwork::Message message;
@@ -90,7 +87,6 @@ FakeNetwork::FakeNetwork(int size, uint64_t seed, uint32_t latest)
       links_(static_cast<size_t>(size) * static_cast<size_t>(size)),
       ticks_(static_cast<size_t>(size)),
       sent_(static_cast<size_t>(size)),
-      places_(static_cast<size_t>(size)),
       stopped_(static_cast<size_t>(size)) {
   for (size_t k = 0; k < links_.size(); ++k) links_[k].seed = mix(mix(hash_of("link"), seed), k);
 }
@@ -125,15 +121,20 @@ void FakeNetwork::resume(int rank) {
 
 FakeNetwork::Sent FakeNetwork::sent(int rank) const {
   const std::lock_guard lock(mutex_);
-  return sent_[static_cast<size_t>(rank)];
+  Sent all;
+  for (const auto message : sent_[static_cast<size_t>(rank)]) {
+    ++all.messages;
+    all.bytes += message.size();
+  }
+  return all;
 }
 
 size_t FakeNetwork::sent_from(int rank, std::span<const std::byte> memory) const {
   const std::lock_guard lock(mutex_);
   size_t bytes = 0;
-  for (const auto place : places_[static_cast<size_t>(rank)]) {
-    if (place.data() >= memory.data() && place.data() + place.size() <= memory.data() + memory.size())
-      bytes += place.size();
+  for (const auto message : sent_[static_cast<size_t>(rank)]) {
+    if (message.data() >= memory.data() && message.data() + message.size() <= memory.data() + memory.size())
+      bytes += message.size();
   }
   return bytes;
 }

@@ -69,10 +69,9 @@ class FakeNetwork {
   const uint32_t latest_;
   mutable std::mutex mutex_;
   std::vector<Link> links_;
-  std::vector<uint64_t> ticks_;  ///< calls of progress(), by rank
-  std::vector<Sent> sent_;
-  std::vector<std::vector<std::span<const std::byte>>> places_;  ///< of what was sent, by rank
-  std::vector<bool> stopped_;                                    ///< by rank
+  std::vector<uint64_t> ticks_;                                ///< calls of progress(), by rank
+  std::vector<std::vector<std::span<const std::byte>>> sent_;  ///< by rank
+  std::vector<bool> stopped_;                                  ///< by rank
   std::condition_variable resumed_;
 };
 
