@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -18,3 +19,11 @@ def give_up(need: str, said: str) -> NoReturn:
     if is_needed(need):
         pytest.fail(said)
     pytest.skip(said)
+
+
+def mpi_folder(package: str, name: str) -> Path:
+    """Returns the folder of an MPI that tools/mpi.sh has installed from a package of PyPI, or gives up."""
+    folder = Path(__file__).parents[2] / "build" / "mpi" / package
+    if not (folder / ".done").exists():
+        give_up("mpi", f"{name} is missing (tools/mpi.sh installs it)")
+    return folder

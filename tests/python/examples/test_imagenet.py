@@ -61,6 +61,11 @@ def numbers(line: str) -> list[float]:
     return [float(each) for each in NUMBER.findall(line)]
 
 
+def results_in(output: str) -> dict[str, str]:
+    """The values of each loss and metric, as image classification prints them at its end."""
+    return dict(part.split(": ") for part in lines(output, "loss: ")[-1].split("; "))
+
+
 def assert_close(one: list[float], two: list[float], tolerance: float) -> None:
     assert len(one) == len(two) > 0
     for left, right in zip(one, two, strict=True):
@@ -149,7 +154,7 @@ def test_image_classification_trains_resnet50_on_synthetic_data(place: Place) ->
     small |= {"--train_epochs=3": "--train_epochs=2", "--val_freq=3": "--val_freq=2"}
     options = "--image_size=64 --model_dir=../../board --verbose=2"
     out = IMAGES.run(place, "tarantella --hostfile", options, changes=small)
-    results = dict(part.split(": ") for part in lines(out, "loss: ")[-1].split("; "))
+    results = results_in(out)
     assert {name: len(values.split(", ")) for name, values in results.items()} == {
         "loss": 2,
         "sparse_categorical_accuracy": 2,
@@ -180,8 +185,7 @@ def test_normalization_of_each_ranks_images_stays_within_the_spread_of_seeds(pla
 
     def trained(start: str, seed: int) -> dict[str, list[float]]:
         out = place.shell(f"cd examples/image_classification\n{start}{command} --shuffle_seed={seed}")
-        parts = (part.split(": ") for part in lines(out, "loss: ")[-1].split("; "))
-        return {name: numbers(values) for name, values in parts}
+        return {name: numbers(values) for name, values in results_in(out).items()}
 
     seeds, two = [trained("", seed) for seed in (1, 2, 3)], trained("tarantella -n 2 --no-gpu -- ", 1)
     assert_within_spread([each["loss"] for each in seeds], two["loss"])

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs import give_up
-
-OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
+from needs import mpi_folder
 
 
 @pytest.fixture
@@ -25,12 +23,11 @@ def hosts(all_hosts, tmp_path: Path) -> Iterator:
 @pytest.fixture
 def open_mpi(hosts, tmp_path_factory) -> dict[str, str]:
     """Variables with which the launcher starts a job with Open MPI."""
-    if not (OPEN_MPI / ".done").exists():
-        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
+    folder = mpi_folder("openmpi", "Open MPI")
     session = tmp_path_factory.mktemp("session")
     return {
         "TNT_TRANSPORT": "openmpi",
-        "PATH": f"{OPEN_MPI / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PRTE_MCA_plm_ssh_agent": str(hosts.folder / "shell"),
         "PRTE_MCA_prte_tmpdir_base": str(session),  # named after a process, whose number two hosts may have
     }

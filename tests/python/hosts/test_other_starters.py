@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from needs import give_up
+from needs import mpi_folder
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -66,7 +66,6 @@ KEEP = """
     gc.collect()
     open("kept" if alive() is not None else "freed", "w").close()
 """
-OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MET = [f"{rank} {rank % 2} 4 1111.0 node{1 + rank // 2}" for rank in range(4)]
 
@@ -76,11 +75,17 @@ def of_torchrun(rank: int, size: int, here: int) -> dict[str, str]:
     return {"MASTER_ADDR": "node1", "MASTER_PORT": "29500", **{name: str(value) for name, value in places.items()}}
 
 
-def start_by_torchrun(hosts, *words: str) -> list:
-    """Two hosts with two ranks each. torchrun itself is not needed: what it does is to start them so, and to wait."""
+def start_by_torchrun(hosts, *words: str, here: int = 2) -> list:
+    """Two hosts with `here` ranks each. torchrun itself is not needed: it starts them so, and waits."""
     return [
-        hosts.start(sys.executable, "train.py", *words, host=f"node{1 + rank // 2}", env=of_torchrun(rank, 4, 2))
-        for rank in range(4)
+        hosts.start(
+            sys.executable,
+            "train.py",
+            *words,
+            host=f"node{1 + rank // here}",
+            env=of_torchrun(rank, 2 * here, here),
+        )
+        for rank in range(2 * here)
     ]
 
 
@@ -133,8 +138,7 @@ def test_the_rank_that_moves_the_bytes_is_killed_in_the_midst(hosts, victim):
 
 def test_an_array_that_a_lost_machine_may_still_receive_is_kept(hosts):
     hosts.script(KEEP)
-    starts = [(f"node{1 + rank}", of_torchrun(rank, 2, 1)) for rank in range(2)]
-    jobs = [hosts.start(sys.executable, "train.py", "up", host=host, env=env) for host, env in starts]
+    jobs = start_by_torchrun(hosts, "up", here=1)
     kill(hosts, 1, ranks=2)
     for job in jobs:
         job.wait(20)
@@ -162,12 +166,11 @@ def test_mpiexec_on_two_hosts(hosts):
 
 
 def test_mpirun_of_open_mpi_on_two_hosts(hosts):
-    if not (OPEN_MPI / ".done").exists():
-        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
+    folder = mpi_folder("openmpi", "Open MPI")
     hosts.script(MEET)
     where = ["--host", "node1:2,node2:2", "--map-by", "ppr:2:node", "--bind-to", "none", "-x", "TEST_MARK"]
     shell = {"PRTE_MCA_plm_ssh_agent": f"{hosts.folder}/shell"}
-    job = hosts.run(OPEN_MPI / "bin" / "mpirun", *where, sys.executable, "train.py", env=ROOT_MAY | shell)
+    job = hosts.run(folder / "bin" / "mpirun", *where, sys.executable, "train.py", env=ROOT_MAY | shell)
     assert (job.code, sorted(job.out.split())) == (0, sorted(" ".join(MET).split())), job.err
     hosts.wait_for_none()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from needs import give_up
+from needs import give_up, mpi_folder
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,7 +34,6 @@ Host node2 node3
 Host node2
   ProxyJump node3
 """
-OPEN_MPI = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
 SUM = """
     import os
     import numpy as np
@@ -110,9 +109,8 @@ def test_a_job_over_ssh(hosts, servers, executable, mpi):
     servers.start("node2", origin="node3")
     environment = {}
     if mpi == "Open MPI":
-        if not (OPEN_MPI / ".done").exists():
-            give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
-        environment = {"TNT_TRANSPORT": "openmpi", "PATH": f"{OPEN_MPI / 'bin'}:{os.environ['PATH']}"}
+        folder = mpi_folder("openmpi", "Open MPI")
+        environment = {"TNT_TRANSPORT": "openmpi", "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     job = run(hosts, executable, **environment)
     assert (job.code, job.err) == (0, "")
     assert sorted(job.out.splitlines()) == [f"[{rank}@node{rank + 1}] node{rank + 1} 2.0 2.0" for rank in range(2)]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from needs import give_up
+from needs import mpi_folder
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -29,6 +29,13 @@ SAVES = """
         signal.signal(number, save)
     open("ready" + os.environ["TNT_RANK"], "w").close()
     time.sleep(100)
+"""
+SUMS = """
+    import os
+    import numpy as np
+    import tarantella as tnt
+    total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
+    print(tnt.get_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
 """
 
 
@@ -134,25 +141,10 @@ def test_the_shell_of_salloc_knows_the_gpus_of_several_nodes(folder, how):
     assert "host n1: ranks 0-1\nhost n2: ranks 2-3\n" in done.stdout
 
 
-SUMS = """
-    import os
-    import numpy as np
-    import tarantella as tnt
-    total = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM).execute(np.array([10.0 ** tnt.get_rank()]))
-    print(tnt.get_rank(), tnt.get_size(), *total, os.environ["SLURMD_NODENAME"])
-"""
-
-
-def place_of_open_mpi() -> Path:
-    place = Path(__file__).parents[3] / "build" / "mpi" / "openmpi"
-    if not (place / ".done").exists():
-        give_up("mpi", "Open MPI is missing (tools/mpi.sh installs it)")
-    return place
-
-
 def test_open_mpi_starts_through_srun_by_pmix(folder):
     folder.write(SUMS)
-    choice = f"TNT_TRANSPORT=openmpi PATH={place_of_open_mpi()}/bin:$PATH"
+    folder_of_mpi = mpi_folder("openmpi", "Open MPI")
+    choice = f"TNT_TRANSPORT=openmpi PATH={folder_of_mpi}/bin:$PATH"
     line = f"{choice} {folder.executable} --log-level=INFO --no-gpu -- train.py"
     code, out = folder.batch(line, "--nodes=2", "--ntasks=2")
     assert code == 0, out
@@ -163,12 +155,12 @@ def test_open_mpi_starts_through_srun_by_pmix(folder):
 @pytest.mark.parametrize(("mpi", "name"), [(None, "MPICH"), ("openmpi", "Open MPI")])
 def test_an_mpi_without_a_plugin_starts_by_its_own_mpiexec(folder, tmp_path, mpi, name):
     folder.write(SUMS)
-    place = place_of_open_mpi() if mpi else ""
+    place = f"{mpi_folder(mpi, name)}/bin:" if mpi else ""
     (tmp_path / "bin").mkdir()
     only_none = '#!/bin/sh\n[ "$1" = --mpi=list ] && { echo none; exit; }\nexec /usr/bin/srun "$@"\n'
     folder.write(only_none, "bin/srun")
     (tmp_path / "bin" / "srun").chmod(0o755)
-    choice = f"TNT_TRANSPORT={mpi or ''} PATH={tmp_path}/bin:{place}/bin:$PATH"
+    choice = f"TNT_TRANSPORT={mpi or ''} PATH={tmp_path}/bin:{place}$PATH"
     line = f"{choice} {folder.executable} --log-level=INFO --no-gpu -- train.py"
     code, out = folder.batch(line, "--nodes=2", "--ntasks=2")
     assert code == 0, out
