@@ -39,6 +39,7 @@ PATCHED: dict[str, str] = {
     "apply": "optimizer",
     "assign_add": "optimizer",
     "assign_sub": "optimizer",
+    "update_step": "optimizer",
     "compile": "the class of Keras that defines it, after hvd.init",
     "save_model": "keras.src.saving.saving_lib, on one rank too",
     "save_weights_only": "keras.src.saving.saving_lib, on one rank too",

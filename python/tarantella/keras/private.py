@@ -78,6 +78,7 @@ __all__ = [
     "saving_lib",
     "set_initial_epoch",
     "set_mask",
+    "slots_of",
     "train_validation_split",
     "variables_of",
     "would_save",
@@ -313,6 +314,18 @@ def optimizers_in(values: Iterable[Any]) -> list[Any]:
 def variables_of(optimizer: Any) -> list[Any]:
     """The variables that a built optimizer updates, in the order of its gradients."""
     return list(optimizer._trainable_variables)
+
+
+def slots_of(optimizer: Any, variable: Any) -> list[Any]:
+    """What SGD, Adam or AdamW keeps for a variable, in the order of their formulas.
+
+    The names are not in `NAMES`: where this raises AttributeError, Keras updates the variable itself.
+    """
+    if isinstance(optimizer, keras.optimizers.SGD):
+        kept = [optimizer.momentums] if optimizer.momentum else []
+    else:
+        kept = [optimizer._momentums, optimizer._velocities, *([optimizer._velocity_hats] if optimizer.amsgrad else [])]
+    return [slots[optimizer._get_variable_index(variable)] for slots in kept]
 
 
 def loss_arguments(loss: Any) -> dict[str, Any] | None:

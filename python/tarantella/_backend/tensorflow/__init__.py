@@ -26,12 +26,14 @@ from .steps import (
     with_rows,
 )
 from .traceless import functions_eager, state_kept
+from .updates import can_update, update_adam, update_sgd
 from .xla import can_compile
 
 __all__ = [
     "allreduce",
     "apart",
     "can_compile",
+    "can_update",
     "changed",
     "checksum",
     "checksum_of_rows",
@@ -56,6 +58,8 @@ __all__ = [
     "trace",
     "type_of",
     "undo_where",
+    "update_adam",
+    "update_sgd",
     "with_rows",
     "without_repeats",
 ]

@@ -14,6 +14,7 @@ from keras import ops
 
 from ..._backend import backend
 from .. import hooks, private, training
+from . import updates
 from .step import Step, current_step
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
@@ -37,6 +38,7 @@ def install(optimizer: Any) -> None:
     for each in [optimizer, *private.optimizers_in(vars(optimizer).values())]:
         hooks.hook(each, "assign_add", functools.partial(_add_repeated_rows_first, optimizer))
         hooks.hook(each, "assign_sub", functools.partial(_add_repeated_rows_first, optimizer))
+        updates.install(each, optimizer)
 
 
 def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
