@@ -163,12 +163,11 @@ def mlp_floor(run: list[Round]) -> dict[str, float] | None:
     """Returns the medians over the rounds of the MLP's floor, with the bandwidth in bytes per second of a core."""
     found = []
     for measured in run:
-        silent = [value(measured, "mlp", row, "step") for row in rows.SILENT]
-        ranks, bandwidth = value(measured, "mlp", "2 ranks", "step"), value(measured, "mlp", "copies", "copy")
-        if None in silent or ranks is None or bandwidth is None:
+        silent, ranks = (value(measured, "mlp", row, "step") for row in (rows.UPDATED, "2 ranks"))
+        bandwidth = value(measured, "mlp", "copies", "copy")
+        if silent is None or ranks is None or bandwidth is None:
             return None
-        fastest = min(step for step in silent if step is not None)
-        found.append(floor(fastest, ranks, rows.MLP_BYTES, 2, bandwidth) | {"bandwidth": bandwidth})
+        found.append(floor(silent, ranks, rows.MLP_BYTES, 2, bandwidth) | {"bandwidth": bandwidth})
     return {key: statistics.median(each[key] for each in found) for key in found[0]} if found else None
 
 

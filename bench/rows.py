@@ -89,6 +89,7 @@ ROWS = [
     Row("silent", "silent", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, called alike", "alike", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, kept awake", "awake", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
+    Row("silent, updated alike", "updated", "python", 2, 1, 2, mlp="steps"),
     Row("silent in lockstep", "lockstep", "python", 2, 1, 2, "steps", "steps", "steps"),
     Row("2 ranks", "ranks", "launcher", 2, 2, 2, "steps epochs calls", "steps", "steps calls"),
     Row("2 ranks, kept awake", "ranks", "launcher", 2, 2, 2, "steps", "steps", "steps", keep_awake="1"),
@@ -107,6 +108,7 @@ ROWS = [
 ]
 _BY_NAME = {row.name: row for row in ROWS}
 SILENT = ("silent", "silent, called alike", "silent, kept awake")
+UPDATED = "silent, updated alike"
 
 
 def named(name: str) -> Row:
@@ -133,11 +135,13 @@ class Ratio(NamedTuple):
 
 
 def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
-    beside = ("silent, called alike", "silent, kept awake", "silent in lockstep")
+    updated = (UPDATED,) if named(UPDATED).subjects(net) else ()
+    beside = ("silent, called alike", "silent, kept awake", *updated, "silent in lockstep")
     forced = ("2 ranks, kept awake", "2 ranks, not kept awake")
     return [
         Ratio("steps of 2 ranks", net, "step", "2 ranks", SILENT, "share", goal, limit),
         Ratio("2 ranks ahead of plain Keras on both cores", net, "step", "2 ranks", ("plain, both cores",), "share", 1),
+        *(Ratio(f"steps of 2 ranks beside {row}", net, "step", "2 ranks", (row,)) for row in updated),
         *(Ratio(f"steps of {name}", net, "step", name, SILENT) for name in forced),
         *(Ratio(f"steps, {name}", net, "step", name, ("silent",)) for name in beside),
     ]

@@ -1,8 +1,8 @@
 """Silent processes: they train on a rank's rows, with its input pipeline, and do not communicate.
 
-They show how fast ranks could be. A rank has less Python overhead per step than Keras, so silent processes may also be
-called as ranks are. A core that goes idle makes what follows slower, so they may have their cores kept awake, or start
-each step together.
+They show how fast ranks could be. A rank has less Python overhead per step than Keras, and updates its variables in
+fewer passes over memory, so silent processes may also be called, or called and updated, as ranks are. A core that goes
+idle makes what follows slower, so they may have their cores kept awake, or start each step together.
 """
 
 from __future__ import annotations
@@ -62,14 +62,25 @@ class Awake(keras.callbacks.Callback):
         self._library.keep_awake_stop()
 
 
+def _update_alike(optimizer: Any) -> None:
+    """Has an optimizer update variables as a rank does, with its own gradients."""
+    from tarantella.keras import training
+    from tarantella.keras.step import optimizer as optimizers
+
+    optimizers.install(optimizer)
+    training.set_loop(optimizer, lambda optimizer, gradients, variables, apply: apply(gradients))
+
+
 class Silent:
     """Trains as process `rank` of `size`. Has `fit` only."""
 
     def __init__(self, net: nets.Net, mode: str, rank: int, size: int, folder: Path) -> None:
-        """`mode` is silent, alike, awake or lockstep; `folder` is the same for all processes, and empty at first."""
+        """`mode` is silent, alike, updated, awake or lockstep; `folder`, empty at first, is that of all processes."""
         self._net, self._rank, self._size = net, rank, size
         self._callbacks: list[Any] = []
-        if mode == "alike":
+        if mode == "updated":
+            _update_alike(net.model.optimizer)
+        if mode in ("alike", "updated"):
             from tarantella._backend.tensorflow.dispatch import step_function
 
             net.model.make_train_function()
