@@ -63,12 +63,15 @@ class Awake(keras.callbacks.Callback):
 
 
 def _update_alike(optimizer: Any) -> None:
-    """Has an optimizer update variables as a rank does, with its own gradients."""
-    from tarantella.keras import training
-    from tarantella.keras.step import optimizer as optimizers
+    """Has an optimizer update variables as a rank does."""
+    from tarantella.keras import hooks
+    from tarantella.keras.step import updates
 
-    optimizers.install(optimizer)
-    training.set_loop(optimizer, lambda optimizer, gradients, variables, apply: apply(gradients))
+    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
+        if not updates.update(optimizer, gradient, variable, learning_rate):
+            raise RuntimeError("ranks leave this update to Keras")
+
+    hooks.hook(optimizer, "update_step", lambda original: update_step)
 
 
 class Silent:

@@ -127,22 +127,19 @@ class Backend(Protocol):
     def can_compile(self) -> bool:
         """Whether steps under jit_compile=True can reduce gradients."""
 
-    # Updates in one pass over memory.
+    # Updates in one operation.
 
-    def can_update(self, gradient: Any, variables: Sequence[Any]) -> bool:
-        """Whether `update_sgd` and `update_adam` take this gradient and these variables of the framework.
+    def can_update(self, gradient: Any, variables: Sequence[Any], learning_rate: Any) -> bool:
+        """Whether `update_sgd` and `update_adam` take these: a variable of the framework, and what is kept for it.
 
-        Not a sparse gradient, other types than float32 and float64, several types, or a trace for XLA, which makes one
-        pass of Keras's own operations.
+        They take dense gradients of the variable's shape, variables in host memory of one type, float32 or float64, and
+        one learning rate. Not in a trace for XLA, which makes one pass of Keras's own operations.
         """
 
     def update_sgd(
         self, variable: Any, gradient: Any, learning_rate: Any, kept: Sequence[Any], momentum: float, nesterov: bool
-    ) -> bool:
-        """Keras's SGD: updates the variable and, if it is not 0, the momentum in `kept`. Returns True.
-
-        All are variables of the framework.
-        """
+    ) -> None:
+        """Keras's SGD: updates the variable and, if it is not 0, the momentum in `kept`."""
 
     def update_adam(
         self,
@@ -154,10 +151,9 @@ class Backend(Protocol):
         betas: tuple[float, float],
         epsilon: float,
     ) -> bool:
-        """Keras's Adam in its step number `step`, from 1 on: updates the variable and its moments, which are in `kept`.
+        """Keras's Adam in its step number `step`, from 1 on: updates the variable and the two moments in `kept`.
 
-        These are the first, the second and, with amsgrad, the largest second one. Returns False, having done nothing,
-        where the numbers would differ from Keras's by more than rounding.
+        Returns False, having done nothing, where the numbers would differ from Keras's by more than rounding.
         """
 
     # Numbers that are looked at between steps.

@@ -10,6 +10,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -57,6 +58,7 @@ __all__ = [
     "every_layer",
     "in_order",
     "initial_epoch",
+    "is_kerass",
     "is_seed",
     "is_shuffled",
     "legacy_h5_format",
@@ -317,15 +319,21 @@ def variables_of(optimizer: Any) -> list[Any]:
 
 
 def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """What SGD, Adam or AdamW keeps for a variable, in the order of their formulas.
+    """What SGD keeps for a variable, if it has a momentum, or the two moments of Adam or AdamW.
 
     The names are not in `NAMES`: where this raises AttributeError, Keras updates the variable itself.
     """
     if isinstance(optimizer, keras.optimizers.SGD):
         kept = [optimizer.momentums] if optimizer.momentum else []
     else:
-        kept = [optimizer._momentums, optimizer._velocities, *([optimizer._velocity_hats] if optimizer.amsgrad else [])]
+        kept = [optimizer._momentums, optimizer._velocities]
     return [slots[optimizer._get_variable_index(variable)] for slots in kept]
+
+
+def is_kerass(method: Any) -> bool:
+    """Whether a method is Keras's own: replaced neither on its object nor on its class."""
+    code = getattr(method, "__code__", None)
+    return code is not None and Path(code.co_filename).is_relative_to(Path(keras.__file__).parent)
 
 
 def loss_arguments(loss: Any) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Updates of optimizers by TensorFlow's own kernels, which pass over memory once where Keras's operations do often."""
+"""Updates of optimizers by TensorFlow's own operations, each of which does what Keras composes of many."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ import tensorflow as tf
 from . import xla
 
 _FLOATS = (tf.float32, tf.float64)
-# How far what Adam's kernel takes for 1 - beta_2 may be off: 1.3e-5 of 0.001 in float32, 1.7e-4 of 0.0001.
-_OFF = 2e-5
+_ELEMENTS = range(1, 2**31)  # of a variable: kernels count in 32 bits
+# How far what Adam's kernel takes for 1 - beta may be off. A wrong first moment would be a wrong update.
+_OFF = (2e-6, 2e-5)
 
 
-def can_update(gradient: Any, variables: Sequence[Any]) -> bool:
+def can_update(gradient: Any, variables: Sequence[Any], learning_rate: Any) -> bool:
     if xla.compiled() or not isinstance(gradient, tf.Tensor):
         return False
-    if not all(isinstance(each, tf.Variable) for each in variables):
+    if not all(isinstance(each, tf.Variable) and "GPU" not in each.device for each in variables):
         return False
-    dtypes = {each.dtype for each in variables}
-    return len(dtypes) == 1 and dtypes.issubset(_FLOATS)
+    dtypes, shapes = {each.dtype for each in variables}, [each.shape for each in variables]
+    return (
+        len(dtypes) == 1
+        and dtypes.issubset(_FLOATS)
+        and shapes[0].num_elements() in _ELEMENTS
+        and all(shape == gradient.shape for shape in shapes)
+        and tf.convert_to_tensor(learning_rate).shape.rank == 0
+    )
 
 
 def update_sgd(
     variable: Any, gradient: Any, learning_rate: Any, kept: Sequence[Any], momentum: float, nesterov: bool
-) -> bool:
+) -> None:
     dtype = variable.dtype
     rate, gradient = tf.cast(learning_rate, dtype), tf.cast(gradient, dtype)
     if not kept:
         tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
-    else:
-        tf.raw_ops.ResourceApplyKerasMomentum(
-            var=variable.handle,
-            accum=kept[0].handle,
-            lr=rate,
-            grad=gradient,
-            momentum=tf.cast(momentum, dtype),
-            use_nesterov=nesterov,
-        )
-    return True
+        return
+    tf.raw_ops.ResourceApplyKerasMomentum(
+        var=variable.handle,
+        accum=kept[0].handle,
+        lr=rate,
+        grad=gradient,
+        momentum=tf.cast(momentum, dtype),
+        use_nesterov=nesterov,
+    )
 
 
 def update_adam(
@@ -53,24 +59,24 @@ def update_adam(
     epsilon: float,
 ) -> bool:
     dtype, step = variable.dtype, tf.cast(step, variable.dtype)
-    # The kernel subtracts beta_2 from 1 after both are rounded to dtype, Keras before. So its second moment is
-    # `off` times Keras's, and these factors make the update Keras's.
-    one_less = 1 - dtype.as_numpy_dtype(betas[1])
-    off = float(one_less) / (1 - betas[1])
-    if abs(off - 1) > _OFF:
+    # The kernel subtracts betas from 1 after they are rounded to dtype, Keras before. So its moments are `parts` of
+    # Keras's. `factor` makes up for the second one's.
+    parts = [float(1 - dtype.as_numpy_dtype(beta)) / (1 - beta) for beta in betas]
+    if any(abs(part - 1) > most for part, most in zip(parts, _OFF, strict=True)):
         return False
-    kernel = tf.raw_ops.ResourceApplyAdamWithAmsgrad if len(kept) > 2 else tf.raw_ops.ResourceApplyAdam
+    factor = np.sqrt(parts[1])
     # As Keras, it takes the powers of betas that are rounded to float32 first, whatever dtype is.
     powers = [tf.pow(tf.cast(beta, dtype), step) for beta in betas]
-    kernel(
+    tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
-        **{name: each.handle for name, each in zip(("m", "v", "vhat"), kept, strict=False)},
+        m=kept[0].handle,
+        v=kept[1].handle,
         beta1_power=powers[0],
         beta2_power=powers[1],
-        lr=tf.cast(learning_rate, dtype) * tf.constant(np.sqrt(off), dtype),
+        lr=tf.cast(learning_rate, dtype) * tf.constant(factor, dtype),
         beta1=tf.constant(betas[0], dtype),
         beta2=tf.constant(betas[1], dtype),
-        epsilon=tf.constant(epsilon * np.sqrt(off), dtype),
+        epsilon=tf.constant(epsilon * factor, dtype),
         grad=tf.cast(gradient, dtype),
     )
     return True

@@ -1,7 +1,7 @@
-"""The hook of `update_step` of an optimizer: an update that passes over memory once, where the backend has one.
+"""The hook of `update_step` of an optimizer: one operation of the backend in the place of those that Keras composes.
 
-Keras composes an update of operations that each pass over the gradient or a variable: of large networks it is a large
-part of a step. Where a trial shows that the numbers are the same, a rank uses one operation in their place.
+Each of Keras's passes over the gradient or a variable, and together they are a large part of a large network's step.
+Ranks use the one operation where Keras's methods are untouched and a trial has shown that its numbers are the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from ..._backend import backend
+from ..._job import runtime
 from .. import hooks, private, training
 from .step import current_step
 
@@ -23,9 +24,12 @@ _OPTIONS: dict[type, tuple[str, ...]] = {
     keras.optimizers.Adam: ("beta_1", "beta_2", "epsilon", "amsgrad"),
     keras.optimizers.AdamW: ("beta_1", "beta_2", "epsilon", "amsgrad"),
 }
+_METHODS = ("update_step", "assign", "assign_add", "assign_sub")
 _RATE = 0.01
 _GRADIENTS = np.array([[1.0, -2e-3, 1e-7, 0.0], [0.5, 1e-3, 2e-7, 3.0]], "float32")
 _SAME = 5e-5  # relative: TensorFlow's second moment of Adam is off by up to 2e-5
+# What a Keras raises that has other names, or other arguments, than these. Ranks have the same one.
+_OTHER_KERAS = (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError)
 
 
 def install(optimizer: Any, outermost: Any) -> None:
@@ -35,33 +39,38 @@ def install(optimizer: Any, outermost: Any) -> None:
 
 
 def _update_step(optimizer: Any, outermost: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def update_step(*args: Any, **kwargs: Any) -> None:
         distributed = current_step() is not None or training.loop_of(outermost) is not None
-        if not (distributed and _is_proven(optimizer) and _updated(optimizer, gradient, variable, learning_rate)):
-            original(gradient, variable, learning_rate)
+        alike = distributed and runtime.get_size() > 1 and not kwargs and len(args) == 3
+        if not (alike and update(optimizer, *args)):
+            original(*args, **kwargs)
 
     return update_step
 
 
+def update(optimizer: Any, gradient: Any, variable: Any, learning_rate: Any) -> bool:
+    """Does what Keras's `update_step` would do, in one operation. Does nothing and returns False where it cannot."""
+    kind: Any = type(optimizer)
+    if not all(private.is_kerass(hooks.original(optimizer, method)) for method in _METHODS):
+        return False
+    options = tuple((name, getattr(optimizer, name)) for name in _OPTIONS[kind])
+    numbers = all(isinstance(value, (float, int)) for _, value in options)
+    return numbers and _agrees(kind, options) and _updated(optimizer, gradient, variable, learning_rate)
+
+
 def _updated(optimizer: Any, gradient: Any, variable: Any, learning_rate: Any) -> bool:
-    """Updates a variable, and what the optimizer keeps for it, in one pass. Does nothing and is False if it cannot."""
-    slots = [slot.value for slot in private.slots_of(optimizer, variable)]
-    if not backend.can_update(gradient, [variable, *slots]):
+    if getattr(optimizer, "amsgrad", False):  # TensorFlow's maximum of NaN and a number is the number
+        return False
+    kept = [slot.value for slot in private.slots_of(optimizer, variable)]
+    if not backend.can_update(gradient, [variable, *kept], learning_rate):
         return False
     if isinstance(optimizer, keras.optimizers.SGD):
-        return backend.update_sgd(
-            variable, gradient, learning_rate, slots, float(optimizer.momentum), bool(optimizer.nesterov)
-        )
+        backend.update_sgd(variable, gradient, learning_rate, kept, optimizer.momentum, optimizer.nesterov)
+        return True
     betas = (optimizer.beta_1, optimizer.beta_2)
     return backend.update_adam(
-        variable, gradient, learning_rate, slots, optimizer.iterations + 1, betas, optimizer.epsilon
+        variable, gradient, learning_rate, kept, optimizer.iterations + 1, betas, optimizer.epsilon
     )
-
-
-def _is_proven(optimizer: Any) -> bool:
-    kind: Any = type(optimizer)
-    options = tuple((name, getattr(optimizer, name)) for name in _OPTIONS[kind])
-    return all(isinstance(value, (float, int)) for _, value in options) and _agrees(kind, options)
 
 
 @functools.cache
@@ -70,7 +79,7 @@ def _agrees(kind: Any, options: tuple[tuple[str, float], ...]) -> bool:
     try:
         with backend.quick_kernels():
             return bool(backend.apart(functools.partial(_trial, kind, dict(options))))
-    except Exception:  # a later Keras may name otherwise what its optimizers keep
+    except _OTHER_KERAS:
         return False
 
 
