@@ -137,9 +137,19 @@ class Backend(Protocol):
         """
 
     def update_sgd(
-        self, variable: Any, gradient: Any, learning_rate: Any, kept: Sequence[Any], momentum: float, nesterov: bool
+        self,
+        variable: Any,
+        gradient: Any,
+        learning_rate: Any,
+        kept: Sequence[Any],
+        momentum: float,
+        nesterov: bool,
+        shared: dict[Any, Any],
     ) -> None:
-        """Keras's SGD: updates the variable and, if it is not 0, the momentum in `kept`."""
+        """Keras's SGD: updates the variable and, if it is not 0, the momentum in `kept`.
+
+        `shared` keeps what updates of an optimizer have in common: a new dict for each step.
+        """
 
     def update_adam(
         self,
@@ -147,13 +157,15 @@ class Backend(Protocol):
         gradient: Any,
         learning_rate: Any,
         kept: Sequence[Any],
-        step: Any,
+        step: Callable[[], Any],
         betas: tuple[float, float],
         epsilon: float,
+        shared: dict[Any, Any],
     ) -> bool:
-        """Keras's Adam in its step number `step`, from 1 on: updates the variable and the two moments in `kept`.
+        """Keras's Adam: updates the variable and the two moments in `kept`. `step` returns its number, from 1 on.
 
-        Returns False, having done nothing, where the numbers would differ from Keras's by more than rounding.
+        Returns False, having done nothing, where the numbers would differ from Keras's by more than rounding. `shared`
+        as for `update_sgd`.
         """
 
     # Numbers that are looked at between steps.

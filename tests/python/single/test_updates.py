@@ -114,6 +114,33 @@ def test_those_of_sgd_have_the_same_bits(options: dict[str, Any]) -> None:
         np.testing.assert_array_equal(other.numpy(), one.numpy())
 
 
+def two_steps_of(optimizer: Any, weights: Any) -> Any:
+    optimizer.build([weights])
+
+    def steps(one: Any, other: Any) -> None:
+        optimizer.apply([one], [weights])
+        optimizer.learning_rate.assign(0.01)
+        optimizer.apply([other], [weights])
+
+    return tf.function(steps)
+
+
+def test_two_steps_in_one_graph_are_two_steps() -> None:
+    weights = [variable("float64"), variable("float64")]
+    for optimizer, each in zip((ADAM(0.1), distributed(ADAM(0.1))), weights, strict=True):
+        two_steps_of(optimizer, each)(*gradients("float64", 2))
+    assert apart(weights[1], weights[0]) < 1e-14
+
+
+def test_what_updates_have_in_common_is_computed_once() -> None:
+    weights = [variable("float32") for _ in range(3)]
+    optimizer = distributed(ADAM())
+    optimizer.build(weights)
+    step = tf.function(lambda gradient: optimizer.apply([gradient] * 3, weights))
+    operations = [each.type for each in step.get_concrete_function(gradients("float32", 1)[0]).graph.get_operations()]
+    assert (operations.count("ResourceApplyAdam"), operations.count("Pow")) == (3, 2)
+
+
 def test_an_optimizer_inside_another_one() -> None:
     inner = ADAM()
     outer = distributed(keras.optimizers.LossScaleOptimizer(inner))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,17 @@ def can_update(gradient: Any, variables: Sequence[Any], learning_rate: Any) -> b
 
 
 def update_sgd(
-    variable: Any, gradient: Any, learning_rate: Any, kept: Sequence[Any], momentum: float, nesterov: bool
+    variable: Any,
+    gradient: Any,
+    learning_rate: Any,
+    kept: Sequence[Any],
+    momentum: float,
+    nesterov: bool,
+    shared: dict[Any, Any],
 ) -> None:
     dtype = variable.dtype
-    rate, gradient = tf.cast(learning_rate, dtype), tf.cast(gradient, dtype)
+    rate = _once(shared, (dtype, "rate"), lambda: tf.cast(learning_rate, dtype))
+    gradient = tf.cast(gradient, dtype)
     if not kept:
         tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
         return
@@ -54,29 +61,44 @@ def update_adam(
     gradient: Any,
     learning_rate: Any,
     kept: Sequence[Any],
-    step: Any,
+    step: Callable[[], Any],
     betas: tuple[float, float],
     epsilon: float,
+    shared: dict[Any, Any],
 ) -> bool:
-    dtype, step = variable.dtype, tf.cast(step, variable.dtype)
+    dtype = variable.dtype
     # The kernel subtracts betas from 1 after they are rounded to dtype, Keras before. So its moments are `parts` of
     # Keras's. `factor` makes up for the second one's.
     parts = [float(1 - dtype.as_numpy_dtype(beta)) / (1 - beta) for beta in betas]
     if any(abs(part - 1) > most for part, most in zip(parts, _OFF, strict=True)):
         return False
     factor = np.sqrt(parts[1])
-    # As Keras, it takes the powers of betas that are rounded to float32 first, whatever dtype is.
-    powers = [tf.pow(tf.cast(beta, dtype), step) for beta in betas]
+
+    def powers() -> list[Any]:
+        """As Keras, of betas that are rounded to float32 first, whatever dtype is."""
+        exponent = tf.cast(step(), dtype)
+        return [tf.pow(tf.cast(beta, dtype), exponent) for beta in betas]
+
+    beta1_power, beta2_power = _once(shared, (dtype, "powers"), powers)
+    rate = _once(shared, (dtype, "rate"), lambda: tf.cast(learning_rate, dtype) * tf.constant(factor, dtype))
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=kept[0].handle,
         v=kept[1].handle,
-        beta1_power=powers[0],
-        beta2_power=powers[1],
-        lr=tf.cast(learning_rate, dtype) * tf.constant(factor, dtype),
+        beta1_power=beta1_power,
+        beta2_power=beta2_power,
+        lr=rate,
         beta1=tf.constant(betas[0], dtype),
         beta2=tf.constant(betas[1], dtype),
         epsilon=tf.constant(epsilon * factor, dtype),
         grad=tf.cast(gradient, dtype),
     )
     return True
+
+
+def _once(shared: dict[Any, Any], what: Any, make: Callable[[], Any]) -> Any:
+    """What `make` returns, made once in each graph."""
+    key = (tf.compat.v1.get_default_graph(), what)
+    if key not in shared:
+        shared[key] = make()
+    return shared[key]

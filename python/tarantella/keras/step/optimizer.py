@@ -69,10 +69,15 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return original(grads, trainable_variables)
         grads = list(grads)
         variables = list(private.variables_of(optimizer) if trainable_variables is None else trainable_variables)
+
+        def update(reduced: list[Any]) -> Any:
+            with updates.applying():
+                return original(reduced, trainable_variables)
+
         if step is not None:
-            return original(_of_global_batch(step, optimizer, grads, variables), trainable_variables)
+            return update(_of_global_batch(step, optimizer, grads, variables))
         assert loop is not None
-        return loop(optimizer, grads, variables, lambda reduced: original(reduced, trainable_variables))
+        return loop(optimizer, grads, variables, update)
 
     return apply
 

@@ -6,8 +6,10 @@ Ranks use the one operation where Keras's methods are untouched and a trial has 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -30,6 +32,20 @@ _GRADIENTS = np.array([[1.0, -2e-3, 1e-7, 0.0], [0.5, 1e-3, 2e-7, 3.0]], "float3
 _SAME = 5e-5  # relative: TensorFlow's second moment of Adam is off by up to 2e-5
 # What a Keras raises that has other names, or other arguments, than these. Ranks have the same one.
 _OTHER_KERAS = (AttributeError, LookupError, TypeError, ValueError, ZeroDivisionError)
+
+
+# What the updates of each optimizer in one call of `apply` have in common, by the id of the optimizer.
+_shared: contextvars.ContextVar[dict[int, dict[Any, Any]] | None] = contextvars.ContextVar("shared", default=None)
+
+
+@contextlib.contextmanager
+def applying() -> Iterator[None]:
+    """Within it, what all updates need is computed once. An optimizer makes one step within it."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 def install(optimizer: Any, outermost: Any) -> None:
@@ -64,12 +80,14 @@ def _updated(optimizer: Any, gradient: Any, variable: Any, learning_rate: Any) -
     kept = [slot.value for slot in private.slots_of(optimizer, variable)]
     if not backend.can_update(gradient, [variable, *kept], learning_rate):
         return False
+    steps = _shared.get()
+    shared: dict[Any, Any] = {} if steps is None else steps.setdefault(id(optimizer), {})
     if isinstance(optimizer, keras.optimizers.SGD):
-        backend.update_sgd(variable, gradient, learning_rate, kept, optimizer.momentum, optimizer.nesterov)
+        backend.update_sgd(variable, gradient, learning_rate, kept, optimizer.momentum, optimizer.nesterov, shared)
         return True
     betas = (optimizer.beta_1, optimizer.beta_2)
     return backend.update_adam(
-        variable, gradient, learning_rate, kept, optimizer.iterations + 1, betas, optimizer.epsilon
+        variable, gradient, learning_rate, kept, lambda: optimizer.iterations + 1, betas, optimizer.epsilon, shared
     )
 
 
