@@ -48,8 +48,10 @@ class Example(NamedTuple):
     micro: int  # rows of a rank
     epochs: int
     tokens: int = 1  # of a row, where {batch} counts these
+    slice: float = slices.SECONDS  # of the time that a job runs until the other one does; several steps
 
 
+LONG = 8.0  # seconds, for steps of a second or two
 RESNET = "--image_size=128 --batch_size={batch} --train_epochs={epochs}"
 EXAMPLES = {
     "lenet5": Example("quick_start/model.py", "--batch_size={batch} --train_epochs={epochs}", "28 x 28", 64, 300),
@@ -59,6 +61,7 @@ EXAMPLES = {
         "128 x 128",
         16,
         3,
+        slice=LONG,
     ),
     "resnet50": Example(
         "models/resnet/resnet50_tnt.py",
@@ -66,6 +69,7 @@ EXAMPLES = {
         "128 x 128",
         16,
         3,
+        slice=LONG,
     ),
     "transformer": Example(
         "models/transformer/transformer_tnt.py",
@@ -82,6 +86,7 @@ EXAMPLES = {
         "128 x 128",
         16,
         3,
+        slice=LONG,
     ),
 }
 
@@ -149,12 +154,14 @@ def compare(example: Example, epochs: int, first: str, data: Path) -> dict[str, 
             each = zip(parts[row], folders[row], strict=True)
             job.start([command(example, epochs, *part, data, its_folder) for part, its_folder in each], output=False)
         found: dict[str, dict[str, float]] = {}
-        for row, stops in zip(order, slices.alternate(jobs), strict=True):
+        for row, stops in zip(order, slices.alternate(jobs, example.slice), strict=True):
             figures = []
             for its_folder in folders[row]:
                 slices.cut(its_folder / TIMELINE, statistics.median(stops))
                 figures.append(figures_of(its_folder / TIMELINE, example.program))
             found[row] = {name: max(each[name] for each in figures) for name in figures[0]}
+            if found[row]["step"] > example.slice / 2:
+                raise SystemExit(f"a step of {example.program} takes a large part of a slice of {example.slice:g} s")
         return found
 
 
