@@ -218,7 +218,7 @@ class Writer {
   std::map<uint32_t, std::vector<const Record*>> spans_;  ///< by thread, in the order of their begins
 };
 
-/// Behind the events: a reader that does not know it has all of them. Empty if there is nothing to say.
+/// Behind the events: a reader that does not know it has all of them.
 std::string other_data(const std::vector<Process>& processes, const Hosts& hosts) {
   std::string clocks, missing, lost;
   for (const auto& [host, clock] : hosts.clocks) {
@@ -235,9 +235,9 @@ std::string other_data(const std::vector<Process>& processes, const Hosts& hosts
     if (timeline.lost() == 0) continue;
     lost += text(lost.empty() ? "" : ",", "\n{\"rank\":", rank, ",\"records\":", timeline.lost(), "}");
   }
-  if (clocks.empty() && missing.empty() && lost.empty()) return "";
-  return text(",\n\"otherData\":{\"clocks\":[", clocks, "],\"missing\":[", missing, "],\"lost\":[", lost,
-              "]}");
+  const int64_t origin = processes.empty() ? 0 : processes.front().timeline.origin();
+  return text(",\n\"otherData\":{\"origin_us\":", microseconds(origin), ",\"clocks\":[", clocks,
+              "],\"missing\":[", missing, "],\"lost\":[", lost, "]}");
 }
 
 int write_all(const std::string& file, const std::vector<Process>& processes, const Hosts& hosts) {

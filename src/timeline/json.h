@@ -36,7 +36,8 @@ struct Hosts {
 /// one line that names the file, if not. Creates nothing.
 Status check_file(const std::string& file);
 
-/// Writes the timelines, rank by rank, each as a process of the trace. Times count from the origins.
+/// Writes the timelines, rank by rank, each as a process of the trace. Times count from the origins, which are one
+/// moment; the file says which.
 /// A span that has not ended lasts until the end of the one around it, or of the rank's records.
 /// Replaces `file` as a whole, and leaves nothing behind on an error: kSystem, with one line that names the file.
 Status write_json(const std::string& file, const std::vector<Process>& processes, const Hosts& hosts = {});
