@@ -180,7 +180,10 @@ def assert_same_numbers(one: list[str], two: list[str], tolerance: float = 2e-3)
 
 
 def assert_within_spread(seeds: list[list[float]], found: list[float]) -> None:
-    """No number is farther from those of serial runs with several seeds than these are from each other."""
+    """No number is farther from those of serial runs with several seeds than these are from each other.
+
+    A run that differs from three others by its seed alone lies outside of what they reach every second time.
+    """
     assert len(found) > 0
     for number, *serial in zip(found, *seeds, strict=True):
         spread = max(serial) - min(serial)

@@ -65,6 +65,7 @@ class Code:
     def __init__(self) -> None:
         self.imports: set[str] = set()
         self.calls: dict[str, set[str]] = {}
+        self.positional: dict[str, int] = {}  # the most arguments without a name of a call
         self.names: set[str] = set()
         self.functions: dict[str, list[str]] = {}
 
@@ -82,7 +83,10 @@ class Code:
                 self.imports |= {f"{node.module}.{alias.name}" for alias in node.names}
             elif isinstance(node, ast.Call):
                 keywords = {keyword.arg for keyword in node.keywords if keyword.arg}
-                self.calls.setdefault(dotted(node.func), set()).update(keywords)
+                name, count = dotted(node.func), len(node.args)
+                self.calls.setdefault(name, set()).update(keywords)
+                if count and not any(isinstance(each, ast.Starred) for each in node.args):
+                    self.positional[name] = max(count, self.positional.get(name, 0))
             elif isinstance(node, ast.Attribute):
                 self.names.add(dotted(node))
             elif isinstance(node, ast.FunctionDef):
@@ -115,6 +119,7 @@ def facts(text: str) -> dict[str, Any]:
         "files": sorted(set(re.findall(r"(?<![\w./-])[\w-]+(?:/[\w-]+)*\.(?:py|yaml|sh|slurm)\b", text))),
         "imports": sorted(code.imports),
         "calls": calls,
+        "positional": dict(sorted(code.positional.items())),
         "names": sorted((prose | code.names) - calls.keys()),
         "functions": code.functions,
         "arguments": arguments(text),

@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import shlex
@@ -272,7 +273,20 @@ def stand_in(name: str) -> Any:
 
 
 def assert_is_used(name: str, document: str) -> None:
-    assert any(re.search(rf"\b{name}\b", source) for source in sources(document).values()), f"no {name} in the examples"
+    """As an attribute of something, as a variable or function, or as an option of the command line."""
+    assert any(name in names_in(source) for source in sources(document).values()), f"no {name} in the examples"
+
+
+@functools.cache
+def names_in(source: str) -> frozenset[str]:
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        fields = {field: getattr(node, field, None) for field in ("attr", "id", "name", "arg", "value")}
+        option = fields.pop("value")
+        found |= {value for value in fields.values() if isinstance(value, str)}
+        if isinstance(option, str) and option.startswith("--"):
+            found.add(option[2:].replace("-", "_"))
+    return frozenset(found)
 
 
 def parameters(found: Any) -> set[str] | None:
@@ -316,6 +330,23 @@ def test_a_name_and_its_arguments(document: str, name: str) -> None:
     keywords = {word for word in DOCUMENTS[document]["calls"].get(name, []) if f"{name}({word}=)" not in excused}
     if keywords:
         assert keywords <= (parameters(found) or set())
+    assert DOCUMENTS[document]["positional"].get(name, 0) <= positional(found)
+
+
+def positional(found: Any) -> float:
+    """How many arguments without a name a function or class takes; infinitely many if that is not known."""
+    if isinstance(found, ast.ClassDef):
+        made = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        return positional(made[0]) if made else math.inf
+    if isinstance(found, ast.FunctionDef):
+        given = [*found.args.posonlyargs, *found.args.args]
+        return math.inf if found.args.vararg else len(given) - (bool(given) and given[0].arg == "self")
+    if not callable(found) or found in vars(builtins).values():
+        return math.inf
+    kinds = [each.kind for each in inspect.signature(found).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return math.inf
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
 
 @pytest.mark.parametrize(("document", "name"), items("functions"))
