@@ -378,18 +378,21 @@ TEST(EndsOfPlansAcross, ACallBesideAStepThatOthersMakeLateIsAwaited) {
   });
 }
 
-TEST(EndsOfPlansAcross, ANodeThatStopsInAStepAfterALongCallIsNotTakenToBeStillInTheCall) {
+/// Node 1 stops when a call ends in which it has waited for longer than the grace: `before` it knows of the end, or in
+/// the step that follows. When it goes on, it is not taken to have been in the call all the time.
+void stop_at_the_end_of_a_long_call(bool before) {
   const auto specs = tensors_of({30'000, 10});
-  FakeCluster cluster(nodes_of_sizes({1, 1}), 16, 2);
+  FakeCluster cluster(nodes_of_sizes({1, 1}), 16, before ? 20 : 2);
   cluster.options().grace = 500ms;
   cluster.bridge_options().news_every = 100ms;
   cluster.run([&](Cluster& rank) {
     auto plan = rank.add_plan("gradients", specs, 4096);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     if (rank.rank() == 0) std::this_thread::sleep_for(1s);  // more than the grace
+    if (rank.rank() == 0 && before) cluster.network().stop(1);
     const Status met = rank.call([](Across& across) { return barrier(across, "long"); });
     ASSERT_TRUE(met.ok()) << met.message();
-    if (rank.rank() == 0) cluster.network().stop(1);
+    if (rank.rank() == 0 && !before) cluster.network().stop(1);
     Step step(specs, rank.rank(), 0);
     for (size_t tensor = 0; tensor < specs.size(); ++tensor)
       ASSERT_TRUE(step.submit(*plan.value(), tensor, nullptr).ok());
@@ -400,6 +403,14 @@ TEST(EndsOfPlansAcross, ANodeThatStopsInAStepAfterALongCallIsNotTakenToBeStillIn
     const Status status = step.wait();
     EXPECT_TRUE(status.ok()) << status.message();
   });
+}
+
+TEST(EndsOfPlansAcross, ANodeThatStopsInAStepAfterALongCallIsNotTakenToBeStillInTheCall) {
+  stop_at_the_end_of_a_long_call(false);
+}
+
+TEST(EndsOfPlansAcross, ANodeThatStopsBeforeALongCallEndsIsNotTakenToBeStillInTheCall) {
+  stop_at_the_end_of_a_long_call(true);
 }
 
 TEST(EndsOfPlansAcross, ACutLinkEndsAStep) {

@@ -116,7 +116,9 @@ void Bridge::hear(size_t node, Duration now) {
     news.end_texts();
     {
       const std::lock_guard lock(mutex_);
-      if (news.call != peer.call) peer.call_since = now;
+      // News that come after a gap may be from before it: they were under way while a machine or the link stood still.
+      const Duration gap = std::max(group_->options().grace, 2 * options_.news_every);
+      if (news.call != peer.call || now - peer.call_heard_at > gap) peer.call_since = now;
       peer.call_heard_at = now;
       peer.call = news.call;
       peer.call_name = news.call_name.data();

@@ -215,7 +215,7 @@ TEST_F(Json, ReplacesTheFileAsAWhole) {
   TimelineOn on(4);
   const std::string text = written(on.timeline());
   EXPECT_FALSE(has(text, "xxx"));
-  EXPECT_TRUE(text.ends_with("\n]}\n"));
+  EXPECT_TRUE(text.ends_with("\"lost\":[]}}\n"));
   EXPECT_EQ(files(), 1u);
 }
 
