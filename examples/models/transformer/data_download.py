@@ -4,13 +4,15 @@
 data_download.py --data_dir wmt --train_source train.en --train_target train.de --dev_source dev.en --dev_target dev.de
 
 Each file has one sentence a line, and the lines of source and target belong together. The result has the layout of the
-TensorFlow Model Garden: vocab.ende.32768, wmt32k-train-00001-of-00100, ..., wmt32k-dev-00001-of-00001.
+TensorFlow Model Garden: vocab.ende.32768, wmt32k-train-00001-of-00100, ..., wmt32k-dev-00001-of-00001. The sentences to
+train on are shuffled, the same way in every run.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -22,6 +24,8 @@ import tokenizer
 from common.errors import InputError
 from data_pipeline import record
 from transformer_main import read_pair
+
+SHUFFLE_SEED = 42
 
 Pairs = list[tuple[str, str]]
 
@@ -75,6 +79,7 @@ def main(args: argparse.Namespace) -> None:
     print(f"{vocab_file}: {len(subtokens)} sub-words")
 
     vocabulary = tokenizer.Subtokenizer(vocab_file)
+    random.Random(SHUFFLE_SEED).shuffle(train)  # or training would go through one text after the other
     write_shards(args.data_dir, "train", args.train_shards, train, vocabulary)
     if dev:
         write_shards(args.data_dir, "dev", 1, dev, vocabulary)

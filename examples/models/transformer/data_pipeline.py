@@ -42,7 +42,7 @@ class Layout:
 
 
 LAYOUTS = (
-    Layout("Model Garden", "wmt32k-{split}-*-of-*", {"train": "train", "dev": "dev"}, ("",), 1, has_tokens=True),
+    Layout("the Model Garden", "wmt32k-{split}-*-of-*", {"train": "train", "dev": "dev"}, ("",), 1, has_tokens=True),
     Layout(
         "TensorFlow Datasets",
         "wmt14_translate-{split}.tfrecord-*-of-*",
@@ -101,9 +101,14 @@ def _whole_files(layout: Layout, paths: list[Path], params: Params) -> Files:
     return Files(layout, [str(path) for path in whole], records)
 
 
-def read(files: Files, params: Params) -> tf.data.Dataset:
-    """Returns the records of all files in a fixed order: strings, from which `parse` makes tokens."""
+def read(files: Files, params: Params, shuffle_seed: int | None = None) -> tf.data.Dataset:
+    """Returns the records of all files: strings, from which `parse` makes tokens.
+
+    Their order is fixed. With `shuffle_seed` the files are in another order in each epoch, the same on all ranks.
+    """
     paths = tf.data.Dataset.from_tensor_slices(files.paths)
+    if shuffle_seed is not None:
+        paths = paths.shuffle(len(files.paths), seed=shuffle_seed)
     records = paths.interleave(
         tf.data.TFRecordDataset, cycle_length=FILES_AT_A_TIME, num_parallel_calls=FILES_AT_A_TIME, deterministic=True
     )
@@ -158,8 +163,9 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
     """Returns the batches of one rank: `((source, target), target, weight)`.
 
     All are of shape (micro_batch_size, max_length), tokens as int64; the weight is float32, and 0 for padding. A global
-    batch has `batch_size // max_length` sentences, and each rank gets as many of them as the others. Longer sentences
-    are left out. Raises InputError.
+    batch has `batch_size // max_length` sentences, or the next lower multiple of the number of ranks. Each rank gets as
+    many of them as the others, and as many batches: the sentences after the last whole global batch of an epoch are not
+    used. Sentences longer than `max_length` are left out. Logs which layout the data has on rank 0. Raises InputError.
     """
     files = find(params, "train")
     assert files is not None
@@ -170,7 +176,8 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
             f"{params['num_sentences']} (--batch_size // --max_length)"
         )
     batch_size, max_length = params["batch_size"], params["max_length"]
-    dataset = _short_sentences(files, params)
+    all_fit = files.records <= SHUFFLED_SENTENCES
+    dataset = _short_sentences(files, params, None if all_fit else shuffle_seed)
     dataset = dataset.shuffle(SHUFFLED_SENTENCES, seed=shuffle_seed)
 
     number_batch_sentences = batch_size // max_length
@@ -182,7 +189,16 @@ def train_input_fn(params: Params, shuffle_seed: int = 42, num_ranks: int = 1, r
         )
     # Batch the sentences and select only the shard (subset) corresponding to the current rank.
     dataset = dataset.batch(micro_batch_size, drop_remainder=True)
+    dataset = dataset.batch(num_ranks, drop_remainder=True).unbatch()  # a micro batch for each rank, or none
     dataset = dataset.shard(num_ranks, rank)
+    if rank == 0:
+        logging.info(
+            "%s: %d sentence pairs to train on in %d files, in the layout of %s",
+            params["data_dir"],
+            files.records,
+            len(files.paths),
+            files.layout.name,
+        )
     return _padded(dataset, max_length)
 
 
@@ -199,18 +215,18 @@ def eval_input_fn(params: Params) -> tf.data.Dataset | None:
     return _padded(dataset.batch(params["num_sentences"]), params["max_length"])
 
 
-def _short_sentences(files: Files, params: Params) -> tf.data.Dataset:
-    """Returns the records of sentences that are not too long.
+def _short_sentences(files: Files, params: Params, shuffle_seed: int | None = None) -> tf.data.Dataset:
+    """Returns the records of sentences that are not too long. `shuffle_seed` is that of `read`.
 
     Every rank reads all records, so many are looked at in one go. Few are kept: an epoch begins when the buffer that
-    shuffles is full, for which it would read all files again.
+    shuffles is full, for which it would read all files again. Kept ones stay in the order of the first epoch.
     """
 
     def fitting(some: tf.Tensor) -> tf.Tensor:
         source, target = parse(some)
         return tf.boolean_mask(some, tf.maximum(source.row_lengths(), target.row_lengths()) <= params["max_length"])
 
-    batches = read(files, params).batch(FILTERED_AT_A_TIME)
+    batches = read(files, params, shuffle_seed).batch(FILTERED_AT_A_TIME)
     records = batches.map(fitting, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     return records.cache() if sum(map(os.path.getsize, files.paths)) <= CACHED_BYTES else records
 

@@ -135,14 +135,22 @@ class TransformerTntTask:
 
     def train(self) -> dict[str, list[float]]:
         """Trains with rounds of evaluation in between. Returns the losses of all epochs, and on the master BLEU."""
-        train_ds = data_pipeline.train_input_fn(
-            self.params, shuffle_seed=self.params["seed"], num_ranks=tnt.get_size(), rank=tnt.get_rank()
-        )
-        dev_ds = data_pipeline.eval_input_fn(self.params)
+        stats: dict[str, list[float]] = {"loss": [], "dev_loss": [], "bleu_uncased": [], "bleu_cased": []}
         self.compile()
         first_epoch = self.load_checkpoint()
+        if first_epoch >= self.params["train_epochs"]:
+            if tnt.is_master_rank():
+                done = "All %d epochs are done: the newest checkpoint in %s is of epoch %d"
+                logging.info(done, self.params["train_epochs"], self.flags_obj.model_dir, first_epoch)
+            return stats
+        train_ds = data_pipeline.train_input_fn(
+            self.params,
+            shuffle_seed=self.params["seed"] + first_epoch,  # a run that is resumed reads in another order
+            num_ranks=tnt.get_size(),
+            rank=tnt.get_rank(),
+        )
+        dev_ds = data_pipeline.eval_input_fn(self.params)
         callbacks = self.create_callbacks()
-        stats: dict[str, list[float]] = {"loss": [], "dev_loss": [], "bleu_uncased": [], "bleu_cased": []}
         if tnt.is_master_rank():
             logging.info("Start train")
 
@@ -201,8 +209,9 @@ class TransformerTntTask:
         callbacks: list[keras.callbacks.Callback] = []
         if tnt.is_master_rank():
             if self.flags_obj.enable_time_history:
+                sentences = self.params["num_sentences"] // tnt.get_size() * tnt.get_size()
                 time_callback = keras_utils.TimeHistory(
-                    self.params["batch_size"], self.params["num_sentences"], logdir=None
+                    sentences * self.params["max_length"], self.params["num_sentences"], logdir=None
                 )
                 callbacks.append(time_callback)
             if self.flags_obj.enable_tensorboard:

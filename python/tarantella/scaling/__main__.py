@@ -180,8 +180,8 @@ def _notes(rows: list[Row], cores: int) -> list[str]:
     spread = max((max(times) / min(times) for row in rows if (times := [each.fit for each in row.good])), default=1.0)
     if spread > 1 + _QUIET:
         notes.append(
-            f"the runs of one row differ by up to {100 * (spread - 1):.0f} %: other programs run on this machine, or its "
-            "speed varies; small differences mean nothing"
+            f"the runs of one row differ by up to {100 * (spread - 1):.0f} %: other programs run on this machine, or "
+            "its speed varies; small differences mean nothing"
         )
     notes += dict.fromkeys(warning for row in rows for run in row.runs for warning in run.warnings)
     return [*filter(None, notes), advice.advice(rows)]

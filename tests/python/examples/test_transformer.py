@@ -50,14 +50,17 @@ def test_two_ranks_learn_to_translate_and_follow_the_curve_of_one_process(place:
     print(f"BLEU of two ranks: uncased {uncased}, cased {cased}")
     assert min(uncased, cased) >= 80, two
     master_only = ("Start train", "TimeHistory: epoch 1 took", "Translation of ", "Loss of the dev sentences: ")
+    master_only += ("9000 sentence pairs to train on in 4 files, in the layout of the Model Garden",)
     for line in master_only:  # though other ranks may print
         assert two.count(line) == 1, two
     assert len(losses(two)) == 3
 
     # From the first checkpoint on, one process and two ranks have the same sentences in each step. Plain Keras, where
-    # it does not know how many steps there are, divides by one too many: docs/exactness.md.
+    # it does not know how many steps there are, divides by one too many: docs/exactness.md. At the full learning rate
+    # the rounding of float32 grows to 0.6 % of the dev loss; in float64 nine digits are the same.
     resumed = {}
     shorter = {"--train_epochs=3": "--train_epochs=2", "--epochs_between_evals=3": "--epochs_between_evals=1"}
+    shorter |= {"--learning_rate=0.4": "--learning_rate=0.04"}
     shorter |= {"--bleu_source=numbers/test.en --bleu_ref=numbers/test.es": "", "--enable_time_history": ""}
     for ranks, how in ((1, {TRAINING: "python"}), (2, two_ranks)):
         folder = data / f"model{ranks}"
