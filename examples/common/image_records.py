@@ -7,8 +7,10 @@ images spread evenly.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,6 +138,23 @@ def fault_of(layout: Layout, path: str, number: int, offset: int, length: int) -
     if not layout.first_label <= labels[0] <= last_label:
         return f"{place} (the label {labels[0]} is not in {layout.first_label} to {last_label})"
     return None if is_jpeg(jpegs[0]) else f"{place} (no whole JPEG)"
+
+
+@contextmanager
+def broken_ends(cure: str) -> Iterator[None]:
+    """Raises InputError, with what to do about broken images, where TensorFlow meets one or a damaged file."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        reason = re.search(r"Invalid JPEG data[^\n\[.]*", str(error))
+        if reason is None:
+            raise
+        raise InputError(f"an image is broken ({reason[0].strip()}); {cure}") from None
+    except tf.errors.DataLossError as error:
+        reason = re.search(r"(corrupted|truncated) record at \d+", str(error))
+        if reason is None:
+            raise
+        raise InputError(f"a TFRecord file is damaged ({reason[0]}); prepare or copy the files again") from None
 
 
 def is_jpeg(data: bytes) -> bool:

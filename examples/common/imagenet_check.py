@@ -20,6 +20,8 @@ import tarantella as tnt
 from common import image_records, imagenet
 from common.errors import InputError
 
+CURE = "leave them out with examples/common/imagenet_check.py --repair"
+
 
 def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation")) -> list[int]:
     """Checks the images of each split on the master rank, and returns their numbers on every rank.
@@ -27,7 +29,7 @@ def count_images(data_dir: str, splits: Sequence[str] = ("train", "validation"))
     Prints the layout that was found. Call it on all ranks. Raises InputError.
     """
     found = [imagenet.find(Path(data_dir), split) for split in splits]
-    counts = image_records.count(found, cure="leave them out with examples/common/imagenet_check.py --repair")
+    counts = image_records.count(found, CURE)
     if tnt.is_master_rank():
         for count, files in zip(counts, found, strict=True):
             print(

@@ -5,6 +5,8 @@ The folder has one folder for each class, or `train` and `validation` (or `val`)
 in the order of their names:
 
     pack_imagenet.py photos /data/photos --layout=tfds
+
+A PNG that is named as a JPEG, as ImageNet has one, is packed as a JPEG of its pixels.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import os
 import random
 import sys
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -28,6 +31,7 @@ from common.records import listed
 LAYOUTS = dict(zip(("tfds", "garden"), imagenet.LAYOUTS, strict=True))
 FOLDERS = {"tfds": "imagenet2012/5.1.0", "garden": "."}
 EXTRA = {"tfds": "file_name", "garden": "image/filename"}
+PNG = b"\x89PNG\r\n\x1a\n"  # how its files begin
 Images = list[tuple[Path, int]]  # with their class
 
 
@@ -82,13 +86,37 @@ def list_jpegs(folder: Path) -> dict[str, list[Path]]:
 
 def without_broken(images: Images, skip: bool) -> Images:
     """Returns the images that can be decoded. Raises InputError if some cannot, unless `skip`."""
-    broken = {path for path, _ in images if not is_jpeg(path.read_bytes())}
+    paths = [path for path, _ in images]
+    with ThreadPool(16) as threads:
+        found = dict(zip(paths, threads.imap(format_of, paths, chunksize=8), strict=True))
+    broken = {path for path in paths if found[path] is None}
     if broken and not skip:
         what = f"of {len(images):,} images are broken (--skip_broken leaves them out)"
         raise InputError(listed(sorted(map(str, broken)), what))
     for path in sorted(broken):
         print(f"left out: {path} is no whole JPEG")
+    for path in sorted(path for path in paths if found[path] == "png"):
+        print(f"packed as a JPEG: {path} is a PNG")
     return [(path, label) for path, label in images if path not in broken]
+
+
+def format_of(path: Path) -> str | None:
+    """Returns "jpeg" or "png", or None if the file cannot be decoded."""
+    data = path.read_bytes()
+    if not data.startswith(PNG):
+        return "jpeg" if is_jpeg(data) else None
+    try:
+        as_jpeg(data)
+    except tf.errors.InvalidArgumentError:
+        return None
+    return "png"
+
+
+def as_jpeg(data: bytes) -> bytes:
+    """Returns what a file has, or the pixels of a PNG as a JPEG."""
+    if not data.startswith(PNG):
+        return data
+    return tf.io.encode_jpeg(tf.io.decode_png(data, channels=3), quality=100).numpy()
 
 
 def write(images: Images, pattern: str, layout: Layout, extra: str, images_per_file: int) -> int:
@@ -97,7 +125,7 @@ def write(images: Images, pattern: str, layout: Layout, extra: str, images_per_f
     for number in range(count):
         with tf.io.TFRecordWriter(pattern.replace("*", f"{number:05}", 1).replace("*", f"{count:05}")) as writer:
             for path, label in images[number::count]:
-                values = {layout.image: path.read_bytes(), extra: path.name.encode()}
+                values = {layout.image: as_jpeg(path.read_bytes()), extra: path.name.encode()}
                 features = {
                     name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
                     for name, value in values.items()

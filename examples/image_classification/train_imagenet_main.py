@@ -20,7 +20,8 @@ import tensorflow as tf
 from alexnet import AlexNet
 from common import imagenet
 from common.errors import InputError
-from common.imagenet_check import count_images
+from common.image_records import broken_ends
+from common.imagenet_check import CURE, count_images
 from common.schedules import PiecewiseConstantDecayWithWarmup
 
 import tarantella as tnt
@@ -179,6 +180,7 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     try:
-        main(parse_args())
+        with broken_ends(CURE):
+            main(parse_args())
     except InputError as error:
         raise SystemExit(f"train_imagenet_main.py: {error}") from None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # the folder `examples`
 
@@ -107,7 +108,11 @@ def whole_records(files: Files) -> tuple[tf.data.Dataset, int]:
 
 
 def from_images(folder: Path, skip_broken: bool) -> tuple[Datasets, Info]:
-    """Reads a folder of JPEGs for each class, below `train` and `test`."""
+    """Reads a folder of JPEGs for each class, below `train` and `test`.
+
+    Those to train come in a random order that is always the same: in the order of classes, a buffer that shuffles fewer
+    images than there are would give batches of one class.
+    """
     names = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
     images = [(split, path, label) for split in SPLITS for path, label in jpegs(folder / split, names)]
     with ThreadPoolExecutor(16) as threads:
@@ -124,6 +129,8 @@ def from_images(folder: Path, skip_broken: bool) -> tuple[Datasets, Info]:
         if not kept:
             raise InputError(f"the data folder {folder / split} has no <class>/*.jpg")
         counts[split] = len(kept)
+        if split == "train":
+            Random(0).shuffle(kept)
         paths, labels = zip(*kept, strict=True)
         datasets[split] = tf.data.Dataset.from_tensor_slices((list(paths), np.array(labels, "int64"))).map(
             lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE

@@ -21,6 +21,7 @@ import cassava
 import keras
 import tensorflow as tf
 from common.errors import InputError
+from common.image_records import broken_ends
 
 import tarantella as tnt
 
@@ -116,10 +117,7 @@ def main() -> None:
     args = parse_args()
     tnt.init()
     keras.utils.set_random_seed(SEED)
-    try:
-        datasets, info = cassava.load(args.data_dir, args.skip_broken)
-    except InputError as error:
-        sys.exit(f"mnist_classify.py: {error}")
+    datasets, info = cassava.load(args.data_dir, args.skip_broken)
     if tnt.is_master_rank():
         print(f"Data: {info.origin}")
 
@@ -130,4 +128,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        with broken_ends(cassava.CURE):
+            main()
+    except InputError as error:
+        raise SystemExit(f"mnist_classify.py: {error}") from None

@@ -20,7 +20,8 @@ import keras
 import resnet_model
 from common.checkpoints import restore
 from common.errors import InputError
-from common.imagenet_check import count_images
+from common.image_records import broken_ends
+from common.imagenet_check import CURE, count_images
 from common.schedules import PiecewiseConstantDecayWithWarmup
 from common.time_history import TimeHistory
 
@@ -88,6 +89,10 @@ def main(args: argparse.Namespace) -> None:
         metrics=["sparse_categorical_accuracy", keras.metrics.SparseTopKCategoricalAccuracy(5, name="top_5")],
     )
     first_epoch = restore(model, args.model_dir, CHECKPOINT) if args.resume else 0
+    if first_epoch >= args.train_epochs:
+        done = "All %d epochs are done: the newest checkpoint in %s is of epoch %d"
+        logging.info(done, args.train_epochs, args.model_dir, first_epoch)
+        return
     logging.info("Training starts after epoch %d, with %d steps an epoch", first_epoch, train_images // args.batch_size)
 
     train_dataset = imagenet_preprocessing.input_fn(
@@ -123,6 +128,7 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     try:
-        main(parse_args())
+        with broken_ends(CURE):
+            main(parse_args())
     except InputError as error:
         raise SystemExit(f"resnet50_tnt.py: {error}") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from made_photos import write_photos
 
-from .conftest import ROOT, Page, Place, assert_within_spread
+from .conftest import EXAMPLES, ROOT, Page, Place, Start, assert_within_spread
 
 LARGE = "needs ImageNet, of 150 GB, and a package that only downloads it"
 RESNET = Page(
@@ -24,6 +24,21 @@ RESNET = Page(
 )
 IMAGES = Page("tutorials/image_classification.md", {"tensorboard --logdir MODEL_DIR": "serves until it is stopped"})
 NUMBER = re.compile(r"\d+\.\d{4,6}")
+# Epochs of one step, so that the history has the loss of each.
+WHOLE = f"""
+import sys
+sys.path.append({str(EXAMPLES / "models/resnet")!r})
+import keras, numpy, resnet_model
+import tarantella as tnt
+keras.utils.set_random_seed(42)
+random = numpy.random.default_rng(0)
+x, y = random.normal(size=(16, 32, 32, 3)).astype("float32"), numpy.arange(16) % 10
+model = tnt.Model(resnet_model.resnet50(10, 32, synchronized=True))
+model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy")
+losses = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0).history["loss"]
+if tnt.is_master_rank():
+    print(len(model.layers), *(f"{{loss:.6f}}" for loss in losses))
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -135,6 +150,14 @@ def test_a_checkpoint_of_another_model_ends_the_job_with_one_sentence(place: Pla
     (line,) = lines(out, "resnet50_tnt.py: ")
     assert line.startswith(f"resnet50_tnt.py: the checkpoint {path} is damaged or of another model (")
     assert "Traceback" not in out
+
+
+def test_steps_of_the_whole_resnet50_give_the_losses_of_one_process(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "whole.py").write_text(WHOLE)
+    one, two = (start(ranks, "whole.py", folder=tmp_path) for ranks in (1, 2))
+    assert one.code == two.code == 0, one.err + two.err
+    assert len(numbers(one.out)) == 3
+    assert_close(numbers(one.out), numbers(two.out), 1e-4)
 
 
 @pytest.mark.extended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +15,13 @@ from .conftest import EXAMPLES, Page, Place, Start, assert_same_numbers
 
 FOLDER = EXAMPLES / "mirrored_strategy"
 SCRIPT = FOLDER / "mnist_classify.py"
-SUBMITTED = "tests/python/slurm/test_mirrored_job.py submits the script, as it is and in a container"
+SUBMITTED = "tests/python/slurm/test_mirrored_job.py submits the script, also in a container"
 PAGE = Page(
     "from_mirrored_strategy.md",
     {
         "sbatch job.slurm": SUBMITTED,
         "sbatch --export=ALL,IMAGE=image.sif job.slurm": SUBMITTED,
-        "sbatch --gres=gpu:2 --ntasks=1 --cpus-per-task=16 job.slurm": SUBMITTED,
+        "sbatch --gres=none --ntasks=2 --cpus-per-task=8 job.slurm": SUBMITTED,
     },
 )
 
@@ -127,8 +128,11 @@ def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
 
 @pytest.mark.extended
 @pytest.mark.timeout(2000)
-def test_two_ranks_train_resnet50_as_one_process(place: Place) -> None:
-    check(place, {}, 0.02)
+def test_two_ranks_train_resnet50_as_one_process(place: Place, tmp_path: Path) -> None:
+    """In float64: in float32 the losses of one process and of two ranks come apart by rounding within a few steps."""
+    (tmp_path / "keras.json").write_text('{"floatx": "float64"}')
+    exact = dataclasses.replace(place, environment={**place.environment, "KERAS_HOME": str(tmp_path)})
+    check(exact, {}, 1e-4)
 
 
 @pytest.mark.slow
@@ -142,6 +146,12 @@ def test_without_data_it_trains_on_made_images(place: Place) -> None:
 def test_the_launcher_takes_the_command_of_the_page(place: Place) -> None:
     output = PAGE.run(place, "tarantella -- mnist_classify.py", changes={"tarantella": "tarantella --dry-run"})
     assert "mnist_classify.py --batch-size-per-replica=32 --epochs=15" in output
+
+
+def test_the_job_asks_for_what_the_page_of_the_cluster_asks_for() -> None:
+    asked = re.findall(r"^#SBATCH (--\S+)", (FOLDER / "job.slurm").read_text(), re.M)
+    page = ["--nodes=1", "--ntasks=1", "--cpus-per-task=16", "--mem=64G", "--gres=gpu:2", "--time=00:20:00"]
+    assert asked == ["--job-name=cassava", *page, "--signal=B:TERM@60"]
 
 
 @pytest.mark.slow
@@ -219,6 +229,22 @@ def test_a_folder_of_images(cassava: ModuleType, tmp_path: Path, capsys: Any) ->
         path.unlink()
     with pytest.raises(cassava.InputError, match=r"test has no <class>/\*\.jpg"):
         cassava.load(tmp_path, skip_broken=True)
+
+
+def test_images_of_all_classes_are_mixed(cassava: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for split, count in (("train", 1500), ("test", 3)):
+        for number in range(count):
+            path = tmp_path / split / f"class{3 * number // count}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(path.parent.name)
+    monkeypatch.setattr(cassava, "is_whole", lambda path: True)
+    pairs = [list(cassava.load(tmp_path)[0]["train"].as_numpy_iterator()) for _ in range(2)]
+    assert pairs[0] == pairs[1]
+    assert all(content == f"class{label}".encode() for content, label in pairs[0])
+    labels = np.array([label for _, label in pairs[0]])
+    assert (np.bincount(labels) == 500).all()
+    # A buffer of 1,000 would not reach the last of three classes in their order.
+    assert all(set(labels[start : start + 50]) == {0, 1, 2} for start in range(0, 1500, 50))
 
 
 def test_made_images_stand_in(cassava: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

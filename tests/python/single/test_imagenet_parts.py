@@ -6,6 +6,8 @@ import argparse
 import importlib
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -112,6 +114,48 @@ def test_folders_of_both_splits_are_packed_as_they_are(tmp_path: Path, part: Any
     assert said in capsys.readouterr().out
 
 
+def records_of(part: Any, folder: Path) -> list[tuple[bytes, int]]:
+    imagenet = part("common.imagenet")
+    read = [imagenet.read(imagenet.find(folder, split), shuffle=False) for split in ("train", "validation")]
+    return [pair for dataset in read for pair in dataset.as_numpy_iterator()]
+
+
+def test_photos_are_checked_in_several_threads_and_keep_their_order(
+    tmp_path: Path, part: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packer, threads = part("common.pack_imagenet"), set()
+
+    def is_jpeg(data: bytes) -> bool:
+        threads.add(threading.get_ident())
+        time.sleep(0.01)
+        return True
+
+    photos = write_photos(tmp_path / "photos", 10)
+    monkeypatch.setattr(packer, "is_jpeg", is_jpeg)
+    pack(part, photos, tmp_path / "packed")
+    assert len(threads) > 1
+    splits, _ = packer.list_images(photos, 0.1)
+    images = [*splits["train"], *splits["validation"]]
+    assert records_of(part, tmp_path / "packed") == [(path.read_bytes(), label) for path, label in images]
+
+
+def test_a_png_with_the_name_of_a_jpeg_is_packed_as_a_jpeg(tmp_path: Path, part: Any, capsys: Any) -> None:
+    import tensorflow as tf
+
+    photos = write_photos(tmp_path / "photos", 4)
+    pixels = np.kron(np.arange(8, dtype="uint8")[:, None, None] * 30, np.ones((8, 64, 4), "uint8"))
+    (photos / "class1/000.JPEG").write_bytes(tf.io.encode_png(pixels).numpy())
+    pack(part, photos, tmp_path / "packed")
+    assert f"packed as a JPEG: {photos}/class1/000.JPEG is a PNG\n" in capsys.readouterr().out
+    assert part("common.imagenet_check").count_images(str(tmp_path / "packed")) == [12, 4]
+    (found,) = (jpeg for jpeg, _ in records_of(part, tmp_path / "packed") if tf.io.extract_jpeg_shape(jpeg)[0] == 64)
+    assert np.abs(tf.io.decode_jpeg(found).numpy().astype(int) - pixels[..., :3]).max() <= 2
+
+    (photos / "class1/000.JPEG").write_bytes(tf.io.encode_png(pixels).numpy()[:50])
+    with pytest.raises(part("common.errors").InputError, match=r"^1 of \d+ images are broken"):
+        pack(part, photos, tmp_path / "again")
+
+
 def test_broken_photos_are_refused_or_skipped(tmp_path: Path, part: Any, capsys: Any) -> None:
     photos = write_photos(tmp_path / "photos", 4)
     (photos / "class1/000.JPEG").write_bytes((photos / "class1/000.JPEG").read_bytes()[:300])
@@ -191,6 +235,31 @@ def test_faults_of_files_and_images_are_named_and_counted(tmp_path: Path, part: 
     monkeypatch.setattr(check, "CHECKED_IMAGES", 3)
     assert check.check(check.Files("train", imagenet.LAYOUTS[0], [whole, mixed])) == 15  # checks 0, 5 and 10
     assert message(mixed).startswith("2 of 3 train images are broken")  # checks 0, 2 and 4
+
+
+def test_a_broken_image_that_training_meets_is_one_sentence(packed: Path, tmp_path: Path, part: Any) -> None:
+    import tensorflow as tf
+
+    imagenet, check = part("common.imagenet"), part("common.image_records")
+    whole = next(iter(imagenet.read(imagenet.find(packed / "tfds", "train"), shuffle=False)))[0].numpy()
+
+    def message(path: str) -> str:
+        files = check.Files("train", imagenet.LAYOUTS[0], [path])
+        with pytest.raises(part("common.errors").InputError) as error, check.broken_ends("leave them out"):
+            list(imagenet.training_images(files, 32, seed=1))
+        return str(error.value)
+
+    good = {"image": whole, "label": 0}
+    for broken in (whole[:200], whole[:-40], b"\x89PNG", b""):
+        path = write_records(tmp_path / "broken", good, {"image": broken, "label": 0})
+        assert re.fullmatch(r"an image is broken \(Invalid JPEG data[^;.]*\); leave them out", message(path))
+    path = Path(write_records(tmp_path / "damaged", good, good))
+    path.write_bytes(path.read_bytes()[:-30] + bytes(30))
+    assert re.fullmatch(
+        r"a TFRecord file is damaged \(corrupted record at \d+\); prepare or copy the files again", message(str(path))
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError), check.broken_ends("leave them out"):
+        tf.reshape(tf.zeros(3), [2])
 
 
 def test_a_repair_leaves_out_what_is_broken(tmp_path: Path, part: Any) -> None:
@@ -313,7 +382,7 @@ def test_data_that_does_not_fit_is_one_sentence(packed: Path, tmp_path: Path, pa
 
 
 def test_the_rest_of_the_epochs_is_trained_and_evaluated(
-    packed: Path, part: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    packed: Path, tmp_path: Path, part: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import keras
 
@@ -324,9 +393,16 @@ def test_the_rest_of_the_epochs_is_trained_and_evaluated(
     monkeypatch.setattr(part("resnet_model"), "resnet50", small)
     caplog.set_level("INFO")
     options = ("--batch_size=12", "--image_size=32", "--train_epochs=5", "--epochs_between_evals=2", "--verbose=0")
-    called(part("resnet50_tnt"), f"--data_dir={packed / 'tfds'}", *options)
+    places = (f"--data_dir={packed / 'tfds'}", f"--model_dir={tmp_path}")
+    options += (*places, "--enable_checkpoint_and_export", "--resume")
+    called(part("resnet50_tnt"), *options)
     said = [record.getMessage().split(":")[0] for record in caplog.records]
     assert [line for line in said if line.startswith("Epoch ")] == ["Epoch 2", "Epoch 4", "Epoch 5"]
+
+    caplog.clear()
+    called(part("resnet50_tnt"), *options)
+    done = f"All 5 epochs are done: the newest checkpoint in {tmp_path} is of epoch 5"
+    assert [record.getMessage() for record in caplog.records] == [done]
 
 
 QUICKLY_BUILT = ("alexnet", "mobilenetV2", "resnet50", "vgg16", "efficientnetV2B0")

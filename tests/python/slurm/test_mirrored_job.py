@@ -1,4 +1,4 @@
-"""Submits examples/mirrored_strategy/job.slurm, as it is and in a container, with a script that notes its rank."""
+"""Submits examples/mirrored_strategy/job.slurm, also in a container, with a script that notes its rank."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ with open("asked", "w") as file:
 os.execvp(sys.argv[image + 1], sys.argv[image + 1 :])
 """
 ARGUMENTS = "--batch-size-per-replica=32 --epochs=15"
+# The nodes of this Slurm are small, and their GPUs have no driver.
+ON_CPUS = "--gres=none --ntasks=2 --cpus-per-task=1 --mem=500M"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,7 @@ def test_the_job_trains_on_the_ranks_of_its_node(slurm, tmp_path, executable, op
     (programs / "apptainer").chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(executable).parent), str(Path(sys.executable).parent)])
     done = slurm.run(
-        "bash", "-c", f'PATH="{path}:$PATH"; sbatch --wait {options} job.slurm', folder=tmp_path, timeout=120
+        "bash", "-c", f'PATH="{path}:$PATH"; sbatch --wait {ON_CPUS} {options} job.slurm', folder=tmp_path, timeout=120
     )
     logs = "".join(each.read_text() for each in tmp_path.glob("slurm-*.out"))
     assert done.returncode == 0, done.stdout + done.stderr + logs
