@@ -1,3 +1,4 @@
+#include "collective/across/nodes_reduction.h"
 #include "collective/across/operations.h"
 #include "collective/across/reduce_ranges.h"
 #include "collective/arguments.h"
@@ -44,18 +45,19 @@ class Round {
   }
 
   /// Part j of the node's values goes to node j, which reduces it and gives the result to all, at `result`, which
-  /// `owner` keeps, or the caller where it is nullptr.
+  /// `owner` keeps, or the caller where it is nullptr. With `in_one_hop` each node gets and reduces all values.
   Status exchange_many(const NodesPart& part, std::byte* result, const std::shared_ptr<const void>& owner,
-                       bool is_first) {
+                       bool is_first, bool in_one_hop) {
     Exchange& exchange = *across_.exchange();
     const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
-    const Range mine = exchange.part(bytes_);
+    const Range all{0, bytes_};
+    const Range mine = in_one_hop ? all : exchange.part(bytes_);
     std::vector<Range> ranges;
     std::vector<Exchange::Outgoing> sends;
     std::vector<Exchange::Incoming> receives;
     for (size_t node = 0; node < exchange.nodes(); ++node) {
-      ranges.push_back(exchange.part_of(bytes_, node));
-      if (node == exchange.node()) continue;
+      ranges.push_back(in_one_hop ? all : exchange.part_of(bytes_, node));
+      if (in_one_hop || node == exchange.node()) continue;
       sends.push_back({node, {result + mine.begin, mine.bytes()}});
       receives.push_back({node, {result + ranges.back().begin, ranges.back().bytes()}});
     }
@@ -95,8 +97,9 @@ Status allreduce_directly(Across& across, const Call& call, const void* input, v
   const size_t most = std::min(kDirect, nodes.count() * across.bridge()->best_message());
   return for_each_chunk(bytes - first, most, [&](size_t offset, size_t part) {
     Round round(across, call, part);
+    const bool in_one_hop = nodes.count() == 2 && part <= NodesReduction::small_bytes(2);
     return round.exchange_many({at(input, first + offset), nullptr}, at(output, first + offset), nullptr,
-                               first + offset == 0);
+                               first + offset == 0, in_one_hop);
   });
 }
 
@@ -124,7 +127,7 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
     if (across.exchange() != nullptr) {
       TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset), complete)
                                          : round.exchange_many({across.part(), across.memory()}, complete,
-                                                               across.memory(), offset == 0));
+                                                               across.memory(), offset == 0, false));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     if (complete != mine) copy_bytes(mine, complete, bytes);
