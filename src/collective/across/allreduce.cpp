@@ -1,4 +1,3 @@
-#include "collective/across/nodes_reduction.h"
 #include "collective/across/operations.h"
 #include "collective/across/reduce_ranges.h"
 #include "collective/arguments.h"
@@ -10,7 +9,8 @@ namespace {
 
 /// The most bytes that nodes exchange at once between their callers' memory. What comes in takes as many.
 constexpr size_t kDirect = size_t{8} << 20;
-constexpr size_t kHead = size_t{64} << 10;  // a multiple of all element sizes
+/// The most bytes that two nodes of one rank each give each other in one hop: no more than in parts.
+constexpr size_t kOneHop = transport::kUnasked;
 
 /// What the nodes exchange at once.
 class Round {
@@ -45,23 +45,25 @@ class Round {
   }
 
   /// Part j of the node's values goes to node j, which reduces it and gives the result to all, at `result`, which
-  /// `owner` keeps, or the caller where it is nullptr. With `in_one_hop` each node gets and reduces all values.
+  /// `owner` keeps, or the caller where it is nullptr. In one hop each node gets and reduces all values instead.
   Status exchange_many(const NodesPart& part, std::byte* result, const std::shared_ptr<const void>& owner,
-                       bool is_first, bool in_one_hop) {
+                       Meeting meeting, bool in_one_hop = false) {
     Exchange& exchange = *across_.exchange();
     const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
-    const Range all{0, bytes_};
-    const Range mine = in_one_hop ? all : exchange.part(bytes_);
+    const auto part_of = [&](size_t node) {
+      return in_one_hop ? Range{0, bytes_} : exchange.part_of(bytes_, node);
+    };
+    const Range mine = part_of(exchange.node());
     std::vector<Range> ranges;
     std::vector<Exchange::Outgoing> sends;
     std::vector<Exchange::Incoming> receives;
     for (size_t node = 0; node < exchange.nodes(); ++node) {
-      ranges.push_back(in_one_hop ? all : exchange.part_of(bytes_, node));
+      ranges.push_back(part_of(node));
       if (in_one_hop || node == exchange.node()) continue;
       sends.push_back({node, {result + mine.begin, mine.bytes()}});
       receives.push_back({node, {result + ranges.back().begin, ranges.back().bytes()}});
     }
-    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, part, ranges, result + mine.begin, is_first, what));
+    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, part, ranges, result + mine.begin, meeting, what));
     return exchange.move(Stream::kResult, sends, receives, owner, what);
   }
 
@@ -84,22 +86,20 @@ bool is_direct(const Nodes& nodes, DType dtype) {
   return nodes.ranks() == nodes.count() && dtype_of_parts(dtype) == dtype;
 }
 
-/// Many bytes travel from the caller's memory, and results into it. Between two nodes the first of them tell the call,
-/// so all others are foreseen; more nodes meet while the first parts travel.
+/// Many bytes travel from the caller's memory, and results into it. The nodes meet while the first parts travel; two
+/// nodes foresee these, as they have room for the longest.
 Status allreduce_directly(Across& across, const Call& call, const void* input, void* output) {
   const Nodes& nodes = across.nodes();
   const size_t bytes = call.count * size_of(call.dtype);
-  const size_t first = bytes <= few_bytes(nodes) ? bytes : nodes.count() == 2 ? kHead : 0;
   TNT_RETURN_IF_ERROR(across.node().agree(call));
-  if (first != 0 || bytes == 0)
-    TNT_RETURN_IF_ERROR(Round(across, call, first).exchange_few(at(input, 0), at(output, 0)));
-  if (first == bytes) return {};
-  const size_t most = std::min(kDirect, nodes.count() * across.bridge()->best_message());
-  return for_each_chunk(bytes - first, most, [&](size_t offset, size_t part) {
-    Round round(across, call, part);
-    const bool in_one_hop = nodes.count() == 2 && part <= NodesReduction::small_bytes(2);
-    return round.exchange_many({at(input, first + offset), nullptr}, at(output, first + offset), nullptr,
-                               first + offset == 0, in_one_hop);
+  if (bytes <= few_bytes(nodes)) return Round(across, call, bytes).exchange_few(at(input, 0), at(output, 0));
+  const bool two = nodes.count() == 2;
+  const bool in_one_hop = two && bytes <= kOneHop;
+  const size_t longest = across.bridge()->best_message();
+  return for_each_chunk(bytes, std::min(kDirect, nodes.count() * longest), [&](size_t offset, size_t part) {
+    return Round(across, call, part)
+        .exchange_many({at(input, offset), nullptr}, at(output, offset), nullptr,
+                       {.meets = offset == 0, .longest = two ? longest : 0}, in_one_hop);
   });
 }
 
@@ -127,7 +127,7 @@ Status allreduce(Across& across, const void* input, void* output, size_t count, 
     if (across.exchange() != nullptr) {
       TNT_RETURN_IF_ERROR(round.is_few() ? round.exchange_few(at(input, offset), complete)
                                          : round.exchange_many({across.part(), across.memory()}, complete,
-                                                               across.memory(), offset == 0, false));
+                                                               across.memory(), {.meets = offset == 0}));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     if (complete != mine) copy_bytes(mine, complete, bytes);

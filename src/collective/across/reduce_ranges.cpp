@@ -5,14 +5,15 @@
 namespace tarantella::collective::across {
 
 Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
-                     std::byte* output, bool is_first, const std::string& what) {
+                     std::byte* output, Meeting meeting, const std::string& what) {
   Exchange& exchange = *across.exchange();
   const size_t widened = size_of(dtype_of_parts(call.dtype)) / size_of(call.dtype);
   const auto part_of = [&](size_t node) {
     return std::span(part.values + ranges[node].begin * widened, ranges[node].bytes() * widened);
   };
   const Range mine = ranges[exchange.node()];
-  const size_t each = mine.bytes() * widened;
+  const bool has_room = meeting.meets && meeting.longest != 0;  // for the parts of any call
+  const size_t each = has_room ? meeting.longest : mine.bytes() * widened;
   const std::shared_ptr<std::byte[]> incoming = exchange.room(each * exchange.nodes());
   std::vector<const std::byte*> parts;
   std::vector<Exchange::Outgoing> sends;
@@ -27,9 +28,10 @@ Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, st
   }
   using Owners = std::pair<std::shared_ptr<std::byte[]>, std::shared_ptr<const void>>;
   const auto owner = std::make_shared<Owners>(incoming, part.owner);
-  const auto requests = exchange.start(is_first ? Stream::kPart : Stream::kMore, sends, receives, owner);
-  const Status alike = is_first ? exchange.meet(call, 0) : Status();
-  const Status moved = exchange.await(requests, what);
+  const auto requests =
+      exchange.start(meeting.meets && !has_room ? Stream::kPart : Stream::kMore, sends, receives, owner);
+  const Status alike = meeting.meets ? exchange.meet(call, 0) : Status();
+  const Status moved = has_room ? across.bridge()->await(requests, what) : exchange.await(requests, what);
   TNT_RETURN_IF_ERROR(alike);
   TNT_RETURN_IF_ERROR(moved);
   reduce_parts(call.dtype, call.reduction, parts.data(), parts.size(), across.nodes().ranks(), output,

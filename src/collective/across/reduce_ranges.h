@@ -15,10 +15,17 @@ struct NodesPart {
   std::shared_ptr<const void> owner;
 };
 
+/// Whether the leaders also meet while the values travel, as in the first round of a call.
+struct Meeting {
+  bool meets = false;
+  /// The longest part of any call that may begin so: there is room for it, so what comes is foreseen. 0: unknown.
+  size_t longest = 0;
+};
+
 /// For leaders. Gives each node the values that the others' parts have of ranges[node], in bytes of the result, and
-/// reduces those of this node, in the order of nodes, into `output`. In the first round of a call the leaders also
-/// meet, while the values travel. `what` names the caller's operation in errors. Collective over the leaders, blocks.
+/// reduces those of this node, in the order of nodes, into `output`. `what` names the caller's operation in errors.
+/// Collective over the leaders, blocks.
 Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
-                     std::byte* output, bool is_first, const std::string& what);
+                     std::byte* output, Meeting meeting, const std::string& what);
 
 }  // namespace tarantella::collective::across

@@ -40,7 +40,7 @@ Status reduce_scatter(Across& across, const void* input, void* output, size_t co
     if (across.exchange() != nullptr) {
       const std::string what = text("the exchange of a reduce_scatter \"", name, "\"");
       TNT_RETURN_IF_ERROR(reduce_ranges(across, call, {across.part(), across.memory()}, ranges,
-                                        across.result(), offset == 0, what));
+                                        across.result(), {.meets = offset == 0}, what));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     copy_bytes(at(output, offset), across.result() + local * piece, piece);
