@@ -9,6 +9,8 @@ namespace {
 
 /// The most bytes that nodes exchange at once between their callers' memory. What comes in takes as many.
 constexpr size_t kDirect = size_t{8} << 20;
+/// Values travel in the message that tells the call, which costs a copy, or from the caller's memory beside it.
+constexpr size_t kCopied = size_t{64} << 10;
 /// The most bytes that two nodes of one rank each give each other in one hop: no more than in parts.
 constexpr size_t kOneHop = transport::kUnasked;
 
@@ -92,7 +94,8 @@ Status allreduce_directly(Across& across, const Call& call, const void* input, v
   const Nodes& nodes = across.nodes();
   const size_t bytes = call.count * size_of(call.dtype);
   TNT_RETURN_IF_ERROR(across.node().agree(call));
-  if (bytes <= few_bytes(nodes)) return Round(across, call, bytes).exchange_few(at(input, 0), at(output, 0));
+  if (bytes <= std::min(kCopied, few_bytes(nodes)))
+    return Round(across, call, bytes).exchange_few(at(input, 0), at(output, 0));
   const bool two = nodes.count() == 2;
   const bool in_one_hop = two && bytes <= kOneHop;
   const size_t longest = across.bridge()->best_message();

@@ -16,8 +16,10 @@
 namespace tarantella::collective::across {
 
 /// The most bytes of a node that travel in the message that tells its call, so that one to each node is enough: the
-/// fewer the more nodes there are, since every node gets them all. At most a chunk. The same on all ranks.
+/// fewer the more nodes there are, since every node gets them all, and a chunk between two ranks, of which none waits
+/// for its leader. The same on all ranks.
 inline size_t few_bytes(const Nodes& nodes) {
+  if (nodes.ranks() == 2) return chunk_bytes(1);
   return size_t{64} * 1024 / (nodes.count() == 2 ? 1 : nodes.count()) / 64 * 64;
 }
 
