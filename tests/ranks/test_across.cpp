@@ -466,6 +466,30 @@ void expect_end(FakeCluster& cluster, Code code, const std::string& part,
   });
 }
 
+TEST(EndsOfTwoRanks, SumsThatDifferAreNamedThoughTheirValuesTravelBesideTheCalls) {
+  constexpr size_t kUsual = size_t{128} << 10;
+  struct Other {
+    DType dtype;
+    size_t bytes;
+    Reduction reduction;
+  };
+  for (const Other& other :
+       {Other{DType::kFloat16, kUsual, Reduction::kSum},
+        Other{DType::kFloat32, size_t{8} << 20, Reduction::kSum},
+        Other{DType::kFloat32, 2 * kUsual, Reduction::kSum}, Other{DType::kFloat32, 256, Reduction::kSum},
+        Other{DType::kFloat32, 0, Reduction::kSum}, Other{DType::kFloat32, kUsual, Reduction::kMax}}) {
+    for (const int odd : {0, 1}) {
+      FakeCluster cluster(nodes_of_sizes({1, 1}), other.bytes);
+      Bytes data(size_t{16} << 20);
+      expect_end(cluster, Code::kMismatch, "allreduce", [&](Across& across, int rank) {
+        const Other call = rank == odd ? other : Other{DType::kFloat32, kUsual, Reduction::kSum};
+        std::byte* const own = data.data() + (size_t{8} << 20) * static_cast<size_t>(rank);
+        return allreduce(across, own, own, call.bytes / size_of(call.dtype), call.dtype, call.reduction, "");
+      });
+    }
+  }
+}
+
 constexpr int kMeetings = 30;
 
 /// Has two nodes meet so many times. Returns how often another thread than the callers' had to move their bytes.

@@ -343,7 +343,8 @@ def positional(found: Any) -> float:
         return math.inf if found.args.vararg else len(given) - (bool(given) and given[0].arg == "self")
     if not callable(found) or found in vars(builtins).values():
         return math.inf
-    kinds = [each.kind for each in inspect.signature(found).parameters.values()]
+    given = inspect.signature(found).parameters
+    kinds = [each.kind for name, each in given.items() if name != "self"]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return math.inf
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
