@@ -30,8 +30,7 @@ class Exchange {
 
   size_t node() const { return bridge_.node(); }
   size_t nodes() const { return incoming_.size(); }
-  /// The part of `bytes` bytes that is this node's, or that of `node`; ends at multiples of 64 bytes.
-  Range part(size_t bytes) const { return part_of(bytes, node()); }
+  /// The part of `bytes` bytes that is that of `node`; ends at multiples of 64 bytes.
   Range part_of(size_t bytes, size_t node) const { return slice_of(bytes, node, nodes()); }
 
   /// Room for the few bytes of the next call. 16-byte aligned.

@@ -281,12 +281,15 @@ def assert_is_used(name: str, document: str) -> None:
 def names_in(source: str) -> frozenset[str]:
     found = set()
     for node in ast.walk(ast.parse(source)):
-        fields = {field: getattr(node, field, None) for field in ("attr", "id", "name", "arg", "value")}
-        option = fields.pop("value")
-        found |= {value for value in fields.values() if isinstance(value, str)}
-        if isinstance(option, str) and option.startswith("--"):
-            found.add(option[2:].replace("-", "_"))
+        found |= {getattr(node, field, None) for field in ("attr", "id", "name", "arg")}
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--"):
+            found.add(node.value[2:].replace("-", "_"))
     return frozenset(found)
+
+
+def initializer(found: ast.ClassDef) -> ast.FunctionDef | None:
+    functions = (each for each in found.body if isinstance(each, ast.FunctionDef))
+    return next((each for each in functions if each.name == "__init__"), None)
 
 
 def parameters(found: Any) -> set[str] | None:
@@ -295,10 +298,10 @@ def parameters(found: Any) -> set[str] | None:
         given = found.args
         return None if given.kwarg else {each.arg for each in [*given.posonlyargs, *given.args, *given.kwonlyargs]}
     if isinstance(found, ast.ClassDef):
-        made = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        made = initializer(found)
         annotated = [each.target for each in found.body if isinstance(each, ast.AnnAssign)]
         fields = {each.id for each in annotated if isinstance(each, ast.Name)}
-        return parameters(made[0]) if made else fields or None
+        return parameters(made) if made else fields or None
     if found is None or isinstance(found, ast.AST):
         return None
     found = passes_on().get(found, found)
@@ -336,8 +339,8 @@ def test_a_name_and_its_arguments(document: str, name: str) -> None:
 def positional(found: Any) -> float:
     """How many arguments without a name a function or class takes; infinitely many if that is not known."""
     if isinstance(found, ast.ClassDef):
-        made = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        return positional(made[0]) if made else math.inf
+        made = initializer(found)
+        return positional(made) if made else math.inf
     if isinstance(found, ast.FunctionDef):
         given = [*found.args.posonlyargs, *found.args.args]
         return math.inf if found.args.vararg else len(given) - (bool(given) and given[0].arg == "self")

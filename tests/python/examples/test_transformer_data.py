@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import logging
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_modules import modules_of
 
 from .conftest import EXAMPLES
 
@@ -25,13 +25,8 @@ WORDS = 48
 @pytest.fixture(scope="module")
 def part() -> Iterator[Callable[[str], ModuleType]]:
     """`part("tokenizer")`: a module of the example, whose folder is in sys.path meanwhile."""
-    path, modules = list(sys.path), set(sys.modules)
-    sys.path[:0] = [str(FOLDER), str(EXAMPLES)]
-    yield importlib.import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if (FOLDER / f"{name}.py").exists() or name.split(".")[0] == "common":
-            del sys.modules[name]
+    with modules_of(FOLDER, EXAMPLES) as found:
+        yield found
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_modules import modules_of
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FOLDERS = (EXAMPLES, EXAMPLES / "models/resnet", EXAMPLES / "image_classification")
@@ -23,14 +23,8 @@ FOLDERS = (EXAMPLES, EXAMPLES / "models/resnet", EXAMPLES / "image_classificatio
 @pytest.fixture(scope="module")
 def part() -> Iterator[Callable[[str], ModuleType]]:
     """`part("common.imagenet")`: a module of the examples, whose folders are in sys.path meanwhile."""
-    path, modules = list(sys.path), set(sys.modules)
-    sys.path[:0] = map(str, FOLDERS)
-    yield importlib.import_module
-    sys.path[:] = path
-    own = ("common", "imagenet_preprocessing", "resnet_model", "resnet50_tnt", "alexnet", "train_imagenet_main")
-    for name in set(sys.modules) - modules:
-        if name.split(".")[0] in own:
-            del sys.modules[name]
+    with modules_of(*FOLDERS) as found:
+        yield found
 
 
 def write_photos(folder: Path, per_class: int, classes: int = 4) -> Path:

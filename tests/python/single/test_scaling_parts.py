@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from example_modules import modules_of
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples/scaling_tutorial"
 CONFIGS = sorted(path.name for path in (FOLDER / "configs").glob("*.yaml"))
@@ -23,13 +22,8 @@ CONFIGS = sorted(path.name for path in (FOLDER / "configs").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def part() -> Iterator[Callable[[str], ModuleType]]:
     """`part("utils.config")`: a module of the tutorial, whose folder is in sys.path meanwhile."""
-    path, modules = list(sys.path), set(sys.modules)
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if name.split(".")[0] in ("data", "models", "utils", "common", "train_horovod", "analysis", "compare_ranks"):
-            del sys.modules[name]
+    with modules_of(FOLDER, FOLDER.parent) as found:
+        yield found
 
 
 def arguments(path: Path, **given: Any) -> argparse.Namespace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import itertools
 import math
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_modules import modules_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,13 +25,8 @@ ROWS = 40  # sentences of the made data
 @pytest.fixture(scope="module")
 def part() -> Iterator[Callable[[str], ModuleType]]:
     """`part("tokenizer")`: a module of the example, whose folder is in sys.path meanwhile."""
-    path, modules = list(sys.path), set(sys.modules)
-    sys.path[:0] = map(str, (FOLDER, FOLDER.parents[1]))
-    yield importlib.import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if (FOLDER / f"{name}.py").exists() or name.split(".")[0] == "common":
-            del sys.modules[name]
+    with modules_of(FOLDER, FOLDER.parents[1]) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
