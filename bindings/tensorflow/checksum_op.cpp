@@ -1,6 +1,7 @@
-// TarantellaChecksum: one checksum of the bits of all inputs.
+// TarantellaChecksum: a checksum of the bits of each input.
 
 #include <cstring>
+#include <vector>
 
 #include "c_api.h"
 #include "checksum.h"
@@ -11,17 +12,20 @@ namespace {
 void compute(void*, TF_OpKernelContext* context) {
   TfStatus status(*api());
   const Inputs inputs(context, status);
-  Checksum checksum;
+  std::vector<uint64_t> checksums;
   for (size_t i = 0; i < inputs.tensors().size() && status.ok(); ++i) {
     const TF_Tensor* tensor = inputs.tensors()[i];
     const size_t bytes = api()->TF_TensorByteSize(tensor);
+    Checksum checksum;
     if (bytes != 0) checksum.add(static_cast<const std::byte*>(api()->TF_TensorData(tensor)), bytes);
+    checksums.push_back(checksum.value());
   }
-  const uint64_t value = checksum.value();
   if (status.ok()) {
+    const auto count = static_cast<int64_t>(checksums.size());
+    const size_t bytes = checksums.size() * sizeof checksums[0];
     TF_Tensor* output = api()->TF_AllocateOutput(context, 0, api()->TF_ExpectedOutputDataType(context, 0),
-                                                 nullptr, 0, sizeof value, status.get());
-    if (status.ok()) std::memcpy(api()->TF_TensorData(output), &value, sizeof value);
+                                                 &count, 1, bytes, status.get());
+    if (status.ok() && bytes != 0) std::memcpy(api()->TF_TensorData(output), checksums.data(), bytes);
     if (output != nullptr) api()->TF_DeleteTensor(output);
   }
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context, status.get());
@@ -32,7 +36,7 @@ bool register_checksum() {
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaChecksum");
   api()->TF_OpDefinitionBuilderAddAttr(op, "T: list(type)");
   api()->TF_OpDefinitionBuilderAddInput(op, "tensors: T");
-  api()->TF_OpDefinitionBuilderAddOutput(op, "checksum: int64");
+  api()->TF_OpDefinitionBuilderAddOutput(op, "checksums: int64");
   return register_op(op, "TarantellaChecksum", new_kernel("TarantellaChecksum", compute));
 }
 

@@ -176,6 +176,9 @@ class Backend(Protocol):
         It fits into NumPy's int64. Reads at the speed of memory.
         """
 
+    def checksums(self, values: Sequence[Any]) -> Any:
+        """As `checksum`, a number for each of the values, in an array of NumPy's int64."""
+
     def checksum_of_rows(self, leaves: Sequence[Any]) -> Any:
         """A scalar of int64 for the rows of a batch, whatever their order. `leaves` are its parts, at least one.
 

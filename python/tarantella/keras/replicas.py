@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,15 +47,10 @@ def differing(every: Sequence[Any], context: Any = None) -> list[Any]:
 
     The context is the job's by default, here and below.
     """
-    if not every or not _differ([backend.checksum(every)], context).any():
+    if not every:
         return []
-    return list(itertools.compress(every, _differ([backend.checksum([v]) for v in every], context)))
-
-
-def _differ(checksums: list[int], context: Any) -> NDArray[np.bool_]:
-    everyone = (context or runtime.context()).allgather(np.array(checksums, np.int64), "checksums of variables")
-    differ: NDArray[np.bool_] = (everyone != everyone[0]).any(axis=0)
-    return differ
+    everyone = (context or runtime.context()).allgather(backend.checksums(every), "checksums of variables")
+    return list(itertools.compress(every, (everyone != everyone[0]).any(axis=0)))
 
 
 def broadcast(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
@@ -80,6 +76,12 @@ def send(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
         for variable, value, part in zip(group, values, _exchange.cut(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
             variable.assign(fold(new, distance) if private.is_seed(variable) else new)
+
+
+def assign(every: Iterable[Any], values: Iterable[NDArray[Any]]) -> None:
+    """Sets variables to values, which are converted to their types."""
+    for variable, value in zip(every, values, strict=True):
+        variable.assign(value.astype(keras.backend.standardize_dtype(variable.dtype)))
 
 
 def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
@@ -37,6 +39,7 @@ __all__ = [
     "changed",
     "checksum",
     "checksum_of_rows",
+    "checksums",
     "count_nan",
     "counter",
     "differentiable_sum",
@@ -69,4 +72,9 @@ step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, t
 
 
 def checksum(values: Sequence[Any]) -> int:
-    return int(operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]))
+    return int(checksums([checksums(values)])[0])
+
+
+def checksums(values: Sequence[Any]) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]).numpy()
+    return found

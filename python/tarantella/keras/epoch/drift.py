@@ -71,7 +71,8 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     everyone = runtime.context().allgather(mine, "checksum of the weights")
     if (everyone[:, 0] != everyone[0, 0]).any():
         variables = model.trainable_variables
-        lines = [f"{name_of(v)!r} with the checksum {backend.checksum([v]) % 2**64:016x}" for v in variables]
+        checksums = backend.checksums(variables).view(np.uint64)
+        lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
         _exchange.agree("trained weights", lines, CURE)
     return int(everyone[0, 1])
 

@@ -38,8 +38,7 @@ def average_of(model: Any, apart: list[Any]) -> list[Any]:
     everyone = runtime.context().allgather(_exchange.join(floats, np.float64), "moving statistics")
     # A number that is the same on all ranks stays the same to the last bit.
     mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
-    for variable, value in zip(floats, _exchange.cut(mean, floats), strict=True):
-        variable.assign(value.astype(np.asarray(variable).dtype))
+    replicas.assign(floats, _exchange.cut(mean, floats))
     return floats
 
 

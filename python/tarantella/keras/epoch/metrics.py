@@ -23,11 +23,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import _exchange
 from ..._job import runtime, timeline
-from .. import private
+from .. import private, replicas
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -41,18 +40,13 @@ def combine(model: Any) -> None:
     summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
     if summed:
         total = runtime.context().allreduce(_exchange.join(summed, np.float64), "metrics")
-        _assign(summed, _exchange.cut(total, summed))
+        replicas.assign(summed, _exchange.cut(total, summed))
     for metric in own:
         names = [variable.name for variable in metric.variables]
         everyone = runtime.context().allgather(_exchange.join(metric.variables, np.float64), f"metric {metric.name}")
         states = [dict(zip(names, _exchange.cut(row, metric.variables), strict=True)) for row in everyone]
         state = _apply(metric, names, states)
-        _assign(metric.variables, [np.asarray(state[name]) for name in names])
-
-
-def _assign(variables: list[Any], values: list[NDArray[Any]]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value.astype(np.asarray(variable).dtype))
+        replicas.assign(metric.variables, [np.asarray(state[name]) for name in names])
 
 
 def rules_of(metric: Any) -> Any:
