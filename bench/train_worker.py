@@ -31,12 +31,12 @@ class Clock(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, steps: int, epochs: int = 1, take_turn: Callable[[], None] | None = None, turns: int = 0
+        self, steps: int, epochs: int = 1, turns: int = 0, take_turn: Callable[[], None] = lambda: None
     ) -> None:
         """`take_turn` is called before each turn of so many."""
         super().__init__()
         self._epochs, self._steps_of_turn = epochs, epochs * steps
-        self._take_turn, self._turns = take_turn, turns
+        self._turns, self._take_turn = turns, take_turn
         self._began = 0.0
         self.steps: list[float] = []
 
@@ -45,9 +45,25 @@ class Clock(keras.callbacks.Callback):
             return
         if epoch:
             self.steps.append((time.perf_counter() - self._began) / self._steps_of_turn)
-        if self._take_turn and len(self.steps) < self._turns:
+        if len(self.steps) < self._turns:
             self._take_turn()
         self._began = time.perf_counter()
+
+
+class PlainClock(Clock):
+    """Records them from the end of an epoch's first step to the end of its last one."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        now = time.perf_counter()
+        if batch == 0:
+            self._began = now
+        self._seconds = now - self._began
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch:
+            self.steps.append(self._seconds / (self._steps_of_turn - 1))
+        if len(self.steps) < self._turns:
+            self._take_turn()
 
 
 class AfterStep(keras.callbacks.Callback):
@@ -64,6 +80,10 @@ class AfterStep(keras.callbacks.Callback):
 
 class Plain:
     """Trains on global batches of `size` ranks."""
+
+    # The first step of an epoch waits, for half a second or not, by chance, for the thread in which tf.data tunes
+    # Keras's pipeline.
+    clock: type[Clock] = PlainClock
 
     def __init__(self, net: nets.Net, size: int) -> None:
         self.net, self.model, self._size = net, net.model, size
@@ -82,6 +102,8 @@ class Rank(Plain):
 
         super().__init__(net, tnt.get_size())
         self.model = tnt.Model(net.model)
+        if tnt.get_size() > 1:
+            self.clock = Clock
 
     def settle(self) -> dict[str, list[float]]:
         """Trains until the ranks have chosen whether to keep their cores awake, and returns what they chose, if any."""
@@ -126,8 +148,8 @@ class Subjects:
 
     def _epochs(self, subject: str, steps: int, count: int) -> dict[str, list[float]]:
         """Returns the seconds per step of each turn of `count` epochs, after an epoch that is not counted."""
-        turns = self._amount.turns if subject in self._turns.subjects else self._amount.epochs
-        clock = Clock(steps, count, lambda: self._turns.take(subject), turns)
+        turns = self._amount.turns
+        clock = self._trains.clock(steps, count, turns, lambda: self._turns.take(subject))
         self._trains.fit(steps, 1 + turns * count, [clock])
         return {subject: clock.steps}
 
@@ -186,6 +208,7 @@ def main() -> None:
         trains = Plain(net, options.size)
     else:
         trains = silent.Silent(net, options.mode, options.rank, options.size, options.output)
+        trains.clock = Clock
     seconds: dict[str, list[float]] = {}
     if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
         seconds |= trains.settle()

@@ -57,16 +57,35 @@ def test_a_turn_that_was_disturbed_does_not_count(bench):
     assert in_turns(bench, **rows) == pytest.approx(0.9)
 
 
-def test_rows_that_take_no_turns_are_compared_as_they_are(bench):
+def test_what_takes_no_turns_is_compared_as_it_is(bench):
     rows = bench("rows")
-    both, one = (next(row for row in rows.ROWS if row.name == name) for name in ("plain, both cores", "2 ranks"))
-    assert one.takes_turns("lenet5", "step") and not both.takes_turns("lenet5", "step")
-    alone = next(row for row in rows.ROWS if row.name == "-n 1")
-    assert alone.takes_turns("lenet5", "fit") and not alone.takes_turns("lenet5", "step")
-    assert alone.in_turns("resnet20") == ()
-    (ratio,) = (each for each in rows.RATIOS if each.against == (both.name,) and each.net == "lenet5")
-    measured = {both.name: {"step": [4.0, 4.0, 8.0]}, one.name: {"step": [2.0, 2.0, 5.0]}}
+    plain, ranks = (rows.named(name) for name in ("2 plain, started", "2 ranks, started"))
+    assert rows.named("-n 1").in_turns("lenet5") == ("step", "calls") and rows.named("-n 1").in_turns("resnet20") == ()
+    assert not plain.takes_turns("lenet5", "start") and not ranks.takes_turns("lenet5", "start")
+    (ratio,) = (each for each in rows.RATIOS if each.row == ranks.name)
+    measured = {plain.name: {"start": [2.0]}, ranks.name: {"start": [4.0]}}
     assert bench("judge").in_round(ratio, {"turns": True, "measured": {"lenet5": measured}}) == 2.0
+
+
+def test_a_turn_of_ranks_has_what_lies_between_epochs_and_one_of_plain_keras_has_not(bench, monkeypatch):
+    worker = bench("train_worker")
+    now = [0.0]
+    monkeypatch.setattr(worker.time, "perf_counter", lambda: now[0])
+
+    def seconds_of_a_step(clock):
+        for epoch in range(4):
+            for batch, step in enumerate((3.0, 1.0, 1.0)):
+                now[0] += step
+                if isinstance(clock, worker.PlainClock):
+                    clock.on_train_batch_end(batch)
+            now[0] += 1.0
+            clock.on_epoch_end(epoch)
+        return clock.steps
+
+    taken = []
+    assert seconds_of_a_step(worker.Clock(3)) == [2.0, 2.0, 2.0]
+    assert seconds_of_a_step(worker.PlainClock(3, 1, 2, lambda: taken.append(now[0]))) == [1.0, 1.0, 1.0]
+    assert [each - taken[0] for each in taken] == [0.0, 6.0]
 
 
 def test_the_slowest_process_is_that_with_the_longest_median(bench):
@@ -213,10 +232,10 @@ def test_a_run_says_which_way_the_ranks_chose(bench):
 
 def test_ranks_are_also_measured_with_cores_kept_awake_and_without(bench):
     rows = bench("rows")
-    ways = {row.name: row.keep_awake for row in rows.ROWS if row.name.startswith("2 ranks") and "steps" in row.mlp}
+    ways = {row.name: row.keep_awake for row in rows.ROWS if row.name.startswith("2 ranks") and "steps" in row.lenet5}
     assert ways == {"2 ranks": "auto", "2 ranks, kept awake": "1", "2 ranks, not kept awake": "0"}
     unjudged = [ratio for ratio in rows.RATIOS if ratio.row in ways and ratio.goal is None and ratio.subject == "step"]
-    assert len(unjudged) == 2 * len(rows.NETS) + 1
+    assert len(unjudged) == len(rows.NETS) + 2
     assert {ratio.against for ratio in unjudged} == {rows.SILENT, (rows.UPDATED,)}
 
 
