@@ -51,7 +51,10 @@ class Clock(keras.callbacks.Callback):
 
 
 class PlainClock(Clock):
-    """Records them from the end of an epoch's first step to the end of its last one."""
+    """Records them from the end of an epoch's first step to the end of its last one.
+
+    The first step waits, for half a second or not, by chance, for the thread in which tf.data tunes Keras's pipeline.
+    """
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         now = time.perf_counter()
@@ -81,10 +84,6 @@ class AfterStep(keras.callbacks.Callback):
 class Plain:
     """Trains on global batches of `size` ranks."""
 
-    # The first step of an epoch waits, for half a second or not, by chance, for the thread in which tf.data tunes
-    # Keras's pipeline.
-    clock: type[Clock] = PlainClock
-
     def __init__(self, net: nets.Net, size: int) -> None:
         self.net, self.model, self._size = net, net.model, size
 
@@ -102,8 +101,6 @@ class Rank(Plain):
 
         super().__init__(net, tnt.get_size())
         self.model = tnt.Model(net.model)
-        if tnt.get_size() > 1:
-            self.clock = Clock
 
     def settle(self) -> dict[str, list[float]]:
         """Trains until the ranks have chosen whether to keep their cores awake, and returns what they chose, if any."""
@@ -130,7 +127,10 @@ def wait_to_be_weighed(folder: Path) -> None:
 class Subjects:
     """Measures the subjects of a row, `in_turns` in turns with other rows."""
 
-    def __init__(self, trains: Any, amount: rows.Amount, folder: Path, in_turns: Sequence[str]) -> None:
+    def __init__(
+        self, trains: Any, amount: rows.Amount, folder: Path, in_turns: Sequence[str], clock: type[Clock]
+    ) -> None:
+        self._clock = clock
         self._trains, self._amount, self._folder = trains, amount, folder
         self._turns = Turns(folder, in_turns)
 
@@ -149,7 +149,7 @@ class Subjects:
     def _epochs(self, subject: str, steps: int, count: int) -> dict[str, list[float]]:
         """Returns the seconds per step of each turn of `count` epochs, after an epoch that is not counted."""
         turns = self._amount.turns
-        clock = self._trains.clock(steps, count, turns, lambda: self._turns.take(subject))
+        clock = self._clock(steps, count, turns, lambda: self._turns.take(subject))
         self._trains.fit(steps, 1 + turns * count, [clock])
         return {subject: clock.steps}
 
@@ -208,11 +208,12 @@ def main() -> None:
         trains = Plain(net, options.size)
     else:
         trains = silent.Silent(net, options.mode, options.rank, options.size, options.output)
-        trains.clock = Clock
     seconds: dict[str, list[float]] = {}
     if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
         seconds |= trains.settle()
-    subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output, options.in_turns)
+    is_plain = options.mode == "plain" or options.size == 1  # one rank is plain Keras
+    clock = PlainClock if is_plain else Clock
+    subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output, options.in_turns, clock)
     for subject in options.subjects:
         seconds |= subjects.measure(subject)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")
