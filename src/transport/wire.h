@@ -35,8 +35,11 @@ constexpr Tag kTags = 32'768;  // what every MPI has
 /// their place without being asked.
 constexpr Tag kForeseen = 8;
 
-/// A message of up to so many bytes, and a little for a head, should leave without asking if its receiver is ready.
-constexpr size_t kUnasked = size_t{1} << 20;
+/// A message of up to so many bytes, and a little for a head, should leave without asking if its receiver is ready. A
+/// longer one may ask first, and the answer waits behind all bytes that leave for the same rank. Two ranks that send
+/// each other long messages at once each start the send before the receive: otherwise one is answered at once, and all
+/// of its bytes go before its own answer.
+constexpr size_t kUnasked = size_t{256} << 10;
 
 /// A message on its way. Thread-safe.
 class Transfer {
@@ -88,7 +91,7 @@ class Wire {
   int rank() const { return rank_; }
   int size() const { return size_; }
   /// How many bytes a message should have at most, where there is a choice. The same on all ranks.
-  virtual size_t best_message() const { return kUnasked; }
+  virtual size_t best_message() const { return size_t{1} << 20; }
 
   /// Starts to send `bytes` to rank `to` (which may be this rank). They must stay valid and unchanged until the
   /// transfer has ended; `owner` is kept until then. Any thread.

@@ -51,10 +51,11 @@ class Across {
 
  private:
   static constexpr size_t kWidest = 2;  // bytes of a part for one of the result
+  static constexpr size_t kRound = size_t{1} << 20;
 
   static size_t round_bytes(const Nodes& nodes) {
     const size_t chunk = chunk_bytes(nodes.smallest());
-    return std::max(transport::kUnasked / chunk, size_t{1}) * chunk;
+    return std::max(kRound / chunk, size_t{1}) * chunk;
   }
 
   Across(Stage& node, Nodes nodes, std::shared_ptr<Bridge> bridge, transport::Region region);

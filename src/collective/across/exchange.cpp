@@ -85,9 +85,9 @@ Exchange::Requests Exchange::start(Stream stream, const std::vector<Outgoing>& s
                                    const std::vector<Incoming>& receives,
                                    const std::shared_ptr<const void>& owner) {
   Requests requests;
+  for (const Outgoing& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
   for (const Incoming& each : receives)
     requests.push_back(bridge_.receive(each.node, stream, each.bytes, owner));
-  for (const Outgoing& each : sends) requests.push_back(bridge_.send(each.node, stream, each.bytes, owner));
   return requests;
 }
 

@@ -162,8 +162,8 @@ void NodesReduction::begin_exchange(size_t bucket) {
   const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
   for (size_t node = 0; node < nodes; ++node) {
     if (node == own_) continue;
-    started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
     started.parts_out[node] = bridge_->send(node, tag, own(bucket, part_of(bucket, node)), node_->memory());
+    started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
   }
   bridge_->begin_waiting();
 }
@@ -183,7 +183,7 @@ bool NodesReduction::exchange(size_t bucket) {
       traffic.results_out[node] = bridge_->send(node, tag, sums(part_of(bucket, own_)), node_->memory());
     }
   }
-  for (size_t node = 0; node < nodes_.count() && !small; ++node) {
+  for (size_t node = 0; node < nodes_.count() && !small && traffic.reduced; ++node) {
     if (node == own_ || traffic.results_in[node] != nullptr) continue;
     if (!lent && !traffic.parts_out[node]->ended()) continue;  // they come where these are
     traffic.results_in[node] = bridge_->receive(node, tag, sums(part_of(bucket, node)), node_->memory());

@@ -21,10 +21,16 @@ class FakeWire final : public Wire {
 
  protected:
   void begin(Transfer& transfer) override {
-    if (transfer.kind == Transfer::Kind::kReceive) return;
     const std::lock_guard lock(network_.mutex_);
+    const auto own = static_cast<size_t>(rank());
     const auto bytes = bytes_of(transfer);
-    network_.sent_[static_cast<size_t>(rank())].push_back(bytes);
+    int& ahead = network_.ahead_[own][{transfer.peer, transfer.tag}];
+    if (transfer.kind == Transfer::Kind::kReceive) {
+      if (--ahead < 0 && bytes.size() > kUnasked + kHead) ++network_.received_first_[own];
+      return;
+    }
+    ++ahead;
+    network_.sent_[own].push_back(bytes);
     FakeNetwork::Link& link = network_.link(rank(), transfer.peer);
     const uint64_t now = network_.ticks_[static_cast<size_t>(transfer.peer)];
     FakeNetwork::Message message;
@@ -78,6 +84,7 @@ class FakeWire final : public Wire {
 
  private:
   static constexpr uint64_t kTaken = 1;
+  static constexpr size_t kHead = 64;  // of a message that leaves unasked
 
   FakeNetwork& network_;
 };
@@ -87,6 +94,8 @@ FakeNetwork::FakeNetwork(int size, uint64_t seed, uint32_t latest)
       links_(static_cast<size_t>(size) * static_cast<size_t>(size)),
       ticks_(static_cast<size_t>(size)),
       sent_(static_cast<size_t>(size)),
+      ahead_(static_cast<size_t>(size)),
+      received_first_(static_cast<size_t>(size)),
       stopped_(static_cast<size_t>(size)) {
   for (size_t k = 0; k < links_.size(); ++k) links_[k].seed = mix(mix(hash_of("link"), seed), k);
 }
@@ -137,6 +146,11 @@ size_t FakeNetwork::sent_from(int rank, std::span<const std::byte> memory) const
       bytes += message.size();
   }
   return bytes;
+}
+
+size_t FakeNetwork::received_first(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return received_first_[static_cast<size_t>(rank)];
 }
 
 }  // namespace tarantella::transport

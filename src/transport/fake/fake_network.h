@@ -43,6 +43,9 @@ class FakeNetwork {
   Sent sent(int rank) const;
   /// How many bytes of these lie in `memory`.
   size_t sent_from(int rank, std::span<const std::byte> memory) const;
+  /// How many messages that may not leave unasked `rank` was ready to receive before it had begun to send as many with
+  /// the same tag to the same rank.
+  size_t received_first(int rank) const;
 
  private:
   friend class FakeWire;
@@ -71,6 +74,8 @@ class FakeNetwork {
   std::vector<Link> links_;
   std::vector<uint64_t> ticks_;                                ///< calls of progress(), by rank
   std::vector<std::vector<std::span<const std::byte>>> sent_;  ///< by rank
+  std::vector<std::map<std::pair<int, Tag>, int>> ahead_;      ///< by rank: sends less receives that have begun
+  std::vector<size_t> received_first_;                         ///< by rank
   std::vector<bool> stopped_;                                  ///< by rank
   std::condition_variable resumed_;
 };

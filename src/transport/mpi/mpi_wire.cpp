@@ -50,8 +50,8 @@ class MpiWire final : public Wire {
 
   ~MpiWire() override { keep_for_ever(); }
 
-  /// Open MPI asks before it sends more than this, and the answer of a busy link waits behind all bytes under way.
-  size_t best_message() const override { return is_openmpi_ ? kUnasked : 4 * kUnasked; }
+  /// Open MPI has one connection for both directions: behind a long message, what confirms the other one comes late.
+  size_t best_message() const override { return is_openmpi_ ? Wire::best_message() : size_t{4} << 20; }
 
  protected:
   void begin(Transfer& transfer) override {
