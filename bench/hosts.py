@@ -3,7 +3,8 @@
 The hosts are network namespaces of this machine (tools/network_hosts.py, which needs root), over an unlimited link and
 over one of 1 Gbit/s. Every row is started afresh in each round, one after the other, and compared within a round only:
 
-- the float32 sum: of tnt_allreduce() and of a plan, as gradients are summed, beside MPI_Allreduce;
+- the float32 sum: of tnt_allreduce() beside MPI_Allreduce in place, and of a plan, as gradients are summed, beside
+  MPI_Allreduce into other memory, since a plan leaves its sums in memory of its own;
 - a step of ResNet-20, beside two processes that do not communicate;
 - the start: from the command to the end of LeNet-5's first step, beside two processes of plain Keras.
 
@@ -98,7 +99,8 @@ class Bench:
         memory = Path("/dev/shm")
         with tempfile.NamedTemporaryFile(dir=memory if memory.is_dir() else None) as file:
             sizes = ",".join(map(str, self.options.sizes))
-            output = self.run(*command, file.name, sizes, "Tarantella" if ours else "MPI_Allreduce", **variables)
+            rows = [hosts_ratios.BLOCKING] if ours else [hosts_ratios.IN_PLACE, hosts_ratios.OUT_OF_PLACE]
+            output = self.run(*command, file.name, sizes, *rows, **variables)
         return [json.loads(line) | {"mpi": mpi} for line in output.splitlines() if line.startswith('{"row"')]
 
     def trained(self, part: str, ours: bool) -> float:

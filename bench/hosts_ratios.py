@@ -14,7 +14,10 @@ LARGE = 64 << 10
 LEVEL = 0.95  # of MPI_Allreduce's time over ours, from LARGE on
 STEP = 0.9  # of the silent step over ours
 START = 1.0  # seconds more than plain Keras
-RIVAL = "MPI_Allreduce"
+BLOCKING, GRADIENTS = "Tarantella", "Tarantella, gradients"
+IN_PLACE, OUT_OF_PLACE = "MPI_Allreduce", "MPI_Allreduce, out of place"
+LIKE = {BLOCKING: IN_PLACE, GRADIENTS: OUT_OF_PLACE}  # which of MPI's sums reads and writes the same memory
+PAIRS = [*LIKE.items(), (GRADIENTS, IN_PLACE)]
 SIGNS = {"share": ">=", "extra": "<="}
 
 
@@ -31,13 +34,14 @@ def _line(what: str, kind: str, goal: float | None, numbers: list[float]) -> dic
     return found | {"best": best(numbers), "median": median, "worst": worst(numbers)}
 
 
-def _shares(measured: dict[str, Any]) -> dict[tuple[str, str, str, int], float]:
-    """Returns {(link, mpi, row, bytes): how much of its time MPI_Allreduce takes}."""
+def _shares(measured: dict[str, Any]) -> dict[tuple[str, str, str, str, int], float]:
+    """Returns {(link, mpi, row, rival, bytes): the rival's time over that of the row}."""
     times = {(row["link"], row["mpi"], row["row"], row["bytes"]): row["median"] for row in measured["sums"]}
     return {
-        (link, mpi, row, size): times[link, mpi, RIVAL, size] / time
-        for (link, mpi, row, size), time in times.items()
-        if row != RIVAL and (link, mpi, RIVAL, size) in times
+        (link, mpi, row, rival, size): times[link, mpi, rival, size] / time
+        for row, rival in PAIRS
+        for (link, mpi, name, size), time in times.items()
+        if name == row and (link, mpi, rival, size) in times
     }
 
 
@@ -46,11 +50,11 @@ def ratios(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     shares = [_shares(measured) for measured in rounds]
     for key in shares[0]:
-        link, mpi, row, size = key
+        link, mpi, row, rival, size = key
         numbers = [each[key] for each in shares]
-        goal = LEVEL if size >= LARGE else None
-        found.append(_line(f"{row}, {mpi}, {link}, {size} bytes", "share", goal, numbers))
-        found[-1] |= {"row": row, "mpi": mpi, "link": link, "bytes": size}
+        goal = LEVEL if size >= LARGE and LIKE[row] == rival else None
+        found.append(_line(f"{row}, {mpi}, {link}, {size} bytes, beside {rival}", "share", goal, numbers))
+        found[-1] |= {"row": row, "rival": rival, "mpi": mpi, "link": link, "bytes": size}
     for part, kind, goal in (("training", "share", STEP), ("start", "extra", START)):
         pairs = [each[part] for each in rounds if part in each]
         if not pairs:

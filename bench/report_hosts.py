@@ -17,14 +17,14 @@ def shares_plot(lines: list[dict[str, Any]]) -> str:
         return ""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, link in zip(figure.subplots(1, len(links), squeeze=False)[0], links, strict=True):
-        here = [line for line in lines if line["link"] == link]
+        here = [line for line in lines if line["link"] == link and hosts_ratios.LIKE[line["row"]] == line["rival"]]
         for row, mpi in dict.fromkeys((line["row"], line["mpi"]) for line in here):
             points = [line for line in here if (line["row"], line["mpi"]) == (row, mpi)]
             medians = [line["median"] for line in points]
             axes.plot([line["bytes"] for line in points], medians, "o-", markersize=3, label=f"{row}, {mpi}")
         axes.set_xscale("log", base=2)
         axes.axhline(hosts_ratios.LEVEL, color="#222", linewidth=0.8)
-        axes.set(title=link, xlabel="bytes", ylabel="MPI_Allreduce's time over ours")
+        axes.set(title=link, xlabel="bytes", ylabel="MPI_Allreduce's time over ours, like with like")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
     return svg(figure)

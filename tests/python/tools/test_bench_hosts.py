@@ -26,6 +26,13 @@ def test_a_sum_is_compared_with_that_of_the_same_mpi_in_the_same_round(ratios):
     assert line["met"] is True
 
 
+def test_gradients_have_their_goal_beside_the_sum_into_other_memory(ratios):
+    times = {"Tarantella, gradients": 10.0, "MPI_Allreduce": 8.0, "MPI_Allreduce, out of place": 12.0}
+    like, in_place = ratios.ratios([a_round(times)])
+    assert (like["rival"], like["median"], like["met"]) == ("MPI_Allreduce, out of place", pytest.approx(1.2), True)
+    assert (in_place["rival"], in_place["median"], in_place["met"]) == ("MPI_Allreduce", pytest.approx(0.8), None)
+
+
 @pytest.mark.parametrize(("size", "met"), [(16384, None), (65536, False)])
 def test_there_are_goals_from_64_kib_on(ratios, size, met):
     measured = a_round({"Tarantella": 10.0, "MPI_Allreduce": 9.0})
