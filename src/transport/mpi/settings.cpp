@@ -32,8 +32,8 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
   set("MPIR_CVAR_COREDUMP_ON_ABORT", "1");
   // Open MPI 5 waits for a second for a fabric of one-sided calls, which nobody makes.
   set("OMPI_MCA_btl", "^ofi");
-  // Over TCP, Open MPI asks before it sends more than 64 KiB. What it sends unasked it copies once more where it comes in,
-  // so a higher limit is slower. Headers count, too.
+  // Over TCP, Open MPI asks before it sends more than 64 KiB. What comes unasked is copied once more, so it should not
+  // be much. Headers count, too.
   set("OMPI_MCA_btl_tcp_eager_limit", std::to_string(kUnasked + 4096));
   // Without it, Open MPI 5 ends the process when another has died.
   set("OMPI_MCA_mpi_ft_enable", "1");
