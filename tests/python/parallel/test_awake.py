@@ -97,7 +97,7 @@ def test_a_trial_tells_whether_cores_are_kept_awake(ranks: Any) -> None:
     ended = ranks(
         FIT
         + """
-fit()  # 64 of 108 steps
+fit()  # 64 of 111 steps
 trial = training.of(model.keras_model).awake_trial
 assert trial.choice is None
 fit()
@@ -120,10 +120,10 @@ assert core.awake_seconds() - before < 0.001  # beside strangers, the thread may
 
 
 class Steps:
-    """A clock, and steps that take longer or shorter with cores kept awake."""
+    """A clock, and steps that take longer or shorter with cores kept awake, in milliseconds."""
 
     def __init__(self, off: float, on: float) -> None:
-        self.now, self.times = 0.0, {False: off, True: on}
+        self.now, self.times = 0.0, {False: off / 1e3, True: on / 1e3}
         self.trial = Trial(lambda: self.now, on_all_ranks=lambda seconds: seconds)
 
     def fit(self, steps: int) -> list[bool]:
@@ -144,19 +144,19 @@ class Steps:
 )
 def test_the_faster_way_is_kept(off: float, on: float, choice: bool) -> None:
     steps = Steps(off, on)
-    tried = steps.fit(108)
-    assert tried.count(True) == tried.count(False) == 54
+    tried = steps.fit(Trial.STEPS)
+    assert (tried.count(True), tried.count(False)) == (54, 57)
     assert steps.trial.choice is None
     assert steps.fit(20) == [choice] * 20 or steps.fit(1) == [choice]
     assert steps.trial.choice is choice
 
 
-@pytest.mark.parametrize("jump", range(1, 108, 5))
+@pytest.mark.parametrize("jump", range(1, 111, 5))
 def test_steps_that_become_longer_decide_nothing(jump: int) -> None:
     steps = Steps(1.0, 1.0)
     steps.fit(jump)
-    steps.times = {False: 4.0, True: 4.0}
-    steps.fit(110)
+    steps.times = {False: 4e-3, True: 4e-3}
+    steps.fit(113)
     assert steps.trial.choice is False
 
 
@@ -168,6 +168,15 @@ def test_ranks_that_measure_other_times_try_the_same() -> None:
         steps = int(random.integers(1, 40))
         assert one.fit(steps) == other.fit(steps)
     assert (one.trial.choice, other.trial.choice) == (False, False)
+
+
+@pytest.mark.parametrize(("step", "window"), [(1000.0, 2), (100.1, 2), (99.9, 3), (26.0, 8), (25.0, 8), (1.0, 8)])
+def test_long_steps_are_tried_in_shorter_windows(step: float, window: int) -> None:
+    steps = Steps(step, step / 2)
+    steps.fit(3 + 12 * (window + 1))
+    assert steps.trial.choice is None
+    steps.step()
+    assert steps.trial.choice is True
 
 
 @pytest.mark.parametrize("steps_of_epoch", [2, 9, 12, 18, 36, 40])
@@ -182,13 +191,13 @@ def test_what_lies_between_epochs_is_not_timed(steps_of_epoch: int, off: float, 
         steps.now += 60  # validation
         epochs += 1
     assert steps.trial.choice is choice
-    assert steps.trial._means == pytest.approx([off, on, on, off] * 3)
+    assert steps.trial._means == pytest.approx([off / 1e3, on / 1e3, on / 1e3, off / 1e3] * 3)
 
 
 def test_fits_of_few_steps_are_tried_and_those_of_one_keep_cores_as_they_are() -> None:
     steps = Steps(2.0, 1.0)
     fits = next(fits for fits in range(100) if steps.fit(8) and steps.trial.choice is not None)
-    assert (fits, steps.trial.choice) == (15, True)  # 108 steps, and one for each fit before
+    assert (fits, steps.trial.choice) == (15, True)  # 111 steps, and one for each fit before
     single = Steps(2.0, 1.0)
     assert not any(on for _ in range(300) for on in single.fit(1))
 

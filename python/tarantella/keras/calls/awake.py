@@ -7,6 +7,7 @@ others keeping cores awake costs more than it brings. So the first steps of a mo
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,10 @@ from ... import _exchange
 from ..._job import awake, log, runtime
 from .. import training
 
-_STEPS = 8  # of a window, and the one before it, which is not timed
+# A window takes so long, within these limits of its steps; the one before them is not timed. The speed of a machine
+# drifts, so long windows compare worse than short ones.
+_SECONDS = 0.2
+_LEAST_STEPS, _MOST_STEPS = 2, 8
 # Whether cores are kept awake; in an order that cancels a steady change. A jump spoils one turn of three.
 _TURN, _TURNS = (False, True, True, False), 3
 _WINDOWS = _TURN * _TURNS
@@ -34,11 +38,12 @@ def _on_all_ranks(seconds: list[float]) -> list[float]:
 class Trial:
     """Times windows of steps with cores kept awake and without, in turn, then chooses. One for each model.
 
-    All ranks count the same steps, so they try the same at the same time, and they choose together. Windows go on in
-    the next epoch and the next fit.
+    A first window tells how many steps the others have. All ranks count the same steps, so they try the same at the
+    same time, and they choose together. Windows go on in the next epoch and the next fit.
     """
 
-    STEPS = len(_WINDOWS) * (_STEPS + 1)  # until it chooses, and one for each epoch that ends among them
+    # The most until it chooses, and one for each epoch that ends among them.
+    STEPS = _LEAST_STEPS + 1 + len(_WINDOWS) * (_MOST_STEPS + 1)
 
     def __init__(
         self,
@@ -49,7 +54,9 @@ class Trial:
         self._clock, self._began, self._last, self._steps = clock, 0.0, 0.0, 0
         self._on_all_ranks = on_all_ranks
         self._paused = False
-        self._means: list[float] = []  # seconds of a step, by window
+        self._first = True  # window
+        self._window = _LEAST_STEPS  # in steps
+        self._means: list[float] = []  # seconds of a step, by window after the first one
 
     def pause(self) -> None:
         """Call this before an epoch: the last step and what followed it, validation for one, are not timed."""
@@ -63,8 +70,8 @@ class Trial:
                 self._began += now - self._last
                 self._steps -= 1
             self._last, self._paused = now, False
-            if self._steps == _STEPS + 1:
-                self._means.append((now - self._began) / _STEPS)
+            if self._steps == self._window + 1:
+                self._end_window((now - self._began) / self._window)
                 self._steps = 0
             if self._steps == 1:
                 self._began = now
@@ -72,6 +79,15 @@ class Trial:
             if len(self._means) == len(_WINDOWS):
                 self._choose()
         return _WINDOWS[len(self._means)] if self.choice is None else self.choice
+
+    def _end_window(self, mean: float) -> None:
+        if not self._first:
+            self._means.append(mean)
+            return
+        self._first = False
+        (on_all,) = self._on_all_ranks([mean])
+        steps = math.ceil(_SECONDS * runtime.get_size() / on_all)
+        self._window = min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
     def _choose(self) -> None:
         turns = [self._means[first : first + len(_TURN)] for first in range(0, len(_WINDOWS), len(_TURN))]
