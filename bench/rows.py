@@ -38,7 +38,7 @@ IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT), "calls")  # in th
 AMOUNTS = {
     "lenet5": Amount(80, 8, SHORT, 8),
     "resnet20": Amount(8, 6, SHORT, 8),
-    "mlp": Amount(4, 12, SHORT, 8),
+    "mlp": Amount(4, 8, SHORT, 6),
 }
 NETS = tuple(AMOUNTS)
 MLP_BYTES = 4 * 25_205_770  # of its gradients
@@ -86,10 +86,10 @@ ROWS = [
     Row("silent, called alike", "alike", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, kept awake", "awake", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, updated alike", "updated", "python", 2, 1, 2, mlp="steps"),
-    Row("silent in lockstep", "lockstep", "python", 2, 1, 2, "steps", "steps", "steps"),
+    Row("silent in lockstep", "lockstep", "python", 2, 1, 2, "steps", mlp="steps"),
     Row("2 ranks", "ranks", "launcher", 2, 2, 2, "steps epochs calls", "steps", "steps calls"),
     Row("2 ranks, kept awake", "ranks", "launcher", 2, 2, 2, "steps", keep_awake="1"),
-    Row("2 ranks, not kept awake", "ranks", "launcher", 2, 2, 2, "steps", "steps", "steps", keep_awake="0"),
+    Row("2 ranks, not kept awake", "ranks", "launcher", 2, 2, 2, "steps", mlp="steps", keep_awake="0"),
     Row("plain, both cores", "plain", "python", 1, 2, 2, "steps", "steps", "steps"),
     Row("plain, one core", "plain", "python", 1, 1, 1, "steps calls", mlp="steps calls"),
     Row("-n 1", "ranks", "launcher", 1, 1, 1, "steps calls", mlp="steps calls"),
@@ -131,9 +131,12 @@ class Ratio(NamedTuple):
 
 
 def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
-    updated = (UPDATED,) if named(UPDATED).subjects(net) else ()
-    beside = ("silent, called alike", "silent, kept awake", *updated, "silent in lockstep")
-    forced = [name for name in ("2 ranks, kept awake", "2 ranks, not kept awake") if named(name).subjects(net)]
+    def trained(*names: str) -> list[str]:
+        return [name for name in names if named(name).subjects(net)]
+
+    updated = trained(UPDATED)
+    beside = trained("silent, called alike", "silent, kept awake", UPDATED, "silent in lockstep")
+    forced = trained("2 ranks, kept awake", "2 ranks, not kept awake")
     return [
         Ratio("steps of 2 ranks", net, "step", "2 ranks", SILENT, "share", goal, limit),
         Ratio("2 ranks ahead of plain Keras on both cores", net, "step", "2 ranks", ("plain, both cores",), "share", 1),

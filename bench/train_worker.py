@@ -110,9 +110,15 @@ class Rank(Plain):
 
         if tnt.get_size() == 1 or os.environ.get("TNT_KEEP_AWAKE", "auto") != "auto":
             return {}
-        self.fit(Trial.STEPS + 1, 1, [])
-        trial = training.of(self.net.model).awake_trial
-        return {"kept awake": [float(bool(trial and trial.choice))]}
+        known = training.of(self.net.model)
+
+        class UntilChosen(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                trial = known.awake_trial
+                self.model.stop_training = not trial or trial.choice is not None
+
+        self.fit(Trial.STEPS + 1, 1, [UntilChosen()])
+        return {"kept awake": [float(bool(known.awake_trial and known.awake_trial.choice))]}
 
 
 def wait_to_be_weighed(folder: Path) -> None:
@@ -217,6 +223,8 @@ def main() -> None:
     for subject in options.subjects:
         seconds |= subjects.measure(subject)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")
+    if options.mode != "ranks":
+        os._exit(0)  # TensorFlow takes a second to end
 
 
 if __name__ == "__main__":
