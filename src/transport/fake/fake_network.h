@@ -74,9 +74,9 @@ class FakeNetwork {
   std::vector<Link> links_;
   std::vector<uint64_t> ticks_;                                ///< calls of progress(), by rank
   std::vector<std::vector<std::span<const std::byte>>> sent_;  ///< by rank
-  std::vector<std::map<std::pair<int, Tag>, int>> ahead_;      ///< by rank: sends less receives that have begun
-  std::vector<size_t> received_first_;                         ///< by rank
-  std::vector<bool> stopped_;                                  ///< by rank
+  std::vector<std::map<std::pair<int, Tag>, int>> ahead_;  ///< by rank: sends less receives that have begun
+  std::vector<size_t> received_first_;                     ///< by rank
+  std::vector<bool> stopped_;                              ///< by rank
   std::condition_variable resumed_;
 };
 
