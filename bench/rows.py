@@ -36,8 +36,8 @@ CALLS = ("fit of a dataset", "fit", "evaluate", "predict")  # in the order of a 
 IN_TURNS = ("step", *(f"epoch of {steps}" for steps in SHORT), "calls")  # in the order in which a row measures them
 # The speed of a machine drifts within seconds, so a turn takes one or less.
 AMOUNTS = {
-    "lenet5": Amount(80, 8, SHORT, 8),
-    "resnet20": Amount(8, 6, SHORT, 8),
+    "lenet5": Amount(80, 8, SHORT, 6),
+    "resnet20": Amount(8, 6, SHORT, 6),
     "mlp": Amount(4, 8, SHORT, 6),
 }
 NETS = tuple(AMOUNTS)
