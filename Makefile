@@ -16,7 +16,7 @@ help:
 	@echo "make fuzz     feed each parser of foreign input with mutations for ten minutes (FUZZ=60: one minute)"
 	@echo "make wheel    build a wheel for clusters in dist/ (PYTHONS=\"3.10 3.11 3.12\" makes more; 3.12's serves later ones too)"
 	@echo "make compatibility   test that wheel under TensorFlow and Keras from the oldest to the nightly"
-	@echo "make bench    measure training on one node against its goals in at most 30 minutes; write JSON and a page (ROUNDS=1: in 6 to 10;"
+	@echo "make bench    measure training on one node against its goals in at most 30 minutes; write JSON and a page (ROUNDS=1: in 6 or 7;"
 	@echo "              COMPARE=old.json: say what got slower)"
 	@echo "make bench-allreduce   measure the allreduce beside the MPIs from PyPI (ALLREDUCE=\"--ranks 4\": of four ranks)"
 	@echo "make bench-hosts       measure two hosts (network namespaces; needs root) beside MPI_Allreduce and silent processes"
