@@ -436,7 +436,7 @@ class CountsOfTwoRanks : public CountsAcrossNodes {};
 TEST_P(CountsOfTwoRanks, ValuesTravelBesideTheCall) {
   for (const auto& [bytes, hops] :
        {std::pair{size_t{64} * 1024, size_t{0}}, std::pair{size_t{64} * 1024 + 64, size_t{1}},
-        std::pair{size_t{1} << 20, size_t{1}}, std::pair{(size_t{1} << 20) + 64, size_t{2}}}) {
+        std::pair{size_t{256} << 10, size_t{1}}, std::pair{(size_t{256} << 10) + 64, size_t{2}}}) {
     Bytes data(bytes * 2);
     for (const Sent& sent : sent_in([&](Across& across) {
            std::byte* const own = data.data() + bytes * static_cast<size_t>(across.rank());
