@@ -39,7 +39,8 @@ LINKS = {"unlimited": None, "1 Gbit/s": "1gbit"}
 MPIS = {"mpich": "mpi-abi", "openmpi": "openmpi"}  # by the value of TNT_TRANSPORT
 SIZES = [4**k for k in range(1, 14)]
 PARTS = ("allreduce", "training", "start")
-TRAINING = {"training": ("resnet20", "steps", "silent"), "start": ("lenet5", "start", "plain")}
+# Network, subject, its number in the output, and mode of the rival.
+TRAINING = {"training": ("resnet20", "steps", "step", "silent"), "start": ("lenet5", "start", "start", "plain")}
 SECONDS = 300.0  # that a row may take
 ON_ITS_CORE = """#!/bin/sh
 exec taskset --cpu-list $(echo {cores} | cut -d, -f$((TNT_RANK + 1))) "$@"
@@ -105,7 +106,7 @@ class Bench:
 
     def trained(self, part: str, ours: bool) -> float:
         """Seconds of a step, or until the first one has ended, of the slower process."""
-        net, subject, mode = TRAINING[part]
+        net, subject, number, mode = TRAINING[part]
         script = [str(HERE / "train_worker.py"), net, "ranks" if ours else mode, subject]
         script += ["--size=2" if part == "training" else "--size=1", *(["--tiny"] if self.options.tiny else [])]
         if not ours:
@@ -121,7 +122,7 @@ class Bench:
                 lean = os.pathsep.join(filter(None, [str(processes.LEAN), os.environ.get("PYTHONPATH")]))
                 self.run(*self.launcher, *words, PYTHONPATH=lean, **processes.ENVIRONMENT, **began)
                 outputs = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("*.json"))]
-        return hosts_ratios.slowest(outputs)
+        return hosts_ratios.slowest(outputs, number)
 
     def one_round(self, number: int) -> dict[str, Any]:
         began, cores = time.monotonic(), set(self.cores)

@@ -21,9 +21,9 @@ PAIRS = [*LIKE.items(), (GRADIENTS, IN_PLACE)]
 SIGNS = {"share": ">=", "extra": "<="}
 
 
-def slowest(outputs: list[dict[str, list[float]]]) -> float:
-    """Returns the number of the slowest process: each has one subject, whose mean counts."""
-    return max(statistics.mean(numbers) for output in outputs for numbers in output.values())
+def slowest(outputs: list[dict[str, list[float]]], subject: str) -> float:
+    """Returns the number of the slowest process, of which the mean counts."""
+    return max(statistics.mean(output[subject]) for output in outputs)
 
 
 def _line(what: str, kind: str, goal: float | None, numbers: list[float]) -> dict[str, Any]:

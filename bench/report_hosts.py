@@ -31,7 +31,7 @@ def shares_plot(lines: list[dict[str, Any]]) -> str:
 
 
 def hosts(result: dict[str, Any]) -> str:
-    ratios = result["ratios"]
+    ratios = hosts_ratios.ratios(result["rounds"])
     lines = [
         [*map(html.escape, cells[:-1]), verdict(line["met"], cells[-1])]
         for line, cells in zip(ratios, hosts_ratios.cells(ratios), strict=True)
