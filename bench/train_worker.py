@@ -113,11 +113,12 @@ class Rank(Plain):
         known = training.of(self.net.model)
 
         class UntilChosen(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # in a batch, the ranks would meet for it
                 trial = known.awake_trial
                 self.model.stop_training = not trial or trial.choice is not None
 
-        self.fit(Trial.STEPS + 1, 1, [UntilChosen()])
+        steps = 20
+        self.fit(steps, Trial.STEPS // (steps - 1) + 1, [UntilChosen()])
         return {"kept awake": [float(bool(known.awake_trial and known.awake_trial.choice))]}
 
 

@@ -183,9 +183,11 @@ bool NodesReduction::exchange(size_t bucket) {
       traffic.results_out[node] = bridge_->send(node, tag, sums(part_of(bucket, own_)), node_->memory());
     }
   }
-  for (size_t node = 0; node < nodes_.count() && !small && traffic.reduced; ++node) {
+  for (size_t node = 0; node < nodes_.count() && !small; ++node) {
     if (node == own_ || traffic.results_in[node] != nullptr) continue;
     if (!lent && !traffic.parts_out[node]->ended()) continue;  // they come where these are
+    // to be ready for a long one before this node sends its own would make the directions take turns
+    if (!traffic.reduced && part_of(bucket, node).bytes() > transport::kUnasked) continue;
     traffic.results_in[node] = bridge_->receive(node, tag, sums(part_of(bucket, node)), node_->memory());
   }
   look_after(bucket);

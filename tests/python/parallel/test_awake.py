@@ -179,6 +179,17 @@ def test_long_steps_are_tried_in_shorter_windows(step: float, window: int) -> No
     assert steps.trial.choice is True
 
 
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_a_hitch_shortens_no_window(slow: int) -> None:
+    steps = Steps(1.0, 1.0)
+    for step in range(Trial.STEPS):
+        steps.step()
+        steps.now += 0.5 if step == slow else 0
+    assert steps.trial.choice is None
+    steps.step()
+    assert steps.trial.choice is False
+
+
 @pytest.mark.parametrize("steps_of_epoch", [2, 9, 12, 18, 36, 40])
 @pytest.mark.parametrize(("off", "on", "choice"), [(2.0, 1.0, True), (1.0, 2.0, False)])
 def test_what_lies_between_epochs_is_not_timed(steps_of_epoch: int, off: float, on: float, choice: bool) -> None:

@@ -54,7 +54,7 @@ class Trial:
         self._clock, self._began, self._last, self._steps = clock, 0.0, 0.0, 0
         self._on_all_ranks = on_all_ranks
         self._paused = False
-        self._first = True  # window
+        self._shortest: float | None = math.inf  # step of the first window; None once that has ended
         self._window = _LEAST_STEPS  # in steps
         self._means: list[float] = []  # seconds of a step, by window after the first one
 
@@ -69,6 +69,8 @@ class Trial:
             if self._paused and self._steps > 1:
                 self._began += now - self._last
                 self._steps -= 1
+            elif self._shortest is not None and self._steps > 1:
+                self._shortest = min(self._shortest, now - self._last)
             self._last, self._paused = now, False
             if self._steps == self._window + 1:
                 self._end_window((now - self._began) / self._window)
@@ -81,11 +83,11 @@ class Trial:
         return _WINDOWS[len(self._means)] if self.choice is None else self.choice
 
     def _end_window(self, mean: float) -> None:
-        if not self._first:
+        if self._shortest is None:
             self._means.append(mean)
             return
-        self._first = False
-        (on_all,) = self._on_all_ranks([mean])
+        (on_all,) = self._on_all_ranks([self._shortest])  # a hitch in one step changes no window
+        self._shortest = None
         steps = math.ceil(_SECONDS * runtime.get_size() / on_all)
         self._window = min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
