@@ -142,9 +142,10 @@ int64_t allocations_in_steps() {
 
 TEST(MemoryOfATimeline, StepsAllocateNothingMore) {
   constexpr size_t kRoom = 2 * (kSteps + 10) * (2 + kTensors + 2);
-  // Which thread takes a step of a bucket makes some allocations more or fewer, so the least of several runs counts.
+  // Which thread takes a step of a bucket makes some allocations more or fewer, so the least of several runs counts: of
+  // many on a busy machine.
   int64_t without = INT64_MAX, with = INT64_MAX;
-  for (int run = 0; run < 10; ++run) {
+  for (int run = 0; run < 10 || (run < 100 && with >= without + kSteps); ++run) {
     without = std::min(without, allocations_in_steps());
     const TimelineOn on(kRoom);
     with = std::min(with, allocations_in_steps());
