@@ -17,7 +17,7 @@ def shares_plot(lines: list[dict[str, Any]]) -> str:
         return ""
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, link in zip(figure.subplots(1, len(links), squeeze=False)[0], links, strict=True):
-        here = [line for line in lines if line["link"] == link and hosts_ratios.LIKE[line["row"]] == line["rival"]]
+        here = [line for line in lines if line["link"] == link]
         for row, mpi in dict.fromkeys((line["row"], line["mpi"]) for line in here):
             points = [line for line in here if (line["row"], line["mpi"]) == (row, mpi)]
             medians = [line["median"] for line in points]
@@ -41,5 +41,5 @@ def hosts(result: dict[str, Any]) -> str:
 <p>One rank with one core on each of two hosts, which are network namespaces. Each row was started afresh in each of
 {len(result["rounds"])} rounds, and is compared with others of its round; more is better, except for seconds. Others
 used {strangers} of the CPU.</p>
-{shares_plot([line for line in ratios if "link" in line])}
+{shares_plot([line for line in ratios if "link" in line and hosts_ratios.LIKE[line["row"]] == line["rival"]])}
 {table(["what", "best", "median", "worst", "goal", ""], lines)}{origin(result)}"""

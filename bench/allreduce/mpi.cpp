@@ -12,15 +12,17 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size != bench::kRanks) bench::fail("mpirun did not start the ranks of one job");
   bench::Loop loop(argv[1], argv[2], rank);
-  float* const data = loop.private_buffer();
+  float* const buffer = loop.private_buffer();
   const auto sum = [](const void* from, float* to, size_t count) {
     MPI_Allreduce(from, to, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   };
-  loop.measure(argv[3], data, [&](float* data, size_t count) { sum(MPI_IN_PLACE, data, count); });
-  if (argc == 5)
-    loop.measure(argv[4], data, [&, sums = loop.private_buffer()](float* data, size_t count) -> const float* {
+  loop.measure(argv[3], buffer, [&](float* data, size_t count) { sum(MPI_IN_PLACE, data, count); });
+  if (argc == 5) {
+    float* const sums = loop.private_buffer();
+    loop.measure(argv[4], buffer, [&](float* data, size_t count) {
       sum(data, sums, count);
       return sums;
     });
+  }
   MPI_Finalize();
 }
