@@ -36,6 +36,7 @@ class BucketReduction {
   enum class Advanced {
     kNothing,
     kSummed,  ///< this rank has summed its part; the next advance() may do more
+    kMoving,  ///< bytes for other nodes have begun to move: from here on a thread must drive(), no bell rings for them
     kDone,    ///< the bucket's sums are in result(); its next step may begin
   };
   struct Awaited {
@@ -54,6 +55,10 @@ class BucketReduction {
   virtual Advanced advance(size_t bucket) = 0;
   /// The rank for which a started bucket waits, if it waits for one.
   virtual std::optional<Awaited> awaited(size_t bucket) const = 0;
+
+  /// Moves such bytes on the calling thread, in place of the progress thread. False if another thread should do it, or
+  /// none move. Any thread.
+  virtual bool drive() { return false; }
 
   /// The area of all sums. A bucket's sums may be read from kDone until every rank has started its next step.
   virtual const std::byte* result() const = 0;

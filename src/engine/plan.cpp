@@ -13,6 +13,10 @@
 namespace tarantella::engine {
 namespace {
 
+// For which a thread that has submitted all of a step moves its bytes itself: to wake another one takes a part of it,
+// and a small network's sums come in less.
+constexpr Duration kShort = 100us;
+
 collective::Range range_of(const Place& place) { return {place.offset, place.offset + place.bytes}; }
 
 size_t bucket_count(const Place& place) { return place.last_bucket - place.first_bucket + 1; }
@@ -130,11 +134,11 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     put(place, b, bytes, kept);
-    if (count_in(b, ready)) take_steps(finished);
+    if (count_in(b, ready) && take_steps(finished)) ring();
     if (finished.empty()) continue;
     // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
     reduction_->end_looking();
-    take_steps(finished);
+    if (take_steps(finished)) ring();
     call_back(finished);
     reduction_->begin_looking();
   }
@@ -154,9 +158,11 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   if (!count_in(place.first_bucket, ready)) return {};
-  advance();
+  const bool moving = take_steps(finished);
+  call_back(finished);
+  if (moving && !drive()) ring();
   // This rank can only wait now: its progress thread should wake up before the other ranks come, not after.
-  if (group_.own_cores() && only_waits() && awaited()) group_.ring(group_.rank());
+  if (group_.own_cores() && only_waits() && awaited()) ring();
   return {};
 }
 
@@ -215,13 +221,27 @@ bool Plan::count_in(size_t b, int64_t ready) {
 
 void Plan::advance() {
   std::vector<Finished> finished;
-  take_steps(finished);
+  if (take_steps(finished)) ring();
   call_back(finished);
 }
 
-void Plan::take_steps(std::vector<Finished>& finished) {
-  if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
+bool Plan::drive() {
+  std::vector<Finished> finished;
+  const Deadline deadline = Deadline::after(kShort);
+  while (group_.own_cores() && only_waits() && !deadline.passed() && reduction_->drive()) {
+    const bool more = take_steps(finished);
+    call_back(finished);
+    if (more) return false;
+    std::this_thread::yield();
+  }
+  const std::lock_guard lock(mutex_);
+  return under_way_.first() == under_way_.end();
+}
+
+bool Plan::take_steps(std::vector<Finished>& finished) {
+  if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return false;
   uint32_t served = 0;
+  bool moving = false;
   do {
     served = requests_.load(std::memory_order_acquire);
     due_.clear();
@@ -232,8 +252,9 @@ void Plan::take_steps(std::vector<Finished>& finished) {
       for (size_t b = under_way_.first(); b != under_way_.end(); b = under_way_.next(b)) due_.push_back(b);
     }
     if (!failed.ok()) break_off(failed, finished);
-    for (size_t i = 0; i < due_.size() && failed.ok(); ++i) advance_bucket(due_[i], finished);
+    for (size_t i = 0; i < due_.size() && failed.ok(); ++i) moving |= advance_bucket(due_[i], finished);
   } while (!requests_.compare_exchange_strong(served, 0, std::memory_order_acq_rel));
+  return moving;
 }
 
 void Plan::call_back(std::vector<Finished>& finished) {
@@ -242,7 +263,7 @@ void Plan::call_back(std::vector<Finished>& finished) {
   }
 }
 
-void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
+bool Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
   using Advanced = collective::BucketReduction::Advanced;
   const int64_t before = timeline_ == nullptr ? 0 : timeline::now();
   Advanced advanced = reduction_->advance(b);
@@ -251,6 +272,7 @@ void Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
     advanced = reduction_->advance(b);
   }
   if (advanced == Advanced::kDone) complete(b, finished);
+  return advanced == Advanced::kMoving;
 }
 
 void Plan::complete(size_t index, std::vector<Finished>& finished) {

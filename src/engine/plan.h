@@ -109,10 +109,16 @@ class Plan {
   bool count_in(size_t bucket, int64_t ready);
   /// Tells the timeline the names of the tensors and the sizes of the buckets.
   void introduce();
-  void advance_bucket(size_t bucket, std::vector<Finished>& finished);
+  /// Returns whether bytes of the bucket have begun to move: the caller must then ring() or drive().
+  bool advance_bucket(size_t bucket, std::vector<Finished>& finished);
   void complete(size_t bucket, std::vector<Finished>& finished);
-  /// As advance(), but adds the callbacks that are due to `finished` in place of calling them.
-  void take_steps(std::vector<Finished>& finished);
+  /// As advance(), but adds the callbacks that are due to `finished` in place of calling them, and does not ring().
+  /// Returns whether bytes of any bucket have begun to move.
+  bool take_steps(std::vector<Finished>& finished);
+  /// Moves bytes on this thread for kShort, if this rank can only wait for them. False if the progress thread must go on.
+  bool drive();
+  /// Wakes this rank's progress thread.
+  void ring() { group_.ring(group_.rank()); }
   /// Calls and removes all callbacks in `finished`. Not inside take_steps(): a callback may submit and advance again.
   static void call_back(std::vector<Finished>& finished);
   /// Moves the callbacks of all submitted tensors to `finished`, with `failed`.

@@ -39,6 +39,14 @@ bool Bridge::advance() {
   return waiting_.load() != 0;
 }
 
+bool Bridge::drive_alone() {
+  if (waiting_.load() != 1 || leaving_.load()) return false;
+  const std::unique_lock driving(driving_, std::try_to_lock);
+  if (!driving.owns_lock()) return false;
+  (void)drive();
+  return true;
+}
+
 void Bridge::look_at_driver(bool is_this_thread) {
   const Duration now = looked_at_driver_.look();
   const Duration last_drive = this->now();
@@ -236,11 +244,6 @@ transport::Request Bridge::send(size_t node, transport::Tag tag, std::span<const
 transport::Request Bridge::receive(size_t node, transport::Tag tag, std::span<std::byte> bytes,
                                    std::shared_ptr<const void> owner) {
   return wire_->receive(static_cast<int>(node), tag, bytes, std::move(owner));
-}
-
-void Bridge::begin_waiting() {
-  waiting_.fetch_add(1);
-  group_->ring(group_->rank());
 }
 
 Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {

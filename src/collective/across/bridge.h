@@ -3,8 +3,9 @@
 // owns the wire, tells the other leaders once a second that its node runs, and at once when the node's communication
 // has failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends all waits.
 //
-// One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits in await(), as long as
-// it is the only one that waits and something comes soon. So a short call wakes no other thread.
+// One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits itself, in await() or
+// with drive_alone(), as long as it is the only one that waits and something comes soon. So what is short wakes no other
+// thread.
 
 #include <array>
 #include <atomic>
@@ -84,9 +85,12 @@ class Bridge {
   std::string stuck_call_of(size_t node, Duration since);
   /// The time that the looks of advance() and await() have counted, with at most a second between two.
   Duration now() const { return now_.load(std::memory_order_relaxed); }
-  /// Between the two, the progress thread polls for bytes. Calls may nest; end_waiting() once for each.
-  void begin_waiting();
+  /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest; end_waiting() once for each.
+  void begin_waiting() { waiting_.fetch_add(1); }
   void end_waiting() { waiting_.fetch_sub(1); }
+  /// As advance(), for another thread. Moves nothing, and returns false, unless the bytes of one begin_waiting() are
+  /// all that is awaited.
+  bool drive_alone();
   /// Whether leave() was called: transfers end from here on.
   bool is_leaving() const { return leaving_.load(); }
   /// Whether `node` has told that it has left the job, or its connection has failed.

@@ -116,11 +116,12 @@ BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
     if (advanced != Advanced::kDone) return advanced;
   }
   if (bridge_ != nullptr) {
-    if (state.traffic == nullptr) {
+    const bool begins = state.traffic == nullptr;
+    if (begins) {
       if (!has_room()) return Advanced::kNothing;
       begin_exchange(bucket);
     }
-    if (!exchange(bucket)) return Advanced::kNothing;
+    if (!exchange(bucket)) return begins ? Advanced::kMoving : Advanced::kNothing;
     group_->signal(exchanged(bucket), step);
     group_->ring_if([this](int rank) { return rank != group_->rank(); });
   } else if (exchanged(bucket).load(std::memory_order_acquire) != step) {
