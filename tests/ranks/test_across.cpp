@@ -533,6 +533,33 @@ TEST(BridgesOfNodes, MoveTheBytesOfACallOnItsOwnThread) {
   EXPECT_LT(helped, kMeetings);  // of twice as many
 }
 
+TEST(BridgesOfNodes, DriveForOneThatWaitsAlone) {
+  const Nodes nodes({0, 1});
+  transport::FakeNetwork network(2, 1, 1);
+  std::vector<std::unique_ptr<transport::FakeNode>> memories;
+  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<std::unique_ptr<Bridge>> bridges;
+  for (const int rank : {0, 1}) {
+    memories.push_back(std::make_unique<transport::FakeNode>(std::vector{rank}, 2));
+    groups.push_back(Group::create(memories.back()->memory(0), {}).value());
+    bridges.push_back(std::make_unique<Bridge>(groups.back(), network.wire(rank), nodes,
+                                               Posts::create(*groups.back(), nodes).value(), BridgeOptions{}));
+  }
+  const auto bytes = std::make_shared<std::array<std::byte, 8>>();
+  const auto sent = bridges[0]->send(1, Stream::kResult, *bytes, bytes);
+  const auto received = bridges[1]->receive(0, Stream::kResult, *bytes, bytes);
+  EXPECT_FALSE(bridges[0]->drive_alone());  // nobody waits
+  for (const auto& bridge : bridges) bridge->begin_waiting();
+  bridges[0]->begin_waiting();
+  EXPECT_FALSE(bridges[0]->drive_alone());  // two do
+  bridges[0]->end_waiting();
+  for (const Deadline limit = Deadline::after(10s); !limit.passed() && !(sent->ended() && received->ended());) {
+    for (const auto& bridge : bridges) EXPECT_TRUE(bridge->drive_alone());
+  }
+  EXPECT_TRUE(sent->is_whole());
+  EXPECT_TRUE(received->is_whole());
+}
+
 TEST(BridgesOfNodes, FailIfACallIsStuckInTheWire) {
   const Nodes nodes({0, 1});
   transport::FakeNetwork network(2, 1);
@@ -622,8 +649,8 @@ TEST(DisagreementsAcrossNodes, AMessageOfAnotherLengthIsNotTaken) {
                const auto bytes = std::make_shared<std::array<std::byte, 12>>();
                const Exchange::Incoming all{static_cast<size_t>(1 - rank), *bytes};
                const Exchange::Outgoing some{0, std::span(*bytes).first(10)};
-               if (rank == 0) return across.exchange()->move(Stream::kPart, {}, {all}, bytes, "test");
-               const Status sent = across.exchange()->move(Stream::kPart, {some}, {}, bytes, "test");
+               if (rank == 0) return across.exchange()->move(Stream::kPart, {}, {all}, bytes, Call{});
+               const Status sent = across.exchange()->move(Stream::kPart, {some}, {}, bytes, Call{});
                return sent.ok() ? barrier(across, "") : sent;
              });
 }

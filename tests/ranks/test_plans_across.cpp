@@ -198,7 +198,7 @@ TEST(LargePlansAcross, SendBeforeTheyReceive) {
 }
 
 TEST(LargePlansAcross, SendWholeBucketsFromTheCallersMemoryIfItIsKept) {
-  const auto specs = tensors_of({1'200'001});
+  const auto specs = tensors_of({2'300'001});
   for (const bool is_kept : {true, false}) {
     FakeCluster cluster({0, 1});
     cluster.run([&](Cluster& rank) {
@@ -218,7 +218,7 @@ TEST(LargePlansAcross, SendWholeBucketsFromTheCallersMemoryIfItIsKept) {
 }
 
 TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
-  const auto specs = tensors_of({1'200'001});  // three pieces, the last with padding
+  const auto specs = tensors_of({2'300'001});  // three pieces, the last with padding
   FakeCluster cluster({0, 1});
   const std::vector<Values> sums = {sum(cluster.nodes(), 0, 0, specs[0].count()),
                                     gradient(0, 1, 0, specs[0].count()),
@@ -236,6 +236,41 @@ TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
     }
   });
 }
+
+/// Returns how many of all ranks' steps, each of a few bytes, have ended on the threads that submitted them.
+int steps_that_wake_no_thread(bool own_cores) {
+  constexpr int kSteps = 200;
+  const auto specs = tensors_of({100, 10});
+  FakeCluster cluster({0, 1}, 1, 1);
+  for (size_t node = 0; node < 2; ++node) cluster.memory(node).set_own_cores(own_cores);
+  std::atomic<int> here{0};
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const Values values(100, 1);
+    for (int number = 0; number < kSteps; ++number) {
+      std::atomic<int> open{2};
+      const auto done = [&, submits = std::this_thread::get_id()](const Status& status, const void*) {
+        EXPECT_TRUE(status.ok()) << status.message();
+        if (std::this_thread::get_id() == submits) ++here;
+        --open;
+      };
+      ASSERT_TRUE(plan.value()->submit(1, values.data(), 10, DType::kFloat32, done).ok());
+      ASSERT_TRUE(plan.value()->submit(0, values.data(), 100, DType::kFloat32, done).ok());
+      while (open.load() != 0) std::this_thread::yield();
+    }
+  });
+  return here.load();
+}
+
+TEST(StepsAcross, OfFewBytesEndOnTheThreadThatSubmitsThem) {
+  int here = 0;
+  // on a busy machine the other rank may come too late
+  for (int attempt = 0; attempt < 10 && here < 100; ++attempt) here = steps_that_wake_no_thread(true);
+  EXPECT_GE(here, 100);  // of 800 tensors
+}
+
+TEST(StepsAcross, LeaveTheCoreToOthersThatShareIt) { EXPECT_LT(steps_that_wake_no_thread(false), 100); }
 
 TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   const auto specs = tensors_of({3000, 20, 9000});

@@ -29,8 +29,7 @@ Status exchange_blocks(Across& across, const Call& call, bool first, const std::
       receives.push_back({node, {place, blocks[node].bytes()}});
     }
   }
-  return exchange.move(Stream::kResult, sends, receives, across.memory(),
-                       text("the exchange of an allgather \"", call.name, "\""));
+  return exchange.move(Stream::kResult, sends, receives, across.memory(), call);
 }
 
 }  // namespace

@@ -51,7 +51,6 @@ class Round {
   Status exchange_many(const NodesPart& part, std::byte* result, const std::shared_ptr<const void>& owner,
                        Meeting meeting, bool in_one_hop = false) {
     Exchange& exchange = *across_.exchange();
-    const std::string what = text("the exchange of an allreduce \"", call_.name, "\"");
     const auto part_of = [&](size_t node) {
       return in_one_hop ? Range{0, bytes_} : exchange.part_of(bytes_, node);
     };
@@ -65,8 +64,8 @@ class Round {
       sends.push_back({node, {result + mine.begin, mine.bytes()}});
       receives.push_back({node, {result + ranges.back().begin, ranges.back().bytes()}});
     }
-    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, part, ranges, result + mine.begin, meeting, what));
-    return exchange.move(Stream::kResult, sends, receives, owner, what);
+    TNT_RETURN_IF_ERROR(reduce_ranges(across_, call_, part, ranges, result + mine.begin, meeting));
+    return exchange.move(Stream::kResult, sends, receives, owner, call_);
   }
 
  private:
@@ -98,11 +97,10 @@ Status allreduce_directly(Across& across, const Call& call, const void* input, v
     return Round(across, call, bytes).exchange_few(at(input, 0), at(output, 0));
   const bool two = nodes.count() == 2;
   const bool in_one_hop = two && bytes <= kOneHop;
-  const size_t longest = across.bridge()->best_message();
-  return for_each_chunk(bytes, std::min(kDirect, nodes.count() * longest), [&](size_t offset, size_t part) {
+  return for_each_chunk(bytes, kDirect, [&](size_t offset, size_t part) {
     return Round(across, call, part)
         .exchange_many({at(input, offset), nullptr}, at(output, offset), nullptr,
-                       {.meets = offset == 0, .longest = two ? longest : 0}, in_one_hop);
+                       {.meets = offset == 0, .longest = two ? kDirect / 2 : 0}, in_one_hop);
   });
 }
 

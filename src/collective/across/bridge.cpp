@@ -13,6 +13,8 @@ constexpr Duration kParting = 500ms;
 // How long a call drives without anything that ends: so many times at least, if others use the core.
 constexpr Duration kDrive = 2ms;
 constexpr int kTurns = 50;
+// How often a thread that only waits for bytes looks for them before it looks for anything else, and yields.
+constexpr int kLooks = 4;
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
@@ -35,7 +37,7 @@ bool Bridge::advance() {
   const std::unique_lock driving(driving_, std::try_to_lock);
   look_at_driver(driving.owns_lock());
   if (!driving.owns_lock()) return others;
-  (void)drive();
+  (void)drive(1);
   return waiting_.load() != 0;
 }
 
@@ -43,7 +45,7 @@ bool Bridge::drive_alone() {
   if (waiting_.load() != 1 || leaving_.load()) return false;
   const std::unique_lock driving(driving_, std::try_to_lock);
   if (!driving.owns_lock()) return false;
-  (void)drive();
+  (void)drive(kLooks);
   return true;
 }
 
@@ -60,7 +62,7 @@ void Bridge::look_at_driver(bool is_this_thread) {
                              " s; another one is off, or the network to it is cut (limit: TNT_TIMEOUT)")});
 }
 
-bool Bridge::drive() {
+bool Bridge::drive(int looks) {
   const auto time = Clock::now();
   const Duration now = looked_at_.look();
   now_.store(now, std::memory_order_relaxed);
@@ -70,7 +72,8 @@ bool Bridge::drive() {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
   }
-  const bool ended = wire_->progress() != 0;
+  bool ended = false;
+  for (int look = 0; look < looks && !ended; ++look) ended = wire_->progress() != 0;
   for (size_t node = 0; node < peers_.size(); ++node) {
     if (node == node_) continue;
     if (stopped) peers_[node].heard_at = now;
@@ -85,22 +88,28 @@ bool Bridge::drive() {
   return ended;
 }
 
-void Bridge::drive_for(std::span<const transport::Request> requests) {
+bool Bridge::drive_for(std::span<const transport::Request> requests) {
+  begin_waiting();
   std::unique_lock driving(driving_, std::defer_lock);
   Deadline idle = Deadline::after(kDrive);
   int turns = 0;
   auto next = requests.begin();
-  while (waiting_.load() == 1 && !leaving_.load() && group_->failure().ok() &&
-         (turns++ < kTurns || !idle.passed())) {
+  const auto all_ended = [&] {
     while (next != requests.end() && (*next)->ended()) ++next;
-    if (next == requests.end()) return;
-    if ((driving.owns_lock() || driving.try_lock()) && drive()) {
+    return next == requests.end();
+  };
+  while (!all_ended() && waiting_.load() == 1 && !leaving_.load() && group_->failure().ok() &&
+         (turns++ < kTurns || !idle.passed())) {
+    if ((driving.owns_lock() || driving.try_lock()) && drive(kLooks)) {
       idle = Deadline::after(kDrive);
       turns = 0;
     } else {
       std::this_thread::yield();
     }
   }
+  end_waiting();
+  return all_ended() &&
+         std::all_of(requests.begin(), requests.end(), [](const auto& each) { return each->status().ok(); });
 }
 
 void Bridge::hear(size_t node, Duration now) {
@@ -246,15 +255,14 @@ transport::Request Bridge::receive(size_t node, transport::Tag tag, std::span<st
   return wire_->receive(static_cast<int>(node), tag, bytes, std::move(owner));
 }
 
-Status Bridge::await(std::span<const transport::Request> requests, const std::string& what) {
+Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, const std::string& what) {
   {
     const std::lock_guard lock(mutex_);
     if (group_->is_caller()) awaited_ = requests;  // another thread may go on for others
     awaited_name_ = what;
     ++awaited_number_;
   }
-  waiting_.fetch_add(1);
-  drive_for(requests);
+  begin_waiting();
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
   Duration left_since = Duration::max();

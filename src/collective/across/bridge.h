@@ -61,8 +61,6 @@ class Bridge {
   /// The number of this node.
   size_t node() const { return node_; }
   Group& group() { return *group_; }
-  /// As in transport::Wire.
-  size_t best_message() const { return wire_->best_message(); }
 
   /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
   /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,
@@ -96,9 +94,13 @@ class Bridge {
   /// Whether `node` has told that it has left the job, or its connection has failed.
   bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
-  /// cause. `what` names the caller's operation in errors. Ends when a node is lost, has left or has failed; one that
-  /// runs is awaited without limit.
-  Status await(std::span<const transport::Request> requests, const std::string& what);
+  /// cause. `describe()` names the caller's operation in errors; it is called only if the wait is long. Ends when a node
+  /// is lost, has left or has failed; one that runs is awaited without limit.
+  template <typename Describe>
+  Status await(std::span<const transport::Request> requests, Describe describe) {
+    if (drive_for(requests)) return {};
+    return sleep_until_ended(requests, describe());
+  }
 
   /// Tells the other leaders what this one has posted, and how many calls it has made. Do not block.
   void post(const Post& post);
@@ -132,10 +134,13 @@ class Bridge {
   /// Fails the group if another thread has been inside the wire for too long: MPI may not return from a send to a
   /// machine that is gone.
   void look_at_driver(bool is_this_thread);
-  /// What advance() does, for the thread that holds driving_. Returns whether a transfer has ended.
-  bool drive();
-  /// Drives on this thread until all `requests` have ended, nothing has come for a while, or others wait, too.
-  void drive_for(std::span<const transport::Request> requests);
+  /// What advance() does, for the thread that holds driving_; looks for bytes up to so many times. Returns whether a
+  /// transfer has ended.
+  bool drive(int looks);
+  /// Drives on this thread until all `requests` have ended, nothing has come for a while, or others wait, too. Returns
+  /// whether all have ended well.
+  bool drive_for(std::span<const transport::Request> requests);
+  Status sleep_until_ended(std::span<const transport::Request> requests, const std::string& what);
   void hear(size_t node, Duration now);
   void say(size_t node, Duration now);
   /// The number of the call in await() if it waits for `node` and nothing else is under way, else 0.
@@ -160,7 +165,7 @@ class Bridge {
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
   uint32_t calls_ = 0;   ///< guarded by mutex_
-  // the call in await(); guarded by mutex_
+  // the call that sleeps in await(); guarded by mutex_
   std::span<const transport::Request> awaited_;
   std::string awaited_name_;
   uint32_t awaited_number_ = 0;

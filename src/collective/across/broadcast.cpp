@@ -8,9 +8,8 @@ namespace tarantella::collective::across {
 namespace {
 
 /// The root's node gives each node its part, which gives it to all: no node sends everything to everybody.
-Status spread(Across& across, std::byte* all, size_t bytes, size_t root, std::string_view name) {
+Status spread(Across& across, const Call& call, std::byte* all, size_t bytes, size_t root) {
   Exchange& exchange = *across.exchange();
-  const std::string what = text("the exchange of a broadcast \"", name, "\"");
   const auto part_of = [&](size_t node) {
     const Range range = exchange.part_of(bytes, node);
     return std::span(all + range.begin, range.bytes());
@@ -26,11 +25,11 @@ Status spread(Across& across, std::byte* all, size_t bytes, size_t root, std::st
   }
   const auto memory = across.memory();
   if (own == root) {
-    TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, parts, {}, memory, what));
+    TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, parts, {}, memory, call));
   } else {
-    TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, {}, {{root, part_of(own)}}, memory, what));
+    TNT_RETURN_IF_ERROR(exchange.move(Stream::kPart, {}, {{root, part_of(own)}}, memory, call));
   }
-  return exchange.move(Stream::kResult, results_out, results_in, memory, what);
+  return exchange.move(Stream::kResult, results_out, results_in, memory, call);
 }
 
 /// On the leaders: `shown`, of node `from`, comes to result() on all other nodes.
@@ -42,7 +41,7 @@ Status exchange(Across& across, const Call& call, const std::byte* shown, bool f
   if (first || is_few) TNT_RETURN_IF_ERROR(exchange.meet(call, is_few && shown != nullptr ? bytes : 0));
   if (!is_few) {
     if (shown != nullptr) copy_bytes(across.result(), shown, bytes);
-    return spread(across, across.result(), bytes, from, call.name);
+    return spread(across, call, across.result(), bytes, from);
   }
   if (shown == nullptr) copy_bytes(across.result(), exchange.few_of(from), bytes);
   return {};

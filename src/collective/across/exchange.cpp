@@ -14,13 +14,16 @@ uint64_t hash_of_header(const Header& header) {
   return hash;
 }
 
-std::string describe_call(const Call& call, const Header& header) {
+std::string describe_call(const Call& call) {
+  const Header header = Header::of(call);
   Name name{};
   name.write(call, header);
   return describe(header, name);
 }
 
 }  // namespace
+
+std::string describe_exchange(const Call& call) { return "the exchange of " + describe_call(call); }
 
 Exchange::Exchange(Bridge& bridge) : bridge_(bridge), outgoing_(new std::byte[most_bytes()]) {
   const size_t nodes = bridge.nodes().count();
@@ -36,7 +39,6 @@ const std::byte* Exchange::few_of(size_t node) const {
 
 Status Exchange::meet(const Call& call, size_t bytes) {
   const Header header = Header::of(call);
-  const std::string what = describe_call(call, header);
   const Head own{hash_of_header(header)};
   std::memcpy(outgoing_.get(), &own, sizeof(Head));
   std::vector<transport::Request> requests;
@@ -50,15 +52,15 @@ Status Exchange::meet(const Call& call, size_t bytes) {
     const std::span all(outgoing_.get(), sizeof(Head) + bytes);
     requests.push_back(bridge_.send(node, Stream::kCall, all, outgoing_));
   }
-  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, [&call] { return describe_call(call); }));
   for (size_t node = 0; node < nodes(); ++node) {
     if (node != bridge_.node() && std::memcmp(incoming_[node].get(), &own.hash, sizeof(own.hash)) != 0)
-      return explain(call, header, what);
+      return explain(call, header);
   }
   return {};
 }
 
-Status Exchange::explain(const Call& call, const Header& header, const std::string& what) {
+Status Exchange::explain(const Call& call, const Header& header) {
   std::vector<std::shared_ptr<Details>> all;
   for (size_t node = 0; node < nodes(); ++node) all.push_back(std::make_shared<Details>());
   all[bridge_.node()]->header = header;
@@ -71,7 +73,7 @@ Status Exchange::explain(const Call& call, const Header& header, const std::stri
     requests.push_back(bridge_.receive(node, Stream::kDetails, theirs, all[node]));
     requests.push_back(bridge_.send(node, Stream::kDetails, own, all[bridge_.node()]));
   }
-  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, [&call] { return describe_call(call); }));
   // every node sees the same and says the same
   const Nodes& layout = bridge_.nodes();
   size_t other = 1;
@@ -91,18 +93,18 @@ Exchange::Requests Exchange::start(Stream stream, const std::vector<Outgoing>& s
   return requests;
 }
 
-Status Exchange::await(const Requests& requests, const std::string& what) {
-  TNT_RETURN_IF_ERROR(bridge_.await(requests, what));
+Status Exchange::await(const Requests& requests, const Call& call) {
+  TNT_RETURN_IF_ERROR(bridge_.await(requests, [&call] { return describe_exchange(call); }));
   for (const transport::Request& each : requests) {
-    if (!each->is_whole()) return bridge_.group().fail_in(what, each->why_not_whole());
+    if (!each->is_whole()) return bridge_.group().fail_in(describe_exchange(call), each->why_not_whole());
   }
   return {};
 }
 
 Status Exchange::move(Stream stream, const std::vector<Outgoing>& sends,
                       const std::vector<Incoming>& receives, const std::shared_ptr<const void>& owner,
-                      const std::string& what) {
-  return await(start(stream, sends, receives, owner), what);
+                      const Call& call) {
+  return await(start(stream, sends, receives, owner), call);
 }
 
 std::shared_ptr<std::byte[]> Exchange::room(size_t bytes) {

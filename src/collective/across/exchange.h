@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collective/across/bridge.h"
@@ -22,6 +23,9 @@ inline size_t few_bytes(const Nodes& nodes) {
   if (nodes.ranks() == 2) return chunk_bytes(1);
   return size_t{64} * 1024 / (nodes.count() == 2 ? 1 : nodes.count()) / 64 * 64;
 }
+
+/// What leaders do in a call, for error messages.
+std::string describe_exchange(const Call& call);
 
 /// For the thread that makes the leader's calls. The bridge must outlive it.
 class Exchange {
@@ -54,10 +58,10 @@ class Exchange {
   Requests start(Stream stream, const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives,
                  const std::shared_ptr<const void>& owner);
   /// Blocks until all messages have left and come. Without messages it returns at once.
-  Status await(const Requests& requests, const std::string& what);
+  Status await(const Requests& requests, const Call& call);
   /// Both.
   Status move(Stream stream, const std::vector<Outgoing>& sends, const std::vector<Incoming>& receives,
-              const std::shared_ptr<const void>& owner, const std::string& what);
+              const std::shared_ptr<const void>& owner, const Call& call);
 
   /// Memory for what comes: that of the last call where nothing else keeps it.
   std::shared_ptr<std::byte[]> room(size_t bytes);
@@ -76,7 +80,7 @@ class Exchange {
 
   /// The most bytes of a message that tells a call.
   size_t most_bytes() const { return sizeof(Head) + few_bytes(bridge_.nodes()); }
-  Status explain(const Call& call, const Header& header, const std::string& what);
+  Status explain(const Call& call, const Header& header);
 
   Bridge& bridge_;
   const Buffer outgoing_;

@@ -5,7 +5,7 @@
 namespace tarantella::collective::across {
 
 Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
-                     std::byte* output, Meeting meeting, const std::string& what) {
+                     std::byte* output, Meeting meeting) {
   Exchange& exchange = *across.exchange();
   const size_t widened = size_of(dtype_of_parts(call.dtype)) / size_of(call.dtype);
   const auto part_of = [&](size_t node) {
@@ -31,7 +31,8 @@ Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, st
   const auto requests =
       exchange.start(meeting.meets && !has_room ? Stream::kPart : Stream::kMore, sends, receives, owner);
   const Status alike = meeting.meets ? exchange.meet(call, 0) : Status();
-  const Status moved = has_room ? across.bridge()->await(requests, what) : exchange.await(requests, what);
+  const auto what = [&call] { return describe_exchange(call); };
+  const Status moved = has_room ? across.bridge()->await(requests, what) : exchange.await(requests, call);
   TNT_RETURN_IF_ERROR(alike);
   TNT_RETURN_IF_ERROR(moved);
   reduce_parts(call.dtype, call.reduction, parts.data(), parts.size(), across.nodes().ranks(), output,

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 
 #include "collective/across/across.h"
 
@@ -23,9 +22,9 @@ struct Meeting {
 };
 
 /// For leaders. Gives each node the values that the others' parts have of ranges[node], in bytes of the result, and
-/// reduces those of this node, in the order of nodes, into `output`. `what` names the caller's operation in errors.
+/// reduces those of this node, in the order of nodes, into `output`.
 /// Collective over the leaders, blocks.
 Status reduce_ranges(Across& across, const Call& call, const NodesPart& part, std::span<const Range> ranges,
-                     std::byte* output, Meeting meeting, const std::string& what);
+                     std::byte* output, Meeting meeting);
 
 }  // namespace tarantella::collective::across

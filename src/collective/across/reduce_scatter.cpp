@@ -38,9 +38,8 @@ Status reduce_scatter(Across& across, const void* input, void* output, size_t co
                 across.part() + mine.begin, mine.bytes() / size_of(dtype_of_parts(dtype)));
     TNT_RETURN_IF_ERROR(node.agree(call));
     if (across.exchange() != nullptr) {
-      const std::string what = text("the exchange of a reduce_scatter \"", name, "\"");
       TNT_RETURN_IF_ERROR(reduce_ranges(across, call, {across.part(), across.memory()}, ranges,
-                                        across.result(), {.meets = offset == 0}, what));
+                                        across.result(), {.meets = offset == 0}));
     }
     TNT_RETURN_IF_ERROR(node.agree(call));
     copy_bytes(at(output, offset), across.result() + local * piece, piece);
