@@ -7,18 +7,25 @@ namespace tarantella::collective {
 
 namespace {
 
-/// One chunk of an allreduce in slices: each rank reduces its slice, then all copy all slices.
+constexpr size_t kBlock = 16 * 1024;  // bytes that stay in the nearest cache
+
+/// One chunk of an allreduce in slices: each rank reduces its slice, then all copy the others' slices.
 Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std::byte* output,
                      size_t bytes) {
   const Range mine = slice_of(bytes, static_cast<size_t>(stage.rank()), stage.size());
   stage.put(input, bytes, mine);
   TNT_RETURN_IF_ERROR(stage.agree(call));
-  std::byte* result = stage.own(bytes);
-  stage.reduce(call, input + mine.begin, bytes, mine, result + mine.begin);
-  TNT_RETURN_IF_ERROR(stage.agree(call));
+  const auto rank = static_cast<size_t>(stage.rank());
+  std::byte* const result = stage.reduced(rank, bytes);
+  for (Range block = {mine.begin, mine.begin}; block.begin < mine.end; block.begin = block.end) {
+    block.end = std::min(block.begin + kBlock, mine.end);
+    stage.reduce(call, input + block.begin, bytes, block, result + block.begin);
+    std::memcpy(output + block.begin, result + block.begin, block.bytes());
+  }
+  TNT_RETURN_IF_ERROR(stage.agree_again(call));
   for (size_t other = 0; other < stage.size(); ++other) {
     const Range slice = slice_of(bytes, other, stage.size());
-    stage.copy(other, bytes, slice, output + slice.begin);
+    if (other != rank) stage.copy_reduced(other, bytes, slice, output + slice.begin);
   }
   return {};
 }

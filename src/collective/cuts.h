@@ -17,8 +17,10 @@ constexpr size_t chunk_bytes(size_t ranks) {
 }
 
 /// From this many bytes on, ranks reduce one slice each and copy the others' results, which is a second meeting. Below
-/// it, each reduces everything, and reads at most 64 KiB of others' values. Two ranks read no less in slices.
-constexpr size_t sliced_from(size_t ranks) { return ranks <= 2 ? SIZE_MAX : size_t{64} * 1024 / ranks; }
+/// it, each reduces everything, and reads less than 64 KiB of others' values.
+constexpr size_t sliced_from(size_t ranks) {
+  return ranks == 1 ? SIZE_MAX : size_t{64} * 1024 / std::max(ranks, size_t{4});
+}
 
 /// The most bytes for each rank in a round in which every rank shows one piece to each: a multiple as chunk_bytes().
 constexpr size_t piece_bytes(size_t ranks) {

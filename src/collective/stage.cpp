@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/prefetch.h"
 #include "base/round.h"
 #include "collective/cuts.h"
 #include "collective/kernels.h"
@@ -61,9 +62,8 @@ Stage::Slot& Stage::slot(int rank, uint32_t round) const {
   return *reinterpret_cast<Slot*>(region_.bytes.data() + number * Slot::bytes(chunk_));
 }
 
-std::byte* Stage::data(int rank, uint32_t round, size_t bytes) const {
-  Slot& found = slot(rank, round);
-  return bytes <= Slot::kInline ? found.little : found.data();
+std::byte* Stage::data(int rank, uint32_t round, uint32_t turn, size_t bytes) const {
+  return bytes <= Slot::kInline ? slot(rank, round).little : slot(rank, turn).data();
 }
 
 Stage::Relay& Stage::relay(int rank, uint32_t round) const {
@@ -79,11 +79,12 @@ const std::byte* Stage::of(size_t rank, size_t bytes) const {
     const Relay* relay = relays_[blocks.block_of(number)];
     if (relay != nullptr) return relay->little(blocks.place_of(number));
   }
-  return data(number, round_, bytes);
+  return data(number, round_, turn_, bytes);
 }
 
 void Stage::put(const std::byte* from, size_t bytes, Range unread) {
   std::byte* const to = own(bytes);
+  put_ = unread.bytes() == 0 ? bytes : 0;
   if (unread.begin != 0) std::memcpy(to, from, unread.begin);
   if (unread.end != bytes) std::memcpy(to + unread.end, from + unread.end, bytes - unread.end);
 }
@@ -94,9 +95,9 @@ const std::byte* const* Stage::inputs(const std::byte* own, size_t bytes, size_t
   return inputs_.data();
 }
 
-void Stage::copy(size_t rank, size_t bytes, Range part, std::byte* to) {
+void Stage::read(size_t rank, const std::byte* from, Range part, std::byte* to) {
   if (part.bytes() == 0) return;
-  std::memcpy(to, of(rank, bytes) + part.begin, part.bytes());
+  std::memcpy(to, from + part.begin, part.bytes());
   if (rank != static_cast<size_t>(this->rank())) bytes_read_ += part.bytes();
 }
 
@@ -138,7 +139,21 @@ Result<bool> Stage::meet_in_blocks(const Slot& mine, Await await) {
   return true;
 }
 
+void Stage::prefetch_next() const {
+  // More takes longer than the wait, and keeps other ranks from reading.
+  constexpr size_t kMost = 8192;
+  prefetch_for_write(reinterpret_cast<const std::byte*>(&slot(rank(), round_ + 1)), alignof(Slot));
+  if (put_ > Slot::kInline && put_ <= kMost) prefetch_for_write(slot(rank(), turn_ + 1).data(), put_);
+}
+
 Status Stage::agree(const Call& call) {
+  ++turn_;
+  return meet(call);
+}
+
+Status Stage::agree_again(const Call& call) { return meet(call); }
+
+Status Stage::meet(const Call& call) {
   ++round_;
   Slot& mine = slot(rank(), round_);
   mine.header = Header::of(call);
@@ -146,6 +161,8 @@ Status Stage::agree(const Call& call) {
   TNT_RETURN_IF_ERROR(group_.failure());
   group_.count_call();
   group_.signal(mine.round, round_);
+  prefetch_next();
+  put_ = 0;
   const auto what = [&mine] { return describe(mine.header, mine.name); };
   const auto await = [&](int other) { return group_.await(other, slot(other, round_).round, round_, what); };
   if (in_blocks_) {
