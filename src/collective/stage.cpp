@@ -140,10 +140,11 @@ Result<bool> Stage::meet_in_blocks(const Slot& mine, Await await) {
 }
 
 void Stage::prefetch_next() const {
-  // More takes longer than the wait, and keeps other ranks from reading.
+  // More takes longer than the wait, and keeps other ranks from reading. The line of a signal alone does not pay.
   constexpr size_t kMost = 8192;
+  if (put_ <= Slot::kInline || put_ > kMost) return;
   prefetch_for_write(reinterpret_cast<const std::byte*>(&slot(rank(), round_ + 1)), alignof(Slot));
-  if (put_ > Slot::kInline && put_ <= kMost) prefetch_for_write(slot(rank(), turn_ + 1).data(), put_);
+  prefetch_for_write(slot(rank(), turn_ + 1).data(), put_);
 }
 
 Status Stage::agree(const Call& call) {
