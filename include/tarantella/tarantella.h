@@ -208,11 +208,11 @@ TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
- * order; does not wait for other ranks. Each tensor is submitted once per step; it may be submitted again as soon as
- * its `done` has been called. `data` may be NULL: it stands for zeros. `stream` is the stream of the device on which
- * `data` is computed, or NULL for host memory, where `data` must be complete. If this returns an error, `done` is not
- * called. In a job on several machines, other machines may still receive `data` when this returns an error or `done`
- * gets one: then it must stay allocated until the process ends. */
+ * order; waits for other ranks for a tenth of a millisecond at most. Each tensor is submitted once per step; it may be
+ * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. `stream` is the
+ * stream of the device on which `data` is computed, or NULL for host memory, where `data` must be complete. If this
+ * returns an error, `done` is not called. In a job on several machines, other machines may still receive `data` when
+ * this returns an error or `done` gets one: then it must stay allocated until the process ends. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
                                  void* stream, tnt_done done, void* user);
 

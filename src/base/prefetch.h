@@ -1,17 +1,23 @@
 #pragma once
+// Asks for cache lines before they are needed, so that a core gets them while it does something else. Does not wait.
 
 #include <cstddef>
 
 namespace tarantella {
 
-/// Asks for the cache lines of `bytes` bytes, which this core is about to write: it takes them from other cores' caches
-/// while it does something else. Does not wait, and changes nothing else.
+constexpr size_t kCacheLine = 64;
+
+/// For `bytes` bytes that this core is about to read.
+inline void prefetch(const std::byte* begin, size_t bytes) {
+  for (size_t offset = 0; offset < bytes; offset += kCacheLine) __builtin_prefetch(begin + offset);
+}
+
+/// For `bytes` bytes that this core is about to write: takes their lines from other cores' caches.
 inline void prefetch_for_write(const std::byte* begin, size_t bytes) {
-  constexpr size_t kLine = 64;
-  for (size_t offset = 0; offset < bytes; offset += kLine) {
+  for (size_t offset = 0; offset < bytes; offset += kCacheLine) {
 #if defined(__x86_64__)
-    asm volatile(
-        "prefetchw %0" ::"m"(begin[offset]));  // the builtin needs a flag that older machines have not
+    // the builtin makes a read of it, unless told that the machine is a newer one
+    asm volatile("prefetchw %0" ::"m"(begin[offset]));
 #else
     __builtin_prefetch(begin + offset, 1);
 #endif

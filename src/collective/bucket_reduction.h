@@ -36,8 +36,8 @@ class BucketReduction {
   enum class Advanced {
     kNothing,
     kSummed,  ///< this rank has summed its part; the next advance() may do more
-    kMoving,  ///< bytes for other nodes have begun to move: from here on a thread must drive(), no bell rings for them
-    kDone,    ///< the bucket's sums are in result(); its next step may begin
+    kMoving,  ///< bytes of other nodes are awaited from here on: the progress thread must wake up, or this one drive()
+    kDone,  ///< the bucket's sums are in result(); its next step may begin
   };
   struct Awaited {
     int rank;
@@ -57,8 +57,10 @@ class BucketReduction {
   virtual std::optional<Awaited> awaited(size_t bucket) const = 0;
 
   /// Moves such bytes on the calling thread, in place of the progress thread. False if another thread should do it, or
-  /// none move. Any thread.
+  /// none are awaited. A thread that stops to call it wakes the progress thread if moves(). Any thread.
   virtual bool drive() { return false; }
+  /// Whether such bytes are awaited, of this or of anything else.
+  virtual bool moves() const { return false; }
 
   /// The area of all sums. A bucket's sums may be read from kDone until every rank has started its next step.
   virtual const std::byte* result() const = 0;

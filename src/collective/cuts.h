@@ -17,9 +17,9 @@ constexpr size_t chunk_bytes(size_t ranks) {
 }
 
 /// From this many bytes on, ranks reduce one slice each and copy the others' results, which is a second meeting. Below
-/// it, each reduces everything, and reads less than 64 KiB of others' values.
+/// it, each reduces everything, and reads less than 32 KiB of others' values.
 constexpr size_t sliced_from(size_t ranks) {
-  return ranks == 1 ? SIZE_MAX : size_t{64} * 1024 / std::max(ranks, size_t{4});
+  return ranks == 1 ? SIZE_MAX : std::max(size_t{32} * 1024 / ranks, size_t{64});
 }
 
 /// The most bytes for each rank in a round in which every rank shows one piece to each: a multiple as chunk_bytes().

@@ -1,6 +1,7 @@
 #include "collective/stage.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/prefetch.h"
 #include "base/round.h"
@@ -8,6 +9,11 @@
 #include "collective/kernels.h"
 
 namespace tarantella::collective {
+namespace {
+
+constexpr size_t kMostPrefetched = 8192;
+
+}  // namespace
 
 /// What a rank shows in one round; the bytes of the round follow it. If they are few, they are in the first cache line.
 struct alignas(64) Stage::Slot {
@@ -139,12 +145,9 @@ Result<bool> Stage::meet_in_blocks(const Slot& mine, Await await) {
   return true;
 }
 
-void Stage::prefetch_next() const {
-  // More takes longer than the wait, and keeps other ranks from reading. The line of a signal alone does not pay.
-  constexpr size_t kMost = 8192;
-  if (put_ <= Slot::kInline || put_ > kMost) return;
+void Stage::prefetch_next(size_t bytes) const {
   prefetch_for_write(reinterpret_cast<const std::byte*>(&slot(rank(), round_ + 1)), alignof(Slot));
-  prefetch_for_write(slot(rank(), turn_ + 1).data(), put_);
+  prefetch_for_write(slot(rank(), turn_ + 1).data(), bytes);
 }
 
 Status Stage::agree(const Call& call) {
@@ -162,10 +165,17 @@ Status Stage::meet(const Call& call) {
   TNT_RETURN_IF_ERROR(group_.failure());
   group_.count_call();
   group_.signal(mine.round, round_);
-  prefetch_next();
-  put_ = 0;
+  // A line of few bytes alone does not pay. Many take longer than the wait, and keep other ranks from reading.
+  const size_t shown = std::exchange(put_, 0);
+  const bool prefetches = shown > Slot::kInline && shown <= kMostPrefetched;
+  if (prefetches) prefetch_next(shown);
+  const bool overlaps = prefetches && size() > 2;  // with the wait for other ranks
   const auto what = [&mine] { return describe(mine.header, mine.name); };
-  const auto await = [&](int other) { return group_.await(other, slot(other, round_).round, round_, what); };
+  const auto await = [&](int other) {
+    Status came = group_.await(other, slot(other, round_).round, round_, what);
+    if (overlaps) prefetch(slot(other, turn_).data(), shown);
+    return came;
+  };
   if (in_blocks_) {
     const Result<bool> alike = meet_in_blocks(mine, await);
     if (!alike.ok()) return alike.status();

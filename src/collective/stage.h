@@ -4,9 +4,9 @@
 // a rank writes to a stage again, all ranks have been through a later round and have read it. A few bytes travel in the
 // same cache line as the signal that the rank has come.
 //
-// In a round of slices each rank reduces one slice of all chunks, and puts the result where the next rank has shown that
-// slice: reading has brought these lines to its cache, and to write other ones would cost as much again. After a second
-// wait all ranks read the results from there.
+// In a round of slices each rank reduces one slice of all chunks, and puts the result where the next rank has shown
+// that slice: reading has brought these lines to its cache, and to write other ones would cost as much again. After a
+// second wait all ranks read the results from there.
 //
 // The ranks of a large group meet in blocks (see blocks.h). A rank waits for those of its own block, then relays that
 // they have come, with their few bytes: each rank of another block looks at one relay of it. A relay is an offer. If it
@@ -45,7 +45,8 @@ class Stage {
   /// Collective. Ends the round: shows own() to all ranks and blocks until theirs are here. kMismatch on all ranks if
   /// the calls differ.
   Status agree(const Call& call);
-  /// As agree(), but what was shown in the round before stays: reduced() has been written there.
+  /// As agree(), in a round that shows nothing: of() and reduced() stay as they are. Not after a round of bytes that
+  /// travel with a signal.
   Status agree_again(const Call& call);
   /// Copies the bytes `part` of the `bytes` bytes of `rank` in the round that has just ended.
   void copy(size_t rank, size_t bytes, Range part, std::byte* to) { read(rank, of(rank, bytes), part, to); }
@@ -77,8 +78,8 @@ class Stage {
   int next(size_t rank) const { return static_cast<int>((rank + 1) % size()); }
   void read(size_t rank, const std::byte* from, Range part, std::byte* to);
   Status meet(const Call& call);
-  /// Takes the lines that this rank will write next, while it can only wait.
-  void prefetch_next() const;
+  /// Takes the lines that this rank will write next if it shows `bytes` bytes again.
+  void prefetch_next(size_t bytes) const;
   Relay& relay(int rank, uint32_t round) const;
   /// Meets all ranks, of which `await` awaits one. False if some make another call than `mine`; then others may still
   /// be on their way.

@@ -13,9 +13,12 @@
 namespace tarantella::engine {
 namespace {
 
-// For which a thread that has submitted all of a step moves its bytes itself: to wake another one takes a part of it,
-// and a small network's sums come in less.
+// A thread that has submitted all of a step moves the bytes itself for so long. A small network's sums come sooner than
+// that, and the progress thread need not wake up.
 constexpr Duration kShort = 100us;
+
+/// Whether this thread is in a callback: a step that it submits there must not end in there, too, and so on.
+thread_local bool in_callback = false;
 
 collective::Range range_of(const Place& place) { return {place.offset, place.offset + place.bytes}; }
 
@@ -158,11 +161,12 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   if (!count_in(place.first_bucket, ready)) return {};
-  const bool moving = take_steps(finished);
+  bool rings = take_steps(finished);
+  const auto can_only_wait = [this] { return group_.own_cores() && only_waits(); };
+  if (rings && finished.empty() && can_only_wait() && !in_callback) rings = drive(finished);
+  // The progress thread should wake up before the other ranks come, not after.
+  if (rings || (can_only_wait() && awaited())) ring();
   call_back(finished);
-  if (moving && !drive()) ring();
-  // This rank can only wait now: its progress thread should wake up before the other ranks come, not after.
-  if (group_.own_cores() && only_waits() && awaited()) ring();
   return {};
 }
 
@@ -225,17 +229,13 @@ void Plan::advance() {
   call_back(finished);
 }
 
-bool Plan::drive() {
-  std::vector<Finished> finished;
+bool Plan::drive(std::vector<Finished>& finished) {
   const Deadline deadline = Deadline::after(kShort);
-  while (group_.own_cores() && only_waits() && !deadline.passed() && reduction_->drive()) {
-    const bool more = take_steps(finished);
-    call_back(finished);
-    if (more) return false;
-    std::this_thread::yield();
+  while (finished.empty() && !deadline.passed() && reduction_->drive()) {
+    (void)take_steps(finished);
+    if (finished.empty()) std::this_thread::yield();
   }
-  const std::lock_guard lock(mutex_);
-  return under_way_.first() == under_way_.end();
+  return reduction_->moves();
 }
 
 bool Plan::take_steps(std::vector<Finished>& finished) {
@@ -258,9 +258,11 @@ bool Plan::take_steps(std::vector<Finished>& finished) {
 }
 
 void Plan::call_back(std::vector<Finished>& finished) {
+  const bool before = std::exchange(in_callback, true);
   for (const Finished& each : std::exchange(finished, {})) {
     if (each.done) each.done(each.status, each.result);
   }
+  in_callback = before;
 }
 
 bool Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {

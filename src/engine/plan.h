@@ -36,9 +36,9 @@ class Plan {
                                               const std::vector<TensorSpec>& tensors, size_t threshold);
 
   /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is
-  /// called; `kept` says whether they stay valid after an error. On any thread, in any order; does not wait for other
-  /// ranks. On an error `done` is not called. Errors: the job's failure; kInvalidArgument for an index, count or dtype
-  /// that is not the plan's, or for a tensor whose last value is not summed yet.
+  /// called; `kept` says whether they stay valid after an error. On any thread, in any order; waits for other ranks for
+  /// a tenth of a millisecond at most. On an error `done` is not called. Errors: the job's failure; kInvalidArgument
+  /// for an index, count or dtype that is not the plan's, or for a tensor whose last value is not summed yet.
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done,
                 collective::Kept kept = collective::Kept::kUntilDone);
 
@@ -115,8 +115,9 @@ class Plan {
   /// As advance(), but adds the callbacks that are due to `finished` in place of calling them, and does not ring().
   /// Returns whether bytes of any bucket have begun to move.
   bool take_steps(std::vector<Finished>& finished);
-  /// Moves bytes on this thread for kShort, if this rank can only wait for them. False if the progress thread must go on.
-  bool drive();
+  /// Moves bytes on this thread for kShort, or until a tensor is added to `finished`. Returns whether bytes still move:
+  /// the caller must then ring().
+  bool drive(std::vector<Finished>& finished);
   /// Wakes this rank's progress thread.
   void ring() { group_.ring(group_.rank()); }
   /// Calls and removes all callbacks in `finished`. Not inside take_steps(): a callback may submit and advance again.

@@ -73,6 +73,30 @@ void on_communicators(const std::function<void(std::unique_ptr<Communicator>&)>&
   });
 }
 
+/// A round of slices, one cache line for each rank, as in an allreduce of many bytes.
+void reduce_slices(Stage& stage, uint64_t round) {
+  constexpr size_t kLine = 64;
+  const size_t size = stage.size(), bytes = size * kLine;
+  const auto rank = static_cast<size_t>(stage.rank());
+  std::vector<uint64_t> numbers(bytes / sizeof(uint64_t), round + rank), sums(numbers.size());
+  const auto* const own = reinterpret_cast<const std::byte*>(numbers.data());
+  auto* const all = reinterpret_cast<std::byte*>(sums.data());
+  const auto slice = [&](size_t of) { return collective::slice_of(bytes, of, size); };
+  stage.put(own, bytes, slice(rank));
+  must(stage.agree({}));
+  const collective::Call call{.dtype = DType::kUInt64, .reduction = Reduction::kSum};
+  ::explorer::point();
+  stage.reduce(call, own + slice(rank).begin, bytes, slice(rank),
+               stage.reduced(rank, bytes) + slice(rank).begin);
+  must(stage.agree_again({}));
+  for (size_t other = 0; other < size; ++other) {
+    ::explorer::point();
+    stage.copy_reduced(other, bytes, slice(other), all + slice(other).begin);
+  }
+  for (const uint64_t sum : sums)
+    check(sum == size * round + size * (size - 1) / 2, "a slice of another round");
+}
+
 /// Ranks gather and reduce numbers: signal() and await().
 void meet() {
   on_groups([](Group& group) {
@@ -98,6 +122,7 @@ void meet() {
         check(shown == sum + static_cast<int64_t>(other) - static_cast<int64_t>(rank),
               "a stage of another round");
       }
+      for (const uint64_t call : {round, round + 1}) reduce_slices(*stage.value(), call);
     }
   });
 }

@@ -19,11 +19,15 @@ namespace tarantella {
 
 class FakeCluster {
  public:
-  /// node_of[rank] is the node of a rank, by any number. The network behaves as `seed` says; see FakeNetwork.
-  explicit FakeCluster(const std::vector<int>& node_of, uint64_t seed = 1, uint32_t latest = 20)
+  /// node_of[rank] is the node of a rank, by any number. The network behaves as `seed` says; see FakeNetwork. With
+  /// `own_cores` ranks take it that nothing else runs on their cores.
+  explicit FakeCluster(const std::vector<int>& node_of, uint64_t seed = 1, uint32_t latest = 20,
+                       bool own_cores = false)
       : nodes_(node_of), network_(static_cast<int>(nodes_.count()), seed, latest) {
-    for (size_t node = 0; node < nodes_.count(); ++node)
+    for (size_t node = 0; node < nodes_.count(); ++node) {
       memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
+      memories_.back()->set_own_cores(own_cores);
+    }
     options_.grace = 2s;  // the last messages of a node that has ended arrive within it, under sanitizers too
     options_.timeout = 60s;
     options_.one_level = 2;  // three ranks of a node meet in blocks

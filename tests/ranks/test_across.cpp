@@ -543,7 +543,8 @@ TEST(BridgesOfNodes, DriveForOneThatWaitsAlone) {
     memories.push_back(std::make_unique<transport::FakeNode>(std::vector{rank}, 2));
     groups.push_back(Group::create(memories.back()->memory(0), {}).value());
     bridges.push_back(std::make_unique<Bridge>(groups.back(), network.wire(rank), nodes,
-                                               Posts::create(*groups.back(), nodes).value(), BridgeOptions{}));
+                                               Posts::create(*groups.back(), nodes).value(),
+                                               BridgeOptions{}));
   }
   const auto bytes = std::make_shared<std::array<std::byte, 8>>();
   const auto sent = bridges[0]->send(1, Stream::kResult, *bytes, bytes);
@@ -553,7 +554,8 @@ TEST(BridgesOfNodes, DriveForOneThatWaitsAlone) {
   bridges[0]->begin_waiting();
   EXPECT_FALSE(bridges[0]->drive_alone());  // two do
   bridges[0]->end_waiting();
-  for (const Deadline limit = Deadline::after(10s); !limit.passed() && !(sent->ended() && received->ended());) {
+  for (const Deadline limit = Deadline::after(10s);
+       !limit.passed() && !(sent->ended() && received->ended());) {
     for (const auto& bridge : bridges) EXPECT_TRUE(bridge->drive_alone());
   }
   EXPECT_TRUE(sent->is_whole());

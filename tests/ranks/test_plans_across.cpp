@@ -108,15 +108,17 @@ std::vector<TensorSpec> tensors_of(const std::vector<int64_t>& counts) {
 // The largest is one that two nodes exchange in parts.
 const std::vector<int64_t> kCounts = {100, 7, 0, 5000, 1, 70'000, 333, 16'384, 12, 270'000};
 
-class PlansAcross : public testing::TestWithParam<std::string> {
+/// The layout, and whether ranks have cores of their own.
+class PlansAcross : public testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:
-  const std::vector<int>& node_of() const { return kLayouts.at(GetParam()); }
+  const std::vector<int>& node_of() const { return kLayouts.at(std::get<0>(GetParam())); }
+  bool own_cores() const { return std::get<1>(GetParam()); }
 };
 
 TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
   const auto specs = tensors_of(kCounts);
   for (const size_t threshold : {size_t{0}, size_t{4096}, size_t{100'000}}) {
-    FakeCluster cluster(node_of(), threshold + 1);
+    FakeCluster cluster(node_of(), threshold + 1, 20, own_cores());
     constexpr int kSteps = 4;
     std::vector<std::vector<Values>> right(kSteps);
     for (int step = 0; step < kSteps; ++step) {
@@ -241,8 +243,7 @@ TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
 int steps_that_wake_no_thread(bool own_cores) {
   constexpr int kSteps = 200;
   const auto specs = tensors_of({100, 10});
-  FakeCluster cluster({0, 1}, 1, 1);
-  for (size_t node = 0; node < 2; ++node) cluster.memory(node).set_own_cores(own_cores);
+  FakeCluster cluster({0, 1}, 1, 1, own_cores);
   std::atomic<int> here{0};
   cluster.run([&](Cluster& rank) {
     auto plan = rank.add_plan("gradients", specs, 4096);
@@ -270,11 +271,40 @@ TEST(StepsAcross, OfFewBytesEndOnTheThreadThatSubmitsThem) {
   EXPECT_GE(here, 100);  // of 800 tensors
 }
 
+TEST(StepsAcross, DoNotEndInCallbacksThatSubmitThem) {
+  constexpr int kSteps = 300;
+  const auto specs = tensors_of({100});
+  FakeCluster cluster({0, 1}, 1, 1, true);
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 4096);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const Values values(100, 1);
+    static thread_local int depth = 0;
+    std::atomic<int> submitted{0}, ended{0}, deepest{0};
+    std::function<void()> submit;
+    const auto done = [&](const Status& status, const void*) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      ++depth;
+      deepest = std::max(deepest.load(), depth);
+      if (submitted.load() < kSteps) submit();
+      --depth;
+      ++ended;
+    };
+    submit = [&] {
+      ++submitted;
+      EXPECT_TRUE(plan.value()->submit(0, values.data(), 100, DType::kFloat32, done).ok());
+    };
+    submit();
+    while (ended.load() != kSteps) std::this_thread::yield();
+    EXPECT_LT(deepest.load(), 10);
+  });
+}
+
 TEST(StepsAcross, LeaveTheCoreToOthersThatShareIt) { EXPECT_LT(steps_that_wake_no_thread(false), 100); }
 
 TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   const auto specs = tensors_of({3000, 20, 9000});
-  FakeCluster cluster(node_of(), 5);
+  FakeCluster cluster(node_of(), 5, 20, own_cores());
   cluster.run([&](Cluster& rank) {
     auto first = rank.add_plan("first", specs, 8192);
     auto second = rank.add_plan("second", specs, 8192);
@@ -301,7 +331,7 @@ TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
 
 TEST_P(PlansAcross, RanksWithoutDataAreZerosInTheSums) {
   const auto specs = tensors_of({300, 9000});
-  FakeCluster cluster(node_of(), 9);
+  FakeCluster cluster(node_of(), 9, 20, own_cores());
   cluster.run([&](Cluster& rank) {
     auto plan = rank.add_plan("gradients", specs, 4096);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
@@ -335,7 +365,7 @@ TEST_P(PlansAcross, RanksWithoutDataAreZerosInTheSums) {
 
 TEST_P(PlansAcross, PlansMayBeMadeAndReleasedManyTimes) {
   const auto specs = tensors_of({300, 40});
-  FakeCluster cluster(node_of(), 6, 3);
+  FakeCluster cluster(node_of(), 6, 3, own_cores());
   cluster.run([&](Cluster& rank) {
     for (int number = 0; number < 10; ++number) {
       auto plan = rank.add_plan("gradients", specs, 64);
@@ -350,7 +380,7 @@ TEST_P(PlansAcross, PlansMayBeMadeAndReleasedManyTimes) {
 }
 
 TEST_P(PlansAcross, OtherTensorsOnOneRankAreNamedOnAll) {
-  FakeCluster cluster(node_of(), 7);
+  FakeCluster cluster(node_of(), 7, 20, own_cores());
   const int last = cluster.size() - 1;
   cluster.run([&](Cluster& rank) {
     const auto plan = rank.add_plan("gradients", tensors_of({10, rank.rank() == last ? 21 : 20}), 64);
@@ -363,7 +393,7 @@ TEST_P(PlansAcross, OtherTensorsOnOneRankAreNamedOnAll) {
 }
 
 TEST_P(PlansAcross, AnotherThresholdOnOneRankIsNamedOnAll) {
-  FakeCluster cluster(node_of(), 8);
+  FakeCluster cluster(node_of(), 8, 20, own_cores());
   const int last = cluster.size() - 1;
   cluster.run([&](Cluster& rank) {
     const auto plan = rank.add_plan("gradients", tensors_of({10}), rank.rank() == last ? 128 : 64);
@@ -380,8 +410,11 @@ std::vector<std::string> names_of_layouts() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PlansAcross, testing::ValuesIn(names_of_layouts()),
-                         [](const auto& layout) { return layout.param; });
+INSTANTIATE_TEST_SUITE_P(Layouts, PlansAcross,
+                         testing::Combine(testing::ValuesIn(names_of_layouts()), testing::Bool()),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + (std::get<1>(test.param) ? "_on_own_cores" : "");
+                         });
 
 TEST(EndsOfPlansAcross, ANodeThatEndsBeforeAStepIsNamedAfterTheGrace) {
   const auto specs = tensors_of({30'000, 10});

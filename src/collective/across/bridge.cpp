@@ -38,7 +38,8 @@ bool Bridge::advance() {
   look_at_driver(driving.owns_lock());
   if (!driving.owns_lock()) return others;
   (void)drive(1);
-  return waiting_.load() != 0;
+  if (leaving_.load() && !is_closed()) close_wire(now());
+  return is_awaited();
 }
 
 bool Bridge::drive_alone() {
@@ -62,16 +63,18 @@ void Bridge::look_at_driver(bool is_this_thread) {
                              " s; another one is off, or the network to it is cut (limit: TNT_TIMEOUT)")});
 }
 
+bool Bridge::is_closed() {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 bool Bridge::drive(int looks) {
   const auto time = Clock::now();
   const Duration now = looked_at_.look();
   now_.store(now, std::memory_order_relaxed);
   const bool stopped = time - last_time_ > options_.stopped;
   last_time_ = time;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return false;
-  }
+  if (is_closed()) return false;
   bool ended = false;
   for (int look = 0; look < looks && !ended; ++look) ended = wire_->progress() != 0;
   for (size_t node = 0; node < peers_.size(); ++node) {
@@ -80,8 +83,7 @@ bool Bridge::drive(int looks) {
     hear(node, now);
     say(node, now);
   }
-  if (leaving_.load()) close_wire(now);
-  if (ended || leaving_.load()) {
+  if (ended) {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -95,19 +97,19 @@ bool Bridge::drive_for(std::span<const transport::Request> requests) {
   int turns = 0;
   auto next = requests.begin();
   const auto all_ended = [&] {
-    while (next != requests.end() && (*next)->ended()) ++next;
+    for (; next != requests.end() && (*next)->ended(); ++next) {
+      idle = Deadline::after(kDrive);
+      turns = 0;
+    }
     return next == requests.end();
   };
   while (!all_ended() && waiting_.load() == 1 && !leaving_.load() && group_->failure().ok() &&
          (turns++ < kTurns || !idle.passed())) {
-    if ((driving.owns_lock() || driving.try_lock()) && drive(kLooks)) {
-      idle = Deadline::after(kDrive);
-      turns = 0;
-    } else {
-      std::this_thread::yield();
-    }
+    if ((!driving.owns_lock() && !driving.try_lock()) || !drive(kLooks)) std::this_thread::yield();
   }
+  if (driving.owns_lock()) driving.unlock();
   end_waiting();
+  if (is_awaited()) group_->ring(group_->rank());  // by others that this thread may have kept from it
   return all_ended() &&
          std::all_of(requests.begin(), requests.end(), [](const auto& each) { return each->status().ok(); });
 }
@@ -233,6 +235,7 @@ void Bridge::close_wire(Duration now) {
   wire_->close(deadline);
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  changed_.notify_all();
 }
 
 transport::Request Bridge::send(size_t node, Stream stream, std::span<const std::byte> bytes,

@@ -4,8 +4,8 @@
 // has failed; what it hears of theirs becomes a failure of its own node. So a failure on any node ends all waits.
 //
 // One thread at a time moves bytes: the rank's progress thread in advance(), or one that waits itself, in await() or
-// with drive_alone(), as long as it is the only one that waits and something comes soon. So what is short wakes no other
-// thread.
+// with drive_alone(), as long as it is the only one that waits and something comes soon. So what is short wakes no
+// other thread.
 
 #include <array>
 #include <atomic>
@@ -83,19 +83,23 @@ class Bridge {
   std::string stuck_call_of(size_t node, Duration since);
   /// The time that the looks of advance() and await() have counted, with at most a second between two.
   Duration now() const { return now_.load(std::memory_order_relaxed); }
-  /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest; end_waiting() once for each.
+  /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest; end_waiting() once for
+  /// each.
   void begin_waiting() { waiting_.fetch_add(1); }
   void end_waiting() { waiting_.fetch_sub(1); }
   /// As advance(), for another thread. Moves nothing, and returns false, unless the bytes of one begin_waiting() are
-  /// all that is awaited.
+  /// all that is awaited. A thread that stops to call it rings if is_awaited(): the progress thread may have left the
+  /// bytes of others to it.
   bool drive_alone();
+  /// Whether begin_waiting() was called without its end.
+  bool is_awaited() const { return waiting_.load() != 0; }
   /// Whether leave() was called: transfers end from here on.
   bool is_leaving() const { return leaving_.load(); }
   /// Whether `node` has told that it has left the job, or its connection has failed.
   bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
-  /// cause. `describe()` names the caller's operation in errors; it is called only if the wait is long. Ends when a node
-  /// is lost, has left or has failed; one that runs is awaited without limit.
+  /// cause. `describe()` names the caller's operation in errors; it is called only if the wait is long. Ends when a
+  /// node is lost, has left or has failed; one that runs is awaited without limit.
   template <typename Describe>
   Status await(std::span<const transport::Request> requests, Describe describe) {
     if (drive_for(requests)) return {};
@@ -146,6 +150,7 @@ class Bridge {
   /// The number of the call in await() if it waits for `node` and nothing else is under way, else 0.
   uint32_t waits_only_for(size_t node) const;
   void close_wire(Duration now);
+  bool is_closed();
   std::string no_news_of(size_t node, Duration silent) const;
 
   const std::shared_ptr<Group> group_;

@@ -47,6 +47,7 @@ class NodesReduction final : public BucketReduction {
   Advanced advance(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;
   bool drive() override { return bridge_ != nullptr && bridge_->drive_alone(); }
+  bool moves() const override { return bridge_ != nullptr && bridge_->is_awaited(); }
   const std::byte* result() const override { return node_->result(); }
   std::shared_ptr<void> memory() const override { return node_->memory(); }
   void begin_looking() override { node_->begin_looking(); }
