@@ -57,7 +57,7 @@ class BucketReduction {
   virtual std::optional<Awaited> awaited(size_t bucket) const = 0;
 
   /// Moves such bytes on the calling thread, in place of the progress thread. False if another thread should do it, or
-  /// none are awaited. A thread that stops to call it wakes the progress thread if moves(). Any thread.
+  /// none are awaited. A thread that stops calling it wakes the progress thread if moves(). Any thread.
   virtual bool drive() { return false; }
   /// Whether such bytes are awaited, of this or of anything else.
   virtual bool moves() const { return false; }

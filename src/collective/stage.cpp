@@ -169,7 +169,8 @@ Status Stage::meet(const Call& call) {
   const size_t shown = std::exchange(put_, 0);
   const bool prefetches = shown > Slot::kInline && shown <= kMostPrefetched;
   if (prefetches) prefetch_next(shown);
-  const bool overlaps = prefetches && size() > 2;  // with the wait for other ranks
+  // while it waits for the rest; in other calls not every rank shows as much
+  const bool overlaps = prefetches && size() > 2 && call.operation == Operation::kAllreduce;
   const auto what = [&mine] { return describe(mine.header, mine.name); };
   const auto await = [&](int other) {
     Status came = group_.await(other, slot(other, round_).round, round_, what);

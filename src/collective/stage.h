@@ -94,8 +94,8 @@ class Stage {
   std::vector<const Relay*>
       relays_;  ///< per block: the relay of the round that has just ended, if it came soon
   uint32_t round_ = 0;
-  uint32_t turn_ = 0;  ///< which stage is used; the round but for those that began with agree_again()
-  size_t put_ = 0;     ///< bytes of put() in this round, all of them
+  uint32_t turn_ = 0;  ///< the rounds that showed something, counted: they use the two stages in turn
+  size_t put_ = 0;     ///< how many bytes put() has shown in this round; 0 if it has left some out
   uint64_t bytes_read_ = 0;
 };
 

@@ -17,7 +17,7 @@ namespace {
 // that, and the progress thread need not wake up.
 constexpr Duration kShort = 100us;
 
-/// Whether this thread is in a callback: a step that it submits there must not end in there, too, and so on.
+/// Whether this thread is in a callback. It drives no step that it submits there: their callbacks would nest.
 thread_local bool in_callback = false;
 
 collective::Range range_of(const Place& place) { return {place.offset, place.offset + place.bytes}; }

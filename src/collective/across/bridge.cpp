@@ -109,7 +109,8 @@ bool Bridge::drive_for(std::span<const transport::Request> requests) {
   }
   if (driving.owns_lock()) driving.unlock();
   end_waiting();
-  if (is_awaited()) group_->ring(group_->rank());  // by others that this thread may have kept from it
+  // The progress thread may have found the wire taken, and left to this one what others await.
+  if (is_awaited() || leaving_.load()) group_->ring(group_->rank());
   return all_ended() &&
          std::all_of(requests.begin(), requests.end(), [](const auto& each) { return each->status().ok(); });
 }

@@ -88,7 +88,7 @@ class Bridge {
   void begin_waiting() { waiting_.fetch_add(1); }
   void end_waiting() { waiting_.fetch_sub(1); }
   /// As advance(), for another thread. Moves nothing, and returns false, unless the bytes of one begin_waiting() are
-  /// all that is awaited. A thread that stops to call it rings if is_awaited(): the progress thread may have left the
+  /// all that is awaited. A thread that stops calling it rings if is_awaited(): the progress thread may have left the
   /// bytes of others to it.
   bool drive_alone();
   /// Whether begin_waiting() was called without its end.
@@ -98,7 +98,7 @@ class Bridge {
   /// Whether `node` has told that it has left the job, or its connection has failed.
   bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
-  /// cause. `describe()` names the caller's operation in errors; it is called only if the wait is long. Ends when a
+  /// cause. `describe()` names the caller's operation in errors; it is called only if this thread leaves the bytes to another. Ends when a
   /// node is lost, has left or has failed; one that runs is awaited without limit.
   template <typename Describe>
   Status await(std::span<const transport::Request> requests, Describe describe) {

@@ -1,6 +1,7 @@
 #include "collective/across/nodes_reduction.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/round.h"
@@ -116,12 +117,17 @@ BucketReduction::Advanced NodesReduction::advance(size_t bucket) {
   if (bridge_ != nullptr) {
     const bool begins = state.traffic == nullptr;
     if (begins) {
-      if (!has_room()) return Advanced::kNothing;
+      if (!has_room()) {
+        refused_ = true;
+        return Advanced::kNothing;
+      }
       begin_exchange(bucket);
     }
     if (!exchange(bucket)) return begins ? Advanced::kMoving : Advanced::kNothing;
     group_->signal(exchanged(bucket), step);
-    group_->ring_if([this](int rank) { return rank != group_->rank(); });
+    // one that was refused may begin now, and nothing else may call for a look at it
+    const bool here = std::exchange(refused_, false);
+    group_->ring_if([this, here](int rank) { return here || rank != group_->rank(); });
   } else if (exchanged(bucket).load(std::memory_order_acquire) != step) {
     return Advanced::kNothing;
   }

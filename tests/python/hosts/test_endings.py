@@ -13,8 +13,9 @@ import pytest
 pytestmark = pytest.mark.timeout(120)
 
 WAITS = """
-    import os, signal, sys, time
+    import os, signal, subprocess, sys, time
     rank = os.environ["TNT_RANK"]
+    subprocess.Popen(["sleep", "200"])  # as the worker of a data loader, which must not outlive the job
     def save(number, frame):
         open("saved" + rank, "w").write(signal.Signals(number).name)
         if number != signal.SIGUSR1:

@@ -117,6 +117,20 @@ def test_a_job_over_ssh(hosts, servers, executable, mpi):
     hosts.wait_for_none()
 
 
+def test_a_host_without_an_address(hosts, servers, executable):
+    hosts.script("open('ran', 'w')")
+    file = hosts.folder / "hostfile"
+    file.write_text("node1\nnode9.invalid\n")
+    job = hosts.run(executable, "--hostfile", file, "--", "train.py", env={"HYDRA_LAUNCHER_EXEC": None})
+    assert job.code != 0
+    assert "node9.invalid" in job.err
+    assert "resolve" in job.err, job.err
+    assert job.err.count("\n") == 1, job.err
+    assert job.seconds < 15
+    assert not (hosts.folder / "ran").exists()
+    hosts.wait_for_none()
+
+
 @pytest.mark.parametrize("asks_for", ["password", "a host key to be confirmed"])
 def test_a_host_that_asks_the_user(hosts, servers, executable, asks_for):
     """Nobody may be there to answer: one line, in time, and no question."""

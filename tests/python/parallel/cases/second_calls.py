@@ -43,6 +43,25 @@ def optimizer_variables_set_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change)
 
 
+@case
+def weights_set_between_fits(wrap: Wrap) -> Any:
+    return twice(wrap, lambda model: model.set_weights([-0.5 * weight for weight in model.get_weights()]))
+
+
+@case
+def last_weight_assigned_between_fits(wrap: Wrap) -> Any:
+    return twice(wrap, lambda model: model.weights[-1].assign(keras.ops.ones_like(model.weights[-1])))
+
+
+@case
+def weights_loaded_between_fits(wrap: Wrap) -> Any:
+    file = folder("second_calls") / f"{os.getpid()}.weights.h5"  # each rank has one, with the same weights
+    other = mlp()
+    other.set_weights([weight + 0.25 for weight in other.get_weights()])
+    other.save_weights(file)
+    return twice(wrap, lambda model: model.load_weights(file))
+
+
 def frozen(trainable: bool) -> Any:
     model = mlp()
     model.layers[0].trainable = trainable
