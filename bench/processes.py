@@ -74,7 +74,7 @@ class Job:
         """Adds the option --output=FOLDER to each, with `output`, and the time of their start in the variable BEGAN."""
         option = [f"--output={self.folder}"] if output else []
         with self._log.open("w") as out:
-            self.processes += [_start(command, option, out) for command in commands]
+            self.processes += [_start(command, option, out, self.folder) for command in commands]
 
     @property
     def _log(self) -> Path:
@@ -157,10 +157,11 @@ def run(commands: list[Command], what: str, weigh: int = 0, seconds: float = SEC
         return Done(job.outputs(), memory)
 
 
-def _start(command: Command, more: list[str], out: Any) -> subprocess.Popen[bytes]:
+def _start(command: Command, more: list[str], out: Any, temporary: Path) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(filter(None, [str(LEAN), os.environ.get("PYTHONPATH")]))
     ours = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, BEGAN: str(time.monotonic())}
-    environment = {**ours, **(command.environment or {})}
+    # autograph removes its files at the end of Python, which not every process reaches
+    environment = {**ours, "TMPDIR": str(temporary), **(command.environment or {})}
     # The process must be bound before TensorFlow makes its threads, and the launcher before it deals out cores.
     return subprocess.Popen(
         [*command.words, *more],

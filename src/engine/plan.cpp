@@ -69,7 +69,7 @@ Result<std::unique_ptr<Plan>> Plan::create(AllRanks ranks, const std::string& na
   TNT_RETURN_IF_ERROR(check_room(ranks, bytes_of(tensors), name));
   using collective::across::NodesReduction;
   const size_t piece =
-      ranks.across() == nullptr ? threshold : NodesReduction::piece(ranks.across()->nodes(), threshold);
+      ranks.across() == nullptr ? threshold : NodesReduction::piece(*ranks.across(), threshold);
   Layout layout = make_layout(tensors, threshold, piece);
   const std::vector<collective::Bucket> buckets(layout.buckets.begin(), layout.buckets.end());
   auto reduction = collective::NodeReduction::create(group, buckets, name);

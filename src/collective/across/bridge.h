@@ -61,6 +61,8 @@ class Bridge {
   /// The number of this node.
   size_t node() const { return node_; }
   Group& group() { return *group_; }
+  /// As in transport::Wire.
+  size_t best_message() const { return wire_->best_message(); }
 
   /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
   /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,
@@ -98,8 +100,8 @@ class Bridge {
   /// Whether `node` has told that it has left the job, or its connection has failed.
   bool has_left(size_t node) const { return peers_[node].left.load(); }
   /// Blocks until all of `requests` have ended well. Otherwise cancels them, fails the group and returns its first
-  /// cause. `describe()` names the caller's operation in errors; it is called only if this thread leaves the bytes to another. Ends when a
-  /// node is lost, has left or has failed; one that runs is awaited without limit.
+  /// cause. `describe()` names the caller's operation in errors; it is called only if this thread leaves the bytes to
+  /// another. Ends when a node is lost, has left or has failed; one that runs is awaited without limit.
   template <typename Describe>
   Status await(std::span<const transport::Request> requests, Describe describe) {
     if (drive_for(requests)) return {};

@@ -61,8 +61,10 @@ NodesReduction::~NodesReduction() {
   if (tags_ != nullptr) tags_->give_back(first_tag_);
 }
 
-size_t NodesReduction::piece(const Nodes& nodes, size_t threshold) {
-  return nodes.ranks() == nodes.count() ? std::max(threshold, kAtOnce) : threshold;
+size_t NodesReduction::piece(const Across& across, size_t threshold) {
+  const Nodes& nodes = across.nodes();
+  if (nodes.ranks() != nodes.count()) return threshold;
+  return std::max(threshold, std::min(kAtOnce, nodes.count() * across.bridge()->best_message()));
 }
 
 Range NodesReduction::part_of(size_t bucket, size_t node) const {

@@ -24,7 +24,7 @@ class NodesReduction final : public BucketReduction {
 
   /// The parts, in bytes, in which a tensor of more than `threshold` bytes is best split: where each node has one rank,
   /// nothing is summed while the rest is copied, and few messages are quicker. The same on all ranks.
-  static size_t piece(const Nodes& nodes, size_t threshold);
+  static size_t piece(const Across& across, size_t threshold);
 
   /// A leader exchanges so many bytes of a plan's buckets at once: more than a network holds, and what has come is
   /// still in a cache when it is added. Where each node has one rank it is half of that, and two buckets in any case.
