@@ -114,7 +114,7 @@ class NodesReduction final : public BucketReduction {
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
   size_t exchanges_ = 0;                                                ///< under way
   size_t under_way_ = 0;                                                ///< bytes of these
-  bool refused_ = false;  ///< a bucket has found no room since one was complete
+  bool refused_ = false;   ///< a bucket has found no room since one was complete
   Duration changed_at_{};  ///< when one of these began or ended, in the time of Bridge::now()
 };
 
