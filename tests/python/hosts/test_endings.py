@@ -13,9 +13,8 @@ import pytest
 pytestmark = pytest.mark.timeout(120)
 
 WAITS = """
-    import os, signal, subprocess, sys, time
+    import os, signal, sys, time
     rank = os.environ["TNT_RANK"]
-    subprocess.Popen(["sleep", "200"])  # as the worker of a data loader, which must not outlive the job
     def save(number, frame):
         open("saved" + rank, "w").write(signal.Signals(number).name)
         if number != signal.SIGUSR1:
@@ -25,6 +24,10 @@ WAITS = """
     open("up" + rank + ".new", "w").write(f"{os.getpid()}")
     os.rename("up" + rank + ".new", "up" + rank)
     time.sleep(100)
+"""
+CHILD = """
+    import subprocess
+    subprocess.Popen(["sleep", "200"])  # as a worker of a data loader
 """
 FAILS = """
     import os, sys, time
@@ -41,8 +44,8 @@ def waiting(hosts, executable):
     return start_waiting(hosts, executable, "--timeline=t.json")
 
 
-def start_waiting(hosts, executable, *options: str, **streams):
-    hosts.script(WAITS)
+def start_waiting(hosts, executable, *options: str, script: str = WAITS, **streams):
+    hosts.script(script)
     words = [hosts.hostfile(2, 2), "--grace-seconds=3", *options, "--", "train.py"]
     job = hosts.start(executable, *words, **streams)
     hosts.wait_for_files(*ALL)
@@ -208,13 +211,15 @@ def test_a_signal_ends_the_wait_for_timelines(hosts, executable):
     hosts.wait_for_none()
 
 
-def test_a_host_falls_silent(hosts, waiting):
+def test_a_host_falls_silent(hosts, executable):
+    waiting = start_waiting(hosts, executable, script=CHILD + WAITS)
     began = time.monotonic()
     hosts.cut("node2")
     waiting.wait()
     assert waiting.code == 1
     assert "lost host 'node2' with ranks 2-3" in waiting.err
-    # noticed within ten seconds and gone five later, also from the host that nobody can reach: it ends its ranks itself
+    # noticed within ten seconds and gone five later, also from the host that nobody can reach: it ends its ranks and
+    # their children itself
     hosts.wait_for_none(began + 15 - time.monotonic())
 
 
