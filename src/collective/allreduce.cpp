@@ -17,11 +17,12 @@ Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std
   TNT_RETURN_IF_ERROR(stage.agree(call));
   const auto rank = static_cast<size_t>(stage.rank());
   std::byte* const result = stage.reduced(rank, bytes);
-  for (Range block = {mine.begin, mine.begin}; block.begin < mine.end; block.begin = block.end) {
-    block.end = std::min(block.begin + kBlock, mine.end);
-    stage.reduce(call, input + block.begin, bytes, block, result + block.begin);
-    std::memcpy(output + block.begin, result + block.begin, block.bytes());
-  }
+  TNT_RETURN_IF_ERROR(for_each_chunk(mine.bytes(), kBlock, [&](size_t offset, size_t part) -> Status {
+    const size_t begin = mine.begin + offset;
+    stage.reduce(call, input + begin, bytes, {begin, begin + part}, result + begin);
+    copy_bytes(output + begin, result + begin, part);
+    return {};
+  }));
   TNT_RETURN_IF_ERROR(stage.agree_again(call));
   for (size_t other = 0; other < stage.size(); ++other) {
     const Range slice = slice_of(bytes, other, stage.size());
