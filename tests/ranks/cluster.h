@@ -74,6 +74,14 @@ class FakeCluster {
   collective::across::BridgeOptions bridge_options_;
 };
 
+/// As many nodes as counts are shown for. ThreadSanitizer makes a thread some ten times slower: 256 ranks took longer
+/// than a test may.
+#if defined(__SANITIZE_THREAD__)
+constexpr int kManyNodes = 16;
+#else
+constexpr int kManyNodes = 64;
+#endif
+
 /// The node of each rank, if node k has sizes[k] consecutive ranks.
 inline std::vector<int> nodes_of_sizes(const std::vector<int>& sizes) {
   std::vector<int> node_of;

@@ -449,7 +449,7 @@ TEST_P(CountsOfTwoRanks, ValuesTravelBesideTheCall) {
 INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfTwoRanks, testing::Values(Layout{2, 1}));
 
 INSTANTIATE_TEST_SUITE_P(Nodes, CountsAcrossNodes,
-                         testing::Values(Layout{2, 2}, Layout{3, 2}, Layout{8, 2}, Layout{64, 4}),
+                         testing::Values(Layout{2, 2}, Layout{3, 2}, Layout{8, 2}, Layout{kManyNodes, 4}),
                          [](const auto& layout) {
                            return text(layout.param.nodes, "_of_", layout.param.ranks);
                          });

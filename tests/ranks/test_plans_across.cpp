@@ -635,7 +635,7 @@ TEST(CountsOfPlansOfTwoNodes, ExchangeABucketOf256KibibytesInOneMessage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfPlansAcross, testing::Values(5, 8, 64),
+INSTANTIATE_TEST_SUITE_P(Nodes, CountsOfPlansAcross, testing::Values(5, 8, kManyNodes),
                          [](const auto& nodes) { return std::to_string(nodes.param); });
 
 TEST(TagsOfPlans, RangesDoNotOverlapAndComeBackLate) {
