@@ -23,6 +23,9 @@ using Word = std::atomic<uint32_t>;
 enum : uint32_t { kOff, kOn, kEnd };
 
 constexpr Duration kPatience = 100ms;
+// A thread that never sleeps was seen to hold back those of other scheduling groups for seconds (Linux 6.18). Who waits
+// for the CPU has it after a nap, which shows in the times that Rests judges.
+constexpr Duration kNap = 100us;
 
 /// Returns when `word` is not `seen`, when it is set, or after `at_most`; sometimes early.
 void sleep_on(Word& word, uint32_t seen, Duration at_most) {
@@ -92,8 +95,7 @@ struct Awake::State {
       if (resting) {
         sleep_on(wanted, kOn, until - before.wall);
       } else {
-        const Deadline look = Deadline::after(Rests::kInterval);
-        while (wanted.load(std::memory_order_relaxed) == kOn && !look.passed()) pause_often();
+        pause_and_nap(wanted);
       }
       const Used after = used_since_start();
       if (wanted != kOn || after.wall < until) continue;
@@ -106,12 +108,17 @@ struct Awake::State {
   void follow() {
     for (uint32_t seen = now; seen != kEnd; seen = now) {
       if (seen == kOff) sleep_on(now, kOff, kForever);
-      while (now.load(std::memory_order_relaxed) == kOn) pause_often();
+      while (now.load(std::memory_order_relaxed) == kOn) pause_and_nap(now);
     }
   }
 
-  static void pause_often() {
-    for (int i = 0; i < 64; ++i) pause();
+  /// Returns after about kInterval, or when `word` is no longer kOn.
+  static void pause_and_nap(Word& word) {
+    const Deadline nap = Deadline::after(Rests::kInterval);
+    while (word.load(std::memory_order_relaxed) == kOn && !nap.passed()) {
+      for (int i = 0; i < 64; ++i) pause();
+    }
+    sleep_on(word, kOn, kNap);
   }
 };
 

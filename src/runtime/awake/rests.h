@@ -24,7 +24,7 @@ class Rests {
 
   explicit Rests(int cpus) : cpus_(cpus) {}
 
-  /// After about kInterval in which no core was idle: the rest to take now, zero for none.
+  /// After about kInterval in which cores were idle for a hundredth of it at most: the rest to take now, zero for none.
   Duration after_work(const Used& used) {
     // Time on our cores that is not ours was somebody else's: idle priority yields in its own scheduling group only.
     const bool alone = used.wall * cpus_ - used.process <= used.wall / 10;

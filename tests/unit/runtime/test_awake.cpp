@@ -121,6 +121,15 @@ Duration used_in(const Awake& awake, Duration time) {
   return awake.cpu_time() - before;
 }
 
+int sleeps_of(pid_t thread) {
+  std::ifstream status(text("/proc/self/task/", thread, "/status"));
+  for (std::string word; status >> word;) {
+    int count = 0;
+    if (word == "voluntary_ctxt_switches:" && status >> count) return count;
+  }
+  return -1;
+}
+
 TEST(Awake, HasAThreadOfIdlePriorityForEachCpu) {
   const auto awake = on_all_cpus();
   const auto threads = idle_threads();
@@ -153,6 +162,28 @@ TEST(Awake, UsesNothingInALongWait) {
   const Deadline deadline = Deadline::after(kLate);  // beside busy processes they may begin seconds later
   while (used_in(*awake, 2s) >= little && !deadline.passed()) continue;
   EXPECT_FALSE(deadline.passed());
+}
+
+TEST(Awake, NapsForThoseOfOtherSchedulingGroups) {
+  const auto awake = on_all_cpus();
+  const auto sleeps = [] {
+    int sum = 0;
+    for (const pid_t thread : idle_threads()) sum += sleeps_of(thread);
+    return sum;
+  };
+  const auto threads = static_cast<int>(idle_threads().size());
+  awake->on();
+  EXPECT_TRUE(works(*awake, 2ms));
+  const int before = sleeps();
+  const Duration since = awake->cpu_time();
+  const Deadline deadline = Deadline::after(kLate);
+  while (awake->cpu_time() - since < 20 * threads * kLook && !deadline.passed()) {
+    const Deadline work = Deadline::after(2ms);  // a long wait would be a rest
+    while (!work.passed()) continue;
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_FALSE(deadline.passed());
+  EXPECT_GE(sleeps() - before, 18 * threads);
 }
 
 TEST(Awake, EndsWhileOn) {
