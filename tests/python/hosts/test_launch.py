@@ -155,6 +155,14 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
     job = hosts.run(executable, hosts.hostfile(2, 2), "--dry-run", "--", "train.py")
     assert job.code == 1
     assert "host node2 did not answer within" in job.err
+    (hosts.folder / "silent-node2").unlink()
+
+    (hosts.folder / "code").mkdir()
+    hosts.script("", "code/train.py")
+    hosts.mount("-t", "tmpfs", "none", hosts.folder / "code")
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--dry-run", "--", "code/train.py")
+    assert job.code == 2
+    assert job.err.startswith("tarantella: host 'node2': cannot read script 'code/train.py'"), job.err
 
 
 def test_each_warning_of_the_hosts_is_one_line(hosts, executable):

@@ -165,13 +165,27 @@ def test_mpiexec_on_two_hosts(hosts):
     hosts.wait_for_none()
 
 
-def test_mpirun_of_open_mpi_on_two_hosts(hosts):
+@pytest.mark.parametrize("transport", [None, "mpi-abi"])
+def test_mpirun_of_open_mpi_on_two_hosts(hosts, transport):
+    """MPICH carries the data in any case, though another MPI starts the ranks."""
     folder = mpi_folder("openmpi", "Open MPI")
     hosts.script(MEET)
     where = ["--host", "node1:2,node2:2", "--map-by", "ppr:2:node", "--bind-to", "none", "-x", "TEST_MARK"]
+    where += ["-x", "TNT_TRANSPORT"] if transport else []
     shell = {"PRTE_MCA_plm_ssh_agent": f"{hosts.folder}/shell"}
-    job = hosts.run(folder / "bin" / "mpirun", *where, sys.executable, "train.py", env=ROOT_MAY | shell)
+    variables = ROOT_MAY | shell | ({"TNT_TRANSPORT": transport} if transport else {})
+    job = hosts.run(folder / "bin" / "mpirun", *where, sys.executable, "train.py", env=variables)
     assert (job.code, sorted(job.out.split())) == (0, sorted(" ".join(MET).split())), job.err
+    hosts.wait_for_none()
+
+
+def test_an_mpi_that_only_the_launcher_starts_is_refused(hosts):
+    folder = mpi_folder("openmpi", "Open MPI")
+    hosts.script(MEET)
+    job = hosts.run(*mpiexec(hosts, "-ppn", "2"), env={"TNT_TRANSPORT": f"openmpi:{folder}/lib/libmpi.so"})
+    assert job.code != 0
+    assert "on several machines Open MPI carries data for `tarantella` only" in job.err
+    assert "pip install 'tarantella[mpi]' on all of them brings MPICH, or start with `tarantella`" in job.err
     hosts.wait_for_none()
 
 
