@@ -200,7 +200,7 @@ TEST(LargePlansAcross, SendBeforeTheyReceive) {
 }
 
 TEST(LargePlansAcross, SendWholeBucketsFromTheCallersMemoryIfItIsKept) {
-  const auto specs = tensors_of({1'200'001});
+  const auto specs = tensors_of({2'200'001});
   for (const bool is_kept : {true, false}) {
     FakeCluster cluster({0, 1});
     cluster.run([&](Cluster& rank) {
@@ -220,7 +220,7 @@ TEST(LargePlansAcross, SendWholeBucketsFromTheCallersMemoryIfItIsKept) {
 }
 
 TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
-  const auto specs = tensors_of({1'200'001});  // three pieces, the last with padding
+  const auto specs = tensors_of({2'200'001});  // three pieces, the last with padding
   FakeCluster cluster({0, 1});
   const std::vector<Values> sums = {sum(cluster.nodes(), 0, 0, specs[0].count()),
                                     gradient(0, 1, 0, specs[0].count()),

@@ -63,8 +63,7 @@ NodesReduction::~NodesReduction() {
 
 size_t NodesReduction::piece(const Across& across, size_t threshold) {
   const Nodes& nodes = across.nodes();
-  if (nodes.ranks() != nodes.count()) return threshold;
-  return std::max(threshold, std::min(kAtOnce, nodes.count() * across.bridge()->best_message()));
+  return nodes.ranks() == nodes.count() ? std::max(threshold, kAtOnce) : threshold;
 }
 
 Range NodesReduction::part_of(size_t bucket, size_t node) const {
