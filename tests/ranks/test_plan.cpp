@@ -1,5 +1,6 @@
 #include <condition_variable>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -622,6 +623,42 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
                              [&](const Status& status, const void*) { first.done(status); })
                     .ok());
     ASSERT_TRUE(first.wait().ok());
+    ASSERT_TRUE(
+        communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
+  });
+}
+
+/// The CPU time that all threads of this process use while this one sleeps. What they do first does not count.
+Duration used_in(Duration sleep) {
+  const auto cpu_time = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  std::this_thread::sleep_for(100ms);
+  const auto before = cpu_time();
+  std::this_thread::sleep_for(sleep);
+  return cpu_time() - before;
+}
+
+TEST(WaitsOnOwnCores, SpinNoLongerThanMilliseconds) {
+  World world("spinning", 3);
+  constexpr Duration kLate = 500ms;
+  world.run([&](Communicator& communicator) {
+    const auto plan = communicator.add_plan("gradients", {{"a", DType::kFloat32, {10}}}, 0);
+    ASSERT_TRUE(plan.ok());
+    const bool is_late = communicator.rank() == 0;
+    if (is_late) {
+      EXPECT_LT(used_in(kLate), kLate / 5) << "while ranks wait for a gradient";
+    }
+    const std::vector<float> data(10);
+    Step step(1);
+    const auto done = [&](const Status& status, const void*) { step.done(status); };
+    ASSERT_TRUE(plan.value()->submit(0, data.data(), 10, DType::kFloat32, done).ok());
+    ASSERT_TRUE(step.wait().ok());
+    if (is_late) {
+      EXPECT_LT(used_in(kLate), kLate / 5) << "while ranks wait in a call";
+    }
     ASSERT_TRUE(
         communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
   });

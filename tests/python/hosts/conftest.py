@@ -33,6 +33,17 @@ def open_mpi(hosts, tmp_path_factory) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def intel_mpi(hosts) -> dict[str, str]:
+    """Variables with which the launcher starts a job with Intel MPI."""
+    folder = mpi_folder("impi-rt", "Intel MPI")
+    return {
+        "TNT_TRANSPORT": f"mpi-abi:{folder}/lib/libmpi_abi.so.1",
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC": str(hosts.folder / "shell"),
+    }
+
+
 @pytest.fixture(params=["MPICH", "Open MPI"])
 def mpi(request: pytest.FixtureRequest) -> dict[str, str]:
     """Variables with which the launcher starts a job with this MPI."""

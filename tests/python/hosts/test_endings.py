@@ -178,8 +178,9 @@ def test_all_processes_of_a_host_die(hosts, waiting):
     forget_record(hosts)
 
 
-def test_all_processes_of_a_host_die_under_open_mpi(hosts, executable, open_mpi):
-    job = start_waiting(hosts, executable, env=open_mpi)
+@pytest.mark.parametrize("mpi", ["open_mpi", "intel_mpi"])
+def test_all_processes_of_a_host_die_under_another_mpi(hosts, executable, mpi, request):
+    job = start_waiting(hosts, executable, env=request.getfixturevalue(mpi))
     hosts.kill("node2")
     hosts.wait_for_none()
     assert job.wait().code == 1
@@ -211,8 +212,10 @@ def test_a_signal_ends_the_wait_for_timelines(hosts, executable):
     hosts.wait_for_none()
 
 
-def test_a_host_falls_silent(hosts, executable):
-    waiting = start_waiting(hosts, executable, script=CHILD + WAITS)
+@pytest.mark.parametrize("mpi", [None, "open_mpi", "intel_mpi"], ids=["mpich", "open_mpi", "intel_mpi"])
+def test_a_host_falls_silent(hosts, executable, mpi, request):
+    env = request.getfixturevalue(mpi) if mpi else {}
+    waiting = start_waiting(hosts, executable, script=CHILD + WAITS, env=env)
     began = time.monotonic()
     hosts.cut("node2")
     waiting.wait()
@@ -232,7 +235,7 @@ def test_a_silent_host_is_noticed_while_it_is_told_something(hosts, waiting):
     hosts.wait_for_none(began + 15 - time.monotonic())
 
 
-def test_a_stopped_job_goes_on(hosts, executable):
+def test_a_stopped_job_goes_on(hosts, executable, mpi):
     """Though its hosts are stopped and resumed at different moments."""
     hosts.script("""
         import os
@@ -242,7 +245,7 @@ def test_a_stopped_job_goes_on(hosts, executable):
         while total.execute(np.array([float(os.path.exists("enough"))]))[0] == 0:
             open("up" + os.environ["TNT_RANK"], "w")
     """)
-    job = hosts.start(executable, hosts.hostfile(2, 1), "--", "train.py")
+    job = hosts.start(executable, hosts.hostfile(2, 1), "--", "train.py", env=mpi)
     hosts.wait_for_files("up0", "up1")
     apart, longer_than_silence = 5, 11
     for number, pause in ((signal.SIGSTOP, longer_than_silence), (signal.SIGCONT, 1)):

@@ -283,3 +283,15 @@ def test_a_signal_before_the_time_limit_reaches_every_rank(folder):
     folder.wait_for("saved0", "saved1", seconds=100)
     assert (folder.path / "saved0").read_text() == "SIGUSR1"
     folder.wait_for_none()
+
+
+@pytest.mark.parametrize(("nodes", "then"), [(1, "sys.exit(0)"), (2, "pass")], ids=["they end", "they go on"])
+def test_the_time_limit_lets_ranks_save_and_leaves_nothing(folder, nodes, then):
+    folder.write(SAVES.replace("sys.exit(0)", then))
+    options = [f"--nodes={nodes}", "--ntasks=2", "--time=10"]
+    job = folder.submit(f"exec {folder.executable} -- train.py", *options)
+    folder.wait_for("ready0", "ready1")
+    folder.run("scontrol", "update", f"JobId={job}", "EndTime=now")  # a limit in minutes would last longer
+    folder.wait_for("saved0", "saved1", seconds=100)
+    assert [(folder.path / f"saved{rank}").read_text() for rank in range(2)] == ["SIGTERM"] * 2
+    folder.wait_for_none()

@@ -221,6 +221,27 @@ def test_a_new_ratio_is_not_slower(bench):
     assert bench("judge").slower([], [line([0.5])]) == []
 
 
+def test_a_result_is_compared_with_an_older_file(bench, tmp_path, monkeypatch, capsys):
+    def written(name, milliseconds):
+        run = quiet_run(bench, 3)
+        for each in run:
+            each["measured"]["mlp"]["2 ranks"]["step"] = [milliseconds / 1e3]
+        result = {"rounds": run, "tiny": False, "ratios": bench("judge").judge(run), "noise": []}
+        (tmp_path / name).write_text(json.dumps(result))
+        return str(tmp_path / name)
+
+    def said(new, old):
+        monkeypatch.setattr("sys.argv", ["training.py", "--read", new, "--compare", old])
+        bench("training").main()
+        return capsys.readouterr().out.partition(f"\nslower than {old}:\n")[2].splitlines()
+
+    old, new = written("old.json", 1000), written("new.json", 1100)
+    slower = said(new, old)
+    assert "mlp, steps of 2 ranks: 1.000 before, 0.909 now" in slower
+    assert all(line.startswith("mlp, ") for line in slower)
+    assert said(old, new) == said(old, old) == ["nothing"]
+
+
 def test_a_run_says_which_way_the_ranks_chose(bench):
     run = quiet_run(bench, 3)
     run[1]["measured"]["lenet5"]["2 ranks"]["kept awake"] = [0.0]
