@@ -116,6 +116,9 @@ class Slurm:
 
     def stop(self) -> None:
         self.run("scancel", "--user=root", timeout=10)
+        deadline = time.monotonic() + 30
+        while self.run("squeue", "-h").stdout and time.monotonic() < deadline:
+            time.sleep(0.2)  # what watches the ranks of a job never ends without the daemons
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in reversed(self.daemons):
