@@ -90,9 +90,6 @@ class Wire {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// How many bytes a message should have at most where a rank waits for it before it sends the next one, and there is
-  /// a choice. The same on all ranks.
-  virtual size_t best_message() const { return size_t{1} << 20; }
 
   /// Starts to send `bytes` to rank `to` (which may be this rank). They must stay valid and unchanged until the
   /// transfer has ended; `owner` is kept until then. Any thread.

@@ -97,11 +97,10 @@ Status allreduce_directly(Across& across, const Call& call, const void* input, v
     return Round(across, call, bytes).exchange_few(at(input, 0), at(output, 0));
   const bool two = nodes.count() == 2;
   const bool in_one_hop = two && bytes <= kOneHop;
-  const size_t longest = across.bridge()->best_message();
-  return for_each_chunk(bytes, std::min(kDirect, nodes.count() * longest), [&](size_t offset, size_t part) {
+  return for_each_chunk(bytes, kDirect, [&](size_t offset, size_t part) {
     return Round(across, call, part)
         .exchange_many({at(input, offset), nullptr}, at(output, offset), nullptr,
-                       {.meets = offset == 0, .longest = two ? longest : 0}, in_one_hop);
+                       {.meets = offset == 0, .longest = two ? kDirect / 2 : 0}, in_one_hop);
   });
 }
 

@@ -61,8 +61,6 @@ class Bridge {
   /// The number of this node.
   size_t node() const { return node_; }
   Group& group() { return *group_; }
-  /// As in transport::Wire.
-  size_t best_message() const { return wire_->best_message(); }
 
   /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
   /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,

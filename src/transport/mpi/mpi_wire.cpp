@@ -41,17 +41,11 @@ std::string described(const TntMpi& mpi, int error) {
 class MpiWire final : public Wire {
  public:
   MpiWire(const TntMpi& mpi, int rank, int size, bool finalizes)
-      : Wire(rank, size),
-        mpi_(mpi),
-        finalizes_(finalizes),
-        is_openmpi_(name_of(mpi).find("Open MPI") != std::string::npos) {}
+      : Wire(rank, size), mpi_(mpi), finalizes_(finalizes) {}
   MpiWire(const MpiWire&) = delete;
   MpiWire& operator=(const MpiWire&) = delete;
 
   ~MpiWire() override { keep_for_ever(); }
-
-  /// Open MPI has one connection for both directions: behind a long message, what confirms the other one comes late.
-  size_t best_message() const override { return is_openmpi_ ? Wire::best_message() : size_t{4} << 20; }
 
  protected:
   void begin(Transfer& transfer) override {
@@ -311,7 +305,6 @@ class MpiWire final : public Wire {
 
   const TntMpi& mpi_;
   const bool finalizes_;
-  const bool is_openmpi_;
   std::vector<TntMpiRequest> requests_;
   std::vector<Flight> flights_;  ///< of requests_
   std::vector<TntMpiEnd> ends_;
