@@ -23,9 +23,6 @@ using Word = std::atomic<uint32_t>;
 enum : uint32_t { kOff, kOn, kEnd };
 
 constexpr Duration kPatience = 100ms;
-// A thread that never sleeps was seen to hold back those of other scheduling groups for seconds (Linux 6.18). Who waits
-// for the CPU has it after a nap, which shows in the times that Rests judges.
-constexpr Duration kNap = 100us;
 
 /// Returns when `word` is not `seen`, when it is set, or after `at_most`; sometimes early.
 void sleep_on(Word& word, uint32_t seen, Duration at_most) {
@@ -118,7 +115,7 @@ struct Awake::State {
     while (word.load(std::memory_order_relaxed) == kOn && !nap.passed()) {
       for (int i = 0; i < 64; ++i) pause();
     }
-    sleep_on(word, kOn, kNap);
+    sleep_on(word, kOn, Rests::kNap);
   }
 };
 

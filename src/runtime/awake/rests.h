@@ -18,16 +18,21 @@ struct Used {
 class Rests {
  public:
   static constexpr Duration kInterval = 10ms;  ///< between two looks, and the shortest rest
+  /// Each thread sleeps so long between two looks, and wakes up a little later. One that never sleeps was seen to hold
+  /// back those of other scheduling groups for seconds (Linux 6.18).
+  static constexpr Duration kNap = 100us;
   static constexpr Duration kLongWait = 50ms;
   static constexpr Duration kLongest = 1s;
   static constexpr Duration kLongestInWait = 100ms;
 
   explicit Rests(int cpus) : cpus_(cpus) {}
 
-  /// After about kInterval in which cores were idle for a hundredth of it at most: the rest to take now, zero for none.
+  /// After about kInterval with a nap of each thread: the rest to take now, zero for none.
   Duration after_work(const Used& used) {
     // Time on our cores that is not ours was somebody else's: idle priority yields in its own scheduling group only.
-    const bool alone = used.wall * cpus_ - used.process <= used.wall / 10;
+    // Who waited for a core during a nap has it afterwards, so that he shows here, too.
+    const Duration naps = cpus_ * 2 * kNap;
+    const bool alone = used.wall * cpus_ - used.process <= used.wall / 10 + naps;
     rest_ = alone ? rest_ / 2 : std::clamp(2 * rest_, kInterval, kLongest);
     return std::max(alone ? Duration::zero() : rest_, in_wait(used));
   }

@@ -50,6 +50,17 @@ TEST(Rests, AStrangerOnOneOfManyCoresCounts) {
   EXPECT_GT(rests.after_work({kLook, 8 * kLook - kLook / 2, kLook}), 0ms);
 }
 
+TEST(Rests, AreNotTakenForTheNapsOfManyCores) {
+  for (const int cpus : {1, 2, 8, 16}) {
+    Rests rests(cpus);
+    const Duration napped = cpus * Rests::kNap * 3 / 2;  // it wakes up a little later
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(rests.after_work({kLook, cpus * kLook - napped, kLook}), 0ms) << cpus;
+      EXPECT_GT(Rests(cpus).after_work({kLook, cpus * kLook - napped - kLook / 2, kLook}), 0ms) << cpus;
+    }
+  }
+}
+
 TEST(Rests, AreTakenInALongWaitUntilThisProcessWorks) {
   Rests rests(1);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(rests.after_work({kLook, kLook, kLook}), 0ms);
