@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-namespace tarantella {
+#include "base/cache_line.h"
 
-constexpr size_t kCacheLine = 64;
+namespace tarantella {
 
 /// For `bytes` bytes that this core is about to read.
 inline void prefetch(const std::byte* begin, size_t bytes) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/cache_line.h"
+
 namespace tarantella::collective {
 
 /// A range of bytes.
@@ -23,9 +25,9 @@ struct Range {
 /// The part of `bytes` bytes that `rank` of `size` ranks reduces. It ends at cache lines, so that no two ranks write to
 /// the same line.
 inline Range slice_of(size_t bytes, size_t rank, size_t size) {
-  constexpr size_t kLine = 64;
-  const size_t lines = (bytes + kLine - 1) / kLine;
-  return {std::min(lines * rank / size * kLine, bytes), std::min(lines * (rank + 1) / size * kLine, bytes)};
+  const size_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  return {std::min(lines * rank / size * kCacheLine, bytes),
+          std::min(lines * (rank + 1) / size * kCacheLine, bytes)};
 }
 
 }  // namespace tarantella::collective

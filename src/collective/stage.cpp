@@ -152,12 +152,10 @@ void Stage::prefetch_next(size_t bytes) const {
 
 Status Stage::agree(const Call& call) {
   ++turn_;
-  return meet(call);
+  return agree_again(call);
 }
 
-Status Stage::agree_again(const Call& call) { return meet(call); }
-
-Status Stage::meet(const Call& call) {
+Status Stage::agree_again(const Call& call) {
   ++round_;
   Slot& mine = slot(rank(), round_);
   mine.header = Header::of(call);

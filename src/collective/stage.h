@@ -56,8 +56,8 @@ class Stage {
   }
   /// Reduces the bytes `part` of the `bytes` bytes of all ranks, in rank order, where this rank's are those at `own`.
   void reduce(const Call& call, const std::byte* own, size_t bytes, Range part, std::byte* to);
-  /// Where `rank` puts the slice of `bytes` bytes that it has reduced: among what the next rank has shown in the round
-  /// that has just ended. May be an input and the output of reduce(). For more bytes than travel with a signal.
+  /// Where `rank` puts the slice of `bytes` bytes that it has reduced: among what the next rank has shown in the last
+  /// round that showed something. May be an input and the output of reduce(). For more bytes than travel with a signal.
   std::byte* reduced(size_t rank, size_t bytes) const { return data(next(rank), round_, turn_, bytes); }
   /// How many bytes of other ranks copy(), copy_reduced() and reduce() have read.
   uint64_t bytes_read() const { return bytes_read_; }
@@ -77,7 +77,6 @@ class Stage {
   std::byte* data(int rank, uint32_t round, uint32_t turn, size_t bytes) const;
   int next(size_t rank) const { return static_cast<int>((rank + 1) % size()); }
   void read(size_t rank, const std::byte* from, Range part, std::byte* to);
-  Status meet(const Call& call);
   /// Takes the lines that this rank will write next if it shows `bytes` bytes again.
   void prefetch_next(size_t bytes) const;
   Relay& relay(int rank, uint32_t round) const;

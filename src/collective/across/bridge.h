@@ -81,7 +81,7 @@ class Bridge {
   /// under way, that it will exchange nothing else before, as far as its leader's caller is concerned; "" if there is
   /// none. For a rank whose caller waits since then for gradients of `node`.
   std::string stuck_call_of(size_t node, Duration since);
-  /// The time that the looks of advance() and await() have counted, with at most a second between two.
+  /// The time that all looks for bytes have counted, with at most a second between two.
   Duration now() const { return now_.load(std::memory_order_relaxed); }
   /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest; end_waiting() once for
   /// each.
@@ -138,8 +138,8 @@ class Bridge {
   /// Fails the group if another thread has been inside the wire for too long: MPI may not return from a send to a
   /// machine that is gone.
   void look_at_driver(bool is_this_thread);
-  /// What advance() does, for the thread that holds driving_; looks for bytes up to so many times. Returns whether a
-  /// transfer has ended.
+  /// Moves bytes, speaks and listens, on the thread that holds driving_; looks for bytes up to so many times. Returns
+  /// whether a transfer has ended.
   bool drive(int looks);
   /// Drives on this thread until all `requests` have ended, nothing has come for a while, or others wait, too. Returns
   /// whether all have ended well.
