@@ -202,15 +202,14 @@ class Hosts:
         self.is_limited = True
 
     def _receive_in_order(self, enabled: bool) -> None:
-        """One CPU takes what a host gets of a connection. A link with a limit sends from several: those of both ends,
+        """One CPU takes what a device gets of a connection. A link with a limit sends from several: those of both ends,
         and that of its timer. Each would also take what it has sent, and packets would overtake each other, as on no
         cable; TCP takes such packets as lost, and sends less."""
         cpus = f"{(1 << min(os.cpu_count() or 1, 32)) - 1 if enabled else 0:x}"
         switch = [(f"{self.prefix}-switch", name) for name in self.names]
         for space, device in [*switch, *((f"{self.prefix}-{name}", "eth0") for name in self.names)]:
             file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
-            words = ["ip", "netns", "exec", space, "sh", "-c", f"echo {cpus} > {file}"]
-            subprocess.run(words, capture_output=True, check=False)  # a kernel may be without
+            self._run("ip", "netns", "exec", space, "sh", "-c", f"echo {cpus} > {file}")
 
     def times_limited(self) -> int:
         """How often limit() has held back what a host sent."""
