@@ -32,6 +32,11 @@ tidy() {
     >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
+mutations() {
+  local name
+  for name in tests/explorer/mutations/*.patch; do patch -p1 --fuzz=0 --dry-run --silent --force <"$name" || return 1; done
+}
+
 mkdir -p build/log
 check "include directions" python tools/check_includes.py
 check "line lengths" python tools/check_lines.py
@@ -39,6 +44,7 @@ check "ruff" ruff check --quiet "${PYTHON[@]}"
 check "ruff format" ruff format --quiet --diff "${PYTHON[@]}"
 check "mypy" mypy --no-error-summary
 check "clang-format" clang-format --dry-run -Werror "${cpp[@]}"
+check "mutations apply" mutations
 check "clang-tidy" tidy
 
 if [ ${#failed[@]} -gt 0 ]; then
