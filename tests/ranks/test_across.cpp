@@ -546,9 +546,11 @@ TEST(BridgesOfNodes, DriveForOneThatWaitsAlone) {
                                                Posts::create(*groups.back(), nodes).value(),
                                                BridgeOptions{}));
   }
-  const auto bytes = std::make_shared<std::array<std::byte, 8>>();
-  const auto sent = bridges[0]->send(1, Stream::kResult, *bytes, bytes);
-  const auto received = bridges[1]->receive(0, Stream::kResult, *bytes, bytes);
+  const auto out = std::make_shared<std::array<std::byte, 8>>();
+  out->fill(std::byte{5});
+  const auto in = std::make_shared<std::array<std::byte, 8>>();
+  const auto sent = bridges[0]->send(1, Stream::kResult, *out, out);
+  const auto received = bridges[1]->receive(0, Stream::kResult, *in, in);
   EXPECT_FALSE(bridges[0]->drive_alone());  // nobody waits
   for (const auto& bridge : bridges) bridge->begin_waiting();
   bridges[0]->begin_waiting();
@@ -560,6 +562,7 @@ TEST(BridgesOfNodes, DriveForOneThatWaitsAlone) {
   }
   EXPECT_TRUE(sent->is_whole());
   EXPECT_TRUE(received->is_whole());
+  EXPECT_EQ(*in, *out);
 }
 
 TEST(BridgesOfNodes, FailIfACallIsStuckInTheWire) {

@@ -239,8 +239,8 @@ TEST(LargePlansAcross, SendTensorsOfManyPiecesFromTheCallersMemoryOrNot) {
   });
 }
 
-/// Returns how many of all ranks' steps, each of a few bytes, have ended on the threads that submitted them.
-int steps_that_wake_no_thread(bool own_cores) {
+/// Returns how many of all ranks' sums of few bytes have ended on the threads that submitted them, of 800.
+int sums_that_wake_no_thread(bool own_cores) {
   constexpr int kSteps = 200;
   const auto specs = tensors_of({100, 10});
   FakeCluster cluster({0, 1}, 1, 1, own_cores);
@@ -267,7 +267,7 @@ int steps_that_wake_no_thread(bool own_cores) {
 TEST(StepsAcross, OfFewBytesEndOnTheThreadThatSubmitsThem) {
   int here = 0;
   // on a busy machine the other rank may come too late
-  for (int attempt = 0; attempt < 10 && here < 100; ++attempt) here = steps_that_wake_no_thread(true);
+  for (int attempt = 0; attempt < 10 && here < 100; ++attempt) here = sums_that_wake_no_thread(true);
   EXPECT_GE(here, 100);  // of 800 tensors
 }
 
@@ -300,7 +300,7 @@ TEST(StepsAcross, DoNotEndInCallbacksThatSubmitThem) {
   });
 }
 
-TEST(StepsAcross, LeaveTheCoreToOthersThatShareIt) { EXPECT_LT(steps_that_wake_no_thread(false), 100); }
+TEST(StepsAcross, LeaveTheCoreToOthersThatShareIt) { EXPECT_LT(sums_that_wake_no_thread(false), 100); }
 
 TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   const auto specs = tensors_of({3000, 20, 9000});

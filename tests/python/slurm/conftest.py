@@ -7,6 +7,7 @@ The names of the nodes are known to what runs on them, as on a cluster, and PMIx
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -115,10 +116,11 @@ class Slurm:
         )
 
     def stop(self) -> None:
-        self.run("scancel", "--user=root", timeout=10)
-        deadline = time.monotonic() + 30
-        while self.run("squeue", "-h").stdout and time.monotonic() < deadline:
-            time.sleep(0.2)  # what watches the ranks of a job never ends without the daemons
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run("scancel", "--user=root", timeout=10)
+            deadline = time.monotonic() + 30
+            while self.run("squeue", "-h", timeout=10).stdout and time.monotonic() < deadline:
+                time.sleep(0.2)  # what watches the ranks of a job never ends without the daemons
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in reversed(self.daemons):
