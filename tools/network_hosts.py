@@ -243,7 +243,14 @@ class Hosts:
         if host is None:
             return found
         network = os.stat(f"/run/netns/{self.prefix}-{host}").st_ino
-        return [pid for pid in found if os.stat(f"/proc/{pid}/ns/net").st_ino == network]
+        return [pid for pid in found if self._network_of(pid) == network]
+
+    @staticmethod
+    def _network_of(pid: int) -> int | None:
+        try:
+            return os.stat(f"/proc/{pid}/ns/net").st_ino
+        except OSError:
+            return None  # gone
 
     def wait_for_none(self, seconds: float = 15) -> None:
         """No process of the test is left on any host."""
