@@ -33,8 +33,10 @@ tidy() {
 }
 
 mutations() {
-  local name
-  for name in tests/explorer/mutations/*.patch; do patch -p1 --fuzz=0 --dry-run --silent --force <"$name" || return 1; done
+  local patch
+  for patch in tests/explorer/mutations/*.patch; do
+    patch -p1 --fuzz=0 --dry-run --silent --force <"$patch" || return 1
+  done
 }
 
 mkdir -p build/log
