@@ -117,11 +117,13 @@ def test_a_job_over_ssh(hosts, servers, executable, mpi):
     hosts.wait_for_none()
 
 
-def test_a_host_without_an_address(hosts, servers, executable):
+@pytest.mark.parametrize("options", [[], ["--dry-run"]], ids=["start", "dry run"])
+def test_a_host_without_an_address(hosts, servers, executable, options):
     hosts.script("open('ran', 'w')")
     file = hosts.folder / "hostfile"
     file.write_text("node1\nnode9.invalid\n")
-    job = hosts.run(executable, "--hostfile", file, "--", "train.py", env={"HYDRA_LAUNCHER_EXEC": None})
+    words = [*options, "--hostfile", file, "--", "train.py"]
+    job = hosts.run(executable, *words, env={"HYDRA_LAUNCHER_EXEC": None})
     assert job.code != 0
     assert "node9.invalid" in job.err
     assert "resolve" in job.err, job.err
