@@ -1,11 +1,11 @@
 #include <condition_variable>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <numeric>
 #include <random>
 
 #include "collective/operations.h"
+#include "cpu_time.h"
 #include "engine/plan.h"
 #include "world.h"
 
@@ -626,19 +626,6 @@ TEST(PlansOverlap, ABucketIsReducedBeforeTheLastGradientIsReady) {
     ASSERT_TRUE(
         communicator.call([](collective::Stage& stage) { return collective::barrier(stage, ""); }).ok());
   });
-}
-
-/// The CPU time that all threads of this process use while this one sleeps. What they do first does not count.
-Duration used_in(Duration sleep) {
-  const auto cpu_time = [] {
-    timespec now{};
-    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  };
-  std::this_thread::sleep_for(100ms);
-  const auto before = cpu_time();
-  std::this_thread::sleep_for(sleep);
-  return cpu_time() - before;
 }
 
 TEST(WaitsOnOwnCores, SpinNoLongerThanMilliseconds) {

@@ -13,6 +13,7 @@
 #include "collective/across/nodes_reduction.h"
 #include "collective/kernels.h"
 #include "collective/node_reduction.h"
+#include "cpu_time.h"
 #include "engine/plan.h"
 #include "engine/zero_steps.h"
 
@@ -269,6 +270,29 @@ TEST(StepsAcross, OfFewBytesEndOnTheThreadThatSubmitsThem) {
   // on a busy machine the other rank may come too late
   for (int attempt = 0; attempt < 10 && here < 100; ++attempt) here = sums_that_wake_no_thread(true);
   EXPECT_GE(here, 100);  // of 800 tensors
+}
+
+TEST(StepsAcross, LeaveTheCoresToOthersWhileANodeIsLate) {
+  constexpr Duration kLate = 500ms;
+  const auto specs = tensors_of({100});
+  FakeCluster cluster({0, 1}, 1, 1, true);
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", specs, 0);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const bool is_late = rank.rank() == 1;
+    if (is_late) {
+      EXPECT_LT(used_in(kLate), kLate / 2) << "while a node waits for a gradient";
+    }
+    Step step(specs, rank.rank(), 0);
+    ASSERT_TRUE(step.submit(*plan.value(), 0, nullptr).ok());
+    const Status summed = step.wait();
+    ASSERT_TRUE(summed.ok()) << summed.message();
+    if (is_late) {
+      EXPECT_LT(used_in(kLate), kLate / 2) << "while a node waits in a call";
+    }
+    const Status met = rank.call([](Across& across) { return barrier(across, ""); });
+    ASSERT_TRUE(met.ok()) << met.message();
+  });
 }
 
 TEST(StepsAcross, DoNotEndInCallbacksThatSubmitThem) {
