@@ -70,7 +70,7 @@ class Cluster final : private Driven {
   Cluster(std::shared_ptr<Communicator> node, std::shared_ptr<collective::across::Posts> posts,
           std::shared_ptr<collective::across::Bridge> bridge)
       : node_(std::move(node)), bridge_(std::move(bridge)), posts_(std::move(posts)) {}
-  Need advance() override { return {.looks = true, .polls = bridge_->advance()}; }
+  Need advance() override { return {.looks = true, .pause = bridge_->advance()}; }
 
   /// Before each call of the job; inside node_->call().
   void count_call() {

@@ -11,13 +11,10 @@ namespace {
 constexpr Duration kIdle = 1s;  // also how often an idle rank shows that it runs
 // Longer than ranks usually wait for one another: waking up takes as long as reducing a small network's gradients.
 constexpr Duration kSpin = 2ms;
-// Between two polls, after so many without a pause.
-constexpr Duration kPollPause = 50us;
-constexpr int kEagerPolls = 200;
+constexpr int kEagerPolls = 200;  // of bytes, without a sleep
 
 Duration longest_sleep(Driven::Need need) {
-  if (need.polls) return kPollPause;
-  return need.looks ? collective::Group::kSlice : kIdle;
+  return std::min(need.pause, need.looks ? collective::Group::kSlice : kIdle);
 }
 
 }  // namespace
@@ -56,7 +53,7 @@ Driven::Need Engine::advance_all() {
     advancing_ = each;
     lock.unlock();
     const Driven::Need its = each->advance();
-    need = {need.looks || its.looks, need.polls || its.polls, need.spins || its.spins};
+    need = {need.looks || its.looks, need.spins || its.spins, std::min(need.pause, its.pause)};
     lock.lock();
     advancing_ = nullptr;
     advanced_.notify_all();
@@ -75,9 +72,10 @@ void Engine::run() {
     const Driven::Need need = advance_all();
     if (last != seen) spinning = Deadline::after(kSpin);
     last = seen;
-    if (!need.polls) polls = 0;
-    const bool spins = need.spins && (need.looks || need.polls) && !spinning.passed();
-    if (need.polls && (spins || ++polls < kEagerPolls)) {
+    const bool awaits_bytes = need.pause != kForever;
+    if (!awaits_bytes) polls = 0;
+    const bool spins = need.spins && (need.looks || awaits_bytes) && !spinning.passed();
+    if (awaits_bytes && (spins || ++polls < kEagerPolls)) {
       std::this_thread::yield();
       continue;
     }

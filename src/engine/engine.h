@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "collective/members.h"
 
 namespace tarantella::engine {
@@ -18,8 +19,9 @@ class Driven {
   /// Between two calls of advance(), without any the thread sleeps until the rank's bell rings.
   struct Need {
     bool looks = false;  ///< short sleeps: it waits for other ranks
-    bool polls = false;  ///< no sleep, later short ones: bytes come that ring no bell
     bool spins = false;  ///< the thread may spin: nothing else runs on this rank's core
+    /// It awaits bytes that ring no bell: does not sleep at first, and then no longer than this. kForever: none.
+    Duration pause = kForever;
   };
 
   virtual ~Driven() = default;

@@ -15,6 +15,10 @@ constexpr Duration kDrive = 2ms;
 constexpr int kTurns = 50;
 // How often a thread that only waits for bytes looks for them before it looks for anything else, and yields.
 constexpr int kLooks = 4;
+// The progress thread sleeps for a part of the time in which nothing has ended, within limits. So a wait for a late
+// node costs its core little, and a transfer hardly takes longer.
+constexpr int kPart = 64;
+constexpr Duration kLeastPause = 50us, kLongestPause = 1ms;
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
@@ -31,15 +35,16 @@ Bridge::Bridge(std::shared_ptr<Group> group, std::unique_ptr<transport::Wire> wi
       looked_at_(kLook),
       wire_(std::move(wire)) {}
 
-bool Bridge::advance() {
+Duration Bridge::advance() {
   // Before the lock is tried: who drives alone then sees that others wait, too, and leaves them to this thread.
   const bool others = waiting_.load() > 1;
   const std::unique_lock driving(driving_, std::try_to_lock);
   look_at_driver(driving.owns_lock());
-  if (!driving.owns_lock()) return others;
+  if (!driving.owns_lock()) return others ? kLeastPause : kForever;
   (void)drive(1);
   if (leaving_.load() && !is_closed()) close_wire(now());
-  return is_awaited();
+  if (!is_awaited()) return kForever;
+  return std::clamp((now() - moved_at_) / kPart, kLeastPause, kLongestPause);
 }
 
 bool Bridge::drive_alone() {
@@ -77,6 +82,8 @@ bool Bridge::drive(int looks) {
   if (is_closed()) return false;
   bool ended = false;
   for (int look = 0; look < looks && !ended; ++look) ended = wire_->progress() != 0;
+  if (ended || !was_awaited_) moved_at_ = now;
+  was_awaited_ = is_awaited();
   for (size_t node = 0; node < peers_.size(); ++node) {
     if (node == node_) continue;
     if (stopped) peers_[node].heard_at = now;

@@ -62,10 +62,11 @@ class Bridge {
   size_t node() const { return node_; }
   Group& group() { return *group_; }
 
-  /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it: all the time while it
-  /// returns true, because a call waits for bytes, else at least every Group::kSlice. Does not wait for other nodes,
-  /// except for two seconds in the call after leave().
-  bool advance();
+  /// Moves bytes, speaks and listens, unless another thread does. The progress thread calls it at least every
+  /// Group::kSlice. Returns how long that thread may sleep until the next call if bytes are awaited, the longer the
+  /// longer no transfer has ended; else kForever. Does not wait for other nodes, except for two seconds in the call
+  /// after leave().
+  Duration advance();
 
   /// As in transport::Wire, to and from the leader of `node`.
   transport::Request send(size_t node, Stream stream, std::span<const std::byte> bytes,
@@ -165,6 +166,8 @@ class Bridge {
   LookedAt looked_at_driver_{kLook};  ///< used by the progress thread, as what follows
   Duration seen_drive_{};             ///< now() of the last drive() that it has found
   Duration driven_at_{};              ///< the last look that found that the wire is moved
+  bool was_awaited_ = false;          ///< in the last drive(); guarded by driving_, as what follows
+  Duration moved_at_{};               ///< when a transfer has last ended, or the wait has begun, by now()
   std::atomic<Duration> now_{Duration{}};
   std::mutex mutex_;
   std::condition_variable changed_;
