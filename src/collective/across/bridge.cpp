@@ -17,7 +17,7 @@ constexpr int kTurns = 50;
 constexpr int kLooks = 4;
 // The progress thread sleeps for a part of the time in which nothing has ended, within limits. So a wait for a late
 // node costs its core little, and a transfer hardly takes longer.
-constexpr int kPart = 64;
+constexpr int kPausePart = 64;
 constexpr Duration kLeastPause = 50us, kLongestPause = 1ms;
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
@@ -44,7 +44,7 @@ Duration Bridge::advance() {
   (void)drive(1);
   if (leaving_.load() && !is_closed()) close_wire(now());
   if (!is_awaited()) return kForever;
-  return std::clamp((now() - moved_at_) / kPart, kLeastPause, kLongestPause);
+  return std::clamp((now() - moved_at_) / kPausePart, kLeastPause, kLongestPause);
 }
 
 bool Bridge::drive_alone() {
