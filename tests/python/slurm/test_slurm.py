@@ -292,7 +292,8 @@ def test_the_time_limit_lets_ranks_save_and_leaves_nothing(folder, nodes, argume
     options = [f"--nodes={nodes}", "--ntasks=2", "--time=10"]
     job = folder.submit(f"exec {folder.executable} -- train.py {argument}", *options)
     folder.wait_for("ready0", "ready1")
-    folder.run("scontrol", "update", f"JobId={job}", "EndTime=now")  # a limit in minutes would last longer
+    end = "EndTime=now+2seconds"  # a limit in minutes would last longer; the past is refused
+    assert folder.run("scontrol", "update", f"JobId={job}", end).returncode == 0
     folder.wait_for("saved0", "saved1", seconds=100)
     assert [(folder.path / f"saved{rank}").read_text() for rank in range(2)] == ["SIGTERM"] * 2
     folder.wait_for_none()
