@@ -179,9 +179,9 @@ def test_all_processes_of_a_host_die(hosts, waiting):
     forget_record(hosts)
 
 
-@pytest.mark.parametrize("mpi", ["open_mpi", "intel_mpi"])
-def test_all_processes_of_a_host_die_under_another_mpi(hosts, executable, mpi, request):
-    job = start_waiting(hosts, executable, env=request.getfixturevalue(mpi))
+@pytest.mark.parametrize("mpi", ["open_mpi", "intel_mpi"], indirect=True)
+def test_all_processes_of_a_host_die_under_another_mpi(hosts, executable, mpi):
+    job = start_waiting(hosts, executable, env=mpi)
     hosts.kill("node2")
     hosts.wait_for_none()
     assert job.wait().code == 1
@@ -213,10 +213,9 @@ def test_a_signal_ends_the_wait_for_timelines(hosts, executable):
     hosts.wait_for_none()
 
 
-@pytest.mark.parametrize("mpi", [None, "open_mpi", "intel_mpi"], ids=["mpich", "open_mpi", "intel_mpi"])
-def test_a_host_falls_silent(hosts, executable, mpi, request):
-    env = request.getfixturevalue(mpi) if mpi else {}
-    waiting = start_waiting(hosts, executable, script=CHILD + WAITS, env=env)
+@pytest.mark.parametrize("mpi", ["mpich", "open_mpi", "intel_mpi"], indirect=True)
+def test_a_host_falls_silent(hosts, executable, mpi):
+    waiting = start_waiting(hosts, executable, script=CHILD + WAITS, env=mpi)
     began = time.monotonic()
     hosts.cut("node2")
     # noticed within ten seconds and gone five later, also from the host that nobody can reach: it ends its ranks and
