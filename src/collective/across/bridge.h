@@ -163,11 +163,11 @@ class Bridge {
   std::vector<Peer> peers_;  ///< by node; guarded by driving_, except where it says otherwise
   LookedAt looked_at_;       ///< guarded by driving_, as what follows
   Clock::time_point last_time_ = Clock::now();
+  bool was_awaited_ = false;          ///< in the last drive()
+  Duration moved_at_{};               ///< when a transfer has last ended, or the wait has begun, by now()
   LookedAt looked_at_driver_{kLook};  ///< used by the progress thread, as what follows
   Duration seen_drive_{};             ///< now() of the last drive() that it has found
   Duration driven_at_{};              ///< the last look that found that the wire is moved
-  bool was_awaited_ = false;          ///< in the last drive(); guarded by driving_, as what follows
-  Duration moved_at_{};               ///< when a transfer has last ended, or the wait has begun, by now()
   std::atomic<Duration> now_{Duration{}};
   std::mutex mutex_;
   std::condition_variable changed_;
