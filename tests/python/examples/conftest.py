@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from jobs import warm
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -29,7 +30,7 @@ def environment(**extra: str) -> dict[str, str]:
     theirs = ("TNT_", "SLURM_", "SCRATCH")
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(theirs)},
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{Path(warm('python3')).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "https_proxy": "http://127.0.0.1:9",
@@ -58,7 +59,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     keras_home = str(tmp_path_factory.mktemp("keras"))
 
     def run(ranks: int, *arguments: object, folder: Path, timeout: float = 280, **extra: str) -> Output:
-        program = [sys.executable] if ranks == 1 else ["tarantella", "-n", str(ranks), "--no-gpu", "--"]
+        program = [warm("python3")] if ranks == 1 else [warm("tarantella"), "-n", str(ranks), "--no-gpu", "--"]
         done = subprocess.run(
             [*program, *map(str, arguments)],
             cwd=folder,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import pickle
 import re
@@ -12,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jobs
 import numpy as np
 import pytest
 from crowding import without_crowding
@@ -136,15 +136,10 @@ def test_options_override_the_configuration(ran: Any) -> None:
 
 
 def test_bad_input_ends_a_job_with_one_sentence(tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("runner", ROOT / "tests/python/conftest.py")
-    assert spec and spec.loader
-    runner = importlib.util.module_from_spec(spec)
-    sys.modules["runner"] = runner
-    spec.loader.exec_module(runner)
     source = (ROOT / "examples/scaling_tutorial/configs/cifar10_resnet.yaml").read_text()
     (tmp_path / "bad.yaml").write_text(source.replace("resnet_small", "resnet_smal"))
     script = ROOT / "examples/scaling_tutorial/train_horovod.py"
-    ended = runner.run_ranks(2, script, str(tmp_path / "bad.yaml"), "-d")
+    ended = jobs.run_ranks(2, script, str(tmp_path / "bad.yaml"), "-d")
     assert ended.code != 0
     sentence = (
         f"train_horovod.py: {tmp_path}/bad.yaml: model.name 'resnet_smal' is unknown; did you mean 'resnet_small'?"
@@ -153,7 +148,7 @@ def test_bad_input_ends_a_job_with_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in ended.err
 
     (tmp_path / "bad.yaml").write_text(source.replace("name: cifar10", "name: cifar10\n  data_dir: /nowhere"))
-    ended = runner.run([sys.executable, str(script), str(tmp_path / "bad.yaml")], SCRATCH=str(tmp_path))
+    ended = jobs.run([sys.executable, str(script), str(tmp_path / "bad.yaml")], SCRATCH=str(tmp_path))
     assert ended.code == 1
     assert ended.lines[-1] == "train_horovod.py: the data folder /nowhere does not exist"
     assert "Traceback" not in ended.err

@@ -30,3 +30,12 @@ class HiddenFromFrameworks:
 gc.set_threshold(1_000_000)
 atexit.register(gc.freeze)  # the first one registered runs last
 sys.meta_path.insert(0, HiddenFromFrameworks)
+
+if "TARANTELLA_TESTS_SERVER" in os.environ:
+    import importlib.util
+
+    file, _, descriptor = os.environ.pop("TARANTELLA_TESTS_SERVER").rpartition(":")
+    specification = importlib.util.spec_from_file_location("tarantella_tests_server", file)
+    server = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(server)
+    server.serve(int(descriptor))

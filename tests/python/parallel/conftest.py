@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import itertools
 import math
 import os
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
 
 HERE = Path(__file__).parent
@@ -23,15 +22,6 @@ Ranks = int | str
 def size(ranks: Ranks) -> int:
     """The number of ranks."""
     return ranks if isinstance(ranks, int) else math.prod(map(int, ranks.split("x")))
-
-
-def _shared(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, HERE.parent / "conftest.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +35,6 @@ def results(
     The cases of a bundle run in one job for each number of ranks. Only those run that were selected, with -k or by
     name. TARANTELLA_CASES_TOGETHER=1 makes one bundle of all.
     """
-    shared = _shared("tarantella_test_runner")
     folder = tmp_path_factory.mktemp("cases")
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     selected = [(p["file"], p["name"], p["ranks"]) for p in params if p.keys() == {"file", "name", "ranks"}]
@@ -61,21 +50,22 @@ def results(
         hosts.use(where)
         option = hosts.hostfile(*map(int, layout.split("x")))
         try:
-            return hosts.run(shared.find_executable(), option, "--no-gpu", "--", *arguments, timeout=1700)
+            return hosts.run(jobs.find_executable(), option, "--no-gpu", "--", *arguments, timeout=1700)
         finally:
             hosts.end_all()
 
     def job(ranks: Ranks, cases: list[str]) -> list[dict[str, Any]]:
         """The results of each rank, up to the first case that failed on a rank. All of them fail if the job dies."""
         out = str(folder / str(next(numbers)))
-        arguments = [str(HERE / "run_cases.py"), out, "ranks" if ranks else "plain", *cases]
+        arguments = [HERE / "run_cases.py", out, "ranks" if ranks else "plain", *cases]
+        python = jobs.warm("python3")
         environment = {"TARANTELLA_TESTS_HIDE": ""} if "inputs-pandas_frames" in cases else {}
         if isinstance(ranks, str):
             ended = run_hosts(ranks, *arguments)
         elif ranks:
-            ended = shared.run_ranks(ranks, *arguments, timeout=1700, **environment)
+            ended = jobs.run_ranks(ranks, *arguments, python=python, timeout=1700, **environment)
         else:
-            ended = shared.run([sys.executable, *arguments], timeout=1700, **environment)
+            ended = jobs.run([python, *arguments], timeout=1700, **environment)
         stored = [Path(f"{out}.{rank}.pickle") for rank in range(max(size(ranks), 1))]
         if not all(each.exists() for each in stored):
             died = f"its job ended with exit code {ended.code}:\n{ended.err[-6000:]}"

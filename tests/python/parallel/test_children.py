@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.real_start, pytest.mark.timeout(120)]
 
 WHO = "import tarantella as tnt; tnt.init(); print(tnt.get_rank(), tnt.get_size(), tnt.is_master_rank())"
 

@@ -84,6 +84,10 @@ def test_no_limit_of_time_to_join(scripts: Any) -> None:
     source = """
 import time
 import tarantella as tnt
+
+import pytest
+
+pytestmark = pytest.mark.real_start
 if tnt.is_master_rank():
     time.sleep(3)
 tnt.Barrier().execute()

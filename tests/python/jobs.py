@@ -1,0 +1,130 @@
+"""Running scripts on several ranks, through the launcher, as users do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from crowding import without_crowding
+
+PRELOADED = Path(__file__).parents[1] / "preloaded"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A finished job."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it said on stderr, without the chatter of frameworks."""
+        chatter = ("WARNING: All log messages before absl", "I0000", "W0000", "E0000", "To enable the following")
+        dated = ("20", "I tensorflow", "W tensorflow")
+        return [
+            line
+            for line in self.err.splitlines()
+            if line.strip() and not line.startswith(chatter) and not (line.startswith(dated) and "tensorflow" in line)
+        ]
+
+
+def find_executable() -> str:
+    """The launcher: TARANTELLA_EXECUTABLE, the one beside this Python, or the one in PATH."""
+    beside = Path(sys.executable).parent / "tarantella"
+    named = os.environ.get("TARANTELLA_EXECUTABLE") or (str(beside) if beside.exists() else None)
+    return (
+        named
+        or shutil.which("tarantella")
+        or pytest.fail("no tarantella executable: install the package, or set TARANTELLA_EXECUTABLE")
+    )
+
+
+@contextmanager
+def preloaded_pythons(folder: Path) -> Iterator[None]:
+    """Programs of which `warm` tells: `python3` has a preloaded server fork the process of a script.
+
+    `tarantella` is the launcher, which takes the Python beside it.
+    """
+    address = f"tarantella-tests-{uuid.uuid4().hex}"
+    for name in ("python3", "python"):
+        (folder / name).write_text(f"#!{sys.executable} -IS\n{(PRELOADED / 'client.py').read_text()}")
+        (folder / name).chmod(0o755)
+    shutil.copy(find_executable(), folder / "tarantella")
+    command = [sys.executable, str(PRELOADED / "manager.py"), address, str(folder / "log")]
+    # Its standard input ends with this process, however that ends.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=os.setpgrp) as manager:
+        os.environ.update(TARANTELLA_TESTS_PRELOADED=address, TARANTELLA_TESTS_PROGRAMS=str(folder))
+        yield
+        assert manager.stdin
+        manager.stdin.close()
+
+
+def warm(name: str) -> str:
+    """The program of this name that uses a preloaded Python; TARANTELLA_TESTS_REAL_STARTS=1 takes the real one."""
+    folder = os.environ.get("TARANTELLA_TESTS_PROGRAMS")
+    if folder is not None and not os.environ.get("TARANTELLA_TESTS_REAL_STARTS"):
+        return f"{folder}/{name}"
+    return find_executable() if name == "tarantella" else sys.executable
+
+
+def environment() -> dict[str, str]:
+    """Our own environment without what a launcher or a batch system sets."""
+    theirs = ("TNT_", "SLURM", "PBS_", "LSB_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    return {**clean, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run_ranks(
+    ranks: int,
+    script: Path,
+    *arguments: str,
+    python: str = "",
+    options: tuple[str, ...] = (),
+    timeout: float = 280,
+    **extra: str,
+) -> Ended:
+    """Runs `tarantella -n ranks options -- script arguments` to its end; `python` is the interpreter."""
+    interpreter = ("--python-interpreter", python) if python else ()
+    command = [find_executable(), "-n", str(ranks), "--no-gpu", *interpreter, *options, "--", str(script), *arguments]
+    return run(command, timeout=timeout, **extra)
+
+
+def run(command: list[str], timeout: float = 280, **extra: str) -> Ended:
+    """Runs a command to its end."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env={**environment(), **extra}, check=False
+    )
+    return Ended(done.returncode, done.stdout, without_crowding(done.stderr))
+
+
+class Scripts:
+    """Runs pieces of Python as scripts, on ranks or on their own. `python` is the interpreter of both."""
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder, self.python = folder, python
+
+    def write(self, source: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(source))
+        return path
+
+    def ranks(self, ranks: int, source: str | Path, *arguments: str, **options: object) -> Ended:
+        script = source if isinstance(source, Path) else self.write(source)
+        return run_ranks(ranks, script, *arguments, python=self.python, **options)  # type: ignore[arg-type]
+
+    def run(self, command: list[str]) -> Ended:
+        return run(command)
+
+    def plain(self, source: str, *arguments: str, **extra: str) -> Ended:
+        return run([self.python, str(self.write(source)), *arguments], **extra)

@@ -1,0 +1,143 @@
+"""The preloaded Python (tests/preloaded) is to a script what a started one is, and ends with what stands for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jobs
+import pytest
+
+SAYS = """
+import json, os, resource, signal, sys
+import numpy, random
+def descriptor(number):
+    try:
+        return os.fstat(number).st_ino
+    except OSError:
+        return None
+limits = [getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT")]
+print(json.dumps({
+    "arguments": sys.argv, "name": __name__, "file": __file__, "path": sys.path,
+    "below": sys._getframe().f_back is None, "environment": dict(os.environ), "folder": os.getcwd(),
+    "mask": os.umask(0), "cpus": sorted(os.sched_getaffinity(0)), "limits": list(map(resource.getrlimit, limits)),
+    "ignored": [int(n) for n in range(1, 65) if signal.getsignal(n) is signal.SIG_IGN],
+    "leads": os.getpgrp() == os.getpid(), "descriptors": [descriptor(n) for n in range(30)],
+    "policy": open("/proc/self/numa_maps").readline().split()[1],
+}))
+"""
+DRAWS = "import json, numpy, os, random; print(json.dumps([random.random(), float(numpy.random.rand()), os.getpid()]))"
+
+
+@pytest.fixture
+def preloaded() -> str:
+    if not os.environ.get("TARANTELLA_TESTS_PROGRAMS"):
+        pytest.skip("no preloaded Python")
+    return f"{os.environ['TARANTELLA_TESTS_PROGRAMS']}/python3"
+
+
+def popen(python: str, *words: object, **options: object) -> subprocess.Popen[str]:
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    environment = {**jobs.environment(), "TARANTELLA_TESTS_PRELOAD": "numpy", **options.pop("env", {})}  # type: ignore
+    return subprocess.Popen([python, *map(str, words)], text=True, env=environment, **options)  # type: ignore
+
+
+def ended(process: subprocess.Popen[str]) -> jobs.Ended:
+    out, err = process.communicate(timeout=60)
+    return jobs.Ended(process.returncode, out, err)
+
+
+CHANGED = """
+import os, resource, signal, sys
+os.setpgrp()
+os.umask(0o57)
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.dup2(0, 25)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_all_that_a_started_process_has_is_handed_over(preloaded: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SAYS)
+    env = {"SAID": "ü", "EMPTY": ""}
+    words = ["-c", CHANGED, "script.py", "an argument", ""]
+    pythons = (sys.executable, preloaded)
+    seen = [ended(popen(sys.executable, *words[:2], python, *words[2:], cwd=tmp_path, env=env)) for python in pythons]
+    started, forked = (json.loads(each.out) for each in seen)
+    for each in (started, forked):
+        del each["descriptors"][1:3]  # pipes of their own
+        each["environment"].pop("LC_CTYPE", None)  # Python sets it in the C locale
+    assert forked == started
+    assert started["descriptors"][23] == os.stat("/dev/null").st_ino
+    assert started["below"] and started["leads"] and signal.SIGHUP in started["ignored"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["-c", "import sys; sys.exit(5)"], 5),
+        (["-c", "raise KeyError('x')"], 1),
+        (["-c", "import os; os.kill(os.getpid(), 11)"], -11),
+        (["-c", "import os; os._exit(255)"], 255),
+        (["-c", "import sys; assert 'keras' not in sys.modules and sys.flags.dev_mode == 0"], 0),
+        (["-m", "json.tool", "/dev/null"], 1),
+        (["-u", "-c", "import sys; assert 'numpy' not in sys.modules; sys.exit(3)"], 3),  # a real start
+        (["nowhere.py"], 2),
+    ],
+)
+def test_it_ends_as_the_script_does(preloaded: str, words: list[str], code: int) -> None:
+    assert ended(popen(preloaded, *words)).code == code
+
+
+def test_two_ranks_have_generators_of_their_own(preloaded: str, scripts: jobs.Scripts) -> None:
+    scripts.python = preloaded
+    done = scripts.ranks(2, DRAWS, options=("--output-on-all-devices",), TARANTELLA_TESTS_PRELOAD="numpy")
+    first, second = (json.loads(line.partition("]: ")[2] or line.partition("] ")[2]) for line in done.out.splitlines())
+    assert all(one != other for one, other in zip(first, second, strict=True))
+
+
+def test_signals_are_passed_on(preloaded: str) -> None:
+    source = "import signal; print('ready', flush=True); print(signal.sigwait([signal.SIGUSR1]).name)"
+    source = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); " + source
+    with popen(preloaded, "-c", source) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "SIGUSR1\n"
+    with popen(preloaded, "-c", "import time; print('ready', flush=True); time.sleep(60)") as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+
+
+def test_a_forked_process_dies_with_its_client(preloaded: str) -> None:
+    with popen(preloaded, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)") as process:
+        handle = os.pidfd_open(int(process.stdout.readline()))
+        process.kill()
+        assert process.stdout.read() == ""  # nothing that could write is left
+        assert select.select([handle], [], [], 10)[0]
+        os.close(handle)
+
+
+def test_a_server_with_a_second_thread_does_not_fork(preloaded: str, tmp_path: Path) -> None:
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    env = {"TARANTELLA_TESTS_PRELOAD": "starts_a_thread", "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{tmp_path}"}
+    done = ended(popen(preloaded, "-c", "print('ran')", env=env))
+    assert (done.code, done.out) == (70, "")
+    assert "the server has 2 threads" in done.err
+
+
+def test_each_value_that_libraries_read_at_import_has_a_server(preloaded: str) -> None:
+    source = "import os; print(os.getppid())"
+    values = [{"TF_SOME": "1"}, {"TF_SOME": "2"}, {"XLA_FLAGS": "x"}, {"PYTHONHASHSEED": "7"}, {"OTHER": "1"}, {}]
+    servers = [ended(popen(preloaded, "-c", source, env=env)).out for env in values]
+    assert len(set(servers)) == 5
+    assert servers[-1] == servers[-2]
