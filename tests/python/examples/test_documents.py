@@ -1,7 +1,4 @@
-"""Every command and name in the documents that the examples follow works, or stands in EXCUSED with its reason.
-
-documents.json has them; extract_documents.py makes it from the documents.
-"""
+"""The commands and names of the documents that the examples follow (documents.json) work, or are EXCUSED."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ import importlib
 import inspect
 import json
 import logging
-import math
 import os
 import re
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,10 +24,9 @@ from typing import Any
 import pytest
 
 from .conftest import EXAMPLES, environment
-from .extract_documents import FACTS, extract
 
 ROOT = EXAMPLES.parent
-DOCUMENTS: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+DOCUMENTS: dict[str, Any] = json.loads(Path(__file__).with_name("documents.json").read_text(encoding="utf-8"))
 PROGRAMS = Path(sys.executable).parent
 PROGRAMS_OF_EXAMPLES = sorted(
     path for path in EXAMPLES.rglob("*.py") if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
@@ -72,10 +68,7 @@ EXCUSED = {
         " --data_dir=${TNT_DATASETS_PATH}": "installed by the user; the download takes 150 GB",
         "--datasets": "an option of tensorflow_datasets",
         "pip install tf-models-official==2.2.1": "not needed: examples/ has what the programs used of it",
-        "TNT_MODELS_PATH": "a variable of the user's shell",
-        "TNT_DATASETS_PATH": "a variable of the user's shell",
     },
-    "003": {"ResNetSmall": "what the document calls the model resnet_small"},
     "004": {
         "cd /scratch/<NetID>/tensorflow-example": "a folder of the user's",
         "cd /scratch/NetID/tensorflow_example": "a folder of the user's",
@@ -88,25 +81,18 @@ EXCUSED = {
         "pip install tensorflow[and-cuda] tensorflow_datasets": "installs what the user has already",
         "tensorflow_datasets": "installed by the user, for the download only",
         "tfds.load": "installed by the user, for the download only",
-        "MultiWorkerMirroredStrategy": "what Tarantella replaces: docs/from_mirrored_strategy.md",
         "strategy.scope": "what Tarantella replaces: docs/from_mirrored_strategy.md",
-        "create_dataset(strategy=)": "what Tarantella replaces: docs/from_mirrored_strategy.md",
-        "train(strategy=)": "what Tarantella replaces: docs/from_mirrored_strategy.md",
         "info.splits": "Info.num_examples in examples/mirrored_strategy/cassava.py",
         "info.features": "Info.num_classes in examples/mirrored_strategy/cassava.py",
     },
 }  # fmt: skip
 
 
-def items(*kinds: str) -> list[Any]:
+def items(*kinds: str) -> Iterator[tuple[str, str]]:
     """Pairs of a document and an item of these kinds, except what is excused."""
-    return [
-        pytest.param(document, item, id=f"{document}-{item}")
-        for document, facts in DOCUMENTS.items()
-        for kind in kinds
-        for item in facts[kind]
-        if item not in EXCUSED.get(document, {})
-    ]
+    for document, facts in DOCUMENTS.items():
+        for kind in kinds:
+            yield from ((document, item) for item in facts[kind] if item not in EXCUSED.get(document, {}))
 
 
 @functools.cache
@@ -138,14 +124,6 @@ def test_a_program_can_be_started_by_its_name(path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("#!/usr/bin/env python\n")
 
 
-@pytest.mark.slow
-def test_every_program_says_how_it_is_used() -> None:
-    """Two at a time. The tests below use the answers."""
-    with ThreadPoolExecutor(2) as pool:
-        for _ in pool.map(options_of_script, PROGRAMS_OF_EXAMPLES):
-            pass
-
-
 def options_in(words: list[str]) -> set[str]:
     return {word.split("=")[0] for word in words if word.startswith("--")}
 
@@ -162,9 +140,7 @@ def start_tarantella(words: list[str], folder: Path, place: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("document", "command"), items("commands"))
-def test_a_command(document: str, command: str, tmp_path: Path) -> None:
+def check_command(document: str, command: str, place: Path) -> None:
     command = re.sub(r"\$\{TNT_MODELS_PATH\}", str(EXAMPLES), command)
     words = shlex.split(re.sub(r"\$\{\w+\}", "/data", command))
     words = words[next(number for number, word in enumerate(words) if "=" not in word) :]
@@ -177,7 +153,7 @@ def test_a_command(document: str, command: str, tmp_path: Path) -> None:
         for path in re.findall(rf"{EXAMPLES}[\w/]*", command):
             assert Path(path).is_dir()
     elif words[0] == "tarantella":
-        start_tarantella(words, folder, tmp_path)
+        start_tarantella(words, folder, place)
     elif words[0] == "python":
         assert options_in(words[2:]) <= options_of_script(folder / words[1])
     elif words[0] == "sbatch":
@@ -187,30 +163,17 @@ def test_a_command(document: str, command: str, tmp_path: Path) -> None:
         pytest.fail(f"{words[0]} is neither known nor excused")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_options_in_the_prose(document: str) -> None:
-    known = set(options_of(str(PROGRAMS / "tarantella")) | EXCUSED.get(document, {}).keys())
-    left = set(DOCUMENTS[document]["options"]) - known
-    if left:
-        known = set().union(*(options_of_script(EXAMPLES / script) for script in SCRIPTS[document]))
-        assert left <= known
-
-
-@pytest.mark.parametrize(("document", "name"), items("files"))
-def test_a_file(document: str, name: str) -> None:
-    name = name.removeprefix("examples/")
-    starts = [EXAMPLES, *(EXAMPLES / folder for folder in FOLDERS[document])]
-    assert any((start / name).exists() for start in starts)
-
-
-@pytest.mark.parametrize(("document", "module"), items("imports"))
-def test_an_import(document: str, module: str) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError:
-        parent, name = module.rsplit(".", 1)
-        assert hasattr(importlib.import_module(parent), name)
+@pytest.mark.timeout(600)
+def test_commands_and_options(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:  # two at a time; what follows uses the answers
+        list(pool.map(options_of_script, PROGRAMS_OF_EXAMPLES))
+    for document, command in items("commands"):
+        check_command(document, command, tmp_path)
+    for document, facts in DOCUMENTS.items():
+        known = set(options_of(str(PROGRAMS / "tarantella")) | EXCUSED.get(document, {}).keys())
+        for script in SCRIPTS[document]:
+            known |= options_of_script(EXAMPLES / script)
+        assert set(facts["options"]) <= known, document
 
 
 @functools.cache
@@ -324,73 +287,19 @@ def passes_on() -> dict[Any, Any]:
     return {keras.Model: functional, argparse.ArgumentParser.add_argument: argparse.Action}
 
 
-@pytest.mark.parametrize(("document", "name"), items("names", "calls"))
-def test_a_name_and_its_arguments(document: str, name: str) -> None:
-    if name in ("?", *EXCUSED.get(document, {})):
-        return
-    found = resolve(name, document)
-    excused = EXCUSED.get(document, {})
-    keywords = {word for word in DOCUMENTS[document]["calls"].get(name, []) if f"{name}({word}=)" not in excused}
-    if keywords:
-        assert keywords <= (parameters(found) or set())
-    assert DOCUMENTS[document]["positional"].get(name, 0) <= positional(found)
-
-
-def positional(found: Any) -> float:
-    """How many arguments without a name a function or class takes; infinitely many if that is not known."""
-    if isinstance(found, ast.ClassDef):
-        made = initializer(found)
-        return positional(made) if made else math.inf
-    if isinstance(found, ast.FunctionDef):
-        given = [*found.args.posonlyargs, *found.args.args]
-        return math.inf if found.args.vararg else len(given) - (bool(given) and given[0].arg == "self")
-    if not callable(found) or found in vars(builtins).values():
-        return math.inf
-    given = inspect.signature(found).parameters
-    kinds = [each.kind for name, each in given.items() if name != "self"]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return math.inf
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
-
-
-@pytest.mark.parametrize(("document", "name"), items("functions"))
-def test_a_function_that_a_document_prints(document: str, name: str) -> None:
-    excused = EXCUSED.get(document, {})
-    wanted = {word for word in DOCUMENTS[document]["functions"][name] if f"{name}({word}=)" not in excused}
-    assert wanted <= (parameters(resolve(name, document)) or set())
-
-
-@pytest.mark.parametrize(("document", "argument"), items("arguments"))
-def test_an_argument_of_tarantella_itself(document: str, argument: str) -> None:
-    """The functions that the document names beside it take it; where it names none, one of these."""
-    some = ["tnt.Model.fit", "tnt.Model.evaluate", "tnt.Model.predict", "tnt.Model.save"]
-    named = DOCUMENTS[document]["arguments"][argument]
-    takes = [argument in inspect.signature(resolve(name, document)).parameters for name in named or some]
-    assert all(takes) if named else any(takes)
-
-
-@pytest.mark.parametrize(("document", "word"), items("words"))
-def test_a_word_that_names_something(document: str, word: str) -> None:
-    import keras
-
-    places = (keras.losses, keras.metrics, keras.callbacks)
-    settings = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
-    assert definition(word, document) or any(hasattr(place, word) for place in places) or word in settings
-
-
-def test_what_is_excused_is_in_the_documents() -> None:
-    for document, excused in EXCUSED.items():
-        facts = DOCUMENTS[document]
-        known = {item for kind in facts for item in facts[kind]}
-        known |= {f"{call}({word}=)" for call, words in facts["calls"].items() for word in words}
-        known |= {f"{name}({word}=)" for name, words in facts["functions"].items() for word in words}
-        assert set(excused) <= known
-
-
-def test_the_facts_are_those_of_the_documents() -> None:
-    """Where the documents are: they are not a part of this repository, so elsewhere, as in CI, this is skipped."""
-    folders = [ROOT.parent / "shared/seeds", ROOT.parents[1] / "shared/seeds"]
-    folder = next((each for each in folders if each.is_dir()), None)
-    if folder is None:
-        pytest.skip("the documents are not on this machine")
-    assert extract(folder) == DOCUMENTS
+def test_files_imports_and_names() -> None:
+    for document, name in items("files"):
+        starts = [EXAMPLES, *(EXAMPLES / folder for folder in FOLDERS[document])]
+        assert any((start / name.removeprefix("examples/")).exists() for start in starts), name
+    for _, module in items("imports"):
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError:
+            parent, name = module.rsplit(".", 1)
+            assert hasattr(importlib.import_module(parent), name), module
+    for document, name in items("names", "calls"):
+        if name != "?":
+            found = resolve(name, document)
+            words = DOCUMENTS[document]["calls"].get(name, [])
+            given = {word for word in words if f"{name}({word}=)" not in EXCUSED.get(document, {})}
+            assert not given or given <= (parameters(found) or set()), (document, name)
