@@ -24,30 +24,23 @@ std::vector<T> values(int rank, size_t count) {
 
 using Collectives = OnRanks;
 
-template <typename T>
-void expect_sums(World& world, DType dtype) {
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * kChunk / sizeof(T) + 5}) {
-    std::vector<T> right = values<T>(0, count);
-    for (int rank = 1; rank < world.size(); ++rank) {
-      const auto next = values<T>(rank, count);
-      for (size_t i = 0; i < count; ++i) right[i] = right[i] + next[i];
+TEST_P(Collectives, AllreduceSums) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{1000}, 3 * kChunk / sizeof(float) + 5}) {
+    auto right = values<float>(0, count);
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      const auto next = values<float>(rank, count);
+      for (size_t i = 0; i < count; ++i) right[i] += next[i];
     }
-    world.run([&](engine::Communicator& communicator) {
-      const auto input = values<T>(communicator.group().rank(), count);
-      auto output = input;
+    world_.run([&](engine::Communicator& communicator) {
+      auto data = values<float>(communicator.group().rank(), count);
       const Status status = communicator.call([&](Stage& stage) {
-        return allreduce(stage, output.data(), output.data(), count, dtype, Reduction::kSum, "sums");
+        return allreduce(stage, data.data(), data.data(), count, DType::kFloat32, Reduction::kSum, "sums");
       });
       ASSERT_TRUE(status.ok()) << status.message();
-      EXPECT_TRUE(output == right) << count << " elements";
+      EXPECT_TRUE(data == right) << count << " elements";
     });
   }
 }
-
-TEST_P(Collectives, AllreduceSumsFloat32) { expect_sums<float>(world_, DType::kFloat32); }
-TEST_P(Collectives, AllreduceSumsFloat64) { expect_sums<double>(world_, DType::kFloat64); }
-TEST_P(Collectives, AllreduceSumsInt32) { expect_sums<int32_t>(world_, DType::kInt32); }
-TEST_P(Collectives, AllreduceSumsInt64) { expect_sums<int64_t>(world_, DType::kInt64); }
 
 TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
   const size_t count = kChunk / sizeof(double) + 3;
@@ -268,7 +261,7 @@ TEST_P(Collectives, MixInAnyOrderForManyRounds) {
   });
 }
 
-TNT_ON_RANKS(Collectives, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+TNT_ON_RANKS(Collectives, 1, 2, 3, 9);
 TNT_SPINNING(Collectives, 2);
 
 using Disagreements = OnRanks;

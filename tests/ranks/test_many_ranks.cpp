@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -87,30 +86,6 @@ class ManyRanks : public testing::TestWithParam<int> {
 
   World world_{"fake", GetParam()};
 };
-
-TEST_P(ManyRanks, AChunkGrowsWithThemUpToAMebibyte) {
-  EXPECT_EQ(chunk_bytes(size()), std::min(256 * kKiB * size(), 1024 * kKiB));
-  EXPECT_EQ(chunk_bytes(size()) % 64, 0u);
-}
-
-TEST_P(ManyRanks, BelowTheThresholdEachReadsAtMost32KiBOfOthers) {
-  EXPECT_LE((size() - 1) * sliced_from(size()), 32 * kKiB);
-  EXPECT_GT((size() + 1) * sliced_from(size()), 32 * kKiB);
-}
-
-TEST_P(ManyRanks, AMeetingLooksAtFewerThanTwiceTheRootOfTheirLines) {
-  run([&](Stage& stage) {
-    const Blocks& blocks = stage.group().blocks();
-    const size_t of_block = blocks.ranks(blocks.block_of(stage.rank())).size() - 1;
-    const size_t lines = of_block + blocks.count() - 1;  // "lines" of tests/explorer counts them
-    if (size() <= 8) {
-      EXPECT_EQ(lines, size() - 1);
-    } else {
-      const auto root = static_cast<size_t>(std::ceil(std::sqrt(size())));
-      EXPECT_LE(lines, 2 * (root - 1));
-    }
-  });
-}
 
 TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {
   const size_t chunk = chunk_bytes(size());
@@ -334,7 +309,7 @@ TEST_P(ManyRanks, ARankWakesAllOthersAtOnceTwiceABucket) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks, testing::Values(2, 3, 4, 5, 6, 7, 8, 9, 16, 64),
+INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks, testing::Values(2, 3, 8, 9, 16, 64),
                          testing::PrintToStringParamName());
 
 }  // namespace

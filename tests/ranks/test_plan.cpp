@@ -402,7 +402,7 @@ TEST_P(Plans, MakeNoGroupWaitForACallback) {
   });
 }
 
-TNT_ON_RANKS(Plans, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+TNT_ON_RANKS(Plans, 1, 2, 3, 9);
 TNT_SPINNING(Plans, 2, 3);
 
 using PlansThatFail = OnRanks;
