@@ -1,5 +1,5 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-all examples gpu-check fuzz bench bench-allreduce bench-hosts bench-costs bench-examples wheel compatibility lint format clean
+.PHONY: help setup demo test test-full test-all examples gpu-check fuzz bench bench-allreduce bench-hosts bench-costs bench-examples wheel compatibility lint format clean
 
 # TRAIN, ALLREDUCE, HOSTS, COST and EXAMPLES are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 5
@@ -9,7 +9,8 @@ FUZZ ?= 600
 help:
 	@echo "make setup    install what is missing: system packages, .venv, the built package"
 	@echo "make demo     train LeNet-5 on two ranks and on one process, and print a table of both"
-	@echo "make test     set up, then run the checks and tests that CI runs"
+	@echo "make test     set up, then run the gate: the checks and tests for every change (15 minutes)"
+	@echo "make test-full  the gate and the rest of what CI runs (45 minutes)"
 	@echo "make test-all run all tests, also those that CI has no time for (hours)"
 	@echo "make examples run the tests of the examples: each on one process and on two ranks, losses compared"
 	@echo "make gpu-check  run examples on the GPUs of this machine, one rank each, and compare with plain Keras on one"
@@ -35,6 +36,10 @@ demo: setup
 test:
 	@tools/setup.sh --dev
 	@tools/test.sh
+
+test-full:
+	@tools/setup.sh --dev
+	@tools/test.sh --full
 
 test-all:
 	@tools/setup.sh --dev

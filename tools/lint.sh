@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all formatters, linters, the type checker and the check of include directions. Fails if any of them fails.
-# Usage: tools/lint.sh [--fix]     (--fix applies the formatters instead)
+# Usage: tools/lint.sh [--fix | --tidy]     (--fix applies the formatters instead, --tidy runs clang-tidy, for minutes)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
@@ -12,8 +12,9 @@ check() {
   if "$@"; then printf '[lint] %s: ok (%d s)\n' "$name" $((SECONDS - start)); else failed+=("$name"); fi
 }
 
-PYTHON=(python tools examples tests/python)
+PYTHON=(python tools examples tests/python tests/preloaded)
 [ -d bench ] && PYTHON+=(bench)
+mkdir -p build/log
 mapfile -t cpp < <(find include src bindings tests bench -name '*.h' -o -name '*.cpp' | LC_ALL=C sort)
 
 if [ "${1:-}" = --fix ]; then
@@ -32,6 +33,11 @@ tidy() {
     >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
+if [ "${1:-}" = --tidy ]; then
+  tidy
+  exit
+fi
+
 mutations() {
   local patch
   for patch in tests/explorer/mutations/*.patch; do
@@ -39,15 +45,14 @@ mutations() {
   done
 }
 
-mkdir -p build/log
 check "include directions" python tools/check_includes.py
 check "line lengths" python tools/check_lines.py
+check "sleeps in tests" python tools/check_sleeps.py
 check "ruff" ruff check --quiet "${PYTHON[@]}"
 check "ruff format" ruff format --quiet --diff "${PYTHON[@]}"
 check "mypy" mypy --no-error-summary
 check "clang-format" clang-format --dry-run -Werror "${cpp[@]}"
 check "mutations apply" mutations
-check "clang-tidy" tidy
 
 if [ ${#failed[@]} -gt 0 ]; then
   printf '[lint] FAILED: %s\n' "${failed[@]}" >&2

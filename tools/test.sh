@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Runs lint, the C++ tests (release and each sanitizer), the wheel under old and new frameworks, and the Python tests.
-# Runs all of them, and fails if any of them fails.
-# Usage: tools/test.sh [--all]     (--all adds every equality case on one to four ranks, the tests marked "extended",
-# and the other rows of the compatibility job)
+# The gate: lint, the C++ tests, and the Python tests that an ordinary change can break.
+# Usage: tools/test.sh [--full | --all]
+# --full adds the rest that CI runs: sanitizers, fuzzing, clang-tidy, the wheel under other frameworks, every case with
+# real starts, every wire, the examples. --all adds every case on one to four ranks and the tests marked "extended".
+# Runs every step, and fails if any of them fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
 source tools/ccache.sh
 
-readonly BUDGET=2400 LATE=4500 # seconds
+tier=${1:---gate}
+limit=900 # seconds
+if [ "$tier" != --gate ]; then limit=2700; fi
 failed=()
-unsteady=()
 times=()
 mkdir -p build/log
 step() {
@@ -43,71 +45,56 @@ build() {
   { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
-# Builds on what the step that runs meanwhile leaves of the cores. The steps that need the builds show their failures.
+# Builds on what the steps that run meanwhile leave of the cores. The steps that need the builds show their failures.
 build_ahead() {
   chrt --idle --pid 0 "$BASHPID"
   for preset; do build "$preset"; done
-}
-
-# Never fails: the steps that follow build again what failed.
-rest_of_the_builds() {
-  wait "$builds" || true
-  trap - EXIT
 }
 
 cpp() {
   local -a run=()
   # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
-  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3 --repeat after-timeout:2
+  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 4
 }
 
-# Tests of launchers run other people's (ssh's, MPI's, Slurm's) against the clock. A few of them that fail run once
-# more, alone, and are named at the end if they pass then. Any other failure is final.
-python_tests() {
-  local -r cache=.pytest_cache/v/cache/lastfailed of_launchers='^  "tests/python/(hosts|launch|slurm)/.*": true,?$'
-  python -m pytest tests/python "${selection[@]}" -n 2 --dist loadfile --durations=40 --cache-clear && return
-  local -a found
-  mapfile -t found < <(grep '": true' "$cache")
-  if [ ${#found[@]} = 0 ] || [ ${#found[@]} -gt 3 ] || printf '%s\n' "${found[@]}" | grep -qvE "$of_launchers"; then
-    return 1
-  fi
-  printf '\n=== once more, alone\n'
-  python -m pytest tests/python "${selection[@]}" --last-failed --last-failed-no-failures none || return
-  unsteady+=("${found[@]}")
+real_starts() {
+  TARANTELLA_TESTS_REAL_STARTS=1 TARANTELLA_CASE_RANKS=2 \
+    python -m pytest tests/python/parallel/test_equals_one_process.py -m "not extended" -n 2
 }
 
-rows=(oldest jax) # .venv has the newest, and the nightly only warns
-selection=(-m "not extended")
-if [ "${1:-}" = --all ]; then
-  rows=(oldest middle newest nightly jax)
-  selection=()
-  export TARANTELLA_ALL_RANKS=1
-fi
-
+if [ "$tier" = --all ]; then export TARANTELLA_ALL_RANKS=1; fi
 step "lint" tools/lint.sh
 step "C++ tests, release" cpp release
-if [ "${1:-}" = --all ]; then step "known bugs of the core" tests/explorer/mutations.sh; fi
-step "compatibility" tools/compatibility.sh "${rows[@]}"
-set -m # a process group for the builds, which ends with this script
-build_ahead asan tsan >/dev/null 2>&1 &
-builds=$!
-set +m
-trap 'kill -- "-$builds" 2>/dev/null' EXIT
-# Two tests run at a time, because a job of two ranks leaves a core idle now and then.
-step "Python tests" python_tests
-step "rest of the builds" rest_of_the_builds
-for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
-
-printf '\n=== where the time went (CONTRIBUTING has the budget)\n'
-printf '%s\n' "${times[@]}"
-printf '%5d s  in all, of %d s; the limit of CI is 5400 s\n' $SECONDS "$BUDGET"
-
-if [ $SECONDS -gt $LATE ]; then echo "LATE: this took $((SECONDS / 60)) minutes, and CI ends after 90"; fi
-if [ ${#unsteady[@]} -gt 0 ]; then
-  printf '\n=== what passed only when it ran once more: a defect to mend\n'
-  printf '%s\n' "${unsteady[@]}"
+if [ "$tier" = --gate ]; then
+  step "Python tests of the gate" tools/python_tests.sh gate
+else
+  set -m # a process group for the builds, which ends with this script
+  build_ahead asan tsan >/dev/null 2>&1 &
+  builds=$!
+  set +m
+  trap 'kill -- "-$builds" 2>/dev/null' EXIT
+  step "Python tests of the gate" tools/python_tests.sh gate
+  if [ "$tier" = --full ]; then
+    step "Python tests, the rest" tools/python_tests.sh rest
+    rows=(oldest jax) # .venv has the newest, and the nightly only warns
+  else
+    step "Python tests, the rest" tools/python_tests.sh rest-of-all
+    step "known bugs of the core" tests/explorer/mutations.sh
+    rows=(oldest middle newest nightly jax)
+  fi
+  step "every case with real starts" real_starts
+  step "compatibility" tools/compatibility.sh "${rows[@]}"
+  step "clang-tidy" tools/lint.sh --tidy
+  wait "$builds"
+  trap - EXIT
+  for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 fi
+
+printf '\n=== where the time went\n'
+printf '%s\n' "${times[@]}"
+printf '%5d s  in all; the limit is %d s%s\n' $SECONDS $limit "$([ "$tier" = --all ] && echo ' without --all')"
+if [ "$tier" != --all ] && [ $SECONDS -gt $limit ]; then echo "LATE: above the limit"; fi
 if [ ${#failed[@]} -gt 0 ]; then
   printf '\n=== what failed\n'
   printf '%s\n' "${failed[@]}"

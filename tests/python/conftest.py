@@ -19,7 +19,9 @@ from jobs import Scripts, find_executable, preloaded_pythons, warm
 from needs import give_up
 from network_hosts import Hosts, missing
 
-LEAN = str(Path(__file__).parent / "lean")
+HERE = Path(__file__).parent
+LEAN = str(HERE / "lean")
+WAITING = {"hosts", "launch", "slurm"}  # most of their tests wait for processes, and compute little
 # What a shell or nohup has started in the background ignores some of these, and so would the jobs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
@@ -33,6 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
         ending = ExitStack()
         ending.enter_context(preloaded_pythons(Path(ending.enter_context(tempfile.TemporaryDirectory()))))
         config.add_cleanup(ending.close)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what waits, and what one worker runs (--dist loadgroup): a module, or what shares jobs or a Slurm."""
+    group = pytest.mark.xdist_group if config.pluginmanager.hasplugin("xdist") else None
+    for item in items:
+        path = item.path.relative_to(HERE)
+        if path.parts[0] in WAITING and item.get_closest_marker("computes") is None:
+            item.add_marker("waits")
+        if group and path.parts[0] == "slurm":
+            item.add_marker(group("slurm"))
+        elif group and item.get_closest_marker("waits") is None:
+            cases = item.callspec.params.get("file", "") if hasattr(item, "callspec") else ""
+            item.add_marker(group(f"{path}{cases}"))
 
 
 @pytest.fixture

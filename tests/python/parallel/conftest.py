@@ -15,7 +15,6 @@ import jobs
 import pytest
 
 HERE = Path(__file__).parent
-BUNDLES = 2  # groups of files whose cases share jobs
 Ranks = int | str
 
 
@@ -32,15 +31,13 @@ def results(
 
     "2x1" stands for two hosts with one rank each.
 
-    The cases of a bundle run in one job for each number of ranks. Only those run that were selected, with -k or by
-    name. TARANTELLA_CASES_TOGETHER=1 makes one bundle of all.
+    The cases of a file run in one job for each number of ranks. Only those run that were selected, with -k or by name.
+    TARANTELLA_CASES_TOGETHER=1 runs those of all files together.
     """
     folder = tmp_path_factory.mktemp("cases")
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     selected = [(p["file"], p["name"], p["ranks"]) for p in params if p.keys() == {"file", "name", "ranks"}]
-    files = dict.fromkeys(file for file, _, _ in selected)
-    together = os.environ.get("TARANTELLA_CASES_TOGETHER")
-    bundles = {file: 0 if together else place % BUNDLES for place, file in enumerate(files)}
+    together = bool(os.environ.get("TARANTELLA_CASES_TOGETHER"))
     numbers = itertools.count()
 
     def run_hosts(layout: str, *arguments: str) -> Any:
@@ -73,8 +70,8 @@ def results(
         return [pickle.loads(each.read_bytes()) for each in stored]
 
     @functools.cache
-    def run(bundle: int, ranks: Ranks) -> dict[str, list[Any]]:
-        cases = [f"{file}-{name}" for file, name, n in selected if bundles[file] == bundle and ranks in (0, n)]
+    def run(of: str, ranks: Ranks) -> dict[str, list[Any]]:
+        cases = [f"{file}-{name}" for file, name, n in selected if (together or file == of) and ranks in (0, n)]
         left, found = list(dict.fromkeys(cases)), {}
         while left:  # a case that fails ends its job: those after it get one of their own
             each_rank = job(ranks, left)
@@ -83,4 +80,4 @@ def results(
             left = left[len(ran) :]
         return found
 
-    return lambda file, name, ranks: run(bundles[file], ranks)[f"{file}-{name}"]
+    return lambda file, name, ranks: run("" if together else file, ranks)[f"{file}-{name}"]

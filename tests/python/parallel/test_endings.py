@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = [pytest.mark.real_start, pytest.mark.waits]
+
 HEAD = """
 import concurrent.futures, multiprocessing, sys, threading, time
 import tarantella as tnt
@@ -257,8 +259,6 @@ def test_a_save_that_fails_on_the_master(scripts: Any) -> None:
     source = """
 import resource
 import keras
-
-pytestmark = pytest.mark.real_start
 model = tnt.Model(keras.Sequential([keras.Input((100,)), keras.layers.Dense(100)]))
 if rank == 0: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # a full disk
 model.save(sys.argv[1])

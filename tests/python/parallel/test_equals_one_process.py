@@ -30,8 +30,10 @@ def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for one case of a file, three for the next; for some of plain training one or four beside them.
 
     Plain training also runs on several hosts, 2x1 and 2x2 in turn. TARANTELLA_ALL_RANKS=1 runs every case on one to
-    four ranks, and plain training on all HOSTS, for hours.
+    four ranks, and plain training on all HOSTS, for hours; TARANTELLA_CASE_RANKS=2 runs every case on two ranks only.
     """
+    if only := os.environ.get("TARANTELLA_CASE_RANKS"):
+        return (int(only),)
     hosts = HOSTS if file == "training" else ()
     if os.environ.get("TARANTELLA_ALL_RANKS"):
         return (1, 2, 3, 4, *hosts)
@@ -54,7 +56,7 @@ def test_every_case_is_found() -> None:
     assert len({(each.values[0], each.values[1]) for each in CASES}) == marked
 
 
-@pytest.mark.timeout(1800)  # the first case of a bundle and a number of ranks waits for all of them
+@pytest.mark.timeout(1800)  # the first case of a file and a number of ranks waits for all of them
 @pytest.mark.parametrize(("file", "name", "ranks"), CASES)
 def test_case(file: str, name: str, ranks: int | str, results: Any) -> None:
     reference = results(file, name, 0)[0]

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
+pytestmark = [pytest.mark.real_start, pytest.mark.waits]
+
 
 def test_a_rank_that_ends_before_it_joins_is_named_at_once(scripts: Any) -> None:
     source = """
@@ -84,10 +88,6 @@ def test_no_limit_of_time_to_join(scripts: Any) -> None:
     source = """
 import time
 import tarantella as tnt
-
-import pytest
-
-pytestmark = pytest.mark.real_start
 if tnt.is_master_rank():
     time.sleep(3)
 tnt.Barrier().execute()

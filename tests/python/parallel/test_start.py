@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.real_start
+
 HEAD = """
 import sys, numpy as np, keras
 import tarantella as tnt
@@ -206,10 +210,6 @@ def test_only_variables_that_differ_travel(scripts: Any, tmp_path: Any) -> None:
         HEAD
         + """
 from tarantella import _core
-
-import pytest
-
-pytestmark = pytest.mark.real_start
 plain, sent = _core.Context.broadcast, []
 def counted(self, array, root=0, name=""):
     sent.append(array.nbytes if name == "variables" else 0)

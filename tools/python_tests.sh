@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs Python tests: those that compute, two at a time, and beside them those that wait, six at a time.
+# Usage: tools/python_tests.sh gate | rest | rest-of-all [OPTION OF PYTEST...]
+# gate: what `make test` runs; rest: what `make test-full` adds; rest-of-all: what `make test-all` adds
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH="$PWD/.venv/bin:$PATH"
+case $1 in
+  gate) readonly EXPRESSION="not full and not extended" ;;
+  rest) readonly EXPRESSION="full and not extended" ;;
+  rest-of-all) readonly EXPRESSION="full or extended" ;;
+  *) exit 2 ;;
+esac
+shift
+
+mkdir -p build/log
+readonly LOG=build/log/waiting.log
+readonly PYTEST=(python -m pytest tests/python --durations=25)
+"${PYTEST[@]}" -o cache_dir=build/pytest/waiting -m "($EXPRESSION) and waits" -n 6 --dist loadgroup "$@" >"$LOG" 2>&1 &
+computed=0 waited=0
+"${PYTEST[@]}" -o cache_dir=build/pytest/computing -m "($EXPRESSION) and not waits" -n 2 --dist loadgroup "$@" || computed=$?
+wait $! || waited=$?
+cat "$LOG"
+exit $((computed || waited))
