@@ -49,12 +49,13 @@ class Servers:
 
     def __init__(self, log: Path) -> None:
         self.log = log.open("wb")
-        self.running: dict[tuple[str, ...], socket.socket] = {}
+        self.running: dict[tuple[tuple[str, str], ...], socket.socket] = {}
 
     def send(self, environment: dict[str, str], request: bytes, descriptors: list[int]) -> None:
         """Sends a request to the server of this environment. A client whose server has ended sees that by itself."""
-        key = tuple(sorted(f"{name}={value}" for name, value in environment.items() if name.startswith(AT_IMPORT)))
-        server = self.running.pop(key, None) or self._start(environment)
+        known = {name: value for name, value in sorted(environment.items()) if name.startswith(AT_IMPORT)}
+        key = tuple(known.items())
+        server = self.running.pop(key, None) or self._start(known)
         try:
             socket.send_fds(server, [request], descriptors)
         except OSError:
@@ -66,12 +67,11 @@ class Servers:
 
     def _start(self, environment: dict[str, str]) -> socket.socket:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        clean = {name: value for name, value in environment.items() if not name.startswith("TNT_")}
-        clean |= {"TARANTELLA_TESTS_SERVER": f"{SERVER}:{its.fileno()}", "OPENBLAS_NUM_THREADS": "1"}
+        ours_only = {"TARANTELLA_TESTS_SERVER": f"{SERVER}:{its.fileno()}", "OPENBLAS_NUM_THREADS": "1"}
         # `-m`: the forked processes put what they run in the place of this module, which does not exist
         command = [sys.executable, "-m", "preloaded"]
         streams = {"stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log}
-        subprocess.Popen(command, env=clean, pass_fds=[its.fileno()], cwd="/", **streams)
+        subprocess.Popen(command, env={**environment, **ours_only}, pass_fds=[its.fileno()], cwd="/", **streams)
         its.close()
         return ours
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from jobs import warm
 
 from tarantella.verify import __main__ as command
 from tarantella.verify import causes, compare, record, runs
@@ -22,7 +23,8 @@ def extended(*values):
 
 def verify(launcher, kind, *options, ranks=2):
     script = launcher.copy("trains")
-    return launcher.run("verify", "-n", ranks, "--no-gpu", *options, "--", script, kind, timeout=PATIENCE)
+    words = ("verify", "-n", ranks, "--no-gpu", *options, "--", script, kind)
+    return launcher.run(*words, timeout=PATIENCE, program=warm("tarantella"))
 
 
 @slow
