@@ -41,8 +41,14 @@ def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     return (2 + place % 2, *more, *hosts[place // 2 % 2 :][:1])
 
 
+def _marks(is_extended: bool, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:
+    """A quarter of the cases on hosts is in the gate."""
+    on_hosts = isinstance(ranks, str) and place % 8 not in (0, 2)
+    return [pytest.mark.extended] if is_extended else [pytest.mark.full] if on_hosts else []
+
+
 CASES = [
-    pytest.param(file.stem, name, ranks, marks=[pytest.mark.extended] if extended else [])
+    pytest.param(file.stem, name, ranks, marks=_marks(bool(extended), place, ranks))
     for file in FILES
     for place, (extended, name) in enumerate(
         re.findall(r"^(@extended\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
