@@ -21,6 +21,7 @@ from network_hosts import Hosts, missing
 
 HERE = Path(__file__).parent
 LEAN = str(HERE / "lean")
+OTHER_MPIS = {"open_mpi", "intel_mpi"}  # the gate has MPICH
 WAITING = {"hosts", "launch", "slurm"}  # most of their tests wait for processes, and compute little
 # What a shell or nohup has started in the background ignores some of these, and so would the jobs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,17 +39,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what waits, and what one worker runs (--dist loadgroup): a module, or what shares jobs or a Slurm."""
+    """Marks what is not in the gate, what waits, and what one worker runs (--dist loadgroup): a module, or what shares
+    jobs or a Slurm."""
     group = pytest.mark.xdist_group if config.pluginmanager.hasplugin("xdist") else None
     for item in items:
         path = item.path.relative_to(HERE)
+        values = item.callspec.params if hasattr(item, "callspec") else {}
+        is_example = path.parts[0] == "examples" and path.stem != "test_documents"
+        if is_example or any(value in OTHER_MPIS for value in values.values() if isinstance(value, str)):
+            item.add_marker("full")
         if path.parts[0] in WAITING and item.get_closest_marker("computes") is None:
             item.add_marker("waits")
         if group and path.parts[0] == "slurm":
             item.add_marker(group("slurm"))
         elif group and item.get_closest_marker("waits") is None:
-            cases = item.callspec.params.get("file", "") if hasattr(item, "callspec") else ""
-            item.add_marker(group(f"{path}{cases}"))
+            item.add_marker(group(f"{path}{values.get('file', '')}"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (3, 4))])
 def test_collectives_and_callbacks_have_horovods_arithmetic(ranks: int, scripts: Any) -> None:
     ended = scripts.ranks(ranks, SCRIPTS / "arithmetic.py", options=("--output-on-all-devices",))
     assert ended.code == 0, ended.err
@@ -39,7 +39,7 @@ def test_ranks_train_as_plain_keras_on_the_rows_of_all(scripts: Any, tmp_path: P
     assert kept.code == 0, kept.err
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4))])
 def test_ranks_that_have_joined_are_zeros_to_the_others(ranks: int, scripts: Any) -> None:
     ended = scripts.ranks(ranks, SCRIPTS / "joining.py", options=("--output-on-all-devices",))
     assert ended.out.count("all right") == ranks, ended.err

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(200)]
 
 PROGRAM = Path(__file__).resolve().parents[3] / "examples/quick_start/model.py"
 OPTIONS = ["--batch_size=64", "--train_epochs=1"]

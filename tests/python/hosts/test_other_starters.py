@@ -124,6 +124,7 @@ def test_a_rank_of_torchrun_that_is_killed_ends_all(hosts):
 
 
 @pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.full
 def test_the_rank_that_moves_the_bytes_is_killed_in_the_midst(hosts, victim):
     hosts.script(SUM)
     jobs = start_by_torchrun(hosts, "up")
@@ -146,6 +147,7 @@ def test_an_array_that_a_lost_machine_may_still_receive_is_kept(hosts):
     hosts.wait_for_none()
 
 
+@pytest.mark.full
 def test_a_host_that_is_cut_off_ends_on_both_sides(hosts):
     hosts.script(MEET)
     jobs = start_by_torchrun(hosts, "up")

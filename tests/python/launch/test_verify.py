@@ -9,6 +9,8 @@ from jobs import warm
 from tarantella.verify import __main__ as command
 from tarantella.verify import causes, compare, record, runs
 
+pytestmark = pytest.mark.computes
+
 PATIENCE = 850  # up to five runs of TensorFlow, on a machine that is busy with others
 
 
@@ -21,6 +23,10 @@ def extended(*values):
     return pytest.param(*values, marks=pytest.mark.extended)
 
 
+def full(*values):
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 def verify(launcher, kind, *options, ranks=2):
     script = launcher.copy("trains")
     words = ("verify", "-n", ranks, "--no-gpu", *options, "--", script, kind)
@@ -29,7 +35,7 @@ def verify(launcher, kind, *options, ranks=2):
 
 @slow
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [extended("plain", 2), ("float64 batches", 3), ("shuffled", 2), extended("sum", 2)]
+    ("kind", "ranks"), [extended("plain", 2), ("float64 batches", 3), full("shuffled", 2), extended("sum", 2)]
 )
 def test_plain_training_agrees(launcher, kind, ranks):
     done = verify(launcher, kind, ranks=ranks)
@@ -51,7 +57,9 @@ def test_a_script_that_ends_sooner(launcher):
     ("kind", "first", "cause"),
     [
         extended("dropout", "differ: step 1, the loss: ", "likely cause: Dropout 'dropout': random"),
-        ("normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"),
+        full(
+            "normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"
+        ),
         extended(
             "variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"
         ),
@@ -87,6 +95,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
 
 
 @slow
+@pytest.mark.full
 def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
     """Adam turns such a gradient into full steps: the bias of attention's keys moves as rounding directs."""
     script = launcher.script("""

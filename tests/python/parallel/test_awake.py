@@ -66,6 +66,7 @@ def fit():
 """
 
 
+@pytest.mark.full
 def test_cores_are_kept_awake_in_fit_only(ranks: Any, tmp_path: Path) -> None:
     source = (
         FIT
@@ -93,6 +94,7 @@ assert used_in(0.5) < 0.005
     assert off.out.count("False") == 2, off.out
 
 
+@pytest.mark.full
 def test_a_trial_tells_whether_cores_are_kept_awake(ranks: Any) -> None:
     ended = ranks(
         FIT
@@ -230,6 +232,7 @@ assert used_in(0.5) < 0.005
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.extended)])
+@pytest.mark.full
 def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any, seconds: int) -> None:
     ended = ranks(
         f"seconds = {seconds}"
@@ -327,6 +330,7 @@ def quota() -> Iterator[Path]:
     give_up("cgroup", "no cgroup can be made here")
 
 
+@pytest.mark.full
 def test_with_a_quota_nothing_spins(scripts: Any, quota: Path, executable: str) -> None:
     source = HEAD + FIT + "with kept(): work(0.2)\nfit()\nfit()\nassert core.awake_seconds() == 0\n"
     command = f"echo $$ > {quota}/cgroup.procs && exec {executable} -n 2 --no-gpu -- {scripts.write(source)}"
@@ -375,6 +379,7 @@ print("trained", training.of(model.keras_model).awake_trial)
 
 
 @pytest.mark.parametrize(("pairs", "least"), [(4, 0.9), pytest.param(12, 0.95, marks=pytest.mark.extended)])
+@pytest.mark.full
 def test_a_busy_stranger_keeps_his_core(ranks: Any, pairs: int, least: float) -> None:
     """Another session is another scheduling group, to which idle priority does not yield. Other tests may disturb."""
     if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":

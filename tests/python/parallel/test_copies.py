@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 HEAD = """
 import copy, gc, io, pickle, numpy as np, keras
 import tarantella as tnt
@@ -58,6 +60,7 @@ def test_copies_of_the_keras_model_are_plain_keras(scripts: Any) -> None:
     assert "same" in ended.out
 
 
+@pytest.mark.full
 def test_models_that_are_gone_give_back_their_memory(scripts: Any) -> None:
     source = HEAD + (
         "def shared():\n"

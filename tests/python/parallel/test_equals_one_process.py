@@ -29,29 +29,32 @@ HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for one case of a file, three for the next; for some of plain training one or four beside them.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. TARANTELLA_ALL_RANKS=1 runs every case on one to
-    four ranks, and plain training on all HOSTS, for hours; TARANTELLA_CASE_RANKS=2 runs every case on two ranks only.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. With TARANTELLA_TESTS_REAL_STARTS=1 every other case
+    runs on two ranks. TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, and plain training on all HOSTS, for
+    hours.
     """
-    if only := os.environ.get("TARANTELLA_CASE_RANKS"):
-        return (int(only),)
     hosts = HOSTS if file == "training" else ()
     if os.environ.get("TARANTELLA_ALL_RANKS"):
         return (1, 2, 3, 4, *hosts)
+    on_hosts = hosts[place // 2 % 2 :][:1]
+    if os.environ.get("TARANTELLA_TESTS_REAL_STARTS"):
+        return (2, *on_hosts)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
-    return (2 + place % 2, *more, *hosts[place // 2 % 2 :][:1])
+    return (2 + place % 2, *more, *on_hosts)
 
 
-def _marks(is_extended: bool, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:
+def _marks(tier: str, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:
     """A quarter of the cases on hosts is in the gate."""
-    on_hosts = isinstance(ranks, str) and place % 8 not in (0, 2)
-    return [pytest.mark.extended] if is_extended else [pytest.mark.full] if on_hosts else []
+    if tier:
+        return [getattr(pytest.mark, tier)]
+    return [pytest.mark.full] if isinstance(ranks, str) and place % 8 not in (0, 2) else []
 
 
 CASES = [
-    pytest.param(file.stem, name, ranks, marks=_marks(bool(extended), place, ranks))
+    pytest.param(file.stem, name, ranks, marks=_marks(tier, place, ranks))
     for file in FILES
-    for place, (extended, name) in enumerate(
-        re.findall(r"^(@extended\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
+    for place, (tier, name) in enumerate(
+        re.findall(r"^(?:@(extended|full)\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
     )
     for ranks in _ranks(file.stem, place)
 ]

@@ -160,6 +160,7 @@ def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> N
     assert "near" in ended.out
 
 
+@pytest.mark.full
 def test_repeated_rows_are_added_alike_by_many_threads(scripts: Any) -> None:
     """TensorFlow's threads add the slices of one row in any order: left to them, ranks drift apart by rounding."""
     source = HEAD.replace(

@@ -277,6 +277,7 @@ def test_scancel_lets_ranks_save_and_leaves_nothing(folder, nodes, options):
     folder.wait_for_none()
 
 
+@pytest.mark.full
 def test_a_signal_before_the_time_limit_reaches_every_rank(folder):
     folder.write(SAVES)
     options = ["--nodes=1", "--ntasks=2", "--time=1", "--signal=B:USR1@60"]
@@ -287,6 +288,7 @@ def test_a_signal_before_the_time_limit_reaches_every_rank(folder):
 
 
 @pytest.mark.parametrize(("nodes", "argument"), [(1, ""), (2, "goes-on")])
+@pytest.mark.full
 def test_the_time_limit_lets_ranks_save_and_leaves_nothing(folder, nodes, argument):
     folder.write(SAVES)
     options = [f"--nodes={nodes}", "--ntasks=2", "--time=10"]

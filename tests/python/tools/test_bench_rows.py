@@ -95,6 +95,7 @@ def test_a_core_is_kept_awake_by_one_thread_of_idle_priority(bench):
         assert idle_threads() == before
 
 
+@pytest.mark.full
 def test_rows_run_side_by_side_and_are_timed(benchmark_run, tmp_path):
     rows = ["silent in lockstep", "silent, called alike", "2 ranks, kept awake", "2 ranks, started"]
     result, said = benchmark_run("training.py", "--tiny", "--rounds", 1, "--net", "lenet5", "--rows", *rows)

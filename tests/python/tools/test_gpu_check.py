@@ -88,6 +88,7 @@ def rehearse(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_two_ranks_train_lenet5_as_plain_keras() -> None:
     rehearse("lenet5")
 

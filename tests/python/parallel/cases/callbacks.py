@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import CLASSES, Wrap, case, compiled, data, folder, is_master, mlp, on_ranks, trained
+from common import CLASSES, Wrap, case, compiled, data, folder, full, is_master, mlp, on_ranks, trained
 
 C = keras.callbacks
 
@@ -41,6 +41,7 @@ class OwnCheckpoint(C.ModelCheckpoint):
     """A user's subclass follows the rule of its base."""
 
 
+@full
 @case
 def files_of_every_epoch(wrap: Wrap) -> Any:
     path = folder("every")
@@ -56,6 +57,7 @@ def files_of_every_epoch(wrap: Wrap) -> Any:
     return {**result, "names": rows[0], "log": np.array(rows[1:], float), "files": files_in(path)}
 
 
+@full
 @case
 def learning_rates(wrap: Wrap) -> Any:
     plan = C.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
@@ -63,6 +65,7 @@ def learning_rates(wrap: Wrap) -> Any:
     return fitted(wrap, [plan, plateau])
 
 
+@full
 @case
 def averaged_weights(wrap: Wrap) -> Any:
     path = folder("ema")
@@ -82,6 +85,7 @@ class Interrupts(C.Callback):
             raise Interrupted
 
 
+@full
 @case
 def interrupted_and_restored(wrap: Wrap) -> Any:
     path = folder("backup")
@@ -162,6 +166,7 @@ class Saves(C.Callback):
         self.model.save(self.path / f"tested by {self.rank}.keras")
 
 
+@full
 @case
 def saved_by_a_callback_of_ones_own(wrap: Wrap) -> Any:
     path = folder("own")
@@ -207,6 +212,7 @@ def stopped_early_by_the_master_alone(wrap: Wrap) -> Any:
     return fitted(wrap, [stop] if is_master() else None, epochs=30)
 
 
+@full
 @case
 def weights_put_back_by_the_master_alone(wrap: Wrap) -> Any:
     best = C.EarlyStopping("loss", mode="max", patience=2, restore_best_weights=True)
@@ -251,6 +257,7 @@ def evaluations_stopped_by_the_master_alone(wrap: Wrap) -> Any:
     return {**trained(model, history), "evaluate": model.evaluate(x, y, batch_size=9, verbose=0, callbacks=stop)}
 
 
+@full
 @case
 def evaluated_amid_epochs(wrap: Wrap) -> Any:
     """By all ranks together, then by each rank alone: the metrics of the epoch continue from that state."""

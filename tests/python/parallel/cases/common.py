@@ -31,6 +31,11 @@ def extended(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
     return function
 
 
+def full(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
+    """Above @case: in `make test-full`, not in the gate, since it takes more than a second."""
+    return function
+
+
 def run(name: str, wrap: Wrap) -> Any:
     """Runs the case FILE-NAME as if it were the first in its process."""
     keras.backend.clear_session(free_memory=False)  # Python collects the garbage of many cases at once

@@ -8,7 +8,21 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, extended, is_master, mlp, on_ranks, pipeline, trained
+from common import (
+    CLASSES,
+    FEATURES,
+    Wrap,
+    case,
+    compiled,
+    data,
+    extended,
+    full,
+    is_master,
+    mlp,
+    on_ranks,
+    pipeline,
+    trained,
+)
 
 
 def batches(samples: int = 37, batch: int = 8, weights: bool = False) -> Any:
@@ -124,6 +138,7 @@ def py_dataset_without_end(wrap: Wrap) -> Any:
     return fitted(wrap, Batches(length=None), epochs=2, steps_per_epoch=4)[1]
 
 
+@full
 @case
 def pandas_frames(wrap: Wrap) -> Any:
     import pandas
@@ -135,6 +150,7 @@ def pandas_frames(wrap: Wrap) -> Any:
     return [trained(model, history), model.evaluate(frame, labels, verbose=0), model.predict(frame, verbose=0)]
 
 
+@full
 @case
 def tensors_in_lists(wrap: Wrap) -> Any:
     a, b = keras.Input((FEATURES,)), keras.Input((FEATURES,))
@@ -145,6 +161,7 @@ def tensors_in_lists(wrap: Wrap) -> Any:
     return trained(model, model.fit(inputs, tf.constant(y), batch_size=8, epochs=2, verbose=0))
 
 
+@full
 @case
 def validation_of_another_kind(wrap: Wrap) -> Any:
     x, y = data()

@@ -7,13 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, mlp
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, full, mlp
 
 
 def starts(batch: int, samples: int = 37) -> Any:
     return range(0, samples, batch)
 
 
+@full
 @case
 def train_on_batches(wrap: Wrap) -> Any:
     """The last batch has one row."""
@@ -59,6 +60,7 @@ def train_on_batches_of_structures(wrap: Wrap) -> Any:
     return [logs, model.predict_on_batch(inputs), model.get_weights()]
 
 
+@full
 @case
 def train_on_batches_between_fits(wrap: Wrap) -> Any:
     """Built by its data, recompiled and trained in both ways."""

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, results, trained
+from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, full, results, trained
 from keras import ops
 
 LENGTH, WORDS = 6, 11
@@ -62,22 +62,26 @@ def masked(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy())
 
 
+@full
 @case
 def masked_one_row_left(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(), batch_size=6)
 
 
+@full
 @case
 def masked_and_summed(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(reduction="sum"))
 
 
+@full
 @case
 def masked_and_weighted(wrap: Wrap) -> Any:
     weight = np.random.default_rng(1).uniform(0, 2, (SAMPLES, LENGTH))
     return tagged(wrap, crossentropy(), weight=weight, weighted_metrics=["accuracy"])
 
 
+@full
 @case
 def masked_and_weighted_mean(wrap: Wrap) -> Any:
     weight = np.random.default_rng(1).uniform(0, 2, (SAMPLES, LENGTH))
@@ -90,6 +94,7 @@ def ignored_class(wrap: Wrap) -> Any:
     return tagged(wrap, crossentropy(ignore_class=1), tagger(masked=False))
 
 
+@full
 @case
 def ignored_class_in_several_steps(wrap: Wrap) -> Any:
     """The count of a step depends on its data alone: it must not overtake the step before."""
@@ -127,11 +132,13 @@ def weighted_after_unweighted(wrap: Wrap, **options: Any) -> Any:
     return [*result, model.train_on_batch(x[:9], y[:9], sample_weight=weight[:9]), model.get_weights()]
 
 
+@full
 @case
 def weighted_mean_after_a_plain_one(wrap: Wrap) -> Any:
     return weighted_after_unweighted(wrap)
 
 
+@full
 @case
 def weighted_mean_after_a_plain_one_compiled_by_xla(wrap: Wrap) -> Any:
     return weighted_after_unweighted(wrap, jit_compile=True)
@@ -239,6 +246,7 @@ def with_a_variable_of_its_own(wrap: Wrap) -> Any:
     return [regression(wrap, loss), np.asarray(loss.batches)]
 
 
+@full
 @case
 def mixture(wrap: Wrap) -> Any:
     """Masked, summed, weighted and plain outputs, regularizers of all kinds, added sums and means."""
@@ -271,6 +279,7 @@ def mixture(wrap: Wrap) -> Any:
     return results(model, history, inputs, targets, sample_weight=importance)
 
 
+@full
 @case
 def unreduced_beside_others(wrap: Wrap) -> Any:
     """Keras adds the numbers of the others to every row's, and takes the gradient of the rows' sum."""
@@ -312,6 +321,7 @@ class SumOfLosses(Declared):
         return super().compute_loss(x, y, y_pred) + 0.1 * ops.sum(ops.abs(y - y_pred))
 
 
+@full
 @case
 def own_sum_of_losses(wrap: Wrap) -> Any:
     x, _ = data()
@@ -402,6 +412,7 @@ class OwnLoop(OwnStep):
         return self.compute_metrics(x, y, predicted)
 
 
+@full
 @case
 def own_step_with_added_losses(wrap: Wrap) -> Any:
     x, _ = data()

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, mlp
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, full, mlp
 from keras import ops
 
 M = keras.metrics
@@ -83,12 +83,14 @@ def _run(wrap: Wrap, kinds: list[Any], target: Any, activation: str, loss: Any) 
     return {"history": dict(history.history), "evaluate": found, "read": read, "weights": model.get_weights()}
 
 
+@full
 @case
 def metrics_of_regression(wrap: Wrap) -> Any:
     x, _ = data()
     return _run(wrap, REGRESSION, np.abs(x[:, :1]), "softplus", "mse")
 
 
+@full
 @case
 def metrics_of_vectors(wrap: Wrap) -> Any:
     x, _ = data()
@@ -96,24 +98,28 @@ def metrics_of_vectors(wrap: Wrap) -> Any:
     return _run(wrap, VECTORS, target, "softmax", "mse")
 
 
+@full
 @case
 def metrics_of_yes_or_no(wrap: Wrap) -> Any:
     _, y = data()
     return _run(wrap, BINARY, (y > 0).astype("float64")[:, None], "sigmoid", "binary_crossentropy")
 
 
+@full
 @case
 def metrics_of_one_hot_classes(wrap: Wrap) -> Any:
     _, y = data()
     return _run(wrap, ONE_HOT, np.eye(CLASSES)[y], "softmax", "categorical_crossentropy")
 
 
+@full
 @case
 def metrics_of_class_numbers(wrap: Wrap) -> Any:
     _, y = data()
     return _run(wrap, CLASS_NUMBERS, y, "softmax", "sparse_categorical_crossentropy")
 
 
+@full
 @case
 def metrics_of_the_best_classes_float32(wrap: Wrap) -> Any:
     _, y = data()
@@ -181,6 +187,7 @@ def value_a_row(y_true: Any, y_pred: Any) -> Any:
     return ops.max(y_pred, axis=-1)
 
 
+@full
 @case
 def own_metrics_that_do_not_add_up(wrap: Wrap) -> Any:
     x, y = data()

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, folder, mlp, on_ranks, results, trained
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, folder, full, mlp, on_ranks, results, trained
 
 
 def models() -> Any:
@@ -49,6 +49,7 @@ def own_loss(y_true: Any, y_pred: Any) -> Any:
     return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
 
 
+@full
 @case
 def subclassed_with_structures_saved_and_loaded(wrap: Wrap) -> Any:
     path = folder("subclassed") / "model.keras"

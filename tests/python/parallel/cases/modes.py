@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import Wrap, case, compiled, data, extended, mlp, pipeline, results
+from common import Wrap, case, compiled, data, extended, full, mlp, pipeline, results
 
 
 def clipped() -> Any:
@@ -27,16 +27,19 @@ def compiled_by_xla(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
 
 
+@full
 @case
 def compiled_by_xla_float32(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)
 
 
+@full
 @case
 def compiled_by_xla_clipped_accumulated_averaged(wrap: Wrap) -> Any:
     return trained_and_used(wrap, clipped(), jit_compile=True)
 
 
+@full
 @case
 def compiled_by_xla_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     model = compiled(wrap(mlp()), jit_compile=True)
@@ -44,11 +47,13 @@ def compiled_by_xla_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     return results(model, history, *data(7), batch_size=2)
 
 
+@full
 @case
 def compiled_by_xla_several_steps_per_execution(wrap: Wrap) -> Any:
     return trained_and_used(wrap, batch_size=6, jit_compile=True, steps_per_execution=2)
 
 
+@full
 @case
 def compiled_by_xla_one_gradient(wrap: Wrap) -> Any:
     x, y = data()
@@ -64,6 +69,7 @@ def compiled_by_xla_loss_scaled(wrap: Wrap) -> Any:
     return trained_and_used(wrap, optimizer, jit_compile=True)
 
 
+@full
 @case
 def eager_clipped_accumulated_averaged(wrap: Wrap) -> Any:
     return trained_and_used(wrap, clipped(), run_eagerly=True)
@@ -113,6 +119,7 @@ def eager_numbers_of_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     return eager_numbers_in(wrap, samples=2, batch_size=1)
 
 
+@full
 @case
 def compiled_by_xla_with_a_sum_within_the_step(wrap: Wrap) -> Any:
     """A masked loss has an exchange of its own."""
@@ -129,6 +136,7 @@ def compiled_by_xla_with_a_sum_within_the_step(wrap: Wrap) -> Any:
     return {"weights": model.get_weights(), "history": dict(history.history)}
 
 
+@full
 @case
 def compiled_by_xla_with_several_sums_within_the_step(wrap: Wrap) -> Any:
     """Masked losses and synchronized layers: exchanges of which none depends on another."""
@@ -172,6 +180,7 @@ def own_function_around_a_step(wrap: Wrap) -> Any:
     return [results(model, history, x, y), model.steps]
 
 
+@full
 @case
 def data_of_other_types_one_after_the_other(wrap: Wrap) -> Any:
     model, found = compiled(wrap(mlp())), []

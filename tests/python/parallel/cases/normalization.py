@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, results, trained
+from common import CLASSES, FEATURES, SAMPLES, Wrap, case, compiled, data, extended, full, results, trained
 from keras import ops
 
 
@@ -31,6 +31,7 @@ def fitted(wrap: Wrap, model: Any, batch_size: int = 9, **options: Any) -> Any:
     return results(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0, validation_split=0.2), x, y)
 
 
+@full
 @case
 def synchronized(wrap: Wrap) -> Any:
     return fitted(wrap, net())
@@ -47,11 +48,13 @@ def synchronized_eagerly(wrap: Wrap) -> Any:
     return fitted(wrap, net(), run_eagerly=True)
 
 
+@full
 @case
 def synchronized_several_steps(wrap: Wrap) -> Any:
     return fitted(wrap, net(), steps_per_execution=2)
 
 
+@full
 @case
 def synchronized_renormalized(wrap: Wrap) -> Any:
     return fitted(wrap, net(renorm=True) if "renorm" in dir(keras.layers.BatchNormalization()) else net())
@@ -65,6 +68,7 @@ def synchronized_float32(wrap: Wrap) -> Any:
     return trained(model, model.fit(x + 30, y, batch_size=9, epochs=1, verbose=0))
 
 
+@full
 @case
 def synchronized_and_shared(wrap: Wrap) -> Any:
     """One layer on two inputs: its moments are reduced twice in a step."""
@@ -76,6 +80,7 @@ def synchronized_and_shared(wrap: Wrap) -> Any:
     return results(model, model.fit(inputs, y, batch_size=9, epochs=2, verbose=0), inputs, y)
 
 
+@full
 @case
 def synchronized_over_images(wrap: Wrap) -> Any:
     """Channels first, and one of them alone."""
@@ -105,6 +110,7 @@ def synchronized_and_masked(wrap: Wrap) -> Any:
     return results(model, model.fit(words, tags, batch_size=9, epochs=2, verbose=0), words, tags)
 
 
+@full
 @case
 def synchronized_then_frozen(wrap: Wrap) -> Any:
     x, y = data()
@@ -119,6 +125,7 @@ def synchronized_then_frozen(wrap: Wrap) -> Any:
     return trained(model, model.fit(x, y, batch_size=8, verbose=0))
 
 
+@full
 @case
 def synchronized_compiled_by_xla(wrap: Wrap) -> Any:
     return fitted(wrap, net(), jit_compile=True)
@@ -146,6 +153,7 @@ def running_mean_of_a_layer(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=12, epochs=2, verbose=0, validation_data=data(10)), x, y)
 
 
+@full
 @case
 def local_statistics_are_alike_however_they_are_read(wrap: Wrap) -> Any:
     """Each rank normalizes its own rows. One process does not, so four ways to train are compared with each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-from common import FEATURES, Wrap, case, compiled, data, mlp, trained
+from common import FEATURES, Wrap, case, compiled, data, full, mlp, trained
 
 # All that this Keras has. Wrappers around others have cases of their own.
 KINDS = (
@@ -37,16 +37,19 @@ def each(wrap: Wrap, kinds: tuple[str, ...], **options: Any) -> Any:
     return {kind.__name__: short(wrap, kind(**options)) for kind in found}
 
 
+@full
 @case
 def objects_of_the_first_half(wrap: Wrap) -> Any:
     return each(wrap, KINDS[:7], learning_rate=0.02)
 
 
+@full
 @case
 def objects_of_the_second_half(wrap: Wrap) -> Any:
     return each(wrap, KINDS[7:], learning_rate=0.02)
 
 
+@full
 @case
 def names_and_configs(wrap: Wrap) -> Any:
     config = {"class_name": "Adam", "config": {"learning_rate": 0.02, "beta_1": 0.8}}
@@ -54,6 +57,7 @@ def names_and_configs(wrap: Wrap) -> Any:
     return [short(wrap, optimizer) for optimizer in ("rmsprop", config, stored)]
 
 
+@full
 @case
 def options_of_sgd(wrap: Wrap) -> Any:
     options = [
@@ -66,6 +70,7 @@ def options_of_sgd(wrap: Wrap) -> Any:
     return [short(wrap, keras.optimizers.SGD(0.1, **each)) for each in options]
 
 
+@full
 @case
 def options_of_adam(wrap: Wrap) -> Any:
     options = [
@@ -87,6 +92,7 @@ def schedules(wrap: Wrap) -> Any:
     return [short(wrap, keras.optimizers.SGD(each)) for each in every]
 
 
+@full
 @case
 def frozen_unfrozen_and_recompiled(wrap: Wrap) -> Any:
     x, y = data()

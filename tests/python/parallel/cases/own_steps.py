@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, data, trained
+from common import CLASSES, FEATURES, Wrap, case, data, full, trained
 from keras import ops
 
 M = keras.metrics
@@ -100,6 +100,7 @@ class Encoder(keras.Model):
         return {"loss": self.total.result(), "error": error}
 
 
+@full
 @case
 def encoder_with_uneven_batches(wrap: Wrap) -> Any:
     x, _ = data()

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, Wrap, case, results, trained
+from common import CLASSES, Wrap, case, full, results, trained
 
 USERS, FILMS = 9, 12
 NODES, FEATURES = 6, 4
@@ -70,6 +70,7 @@ class Passing(keras.layers.Layer):
         return nodes
 
 
+@full
 @case
 def graph_network(wrap: Wrap) -> Any:
     """Graphs of several sizes, a matrix of edges each; the mean over their nodes says what they are."""
@@ -161,6 +162,7 @@ def preprocessing_in_the_pipeline(wrap: Wrap) -> Any:
     return {**trained(model, history), "predict": both.predict(rows.map(lambda x, y: x), verbose=0)}
 
 
+@full
 @case
 def tickets(wrap: Wrap) -> Any:
     """Three inputs of several kinds, two outputs, a weight, losses and metrics for each."""
@@ -276,6 +278,7 @@ def phrases(samples: int = 27) -> tuple[Any, Any]:
     return source, target
 
 
+@full
 @case
 def translation(wrap: Wrap) -> Any:
     """An encoder and a decoder with masks of padding and of what comes later; decoded greedily."""
@@ -332,6 +335,7 @@ def gpt() -> Any:
     return keras.Model(tokens, [keras.layers.Dense(WORDS)(x), x])
 
 
+@full
 @case
 def small_gpt(wrap: Wrap) -> Any:
     """Its second output has no loss; what it writes after each epoch each rank writes for itself."""
@@ -361,6 +365,7 @@ def letters() -> tuple[Any, Any, Any]:
     return given, so_far, wanted
 
 
+@full
 @case
 def sequence_to_sequence(wrap: Wrap) -> Any:
     """LSTMs; models to decode with are made of the trained layers and their states go around."""
@@ -391,6 +396,7 @@ def sequence_to_sequence(wrap: Wrap) -> Any:
     return {**trained(model, history), "decoded": decoded}
 
 
+@full
 @case
 def text_written_while_it_trains(wrap: Wrap) -> Any:
     """Callbacks drive it: a rate by epoch, an early stop that brings back the best weights, and two that write, the

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, FEATURES, Wrap, case, compiled, data, folder, mlp, trained
+from common import CLASSES, FEATURES, Wrap, case, compiled, data, folder, full, mlp, trained
 
 
 def twice(wrap: Wrap, change: Callable[[Any], None], batches: Any = None, model: Any = None) -> Any:
@@ -26,6 +26,7 @@ def twice(wrap: Wrap, change: Callable[[Any], None], batches: Any = None, model:
     return found
 
 
+@full
 @case
 def learning_rate_set_between_fits(wrap: Wrap) -> Any:
     def change(model: Any) -> None:
@@ -34,6 +35,7 @@ def learning_rate_set_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change)
 
 
+@full
 @case
 def optimizer_variables_set_between_fits(wrap: Wrap) -> Any:
     def change(model: Any) -> None:
@@ -43,6 +45,7 @@ def optimizer_variables_set_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change)
 
 
+@full
 @case
 def weights_set_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, lambda model: model.set_weights([-0.5 * weight for weight in model.get_weights()]))
@@ -53,6 +56,7 @@ def last_weight_assigned_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, lambda model: model.weights[-1].assign(keras.ops.ones_like(model.weights[-1])))
 
 
+@full
 @case
 def weights_loaded_between_fits(wrap: Wrap) -> Any:
     file = folder("second_calls") / f"{os.getpid()}.weights.h5"  # each rank has one, with the same weights
@@ -78,6 +82,7 @@ def layer_made_trainable_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change, model=frozen(False))
 
 
+@full
 @case
 def layer_frozen_between_fits(wrap: Wrap) -> Any:
     def change(model: Any) -> None:
@@ -86,6 +91,7 @@ def layer_frozen_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change, model=frozen(True))
 
 
+@full
 @case
 def layer_made_trainable_and_compiled_between_fits(wrap: Wrap) -> Any:
     def change(model: Any) -> None:
@@ -95,6 +101,7 @@ def layer_made_trainable_and_compiled_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, change, model=frozen(False))
 
 
+@full
 @case
 def arrays_changed_in_place_between_fits(wrap: Wrap) -> Any:
     model = compiled(wrap(mlp()))
@@ -108,6 +115,7 @@ def arrays_changed_in_place_between_fits(wrap: Wrap) -> Any:
     return found
 
 
+@full
 @case
 def variable_in_a_map_changed_between_fits(wrap: Wrap) -> Any:
     scale = tf.Variable(1.0, dtype=tf.float64)

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import FEATURES, Wrap, case, compiled, data, extended, is_master, mlp, trained
+from common import FEATURES, Wrap, case, compiled, data, extended, full, is_master, mlp, trained
 
 NOISE = 2
 
@@ -74,6 +74,7 @@ def adversaries_trained_in_turn(wrap: Wrap) -> Any:
     return adversarial(wrap)
 
 
+@full
 @case
 def adversaries_trained_in_turn_compiled_by_xla(wrap: Wrap) -> Any:
     return adversarial(wrap, jit_compile=True)
@@ -140,6 +141,7 @@ def a_deep_copy_trains_on(wrap: Wrap) -> Any:
     return {"copy": and_on(twin), "original": and_on(model), "copy again": and_on(twin)}
 
 
+@full
 @case
 def a_pickle_trains_on(wrap: Wrap) -> Any:
     model = original(wrap)
@@ -148,6 +150,7 @@ def a_pickle_trains_on(wrap: Wrap) -> Any:
     return {"copy": and_on(twin), "original": and_on(model)}
 
 
+@full
 @case
 def a_clone_trains_from_the_start(wrap: Wrap) -> Any:
     model = original(wrap)
@@ -157,6 +160,7 @@ def a_clone_trains_from_the_start(wrap: Wrap) -> Any:
     return {"clone": and_on(clone), "original": and_on(model)}
 
 
+@full
 @case
 def a_saved_and_loaded_model_trains_on(wrap: Wrap) -> Any:
     model = original(wrap)
@@ -167,6 +171,7 @@ def a_saved_and_loaded_model_trains_on(wrap: Wrap) -> Any:
     return {"loaded": and_on(loaded), "original": and_on(model)}
 
 
+@full
 @case
 def another_trained_by_a_callback_of_the_master_alone(wrap: Wrap) -> Any:
     """It was trained on all ranks before, and is so again."""
@@ -183,6 +188,7 @@ def another_trained_by_a_callback_of_the_master_alone(wrap: Wrap) -> Any:
     return {"model": trained(model, history), "other": and_on(other)}
 
 
+@full
 @case
 def made_and_compiled_many_times(wrap: Wrap) -> Any:
     x, y = data(16)

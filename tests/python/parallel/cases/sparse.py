@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, Wrap, case, compiled, extended, results, trained
+from common import CLASSES, Wrap, case, compiled, extended, full, results, trained
 from keras import ops
 
 WORDS, LENGTH = 11, 4
@@ -40,6 +40,7 @@ def embedding_adam(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adam(0.01))
 
 
+@full
 @case
 def embedding_adam_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adam(0.01, clipnorm=0.01))
@@ -57,6 +58,7 @@ def embedding_adagrad_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adagrad(0.1, clipnorm=0.05))
 
 
+@full
 @case
 def embedding_adadelta_globally_clipped(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adadelta(0.5, global_clipnorm=0.05))
@@ -73,11 +75,13 @@ def embedding_eagerly(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adagrad(0.1), batch_size=13, run_eagerly=True)
 
 
+@full
 @case
 def embedding_several_steps_per_execution(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adam(0.01), steps_per_execution=3)
 
 
+@full
 @case
 def embedding_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     source = tf.data.Dataset.from_tensor_slices(sentences(7)).batch(2)
@@ -85,6 +89,7 @@ def embedding_batches_smaller_than_ranks(wrap: Wrap) -> Any:
     return trained(model, model.fit(source, epochs=2, verbose=0))
 
 
+@full
 @case
 def embedding_compiled_by_xla(wrap: Wrap) -> Any:
     """Trained without XLA, evaluated with it."""
@@ -161,16 +166,19 @@ def positioned(wrap: Wrap, optimizer: Any, batch_size: int = 8, layer: Any = Loo
     return trained(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0))
 
 
+@full
 @case
 def positions_adam(wrap: Wrap) -> Any:
     return positioned(wrap, keras.optimizers.Adam(0.01))
 
 
+@full
 @case
 def positions_rmsprop_a_rank_without_rows(wrap: Wrap) -> Any:
     return positioned(wrap, keras.optimizers.RMSprop(0.01), batch_size=2)
 
 
+@full
 @case
 def positions_sgd_clipped(wrap: Wrap) -> Any:
     return positioned(wrap, keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.05), steps_per_execution=2)
@@ -208,11 +216,13 @@ def per_row(wrap: Wrap, batch_size: int) -> Any:
     return trained(model, model.fit(source, epochs=2, verbose=0))
 
 
+@full
 @case
 def positions_per_row(wrap: Wrap) -> Any:
     return per_row(wrap, 6)
 
 
+@full
 @case
 def positions_per_row_some_ranks_with_one_row(wrap: Wrap) -> Any:
     return per_row(wrap, 4)
@@ -233,6 +243,7 @@ class Relative(keras.layers.Layer):
         return (*shape, 3)
 
 
+@full
 @case
 def relative_positions_of_as_many_tokens_as_rows(wrap: Wrap) -> Any:
     """Two ranks have 4 rows of 8, three have 4 of 12, and the dataset knows the 8 and 12."""
@@ -260,6 +271,7 @@ class Cut(keras.layers.Layer):
         return (shape[0], 3)
 
 
+@full
 @case
 def positions_of_each_rank_its_own_length(wrap: Wrap) -> Any:
     words = keras.Input((LENGTH,), dtype="int32")

@@ -17,6 +17,7 @@ from common import (
     data,
     dataset,
     extended,
+    full,
     mlp,
     pipeline,
     results,
@@ -116,6 +117,7 @@ def steps_per_epoch(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=6, steps_per_epoch=2, epochs=3)
 
 
+@full
 @case
 def dataset_uneven(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(7), validation_data=pipeline(4, 10))
@@ -163,6 +165,7 @@ def regularized(wrap: Wrap) -> Any:
     return trained(model, model.fit(x, y, batch_size=7, epochs=2, verbose=0))
 
 
+@full
 @case
 def clipped_accumulated_averaged(wrap: Wrap) -> Any:
     optimizer = keras.optimizers.AdamW(
@@ -184,6 +187,7 @@ class Keeper(keras.optimizers.SGD):
         self.assign(kept, gradient)
 
 
+@full
 @case
 def gradients_that_are_kept(wrap: Wrap) -> Any:
     return arrays(wrap, Keeper(0.1), epochs=3)
@@ -254,6 +258,7 @@ def metrics_of_many_kinds(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0), x, y)
 
 
+@full
 @case
 def built_by_the_data(wrap: Wrap) -> Any:
     x, y = data()
@@ -307,6 +312,7 @@ def several_steps_per_execution(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0), x, y)
 
 
+@full
 @case
 def fit_twice_and_recompiled(wrap: Wrap) -> Any:
     x, y = data()
@@ -326,6 +332,7 @@ def frozen_layer(wrap: Wrap) -> Any:
     return trained(model, model.fit(x, y, batch_size=6, epochs=2, verbose=0))
 
 
+@full
 @case
 def early_stopping(wrap: Wrap) -> Any:
     """Decided on global logs, so the same on all ranks."""
@@ -348,6 +355,7 @@ class Positives(keras.metrics.Metric):
         return self.count
 
 
+@full
 @case
 def own_metric(wrap: Wrap) -> Any:
     x, y = data()
@@ -403,6 +411,7 @@ class Pair(keras.Model):
         return {"loss": self.loss.result()}
 
 
+@full
 @case
 def two_nets_without_a_call(wrap: Wrap) -> Any:
     x, y = data()
@@ -428,6 +437,7 @@ class Constant(keras.layers.Layer):
         return tf.matmul(x, no_gradient(self.w) * 0 + no_gradient(self.w)) + tf.reduce_sum(tf.sign(self.w))
 
 
+@full
 @case
 def constant_gradients(wrap: Wrap) -> Any:
     x, y = data()
@@ -476,6 +486,7 @@ def rows_with_weights() -> tuple[Any, ...]:
     return x, y, weights, weights[::-1]
 
 
+@full
 @case
 def own_step_on_dicts(wrap: Wrap) -> Any:
     batches = tf.data.Dataset.from_tensor_slices(dict(zip("xyab", rows_with_weights(), strict=True))).batch(6)
