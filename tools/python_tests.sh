@@ -19,9 +19,9 @@ shift
 mkdir -p build/log
 readonly LOG=build/log/waiting.log
 readonly PYTEST=(python -m pytest tests/python --durations=25)
-"${PYTEST[@]}" -o cache_dir=build/pytest/waiting -m "($EXPRESSION) and waits" -n 6 --dist loadgroup "$@" >"$LOG" 2>&1 &
+"${PYTEST[@]}" -o cache_dir=build/pytest/waiting -m "($EXPRESSION) and waits" -n 6 --dist loadscope "$@" >"$LOG" 2>&1 &
 computed=0 waited=0
-"${PYTEST[@]}" -o cache_dir=build/pytest/computing -m "($EXPRESSION) and not waits" -n 2 --dist loadgroup "$@" || computed=$?
+"${PYTEST[@]}" -o cache_dir=build/pytest/computing -m "($EXPRESSION) and not waits" -n 2 --dist loadscope "$@" || computed=$?
 wait $! || waited=$?
 cat "$LOG"
 exit $((computed || waited))

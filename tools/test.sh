@@ -61,7 +61,7 @@ cpp() {
 real_starts() {
   TARANTELLA_TESTS_REAL_STARTS=1 \
     python -m pytest tests/python/parallel/test_equals_one_process.py -m "not extended" -n 2 \
-      --dist loadgroup
+      --dist loadscope
 }
 
 if [ "$tier" = --all ]; then export TARANTELLA_ALL_RANKS=1; fi

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ from network_hosts import Hosts, missing
 HERE = Path(__file__).parent
 LEAN = str(HERE / "lean")
 OTHER_MPIS = {"open_mpi", "intel_mpi"}  # the gate has MPICH
-WAITING = {"hosts", "launch", "slurm"}  # most of their tests wait for processes, and compute little
+# Most of their tests wait for processes, and compute little.
+WAITING = ("hosts/", "launch/", "slurm/", "parallel/test_endings.py", "parallel/test_lives.py")
 # What a shell or nohup has started in the background ignores some of these, and so would the jobs of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
@@ -38,22 +40,31 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(ending.close)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what is not in the gate, what waits, and what one worker runs (--dist loadgroup): a module, or what shares
-    jobs or a Slurm."""
-    group = pytest.mark.xdist_group if config.pluginmanager.hasplugin("xdist") else None
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is not in the gate, and what waits."""
     for item in items:
-        path = item.path.relative_to(HERE)
-        values = item.callspec.params if hasattr(item, "callspec") else {}
-        is_example = path.parts[0] == "examples" and path.stem != "test_documents"
-        if is_example or any(value in OTHER_MPIS for value in values.values() if isinstance(value, str)):
+        path = str(item.path.relative_to(HERE))
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        names = [*getattr(item, "fixturenames", ()), *(value for value in values if isinstance(value, str))]
+        if (path.startswith("examples/") and item.path.stem != "test_documents") or not OTHER_MPIS.isdisjoint(names):
             item.add_marker("full")
-        if path.parts[0] in WAITING and item.get_closest_marker("computes") is None:
+        if path.startswith(WAITING) and item.get_closest_marker("computes") is None:
             item.add_marker("waits")
-        if group and path.parts[0] == "slurm":
-            item.add_marker(group("slurm"))
-        elif group and item.get_closest_marker("waits") is None:
-            item.add_marker(group(f"{path}{values.get('file', '')}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs a module, the cases of one file, or all that shares a Slurm; but any worker a test that waits."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::")[0].removeprefix("tests/python/")
+            if path.endswith("test_equals_one_process.py"):
+                return nodeid.split("-")[0]
+            return "slurm" if path.startswith("slurm/") else nodeid if path.startswith(WAITING) else path
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
 
 @pytest.fixture

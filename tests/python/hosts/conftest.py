@@ -21,16 +21,20 @@ def hosts(all_hosts, tmp_path: Path) -> Iterator:
 
 
 @pytest.fixture
-def open_mpi(hosts, tmp_path_factory) -> dict[str, str]:
-    """Variables with which the launcher starts a job with Open MPI."""
-    folder = mpi_folder("openmpi", "Open MPI")
+def open_mpi_starter(hosts, tmp_path_factory) -> dict[str, str]:
+    """Variables with which Open MPI reaches the other hosts."""
     session = tmp_path_factory.mktemp("session")
     return {
-        "TNT_TRANSPORT": "openmpi",
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PRTE_MCA_plm_ssh_agent": str(hosts.folder / "shell"),
         "PRTE_MCA_prte_tmpdir_base": str(session),  # named after a process, whose number two hosts may have
     }
+
+
+@pytest.fixture
+def open_mpi(open_mpi_starter) -> dict[str, str]:
+    """Variables with which the launcher starts a job with Open MPI."""
+    folder = mpi_folder("openmpi", "Open MPI")
+    return {**open_mpi_starter, "TNT_TRANSPORT": "openmpi", "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
 
 
 @pytest.fixture

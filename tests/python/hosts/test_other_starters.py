@@ -167,16 +167,16 @@ def test_mpiexec_on_two_hosts(hosts):
     hosts.wait_for_none()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("given", [{}, {"TNT_TRANSPORT": "mpi-abi"}])
-def test_mpirun_of_open_mpi_on_two_hosts(hosts, given):
+def test_mpirun_of_open_mpi_on_two_hosts(hosts, open_mpi_starter, given):
     """MPICH carries the data in any case, though another MPI starts the ranks."""
     folder = mpi_folder("openmpi", "Open MPI")
     hosts.script(MEET)
     where = ["--host", "node1:2,node2:2", "--map-by", "ppr:2:node", "--bind-to", "none"]
     passed = [word for name in ("TEST_MARK", *given) for word in ("-x", name)]
-    shell = {"PRTE_MCA_plm_ssh_agent": f"{hosts.folder}/shell"}
     words = (folder / "bin" / "mpirun", *where, *passed, sys.executable, "train.py")
-    job = hosts.run(*words, env=ROOT_MAY | shell | given)
+    job = hosts.run(*words, env=ROOT_MAY | open_mpi_starter | given)
     assert (job.code, sorted(job.out.split())) == (0, sorted(" ".join(MET).split())), job.err
     hosts.wait_for_none()
 

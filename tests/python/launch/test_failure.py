@@ -114,7 +114,7 @@ def test_a_very_long_last_line_is_cut_between_characters(launcher):
 def test_the_masters_own_message_is_enough(launcher):
     """A disagreement: all ranks raise the same; it is on the terminal already."""
     doing = {
-        0: "until_ended(1); raise ValueError('shapes differ')",
+        0: "signal.signal(signal.SIGTERM, signal.SIG_IGN); until_ended(1); raise ValueError('shapes differ')",
         1: "ready(); raise ValueError('shapes differ')",
     }
     result = run_ranks(launcher, doing, ranks=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real_start, pytest.mark.waits]
+pytestmark = pytest.mark.real_start
 
 HEAD = """
 import concurrent.futures, multiprocessing, sys, threading, time

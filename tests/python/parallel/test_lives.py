@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real_start, pytest.mark.waits]
+pytestmark = pytest.mark.real_start
 
 
 def test_a_rank_that_ends_before_it_joins_is_named_at_once(scripts: Any) -> None:
