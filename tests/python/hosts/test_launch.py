@@ -139,12 +139,11 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
     line = next(line for line in job.out.splitlines() if line.startswith("command: "))
     ssh_options = "-o BatchMode=yes -o ConnectTimeout=7"
     assert line.startswith(f"command: HYDRA_LAUNCHER_EXTRA_ARGS='{ssh_options}' /")
-    # it can be repeated: mpiexec reaches both hosts, where a launcher without a job ends at once
-    reached = [hosts.folder / f"shell-{host}" for host in ("node1", "node2")]
-    for each in reached:
-        each.unlink(missing_ok=True)
+    # it can be repeated: mpiexec reaches the other host, where a launcher without a job ends at once
+    reached = hosts.folder / "shell-node2"
+    reached.unlink(missing_ok=True)
     assert hosts.run("sh", "-c", line.removeprefix("command: ")).code != 0
-    assert all(each.exists() for each in reached)
+    assert reached.exists()
     for host, ranks in (("node1", (0, 1)), ("node2", (2, 3))):
         part = job.out[job.out.index(f"host {host}: tarantella ") :]
         places = [part.index(f"\nrank {rank}:\n  cores: ") for rank in ranks]
