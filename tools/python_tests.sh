@@ -18,10 +18,16 @@ shift
 
 mkdir -p build/log
 readonly LOG=build/log/waiting.log
-readonly PYTEST=(python -m pytest tests/python --durations=25)
-"${PYTEST[@]}" -o cache_dir=build/pytest/waiting -m "($EXPRESSION) and waits" -n 6 --dist loadscope "$@" >"$LOG" 2>&1 &
+run() { # POOL WORKERS SELECTED OPTION...
+  local -r pool=$1 workers=$2 selected=$3
+  shift 3
+  python -m pytest tests/python --durations=25 -o cache_dir="build/pytest/$pool" -n "$workers" --dist loadscope \
+    -m "($EXPRESSION) and $selected" "$@"
+}
+
+run waiting 6 waits "$@" >"$LOG" 2>&1 &
 computed=0 waited=0
-"${PYTEST[@]}" -o cache_dir=build/pytest/computing -m "($EXPRESSION) and not waits" -n 2 --dist loadscope "$@" || computed=$?
+run computing 2 "not waits" "$@" || computed=$?
 wait $! || waited=$?
 cat "$LOG"
 exit $((computed || waited))

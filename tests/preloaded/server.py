@@ -83,12 +83,14 @@ def serve(descriptor: int) -> None:
                     poll.unregister(manager)
                     continue
                 fork = fork_for(request.decode(errors="surrogateescape").split("\0"), descriptors)
-                if fork == "child":
+                if fork == "child":  # its descriptors are the client's: no object of ours may close one
+                    for each in (manager, *(other.client for other in forks.values())):
+                        each.detach()
                     return
                 if isinstance(fork, Fork):
-                    for each in (fork.client.fileno(), fork.ended):
-                        forks[each] = fork
-                        poll.register(each, select.POLLIN)
+                    for number in (fork.client.fileno(), fork.ended):
+                        forks[number] = fork
+                        poll.register(number, select.POLLIN)
             elif (fork := forks.get(ready)) is None:
                 continue  # it has ended in this turn
             elif ready == fork.ended:
@@ -119,6 +121,7 @@ def fork_for(request: list[str], descriptors: list[int]) -> Fork | str | None:
             become(int(process), targets, words, server)
         except (FileNotFoundError, ProcessLookupError):  # the client is gone
             os._exit(1)
+        client.detach()
         return "child"
     else:
         fork = Fork(client, child)

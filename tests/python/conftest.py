@@ -23,6 +23,8 @@ from network_hosts import Hosts, missing
 HERE = Path(__file__).parent
 LEAN = str(HERE / "lean")
 OTHER_MPIS = {"open_mpi", "intel_mpi"}  # the gate has MPICH
+# Programs beside the package; one run of the examples is in the gate.
+REST = ("examples/", "single/test_imagenet_parts.py", "single/test_transformer_parts.py", "tools/test_bench")
 # Most of their tests wait for processes, and compute little.
 WAITING = ("hosts/", "launch/", "slurm/", "parallel/test_endings.py", "parallel/test_lives.py")
 # What a shell or nohup has started in the background ignores some of these, and so would the jobs of the tests.
@@ -46,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = str(item.path.relative_to(HERE))
         values = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = [*getattr(item, "fixturenames", ()), *(value for value in values if isinstance(value, str))]
-        if (path.startswith("examples/") and item.path.stem != "test_documents") or not OTHER_MPIS.isdisjoint(names):
+        if (path.startswith(REST) and item.path.stem != "test_documents") or not OTHER_MPIS.isdisjoint(names):
             item.add_marker("full")
         if path.startswith(WAITING) and item.get_closest_marker("computes") is None:
             item.add_marker("waits")
@@ -71,7 +73,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def scripts(request: pytest.FixtureRequest, tmp_path: Path) -> Scripts:
     """Its interpreter is a preloaded one, unless the test is marked `real_start`."""
     is_real = request.node.get_closest_marker("real_start") is not None
-    return Scripts(tmp_path, sys.executable if is_real else warm("python3"))
+    return Scripts(tmp_path, "" if is_real else warm("python3"))
 
 
 @pytest.fixture

@@ -109,9 +109,9 @@ def run(command: list[str], timeout: float = 280, **extra: str) -> Ended:
 
 
 class Scripts:
-    """Runs pieces of Python as scripts, on ranks or on their own. `python` is the interpreter of both."""
+    """Runs pieces of Python as scripts, on ranks or on their own, with the interpreter `python` if one is named."""
 
-    def __init__(self, folder: Path, python: str) -> None:
+    def __init__(self, folder: Path, python: str = "") -> None:
         self.folder, self.python = folder, python
 
     def write(self, source: str, name: str = "script.py") -> Path:
@@ -127,4 +127,4 @@ class Scripts:
         return run(command)
 
     def plain(self, source: str, *arguments: str, **extra: str) -> Ended:
-        return run([self.python, str(self.write(source)), *arguments], **extra)
+        return run([self.python or sys.executable, str(self.write(source)), *arguments], **extra)

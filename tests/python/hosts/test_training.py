@@ -75,7 +75,9 @@ def is_bucket(event: dict) -> bool:
     return event["ph"] == "X" and event["cat"] == "bucket"
 
 
-@pytest.mark.parametrize(("count", "slots"), [(2, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("count", "slots"), [(2, 1), *(pytest.param(*layout, marks=pytest.mark.full) for layout in ((2, 2), (3, 1)))]
+)
 def test_training_equals_one_process(hosts, executable, one_process, count, slots):
     hosts.script(TRAIN)
     has_timeline, is_slow = slots == 2, count * slots == 2  # a second time
@@ -98,6 +100,7 @@ def test_training_equals_one_process(hosts, executable, one_process, count, slot
     hosts.wait_for_none()
 
 
+@pytest.mark.full
 def test_training_started_by_mpiexec_equals_one_process(hosts, one_process):
     hosts.script(TRAIN)
     ranks = ["-hosts", "node1,node2", "-ppn", "1", "-n", "2"]

@@ -16,6 +16,8 @@ from needs import give_up
 from tarantella.keras.calls.awake import Trial
 from tarantella.scaling import trace
 
+pytestmark = [pytest.mark.full, pytest.mark.real_start]
+
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 import tarantella as tnt
@@ -66,7 +68,6 @@ def fit():
 """
 
 
-@pytest.mark.full
 def test_cores_are_kept_awake_in_fit_only(ranks: Any, tmp_path: Path) -> None:
     source = (
         FIT
@@ -94,7 +95,6 @@ assert used_in(0.5) < 0.005
     assert off.out.count("False") == 2, off.out
 
 
-@pytest.mark.full
 def test_a_trial_tells_whether_cores_are_kept_awake(ranks: Any) -> None:
     ended = ranks(
         FIT
@@ -232,7 +232,6 @@ assert used_in(0.5) < 0.005
 
 
 @pytest.mark.parametrize("seconds", [5, pytest.param(60, marks=pytest.mark.extended)])
-@pytest.mark.full
 def test_a_long_wait_and_a_stopped_rank_use_nothing(ranks: Any, seconds: int) -> None:
     ended = ranks(
         f"seconds = {seconds}"
@@ -330,7 +329,6 @@ def quota() -> Iterator[Path]:
     give_up("cgroup", "no cgroup can be made here")
 
 
-@pytest.mark.full
 def test_with_a_quota_nothing_spins(scripts: Any, quota: Path, executable: str) -> None:
     source = HEAD + FIT + "with kept(): work(0.2)\nfit()\nfit()\nassert core.awake_seconds() == 0\n"
     command = f"echo $$ > {quota}/cgroup.procs && exec {executable} -n 2 --no-gpu -- {scripts.write(source)}"
@@ -379,7 +377,6 @@ print("trained", training.of(model.keras_model).awake_trial)
 
 
 @pytest.mark.parametrize(("pairs", "least"), [(4, 0.9), pytest.param(12, 0.95, marks=pytest.mark.extended)])
-@pytest.mark.full
 def test_a_busy_stranger_keeps_his_core(ranks: Any, pairs: int, least: float) -> None:
     """Another session is another scheduling group, to which idle priority does not yield. Other tests may disturb."""
     if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() != "1":

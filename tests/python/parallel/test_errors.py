@@ -349,8 +349,8 @@ def test_a_dead_rank_ends_the_job(scripts: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        ("evaluate(x, verbose=0)", "evaluate"),
-        ("predict(x, verbose=0)", "predict"),
+        pytest.param("evaluate(x, verbose=0)", "evaluate", marks=pytest.mark.full),
+        pytest.param("predict(x, verbose=0)", "predict", marks=pytest.mark.full),
         ("fit(x, y, verbose=0)", "fit"),
         ("train_on_batch(x, y)", "a batch"),
     ],

@@ -176,7 +176,7 @@ model.save(path('a.keras'))
     ("way", "name"),
     [
         ("model.save(path('a.keras'))", "a.keras"),
-        ("keras.saving.save_model(model, path('a.keras'))", "a.keras"),
+        pytest.param("keras.saving.save_model(model, path('a.keras'))", "a.keras", marks=pytest.mark.full),
         ("fit(model, C.ModelCheckpoint(path('a.weights.h5'), save_weights_only=True))", "a.weights.h5"),
     ],
 )
@@ -201,6 +201,7 @@ def goes_on():
 """
 
 
+@pytest.mark.full
 def test_training_goes_on_from_a_backup_whose_successor_was_cut_off(scripts: Any, folder: Path) -> None:
     ended = scripts.ranks(2, HEAD + CUT + BACKUP + "killed_in_the_backup_of_the_third_epoch()\n", str(folder))
     assert ended.code == 137, ended.err

@@ -58,6 +58,7 @@ def test_a_compiled_step_has_one_call_for_all_gradients(scripts: Any, tmp_path: 
     assert len([ts for ts in ready if ts < first["ts"] + first["dur"]]) == 6 * 2 * 4  # gradients, epochs, steps
 
 
+@pytest.mark.full
 def test_a_rank_that_leaves_ends_a_compiled_step(scripts: Any) -> None:
     """Inside the step: the launcher knows nothing, as the process lives on."""
     source = HEAD + (
@@ -94,6 +95,7 @@ def test_a_dead_rank_ends_a_compiled_job(scripts: Any) -> None:
     assert any("rank 1" in line for line in ended.lines), ended.err
 
 
+@pytest.mark.full
 def test_where_xla_has_no_custom_calls_only_training_does_without(scripts: Any) -> None:
     source = HEAD + (
         "sys.modules['tensorflow.compiler.tf2xla.ops'] = None\n"
@@ -118,6 +120,7 @@ def test_where_xla_has_no_custom_calls_only_training_does_without(scripts: Any) 
     assert len(said) == 1, ended.err
 
 
+@pytest.mark.full
 def test_a_user_defined_sparse_gradient_is_made_dense_under_xla_with_a_warning(scripts: Any) -> None:
     source = HEAD + (
         "class Table(keras.layers.Layer):\n"
@@ -135,7 +138,9 @@ def test_a_user_defined_sparse_gradient_is_made_dense_under_xla_with_a_warning(s
     )
 
 
-@pytest.mark.parametrize("mode", ["", "run_eagerly=True", "jit_compile=True"])
+@pytest.mark.parametrize(
+    "mode", ["", *(pytest.param(mode, marks=pytest.mark.full) for mode in ("run_eagerly=True", "jit_compile=True"))]
+)
 def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> None:
     """Sums of rounded parts are not those of one process, so they are compared to what the type can tell apart."""
     source = HEAD + (

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CUT = 4  # traces to cut up the batches of a dataset
 PYTHON_INPUTS = ("generator", "PyDataset")
 SCRIPT = Path(__file__).parent / "scripts" / "second_call.py"
 
 
+@pytest.mark.full
 def test_a_call_that_was_made_before_traces_nothing(scripts: Any) -> None:
     plain, ranks = scripts.ranks(1, SCRIPT), scripts.ranks(2, SCRIPT)
     assert (plain.code, ranks.code) == (0, 0), plain.err + ranks.err

@@ -116,6 +116,14 @@ def test_signals_are_passed_on(preloaded: str) -> None:
         assert process.wait(30) == -signal.SIGTERM
 
 
+def test_descriptors_stay_open_beside_other_processes(preloaded: str) -> None:
+    look = "import os; [os.fstat(number) for number in range(3, 9)]; print('all', flush=True); input()"
+    dup = "import os, sys; [os.dup2(2, number) for number in range(3, 9)]; os.execv(sys.argv[1], sys.argv[1:])"
+    words = ["-c", dup, preloaded, "-c", look]
+    started = [popen(sys.executable, *words, stdin=subprocess.PIPE) for _ in range(3)]
+    assert [each.communicate("\n", timeout=60) for each in started] == [("all\n", "")] * 3
+
+
 def test_a_forked_process_dies_with_its_client(preloaded: str) -> None:
     with popen(preloaded, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)") as process:
         handle = os.pidfd_open(int(process.stdout.readline()))

@@ -129,6 +129,7 @@ class Sees(C.Callback):
         self._keep("test", logs)
 
 
+@full
 @case
 def logs_of_epochs(wrap: Wrap) -> Any:
     sees = Sees()
@@ -136,12 +137,14 @@ def logs_of_epochs(wrap: Wrap) -> Any:
     return {**result, "seen": [sees.seen["epoch"], sees.seen["test"]]}
 
 
+@full
 @case
 def logs_of_batches(wrap: Wrap) -> Any:
     sees = Sees()
     return {**fitted(wrap, [chosen(sees, aggregate_logs=True)], epochs=2), "seen": sees.seen}
 
 
+@full
 @case
 def logs_of_batches_for_the_master(wrap: Wrap) -> Any:
     sees = Sees()
@@ -198,6 +201,7 @@ class StopsAt(C.Callback):
         self.model.stop_training = bool(self.model.optimizer.iterations == self.step)
 
 
+@full
 @case
 def given_to_the_master_alone(wrap: Wrap) -> Any:
     """Its checkpoint is written, and all ranks stop when it stops."""
@@ -206,6 +210,7 @@ def given_to_the_master_alone(wrap: Wrap) -> Any:
     return {**fitted(wrap, alone if is_master() else []), "files": files_in(path)}
 
 
+@full
 @case
 def stopped_early_by_the_master_alone(wrap: Wrap) -> Any:
     stop = C.EarlyStopping("loss", min_delta=0.05)

@@ -32,7 +32,7 @@ def extended(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
 
 
 def full(function: Callable[[Wrap], Any]) -> Callable[[Wrap], Any]:
-    """Above @case: in `make test-full`, not in the gate, since it takes more than a second."""
+    """Above @case: in `make test-full`, not in the gate, since it takes long."""
     return function
 
 

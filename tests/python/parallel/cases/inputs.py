@@ -183,6 +183,7 @@ def repeated_before_batches(wrap: Wrap) -> Any:
     return fitted(wrap, source, epochs=2)[1]
 
 
+@full
 @case
 def length_unknown(wrap: Wrap) -> Any:
     source = tf.data.Dataset.from_tensor_slices(data()).filter(lambda x, y: x[0] > -1).batch(8)

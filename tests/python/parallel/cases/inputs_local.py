@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from common import Wrap, case, compiled, data, mlp, trained
+from common import Wrap, case, compiled, data, full, mlp, trained
 
 RANKS = sys.modules["tarantella"].get_size() if "tarantella" in sys.modules else 0
 RANK = sys.modules["tarantella"].get_rank() if RANKS else 0
@@ -41,6 +41,7 @@ def dataset_of(sizes: Any) -> Any:
     return tf.data.Dataset.from_generator(lambda: brought(sizes), output_signature=spec)
 
 
+@full
 @case
 def micro_batches_of_arrays(wrap: Wrap) -> Any:
     x, y = data()
@@ -68,6 +69,7 @@ def micro_batches_of_datasets(wrap: Wrap) -> Any:
     ]
 
 
+@full
 @case
 def brought_by_each_rank(wrap: Wrap) -> Any:
     model = compiled(wrap(mlp()), keras.optimizers.Adam(0.01))
@@ -135,6 +137,7 @@ def brought_after_shared(wrap: Wrap) -> Any:
     return [trained(model, first), trained(model, second)]
 
 
+@full
 @case
 def micro_batches_of_validation(wrap: Wrap) -> Any:
     """They override the batch size of training, which validation uses by default."""

@@ -383,6 +383,7 @@ class OwnStep(keras.Model):
         return self.get_metrics_result()
 
 
+@full
 @case
 def own_step(wrap: Wrap) -> Any:
     x, _ = data()

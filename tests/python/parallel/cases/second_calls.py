@@ -51,6 +51,7 @@ def weights_set_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, lambda model: model.set_weights([-0.5 * weight for weight in model.get_weights()]))
 
 
+@full
 @case
 def last_weight_assigned_between_fits(wrap: Wrap) -> Any:
     return twice(wrap, lambda model: model.weights[-1].assign(keras.ops.ones_like(model.weights[-1])))

@@ -25,11 +25,13 @@ from common import (
 )
 
 
+@full
 @case
 def sgd_divides(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=12, samples=36, shuffle=False)
 
 
+@full
 @case
 def sgd_shuffled(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=12, epochs=3)
@@ -46,6 +48,7 @@ def adam(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
 
 
+@full
 @case
 def adam_float32(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=10)
@@ -63,6 +66,7 @@ def one_row_left(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=6)
 
 
+@full
 @case
 def batches_smaller_than_ranks(wrap: Wrap) -> Any:
     return arrays(wrap, keras.optimizers.Adam(0.01), batch_size=2, samples=7)
@@ -86,6 +90,7 @@ def shuffled_in_batches(wrap: Wrap) -> Any:
     return arrays(wrap, shuffle="batch")
 
 
+@full
 @case
 def validation(wrap: Wrap) -> Any:
     return arrays(wrap, validation_split=0.3, validation_batch_size=3)
@@ -112,6 +117,7 @@ def sample_weight(wrap: Wrap) -> Any:
     return results(model, history, x, y, sample_weight=weight)
 
 
+@full
 @case
 def steps_per_epoch(wrap: Wrap) -> Any:
     return arrays(wrap, batch_size=6, steps_per_epoch=2, epochs=3)
@@ -129,6 +135,7 @@ def dataset_one_row_left(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(9))
 
 
+@full
 @case
 def dataset_drop_remainder(wrap: Wrap) -> Any:
     return dataset(wrap, pipeline(8, drop=True))
@@ -363,6 +370,7 @@ def own_metric(wrap: Wrap) -> Any:
     return results(model, model.fit(x, y, batch_size=8, epochs=2, verbose=0), x, y)
 
 
+@full
 @case
 def stops_on_nan(wrap: Wrap) -> Any:
     x, y = data()
@@ -493,17 +501,20 @@ def own_step_on_dicts(wrap: Wrap) -> Any:
     return unpacking(wrap, batches, lambda batch: [batch[name] for name in "xyab"])
 
 
+@full
 @case
 def own_step_on_dicts_of_a_built_model(wrap: Wrap) -> Any:
     batches = tf.data.Dataset.from_tensor_slices(dict(zip("xyab", rows_with_weights(), strict=True))).batch(6)
     return unpacking(wrap, batches, lambda batch: [batch[name] for name in "xyab"], build=True)
 
 
+@full
 @case
 def own_step_on_four_parts(wrap: Wrap) -> Any:
     return unpacking(wrap, tf.data.Dataset.from_tensor_slices(rows_with_weights()).batch(6), lambda batch: batch)
 
 
+@full
 @case
 def own_step_on_four_parts_of_whole_batches(wrap: Wrap) -> Any:
     """Where no rank is ever without rows, losses and metrics are built in the first step."""
