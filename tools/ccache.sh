@@ -4,4 +4,5 @@
 if command -v ccache >/dev/null; then
   export CXX=${CXX:-g++} CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
   export CCACHE_DIR=${CCACHE_DIR:-$PWD/build/ccache} CCACHE_DEPEND=1
+  export CCACHE_SLOPPINESS=locale # Python sets LC_CTYPE where there is none, so pip's builds would share nothing
 fi
