@@ -23,6 +23,7 @@ import select
 import signal
 import socket
 import sys
+import traceback
 import types
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,8 @@ def fork_for(request: list[str], descriptors: list[int]) -> Fork | str | None:
     elif (child := os.fork()) == 0:
         try:
             become(int(process), targets, words, server)
-        except (FileNotFoundError, ProcessLookupError):  # the client is gone
+        except BaseException:
+            traceback.print_exc()
             os._exit(1)
         client.detach()
         return "child"
@@ -140,7 +142,7 @@ def become(client: int, descriptors: dict[int, int], words: list[str], server: i
     os.setpgid(0, 0 if group == client else group)
     status = dict(line.split(":\t") for line in Path(f"/proc/{client}/status").read_text().splitlines())
     os.umask(int(status["Umask"], 8))
-    for number in range(1, signal.NSIG):
+    for number in signal.valid_signals():  # the C library keeps two for itself
         if int(status["SigIgn"], 16) >> (number - 1) & 1:
             signal.signal(number, signal.SIG_IGN)
     os.sched_setaffinity(0, os.sched_getaffinity(client))
