@@ -56,15 +56,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs a module, the cases of one file, or all that shares a Slurm; but any worker a test that waits."""
+    """One worker runs a module that is run in its process, the cases of one file, or all that shares a Slurm."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0].removeprefix("tests/python/")
-            if path.endswith("test_equals_one_process.py"):
+            if path == "parallel/test_equals_one_process.py":
                 return nodeid.split("-")[0]
-            return "slurm" if path.startswith("slurm/") else nodeid if path.startswith(WAITING) else path
+            if path.startswith("slurm/"):
+                return "slurm"
+            return nodeid if path.startswith((*WAITING, "horovod/", "parallel/")) else path
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadscope" else None
 
