@@ -55,7 +55,7 @@ cpp() {
   local -a run=()
   # ThreadSanitizer does not run on kernels with much address space randomization, so switch it off.
   if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then run=(setarch "$(uname -m)" -R); fi
-  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 4
+  build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
 }
 
 real_starts() {
