@@ -10,6 +10,7 @@ if [ "${2:-}" = --beside-a-load ]; then
   while :; do :; done &
   trap 'kill $!' EXIT
 fi
+mkdir -p build/log
 for ((run = 0; run < $1; ++run)); do
   start=$SECONDS
   tools/python_tests.sh gate >build/log/gate_run.log 2>&1

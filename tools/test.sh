@@ -59,7 +59,7 @@ cpp() {
 }
 
 real_starts() {
-  TARANTELLA_TESTS_REAL_STARTS=1 \
+  TARANTELLA_TESTS_REAL_STARTS=1 env -u TARANTELLA_ALL_RANKS \
     python -m pytest tests/python/parallel/test_equals_one_process.py -m "not extended" -n 2 \
       --dist loadscope
 }

@@ -28,7 +28,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-BACKENDS = {"tensorflow": "tensorflow", "jax": "jax", "torch": "torch"}
 PR_SET_PDEATHSIG = 1
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 POLICIES = {"default": 0, "prefer": 1, "bind": 2, "interleave": 3}
@@ -36,7 +35,7 @@ POLICIES = {"default": 0, "prefer": 1, "bind": 2, "interleave": 3}
 
 def load() -> None:
     """Imports what TARANTELLA_TESTS_PRELOAD names, by default NumPy, Keras and its backend."""
-    usual = f"numpy keras {BACKENDS[os.environ.get('KERAS_BACKEND') or 'tensorflow']}"
+    usual = f"numpy keras {os.environ.get('KERAS_BACKEND') or 'tensorflow'}"
     for name in os.environ.get("TARANTELLA_TESTS_PRELOAD", usual).split():
         importlib.import_module(name)
     gc.collect()

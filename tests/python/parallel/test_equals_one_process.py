@@ -29,8 +29,8 @@ HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for one case of a file, three for the next; for some of plain training one or four beside them.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. With TARANTELLA_TESTS_REAL_STARTS=1 every other case
-    runs on two ranks. TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, and plain training on all HOSTS, for
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. With TARANTELLA_TESTS_REAL_STARTS=1 every case runs
+    on two ranks. TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, and plain training on all HOSTS, for
     hours.
     """
     hosts = HOSTS if file == "training" else ()
