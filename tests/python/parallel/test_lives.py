@@ -83,6 +83,34 @@ if tnt.get_rank() == 0:
         assert ended.code == 0, ended.err
 
 
+def test_the_core_waits_for_threads_to_leave_its_calls(scripts: Any) -> None:
+    """Threads that wait in a collective have the interpreter's lock again before the exit handler is over."""
+    source = """
+import atexit, sys, threading, time
+left = []
+atexit.register(lambda: print(len(left), "left"))  # the first one to be registered is called last
+import tarantella as tnt
+def wait():
+    try:
+        tnt.Barrier().execute()
+    finally:
+        left.append(threading.current_thread())
+        end = time.monotonic() + 0.02
+        while time.monotonic() < end:  # keeps the lock
+            pass
+tnt.init()
+tnt.Barrier().execute()
+if tnt.get_rank() == 0:
+    sys.setswitchinterval(1)
+    for _ in range(30):
+        threading.Thread(target=wait, daemon=True).start()
+    time.sleep(0.2)
+"""
+    ended = scripts.ranks(2, source, timeout=60)
+    assert ended.code == 0, ended.err
+    assert "30 left" in ended.out
+
+
 def test_no_limit_of_time_to_join(scripts: Any) -> None:
     """A rank that joins after TNT_TIMEOUT, which other ways of starting ranks take as the limit."""
     source = """
