@@ -86,13 +86,14 @@ if tnt.get_rank() == 0:
 def test_the_core_waits_for_threads_to_leave_its_calls(scripts: Any) -> None:
     """Threads that wait in a collective have the interpreter's lock again before the exit handler is over."""
     source = """
-import atexit, sys, threading, time
-left = []
+import atexit, queue, sys, threading, time
+calling, left = queue.SimpleQueue(), []
 atexit.register(lambda: print(len(left), "left"))  # the first one to be registered is called last
 import tarantella as tnt
 def wait():
     try:
-        tnt.Barrier().execute()
+        calling.put(True)
+        tnt.Barrier().execute()  # the first to give up the lock
     finally:
         left.append(threading.current_thread())
         end = time.monotonic() + 0.02
@@ -104,7 +105,8 @@ if tnt.get_rank() == 0:
     sys.setswitchinterval(1)
     for _ in range(30):
         threading.Thread(target=wait, daemon=True).start()
-    time.sleep(0.2)
+    for _ in range(30):
+        calling.get()
 """
     ended = scripts.ranks(2, source, timeout=60)
     assert ended.code == 0, ended.err
