@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <latch>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -73,6 +74,20 @@ class FakeCluster {
   collective::GroupOptions options_;
   collective::across::BridgeOptions bridge_options_;
 };
+
+/// The node of each rank, by a layout's name.
+inline const std::map<std::string, std::vector<int>> kLayouts = {
+#if !defined(__SANITIZE_THREAD__)  // the others have all that these do, and it takes minutes
+    {"1_1", {0, 1}},       {"1_1_1", {0, 1, 2}},          {"one_node", {0, 0, 0}},
+#endif
+    {"2_2", {0, 0, 1, 1}}, {"1_3_2", {0, 1, 1, 1, 2, 2}}, {"in_turn", {5, 3, 5, 3, 9}},
+};
+
+inline std::vector<std::string> names_of_layouts() {
+  std::vector<std::string> names;
+  for (const auto& [name, nodes] : kLayouts) names.push_back(name);
+  return names;
+}
 
 /// As many nodes as counts are shown for. ThreadSanitizer makes a thread some ten times slower: 256 ranks took longer
 /// than a test may.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <random>
 
@@ -17,15 +16,6 @@ namespace {
 
 using engine::Cluster;
 using Bytes = std::vector<std::byte>;
-
-const std::map<std::string, std::vector<int>> kLayouts = {
-    {"1_1", {0, 1}},
-    {"2_2", {0, 0, 1, 1}},
-    {"1_1_1", {0, 1, 2}},
-    {"1_3_2", {0, 1, 1, 1, 2, 2}},
-    {"in_turn", {5, 3, 5, 3, 9}},
-    {"one_node", {0, 0, 0}},
-};
 
 /// `bytes` bytes of `rank`, which are finite numbers in every dtype.
 Bytes values(int rank, size_t bytes) {
@@ -327,12 +317,6 @@ TEST(GroupsAcrossNodes, RanksOfOneNodeMayFormAGroupAndOthersMayNot) {
     }
     EXPECT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
   });
-}
-
-std::vector<std::string> names_of_layouts() {
-  std::vector<std::string> names;
-  for (const auto& [name, nodes] : kLayouts) names.push_back(name);
-  return names;
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, AcrossNodes, testing::ValuesIn(names_of_layouts()),

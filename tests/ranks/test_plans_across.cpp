@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -22,15 +21,6 @@ namespace {
 
 using collective::across::Across;
 using Values = std::vector<float>;
-
-const std::map<std::string, std::vector<int>> kLayouts = {
-    {"1_1", {0, 1}},
-    {"2_2", {0, 0, 1, 1}},
-    {"1_1_1", {0, 1, 2}},
-    {"1_3_2", {0, 1, 1, 1, 2, 2}},
-    {"in_turn", {5, 3, 5, 3, 9}},
-    {"one_node", {0, 0, 0}},
-};
 
 /// Not all sums of these are exact, so their order shows.
 Values gradient(int rank, int step, size_t tensor, size_t count) {
@@ -426,12 +416,6 @@ TEST_P(PlansAcross, AnotherThresholdOnOneRankIsNamedOnAll) {
               std::string::npos)
         << plan.status().message();
   });
-}
-
-std::vector<std::string> names_of_layouts() {
-  std::vector<std::string> names;
-  for (const auto& [name, nodes] : kLayouts) names.push_back(name);
-  return names;
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PlansAcross,

@@ -83,18 +83,15 @@ inline std::string name_of_world(const testing::TestParamInfo<std::tuple<std::st
 
 }  // namespace tarantella
 
-#define TNT_ON_RANKS(suite, ...)                                                                           \
-  INSTANTIATE_TEST_SUITE_P(Transports, suite,                                                              \
-                           testing::Combine(testing::Values("fake", "shm"), testing::Values(__VA_ARGS__)), \
+#define TNT_ON_WORLDS(name, suite, worlds, ...)                                                 \
+  INSTANTIATE_TEST_SUITE_P(name, suite, testing::Combine(worlds, testing::Values(__VA_ARGS__)), \
                            ::tarantella::name_of_world)
 
-/// In addition to TNT_ON_RANKS, with ranks that spin before they sleep. For ThreadSanitizer, which sees races only on
-/// fake.
+/// TNT_SPINNING adds ranks that spin before they sleep, for ThreadSanitizer, which sees races on fake only.
 #if defined(__SANITIZE_THREAD__)
-#define TNT_SPINNING(suite, ...)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Spinning, suite,                                                             \
-                           testing::Combine(testing::Values("spinning"), testing::Values(__VA_ARGS__)), \
-                           ::tarantella::name_of_world)
+#define TNT_ON_RANKS(suite, ...) TNT_ON_WORLDS(Transports, suite, testing::Values("fake"), __VA_ARGS__)
+#define TNT_SPINNING(suite, ...) TNT_ON_WORLDS(Spinning, suite, testing::Values("spinning"), __VA_ARGS__)
 #else
+#define TNT_ON_RANKS(suite, ...) TNT_ON_WORLDS(Transports, suite, testing::Values("fake", "shm"), __VA_ARGS__)
 #define TNT_SPINNING(suite, ...)
 #endif
