@@ -7,10 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH="$PWD/.venv/bin:$PATH"
 case $1 in
   gate) readonly EXPRESSION="not full and not extended" ;;
-  rest) # every case runs with real starts: see tools/test.sh
-    readonly EXPRESSION="full and not extended"
-    set -- "$@" --ignore tests/python/parallel/test_equals_one_process.py
-    ;;
+  rest) readonly EXPRESSION="full and not extended" ;;
   rest-of-all) readonly EXPRESSION="full or extended" ;;
   *) exit 2 ;;
 esac

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The gate: lint, the C++ tests, and the Python tests that an ordinary change can break.
 # Usage: tools/test.sh [--full | --all]
-# --full adds the rest that CI runs: sanitizers, fuzzing, clang-tidy, the wheel under other frameworks, every case with
-# real starts, every wire, the examples. --all adds every case on one to four ranks and the tests marked "extended".
+# --full adds the rest that CI runs: sanitizers, fuzzing, clang-tidy, the wheel under other frameworks, every wire, the
+# examples, and every case on two ranks with real starts. --all adds every case on one to four ranks, and the tests
+# marked "extended".
 # Runs every step, and fails if any of them fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -58,13 +59,7 @@ cpp() {
   build "$1" && "${run[@]}" ctest --preset "$1" --no-tests=error --timeout 300 --parallel 3
 }
 
-real_starts() {
-  TARANTELLA_TESTS_REAL_STARTS=1 env -u TARANTELLA_ALL_RANKS \
-    python -m pytest tests/python/parallel/test_equals_one_process.py -m "not extended" -n 2 \
-      --dist loadscope
-}
-
-if [ "$tier" = --all ]; then export TARANTELLA_ALL_RANKS=1; fi
+export TARANTELLA_TIER=${tier#--}
 step "lint" tools/lint.sh
 step "C++ tests, release" cpp release
 if [ "$tier" = --gate ]; then
@@ -84,7 +79,6 @@ else
     step "known bugs of the core" tests/explorer/mutations.sh
     rows=(oldest middle newest nightly jax)
   fi
-  step "every case with real starts" real_starts
   step "compatibility" tools/compatibility.sh "${rows[@]}"
   step "clang-tidy" tools/lint.sh --tidy
   wait "$builds"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from crowding import without_crowding
 
+TIER = os.environ.get("TARANTELLA_TIER", "gate")  # which command runs: gate, full or all
 PRELOADED = Path(__file__).parents[1] / "preloaded"
 
 
@@ -71,9 +72,9 @@ def preloaded_pythons(folder: Path) -> Iterator[None]:
 
 
 def warm(name: str) -> str:
-    """The program of this name that uses a preloaded Python; TARANTELLA_TESTS_REAL_STARTS=1 takes the real one."""
+    """The program of this name that uses a preloaded Python; the real one where there is none."""
     folder = os.environ.get("TARANTELLA_TESTS_PROGRAMS")
-    if folder is not None and not os.environ.get("TARANTELLA_TESTS_REAL_STARTS"):
+    if folder is not None:
         return f"{folder}/{name}"
     return find_executable() if name == "tarantella" else sys.executable
 

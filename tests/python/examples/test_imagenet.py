@@ -152,6 +152,7 @@ def test_a_checkpoint_of_another_model_ends_the_job_with_one_sentence(place: Pla
     assert "Traceback" not in out
 
 
+@pytest.mark.extended
 def test_steps_of_the_whole_resnet50_give_the_losses_of_one_process(start: Start, tmp_path: Path) -> None:
     (tmp_path / "whole.py").write_text(WHOLE)
     one, two = (start(ranks, "whole.py", folder=tmp_path) for ranks in (1, 2))
@@ -202,6 +203,7 @@ def test_image_classification_gives_the_losses_of_one_process(place: Place, data
     assert_close(numbers(lines(alone, "loss: ")[-1])[:1], numbers(one[-1])[:1], 1e-4)
 
 
+@pytest.mark.extended
 def test_normalization_of_each_ranks_images_stays_within_the_spread_of_seeds(place: Place, data: Path) -> None:
     command = "./train_imagenet_main.py --model_arch=mobilenetV2 --data_dir=${TNT_DATASETS_PATH} --batch_size=48"
     command += " --train_epochs=2 --image_size=32 --verbose=2"

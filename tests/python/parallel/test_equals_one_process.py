@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from jobs import TIER
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
 
@@ -27,20 +27,17 @@ HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 
 
 def _ranks(file: str, place: int) -> tuple[int | str, ...]:
-    """Two for one case of a file, three for the next; for some of plain training one or four beside them.
+    """Two for most cases, three for each fourth; for some of plain training one or four beside them.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. With TARANTELLA_TESTS_REAL_STARTS=1 every case runs
-    on two ranks. TARANTELLA_ALL_RANKS=1 runs every case on one to four ranks, and plain training on all HOSTS, for
-    hours.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all on two ranks, which start
+    as those of users; `make test-all` on one to four, and plain training on all HOSTS, for hours.
     """
     hosts = HOSTS if file == "training" else ()
-    if os.environ.get("TARANTELLA_ALL_RANKS"):
+    if TIER == "all":
         return (1, 2, 3, 4, *hosts)
-    on_hosts = hosts[place // 2 % 2 :][:1]
-    if os.environ.get("TARANTELLA_TESTS_REAL_STARTS"):
-        return (2, *on_hosts)
+    usual = 3 if place % 4 == 1 else 2
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
-    return (2 + place % 2, *more, *on_hosts)
+    return (*dict.fromkeys((usual, 2) if TIER == "full" else (usual,)), *more, *hosts[place // 2 % 2 :][:1])
 
 
 def _marks(tier: str, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-
-pytestmark = pytest.mark.real_start
+from jobs import TIER
 
 HEAD = """
 import sys, numpy as np, keras
@@ -20,6 +18,7 @@ def compiled(model, **options):
 """
 
 
+@pytest.mark.real_start
 def test_variables_and_seeds_come_from_the_master(scripts: Any, tmp_path: Any) -> None:
     source = (
         HEAD
@@ -67,6 +66,7 @@ np.savez(f"{out}/{rank}.npz", *inner.get_weights())
         assert (first[name] == second[name]).all()
 
 
+@pytest.mark.real_start
 def test_side_effects_happen_once(scripts: Any, tmp_path: Any) -> None:
     source = (
         HEAD
@@ -98,6 +98,7 @@ assert Count.epochs == 2
     assert loaded.code == 0, loaded.err
 
 
+@pytest.mark.real_start
 def test_ranks_have_their_numbers_and_meet_in_a_barrier(scripts: Any, tmp_path: Any) -> None:
     source = """
 import sys, time, pathlib
@@ -185,6 +186,7 @@ model.fit(tf.data.Dataset.from_tensor_slices((words, tags)).batch(8), batch_size
         assert len([line for line in said if part in line]) == 1, (part, ended.err)
 
 
+@pytest.mark.real_start
 def test_many_runs_end_well(scripts: Any) -> None:
     """Leaves in every order: with calls, a plan and its thread under way on the other ranks, or at once."""
     source = """
@@ -200,7 +202,7 @@ assert context.allreduce(np.ones(3, "float32"))[0] == tnt.get_size()
 tnt.Barrier().execute()
 time.sleep(random.choice([0, 0, 0.02]))
 """
-    for number in range(100 if os.environ.get("TARANTELLA_ALL_RANKS") else 30):
+    for number in range(100 if TIER == "all" else 30):
         ended = scripts.ranks(2, source, PYTHONPATH="")  # the exit of users
         assert (ended.code, ended.lines) == (0, []), f"run {number}: {ended}"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jobs import TIER
 
 pytest.importorskip("tensorflow")
 
@@ -27,7 +27,7 @@ slowly = settings(
     max_examples=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize="TARANTELLA_ALL_RANKS" not in os.environ,
+    derandomize=TIER != "all",
 )
 
 
