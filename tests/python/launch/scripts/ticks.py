@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 rank = os.environ["TNT_RANK"]
+Path("pid" + rank).write_text(str(os.getpid()))
 Path("ready" + rank).touch()
 while not Path("enough").exists():
     with open("ticks" + rank, "a") as out:
