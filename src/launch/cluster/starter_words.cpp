@@ -25,9 +25,10 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(0, line.find_last_not_of(kBlanks) + 1);  // npos + 1 is 0
 }
 
+/// Open MPI warns that a remote shell was quicker than its setpgid().
 bool is_error_line(std::string_view line) {
-  return !line.empty() && line.find("[mpiexec@") == std::string_view::npos &&
-         line.find("[proxy:") == std::string_view::npos;
+  const auto lacks = [line](std::string_view part) { return line.find(part) == std::string_view::npos; };
+  return !line.empty() && lacks("[mpiexec@") && lacks("[proxy:") && lacks(" Warning: setpgid(");
 }
 
 /// The value of a field, such as "   Node: node2", in the rest of a message of Open MPI's mpiexec; empty without it,
