@@ -130,11 +130,10 @@ void Connection::flush(Deadline deadline) {
   }
 }
 
-void Connection::part(Deadline deadline, Duration patience) {
+void Connection::part(Deadline deadline) {
   flush(deadline);
-  if (!closed()) ::shutdown(fd(), SHUT_WR);
-  const Deadline end = Deadline::after(patience);
-  while (!closed() && !end.passed()) (void)wait_for_messages(end);
+  if (!idle()) close();
+  for (; !closed(); check()) (void)wait_for_messages(Deadline::after(1s));
 }
 
 std::vector<Message> Connection::wait_for_messages(Deadline deadline) {

@@ -45,9 +45,9 @@ class Connection {
   void check();
   /// Blocks until nothing is queued or the deadline has passed.
   void flush(Deadline deadline);
-  /// Sends what is queued and the end of the connection, and blocks until the peer has closed it, too, or `patience`
-  /// has passed after the last byte: to close a connection in which bytes arrive drops what is on its way to the peer.
-  void part(Deadline deadline, Duration patience);
+  /// Sends what is queued, until the deadline, and blocks until the peer closes the connection or is gone: to close one
+  /// in which bytes arrive drops what is on its way to the peer.
+  void part(Deadline deadline);
   /// Blocks until a message has arrived, the connection is closed or the deadline has passed.
   std::vector<Message> wait_for_messages(Deadline deadline);
 

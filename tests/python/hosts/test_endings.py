@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -153,6 +154,41 @@ def test_mpiexec_is_killed(hosts, waiting):
     waiting.wait()
     assert waiting.code != 0
     assert waiting.err.count("\n") == 1, waiting.err
+
+
+def test_hosts_that_are_through_stay_until_the_last_one_is(hosts, executable):
+    """When a host ends, MPICH's mpiexec tells all others, and dies of SIGPIPE if another has ended meanwhile."""
+    script = """
+        import os
+        import tarantella as tnt
+        tnt.init()
+        with open(f"end{tnt.get_rank()}") as pipe:
+            os._exit(int(pipe.read()))
+    """
+    hosts.script(script)
+    ends = [hosts.folder / f"end{rank}" for rank in range(4)]
+    for end in ends:
+        os.mkfifo(end)
+    job = hosts.start(executable, hosts.hostfile(4, 1), "--", "train.py")
+    pipes = [end.open("w") for end in ends]
+    (mpiexec,) = child_named(hosts, "mpiexec")
+
+    def end(rank):
+        pipes[rank].write("0")
+        pipes[rank].close()
+
+    os.kill(mpiexec, signal.SIGSTOP)
+    for rank in (1, 2, 3):
+        end(rank)
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.process.wait(1)
+    os.kill(mpiexec, signal.SIGCONT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.process.wait(0.5)
+    end(0)
+    job.wait()
+    assert (job.code, job.err) == (0, "")
+    hosts.wait_for_none()
 
 
 def test_the_proxy_of_a_host_is_killed(hosts, waiting):

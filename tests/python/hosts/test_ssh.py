@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -126,7 +127,8 @@ def test_a_host_without_an_address(hosts, servers, executable, options):
     job = hosts.run(executable, *words, env={"HYDRA_LAUNCHER_EXEC": None})
     assert job.code != 0
     assert "node9.invalid" in job.err
-    assert "resolve" in job.err, job.err
+    # mpiexec may end before it has passed on what ssh said
+    assert re.search("resolve|try ssh to each of these hosts", job.err), job.err
     assert job.err.count("\n") == 1, job.err
     assert job.seconds < 15
     assert not (hosts.folder / "ran").exists()
