@@ -42,8 +42,8 @@ what_failed() {
 
 # Shows the output of a build only if it fails.
 build() {
-  local log=build/log/build-$1.log
-  { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
+  local configure=${1/full/release} log=build/log/build-$1.log
+  { cmake --preset "$configure" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
 # Builds on what the steps that run meanwhile leave of the cores. The steps that need the builds show their failures.
@@ -66,7 +66,7 @@ if [ "$tier" = --gate ]; then
   step "Python tests of the gate" tools/python_tests.sh gate
 else
   set -m # a process group for the builds, which ends with this script
-  build_ahead asan tsan >/dev/null 2>&1 &
+  build_ahead full asan tsan >/dev/null 2>&1 &
   builds=$!
   set +m
   trap 'kill -- "-$builds" 2>/dev/null' EXIT
@@ -83,7 +83,7 @@ else
   step "clang-tidy" tools/lint.sh --tidy
   wait "$builds"
   trap - EXIT
-  for preset in asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
+  for preset in full asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 fi
 
 printf '\n=== where the time went\n'

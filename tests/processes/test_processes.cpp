@@ -153,7 +153,7 @@ TEST_P(Processes, TakeRandomSchedules) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kTwo = 200, kThree = 100, kFive = 60;
 #else
-constexpr int kTwo = 4000, kThree = 1000, kFive = 300;
+constexpr int kTwo = 2000, kThree = 500, kFive = 200;
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Processes,

@@ -10,6 +10,7 @@
 #include "cluster.h"
 #include "collective/cuts.h"
 #include "collective/kernels.h"
+#include "made_data.h"
 
 namespace tarantella::collective::across {
 namespace {
@@ -17,30 +18,19 @@ namespace {
 using engine::Cluster;
 using Bytes = std::vector<std::byte>;
 
-/// `bytes` bytes of `rank`, which are finite numbers in every dtype.
-Bytes values(int rank, size_t bytes) {
-  Bytes data(bytes);
-  uint32_t random = static_cast<uint32_t>(rank) * 7919 + 1;
-  for (std::byte& value : data) {
-    random = random * 1664525 + 1013904223;
-    value = static_cast<std::byte>(random >> 26);
-  }
-  return data;
-}
-
 class AcrossNodes : public testing::TestWithParam<std::string> {
  protected:
   const std::vector<int>& node_of() const { return kLayouts.at(GetParam()); }
 };
 
-/// The reduction of all ranks' values(): within each node in rank order, then in the order of nodes.
+/// The reduction of all ranks' bytes: within each node in rank order, then in the order of nodes.
 Bytes reduced(const Nodes& nodes, DType dtype, Reduction reduction, size_t count) {
   const size_t wide = count * size_of(dtype_of_parts(dtype));
   std::vector<Bytes> parts;
   for (size_t node = 0; node < nodes.count(); ++node) {
     std::vector<Bytes> inputs;
     std::vector<const std::byte*> pointers;
-    for (const int rank : nodes.ranks_of(node)) inputs.push_back(values(rank, count * size_of(dtype)));
+    for (const int rank : nodes.ranks_of(node)) inputs.push_back(made_bytes(rank, count * size_of(dtype)));
     for (const Bytes& each : inputs) pointers.push_back(each.data());
     parts.emplace_back(wide + 1);
     reduce_part(dtype, reduction, pointers.data(), pointers.size(), parts.back().data(), count);
@@ -68,7 +58,7 @@ TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
     const Bytes right = reduced(cluster.nodes(), dtype, reduction, most);
     FakeCluster job(node_of(), static_cast<uint64_t>(dtype));
     job.run([&, dtype = dtype, reduction = reduction](Cluster& rank) {
-      const Bytes input = values(rank.rank(), most * element);
+      const Bytes input = made_bytes(rank.rank(), most * element);
       for (const size_t count :
            {size_t{0}, size_t{1}, few / element, few / element + 1, chunk / element, most}) {
         Bytes output(count * element + 1);
@@ -86,7 +76,7 @@ TEST_P(AcrossNodes, AnAllreduceGivesTheBitsOfTheLayout) {
         ASSERT_TRUE(again.ok()) << again.message();
         EXPECT_TRUE(apart == output) << "with another output";
       }
-      EXPECT_TRUE(input == values(rank.rank(), most * element));
+      EXPECT_TRUE(input == made_bytes(rank.rank(), most * element));
     });
   }
 }
@@ -98,7 +88,7 @@ TEST_P(AcrossNodes, AnAllreduceOfManyRoundsGivesTheBitsOfTheLayout) {
     const size_t count = bytes / sizeof(float);
     const Bytes right = reduced(cluster.nodes(), DType::kFloat32, Reduction::kAverage, count);
     cluster.run([&](Cluster& rank) {
-      Bytes data = values(rank.rank(), count * sizeof(float));
+      Bytes data = made_bytes(rank.rank(), count * sizeof(float));
       const Status status = rank.call([&](Across& across) {
         return allreduce(across, data.data(), data.data(), count, DType::kFloat32, Reduction::kAverage, "");
       });
@@ -114,12 +104,12 @@ TEST_P(AcrossNodes, ABroadcastComesFromEveryRoot) {
   cluster.run([&](Cluster& rank) {
     for (int root = 0; root < cluster.size(); ++root) {
       for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5000}, many}) {
-        Bytes data = values(rank.rank(), bytes + 1);
+        Bytes data = made_bytes(rank.rank(), bytes + 1);
         const Status status = rank.call([&](Across& across) {
           return broadcast(across, data.data(), bytes, DType::kUInt8, root, "weights");
         });
         ASSERT_TRUE(status.ok()) << status.message();
-        const Bytes right = values(root, bytes);
+        const Bytes right = made_bytes(root, bytes);
         EXPECT_TRUE(std::equal(right.begin(), right.end(), data.begin())) << bytes << " bytes from " << root;
       }
     }
@@ -137,10 +127,10 @@ TEST_P(AcrossNodes, AnAllgatherJoinsInRankOrder) {
       Bytes right;
       for (size_t other = 0; other < size; ++other) {
         counts.push_back(pattern[other % pattern.size()]);
-        const Bytes part = values(static_cast<int>(other), counts.back());
+        const Bytes part = made_bytes(static_cast<int>(other), counts.back());
         right.insert(right.end(), part.begin(), part.end());
       }
-      const Bytes own = values(rank.rank(), counts[static_cast<size_t>(rank.rank())]);
+      const Bytes own = made_bytes(rank.rank(), counts[static_cast<size_t>(rank.rank())]);
       Bytes all(right.size());
       const Status status = rank.call([&](Across& across) {
         return allgather(across, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kUInt8,
@@ -161,7 +151,7 @@ TEST_P(AcrossNodes, AReduceScatterGivesEachRankTheBitsOfAnAllreduce) {
     cluster.run([&, dtype = dtype, reduction = reduction](Cluster& rank) {
       for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, 20'000 / element, 90'000 / element}) {
         const Bytes right = reduced(cluster.nodes(), dtype, reduction, count * size);
-        const Bytes input = values(rank.rank(), count * size * element);
+        const Bytes input = made_bytes(rank.rank(), count * size * element);
         Bytes output(count * element + 1);
         const Status status = rank.call([&](Across& across) {
           return reduce_scatter(across, input.data(), output.data(), count, dtype, reduction, "shards");
@@ -239,6 +229,7 @@ TEST_P(AcrossNodes, AnAlltoallGivesEachRankItsShares) {
 
 TEST_P(AcrossNodes, APostOfRankZeroReachesAllThatAwaitIt) {
   FakeCluster cluster(node_of(), 12);
+  cluster.bridge_options().news_every = 20ms;
   cluster.run([&](Cluster& rank) {
     const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, ""); }); };
     for (uint32_t round = 1; round <= 5; ++round) {

@@ -11,6 +11,7 @@
 #include "collective/cuts.h"
 #include "collective/kernels.h"
 #include "collective/operations.h"
+#include "made_data.h"
 #include "world.h"
 
 namespace tarantella::collective {
@@ -20,17 +21,6 @@ constexpr size_t kKiB = 1024;
 using Bytes = std::vector<std::byte>;
 
 size_t ceil_of(size_t a, size_t b) { return (a + b - 1) / b; }
-
-/// `bytes` bytes of `rank`, which are finite numbers in every dtype.
-Bytes values(size_t rank, size_t bytes) {
-  Bytes data(bytes);
-  uint32_t random = static_cast<uint32_t>(rank) * 7919 + 1;
-  for (std::byte& value : data) {
-    random = random * 1664525 + 1013904223;
-    value = static_cast<std::byte>(random >> 26);
-  }
-  return data;
-}
 
 class ManyRanks : public testing::TestWithParam<int> {
  protected:
@@ -68,11 +58,11 @@ class ManyRanks : public testing::TestWithParam<int> {
     return count() - before;
   }
 
-  /// The reduction of all ranks' values(), by one call of the kernel.
+  /// The reduction of all ranks' bytes, by one call of the kernel.
   Bytes reduced(DType dtype, Reduction reduction, size_t bytes) const {
     std::vector<Bytes> inputs;
     std::vector<const std::byte*> pointers;
-    for (size_t rank = 0; rank < size(); ++rank) inputs.push_back(values(rank, bytes));
+    for (size_t rank = 0; rank < size(); ++rank) inputs.push_back(made_bytes(rank, bytes));
     for (const Bytes& input : inputs) pointers.push_back(input.data());
     Bytes right(bytes + 1);  // has an address even if it is empty
     reduce(dtype, reduction, pointers.data(), size(), right.data(), bytes / size_of(dtype));
@@ -100,7 +90,7 @@ TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {
     const size_t element = size_of(dtype);
     const Bytes right = reduced(dtype, reduction, most);
     run([&, dtype, reduction](Stage& stage) {
-      const Bytes input = values(static_cast<size_t>(stage.rank()), most);
+      const Bytes input = made_bytes(static_cast<size_t>(stage.rank()), most);
       Bytes output(most);
       for (const size_t around : reduction == Reduction::kSum ? sizes : std::vector{small}) {
         for (const size_t count : {around / element - 1, around / element, around / element + 1}) {
@@ -232,7 +222,7 @@ TEST_P(ManyRanks, EachReducesInEveryMeetingOfAReduceScatter) {
     const Bytes right = reduced(DType::kFloat32, Reduction::kSum, size() * each);
     run([&](Stage& stage) {
       const auto rank = static_cast<size_t>(stage.rank());
-      const Bytes input = values(rank, size() * each);
+      const Bytes input = made_bytes(rank, size() * each);
       Bytes output(each + 1);
       const size_t met = meetings(stage, [&] {
         return reduce_scatter(stage, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
@@ -266,7 +256,7 @@ TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
   for (size_t from = 0; from < size(); ++from) {
     size_t sent = 0;
     for (size_t to = 0; to < size(); ++to) sent += count(from, to);
-    inputs.push_back(values(from, sent));
+    inputs.push_back(made_bytes(from, sent));
     auto begin = inputs.back().begin();
     for (size_t to = 0; to < size(); ++to) {
       const auto end = begin + static_cast<ptrdiff_t>(count(from, to));

@@ -15,6 +15,7 @@
 #include "cpu_time.h"
 #include "engine/plan.h"
 #include "engine/zero_steps.h"
+#include "made_data.h"
 
 namespace tarantella::engine {
 namespace {
@@ -22,13 +23,8 @@ namespace {
 using collective::across::Across;
 using Values = std::vector<float>;
 
-/// Not all sums of these are exact, so their order shows.
 Values gradient(int rank, int step, size_t tensor, size_t count) {
-  std::mt19937 random(static_cast<uint32_t>(rank * 1009 + step * 31 + static_cast<int>(tensor)));
-  std::uniform_real_distribution<float> values(-1, 1);
-  Values data(count);
-  for (float& value : data) value = values(random);
-  return data;
+  return made_floats(static_cast<uint32_t>(rank * 1009 + step * 31 + static_cast<int>(tensor)), count);
 }
 
 /// The sums of the nodes, each in rank order, in the order of nodes.
