@@ -11,6 +11,7 @@ import pytest
 from jobs import TIER
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
+NAMES = [file.stem for file in FILES]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -27,17 +28,19 @@ HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 
 
 def _ranks(file: str, place: int) -> tuple[int | str, ...]:
-    """Two for most cases, three for each fourth; for some of plain training one or four beside them.
+    """Two for the cases of most files, three for those of each third; for some of plain training one or four more.
 
     Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all on two ranks, which start
-    as those of users; `make test-all` on one to four, and plain training on all HOSTS, for hours.
+    as those of users, and a fourth on three; `make test-all` has all on one to four, and plain training on all HOSTS.
     """
     hosts = HOSTS if file == "training" else ()
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
-    usual = 3 if place % 4 == 1 else 2
+    usual = (2, 3) if place % 4 == 1 else (2,)
+    if TIER == "gate":
+        usual = (3,) if NAMES.index(file) % 3 == 2 else (2,)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
-    return (*dict.fromkeys((usual, 2) if TIER == "full" else (usual,)), *more, *hosts[place // 2 % 2 :][:1])
+    return (*usual, *more, *hosts[place // 2 % 2 :][:1])
 
 
 def _marks(tier: str, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:

@@ -202,7 +202,7 @@ assert context.allreduce(np.ones(3, "float32"))[0] == tnt.get_size()
 tnt.Barrier().execute()
 time.sleep(random.choice([0, 0, 0.02]))
 """
-    for number in range(100 if TIER == "all" else 30):
+    for number in range({"gate": 10, "full": 30, "all": 100}[TIER]):
         ended = scripts.ranks(2, source, PYTHONPATH="")  # the exit of users
         assert (ended.code, ended.lines) == (0, []), f"run {number}: {ended}"
 

@@ -24,7 +24,7 @@ from tarantella.keras.private import TFDatasetAdapter
 
 # The same examples in each run, so that no change fails for another's; `make test-all` looks for new ones.
 slowly = settings(
-    max_examples=25,
+    max_examples=10 if TIER == "gate" else 25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=TIER != "all",
