@@ -42,8 +42,8 @@ what_failed() {
 
 # Shows the output of a build only if it fails.
 build() {
-  local configure=${1/full/release} log=build/log/build-$1.log
-  { cmake --preset "$configure" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
+  local log=build/log/build-$1.log
+  { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || { cat "$log"; return 1; }
 }
 
 # Builds on what the steps that run meanwhile leave of the cores. The steps that need the builds show their failures.
