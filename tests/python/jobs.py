@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from crowding import without_crowding
 
-TIER = os.environ.get("TARANTELLA_TIER", "gate")  # which command runs: gate, full or all
+TIER = os.environ.setdefault("TARANTELLA_TIER", "gate")  # which command runs: gate, full or all
 PRELOADED = Path(__file__).parents[1] / "preloaded"
 
 

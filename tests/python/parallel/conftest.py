@@ -56,7 +56,7 @@ def results(
         """The results of each rank, up to the first case that failed on a rank. All of them fail if the job dies."""
         out = str(folder / str(next(numbers)))
         arguments = [HERE / "run_cases.py", out, "ranks" if ranks else "plain", *cases]
-        python = sys.executable if jobs.TIER == "full" and ranks == 2 else jobs.warm("python3")
+        python = sys.executable if jobs.TIER != "gate" and ranks == 2 else jobs.warm("python3")
         environment = {"TARANTELLA_TESTS_HIDE": ""} if "inputs-pandas_frames" in cases else {}
         if isinstance(ranks, str):
             ended = run_hosts(ranks, *arguments)
