@@ -39,7 +39,7 @@ losses = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0).hist
 if tnt.is_master_rank():
     print(len(model.layers), *(f"{{loss:.6f}}" for loss in losses))
 """
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

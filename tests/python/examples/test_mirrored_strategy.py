@@ -121,7 +121,6 @@ def check(place: Place, changes: dict[str, str], tolerance: float) -> None:
     assert_same_numbers(epochs(one), epochs(two), tolerance)
 
 
-@pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
     check(place, WITH_SMALL, 1e-3)
 
@@ -135,7 +134,6 @@ def test_two_ranks_train_resnet50_as_one_process(place: Place, tmp_path: Path) -
     check(exact, {}, 1e-4)
 
 
-@pytest.mark.slow
 def test_without_data_it_trains_on_made_images(place: Place) -> None:
     smaller = {"=15": "=1 --image-size=32", **WITH_SMALL}
     output = PAGE.run(place, "python mnist_classify.py --batch-size-per-replica=32", changes=smaller)
@@ -154,7 +152,6 @@ def test_the_job_asks_for_what_the_page_of_the_cluster_asks_for() -> None:
     assert asked == ["--job-name=cassava", *page, "--signal=B:TERM@60"]
 
 
-@pytest.mark.slow
 def test_its_scaling_is_measured_and_is_weak(place: Place) -> None:
     smaller = {
         "--repeat 2": "--repeat 1",
@@ -280,7 +277,6 @@ def test_weights_of_imagenet_are_used_where_the_file_is(
     assert model.layers[1].name == "with_imagenet"
 
 
-@pytest.mark.slow
 def test_bad_input_ends_the_job_with_one_sentence(start: Start, tmp_path: Path) -> None:
     ended = start(2, SCRIPT, "--data-dir=/nowhere", folder=tmp_path)
     assert ended.code == 1
@@ -290,7 +286,6 @@ def test_bad_input_ends_the_job_with_one_sentence(start: Start, tmp_path: Path) 
     assert (ended.code, ended.said.split(": ", 1)[1]) == (2, "error: --image-size is 31, but must be at least 32")
 
 
-@pytest.mark.slow
 def test_only_the_master_downloads(place: Place, tmp_path: Path) -> None:
     stub = tmp_path / "tensorflow_datasets.py"
     stub.write_text(

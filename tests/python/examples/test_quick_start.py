@@ -62,7 +62,6 @@ def part(output: Output, name: str) -> list[str]:
     return [line for line in text.splitlines() if re.match(r"[\w., ]+: (?:loss|the same|OTHER)|loss|epoch \d.*:", line)]
 
 
-@pytest.mark.slow
 def test_two_ranks_print_what_one_process_prints(ran: Ran) -> None:
     one, two = ran[1][1], ran[2][1]
     for name in ("batches", "callbacks"):
@@ -71,7 +70,6 @@ def test_two_ranks_print_what_one_process_prints(ran: Ran) -> None:
     assert_same_numbers(part(one, "saving")[-1:], part(two, "saving")[-1:])
 
 
-@pytest.mark.slow
 def test_three_ways_to_give_data_are_one_training(ran: Ran) -> None:
     lines = part(ran[2][1], "batches")
     names = [line.split(": ")[0] for line in lines]
@@ -79,7 +77,6 @@ def test_three_ways_to_give_data_are_one_training(ran: Ran) -> None:
     assert_same_numbers([lines[0].split(": ")[1]] * 2, [line.split(": ")[1] for line in lines[1:]])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_form_of_saving_restores_the_predictions(ran: Ran, ranks: int) -> None:
     folder, output = ran[ranks]
@@ -89,7 +86,6 @@ def test_every_form_of_saving_restores_the_predictions(ran: Ran, ranks: int) -> 
     assert files == {"lenet5.keras", "too.keras", "lenet5.weights.h5", *(f"rank_{rank}.keras" for rank in range(ranks))}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_callbacks_write_checkpoints_and_logs(ran: Ran, ranks: int) -> None:
     folder, output = ran[ranks]
@@ -103,7 +99,6 @@ def test_callbacks_write_checkpoints_and_logs(ran: Ran, ranks: int) -> None:
     assert output.out.count("LearningRateScheduler setting learning rate to 0.001") == 2  # on the master, by both
 
 
-@pytest.mark.slow
 def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
     found = []
     folder = place.folder / "examples/quick_start"
@@ -125,7 +120,6 @@ def test_two_ranks_learn_what_one_process_learns(place: Place) -> None:
     PAGE.run(place, "python ../../tools/draw_curves.py")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "ranks"),
     [

@@ -9,7 +9,6 @@ from .conftest import Page, Place
 PAGE = Page("scaling.md")
 
 
-@pytest.mark.slow
 def test_the_scaling_of_lenet5_is_measured_and_is_strong(place: Place) -> None:
     smaller = {"-n 1,2,4": "-n 1,2 --repeat 1", "--epochs=20": "--epochs=2"}
     output = PAGE.run(place, "tarantella scaling", changes=smaller)

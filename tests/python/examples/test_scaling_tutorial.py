@@ -71,7 +71,6 @@ def best_line(output: str) -> str:
     return output.strip().splitlines()[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_one_two_and_four_ranks_train_and_are_compared(ran: Any) -> None:
     place, alone = ran("python train_horovod.py configs/dummy_cnn.yaml")
@@ -110,7 +109,6 @@ def test_one_two_and_four_ranks_train_and_are_compared(ran: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_the_slurm_scripts_train_the_resnet_on_cifar10(ran: Any) -> None:
     ran("bash scripts/setup.sh")  # finds the data: there is no network
     place, _ = ran("sbatch -N 1")
@@ -125,7 +123,6 @@ def test_the_slurm_scripts_train_the_resnet_on_cifar10(ran: Any) -> None:
     assert "Best validation accuracy" in best_line(two)
 
 
-@pytest.mark.slow
 def test_options_override_the_configuration(ran: Any) -> None:
     place, output = ran("python train_horovod.py configs/dummy_cnn.yaml --show-config")
     for line in ("name: SGD", "lr: 0.05", "lr_scaling: sqrt", "batch_size: 64", "n_epochs: 1", "dropout: 0.2"):

@@ -21,7 +21,7 @@ PAGE = Page(
 )  # fmt: skip
 DOWNLOAD = "python ${TNT_MODELS_PATH}/models/transformer/data_download.py --data_dir "
 TRAINING = "tarantella -n 2 --no-gpu --"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

@@ -542,7 +542,6 @@ def test_it_loads_no_framework():
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_a_script_is_measured_on_one_and_two_ranks_and_fails_on_three(launcher):
     script = launcher.script("""

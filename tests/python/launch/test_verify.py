@@ -14,10 +14,6 @@ pytestmark = pytest.mark.computes
 PATIENCE = 850  # up to five runs of TensorFlow, on a machine that is busy with others
 
 
-def slow(test):
-    return pytest.mark.slow(pytest.mark.timeout(900)(test))
-
-
 def extended(*values):
     """A kind that a test of the experiments below shows in milliseconds, without a job."""
     return pytest.param(*values, marks=pytest.mark.extended)
@@ -33,7 +29,7 @@ def verify(launcher, kind, *options, ranks=2):
     return launcher.run(*words, timeout=PATIENCE, program=warm("tarantella"))
 
 
-@slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "ranks"), [extended("plain", 2), ("float64 batches", 3), full("shuffled", 2), extended("sum", 2)]
 )
@@ -44,7 +40,7 @@ def test_plain_training_agrees(launcher, kind, ranks):
     assert not (launcher.folder / "went on").exists()  # both runs were stopped
 
 
-@slow
+@pytest.mark.timeout(900)
 def test_a_script_that_ends_sooner(launcher):
     done = verify(launcher, "plain", "--steps", "100")
     assert done.returncode == 0, done.out + done.err
@@ -52,7 +48,7 @@ def test_a_script_that_ends_sooner(launcher):
     assert (launcher.folder / "went on").exists()
 
 
-@slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "first", "cause"),
     [
@@ -94,7 +90,7 @@ def test_a_difference_is_named_with_its_cause(launcher, kind, first, cause):
         assert lines[-1].endswith("switched off (training=False) both agree")
 
 
-@slow
+@pytest.mark.timeout(900)
 @pytest.mark.full
 def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
     """Adam turns such a gradient into full steps: the bias of attention's keys moves as rounding directs."""
@@ -118,7 +114,7 @@ def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
     assert "without multi_head_attention/key/bias, whose gradients are only rounding" in done.out
 
 
-@slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [

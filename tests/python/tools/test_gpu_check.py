@@ -87,7 +87,6 @@ def rehearse(name: str) -> None:
     assert f"{name}: losses [" in done.stdout and done.stdout.endswith("ok: 2 ranks on CPUs\n")
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_two_ranks_train_lenet5_as_plain_keras() -> None:
     rehearse("lenet5")
