@@ -47,6 +47,13 @@ def ask(words: list[str]) -> "_socket.socket":
     return server
 
 
+def pass_on(server: "_socket.socket", caught: int) -> None:
+    try:  # noqa: SIM105
+        server.send(bytes([caught]))
+    except OSError:  # the other process has ended, and its answer waits (contextlib is slow to import)
+        pass
+
+
 def main() -> None:
     words = sys.argv[1:]
     if not can_be_forked(words):
@@ -54,8 +61,8 @@ def main() -> None:
     server = ask(words)
     for number in PASSED_ON:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda caught, _: server.send(bytes([caught])))
-    answer = server.recv(4096)
+            signal.signal(number, lambda caught, _: pass_on(server, caught))
+    answer = server.recv(8192)
     kind, number = answer[:1], int.from_bytes(answer[1:2], "little")
     if kind == b"C":
         os._exit(number)

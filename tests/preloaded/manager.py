@@ -8,6 +8,7 @@ forked.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -18,8 +19,10 @@ from pathlib import Path
 
 SERVER = Path(__file__).with_name("server.py")
 AT_IMPORT = (
+    "AUTOGRAPH_",
     "CUDA_",
     "DNNL_",
+    "GLIBC_TUNABLES",
     "HOME",
     "JAX_",
     "KERAS_",
@@ -33,7 +36,7 @@ AT_IMPORT = (
     "NUMPY_",
     "OMP_",
     "ONEDNN_",
-    "OPENBLAS_",
+    "PROTOCOL_BUFFERS_",
     "PYTHON",
     "TARANTELLA_TESTS_",
     "TF_",
@@ -52,7 +55,7 @@ class Servers:
         self.running: dict[tuple[tuple[str, str], ...], socket.socket] = {}
 
     def send(self, environment: dict[str, str], request: bytes, descriptors: list[int]) -> None:
-        """Sends a request to the server of this environment. A client whose server has ended sees that by itself."""
+        """Sends a request to the server of this environment, or to a new one where that has ended."""
         known = {name: value for name, value in sorted(environment.items()) if name.startswith(AT_IMPORT)}
         key = tuple(known.items())
         server = self.running.pop(key, None) or self._start(known)
@@ -60,8 +63,9 @@ class Servers:
             socket.send_fds(server, [request], descriptors)
         except OSError:
             server.close()
-        else:
-            self.running[key] = server
+            server = self._start(known)
+            socket.send_fds(server, [request], descriptors)
+        self.running[key] = server
         if len(self.running) > MOST:
             self.running.pop(next(iter(self.running))).close()
 
@@ -81,6 +85,17 @@ def environment_of(process: int) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
+def answer(client: socket.socket, servers: Servers) -> None:
+    text, descriptors, _, _ = socket.recv_fds(client, 1 << 18, 250)
+    process, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    try:
+        if user == os.getuid() and text and (environment := environment_of(process)):
+            servers.send(environment, f"{process}\0".encode() + text, [client.fileno(), *descriptors])
+    finally:
+        for each in descriptors:
+            os.close(each)
+
+
 def serve(address: str, log: Path) -> None:
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door.bind("\0" + address)
@@ -91,14 +106,8 @@ def serve(address: str, log: Path) -> None:
     poll.register(0, select.POLLIN)  # nothing is ever written there
     while all(ready == door.fileno() for ready, _ in poll.poll()):
         client, _ = door.accept()
-        with client:
-            text, descriptors, _, _ = socket.recv_fds(client, 1 << 18, 250)
-            process, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            if user == os.getuid() and text:
-                request = f"{process}\0".encode() + text
-                servers.send(environment_of(process), request, [client.fileno(), *descriptors])
-            for each in descriptors:
-                os.close(each)
+        with client, contextlib.suppress(OSError):  # a client may be killed at any moment
+            answer(client, servers)
 
 
 if __name__ == "__main__":

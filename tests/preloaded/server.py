@@ -33,13 +33,17 @@ SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 POLICIES = {"default": 0, "prefer": 1, "bind": 2, "interleave": 3}
 
 
-def load() -> None:
-    """Imports what TARANTELLA_TESTS_PRELOAD names, by default NumPy, Keras and its backend."""
+def load() -> str:
+    """Imports what TARANTELLA_TESTS_PRELOAD names, by default NumPy, Keras and its backend. Returns what failed."""
     usual = f"numpy keras {os.environ.get('KERAS_BACKEND') or 'tensorflow'}"
-    for name in os.environ.get("TARANTELLA_TESTS_PRELOAD", usual).split():
-        importlib.import_module(name)
+    try:
+        for name in os.environ.get("TARANTELLA_TESTS_PRELOAD", usual).split():
+            importlib.import_module(name)
+    except Exception:
+        return traceback.format_exc()
     gc.collect()
     gc.freeze()
+    return ""
 
 
 class Fork:
@@ -68,7 +72,7 @@ class Fork:
 
 def serve(descriptor: int) -> None:
     """Returns in each forked process. The server itself ends when its manager and all that it has forked have."""
-    load()
+    failure = load()
     manager = socket.socket(fileno=descriptor)
     forks: dict[int, Fork] = {}  # by the descriptors of their client and their end
     poll = select.poll()
@@ -82,7 +86,7 @@ def serve(descriptor: int) -> None:
                     is_managed = False
                     poll.unregister(manager)
                     continue
-                fork = fork_for(request.decode(errors="surrogateescape").split("\0"), descriptors)
+                fork = fork_for(request.decode(errors="surrogateescape").split("\0"), descriptors, failure)
                 if fork == "child":  # its descriptors are the client's: no object of ours may close one
                     for each in (manager, *(other.client for other in forks.values())):
                         each.detach()
@@ -107,20 +111,24 @@ def serve(descriptor: int) -> None:
     os._exit(0)
 
 
-def fork_for(request: list[str], descriptors: list[int]) -> Fork | str | None:
-    """Forks. Returns "child" in the new process, and nothing where that is refused."""
+def fork_for(request: list[str], descriptors: list[int], failure: str) -> Fork | str | None:
+    """Forks, unless that is refused, as after a failure of `load`. Returns "child" in the new process."""
     process, numbers, *words = request
     client = socket.socket(fileno=descriptors[0])
-    targets = dict(zip(map(int, numbers.split(",")), descriptors[1:], strict=True))
+    targets = dict(zip(map(int, numbers.split(",")), descriptors[1:], strict=False))
     threads, server = os.listdir("/proc/self/task"), os.getpid()
-    fork: Fork | None = None
     if len(threads) > 1:
-        client.send(f"!the server has {len(threads)} threads, and a forked process would have one".encode())
+        failure = f"the server has {len(threads)} threads, and a forked process would have one"
+    elif len(targets) != numbers.count(",") + 1:
+        failure = f"of {numbers.count(',') + 1} open descriptors {len(targets)} have arrived"
+    fork: Fork | None = None
+    if failure:
+        refuse(client, failure)
     elif (child := os.fork()) == 0:
         try:
             become(int(process), targets, words, server)
         except BaseException:
-            traceback.print_exc()
+            refuse(client, traceback.format_exc())
             os._exit(1)
         client.detach()
         return "child"
@@ -129,6 +137,11 @@ def fork_for(request: list[str], descriptors: list[int]) -> Fork | str | None:
     for each in descriptors[1:]:
         os.close(each)
     return fork
+
+
+def refuse(client: socket.socket, why: str) -> None:
+    with contextlib.suppress(OSError):
+        client.send(b"!" + why.encode(errors="replace")[-4000:])
 
 
 def become(client: int, descriptors: dict[int, int], words: list[str], server: int) -> None:
@@ -144,6 +157,8 @@ def become(client: int, descriptors: dict[int, int], words: list[str], server: i
     for number in signal.valid_signals():  # the C library keeps two for itself
         if int(status["SigIgn"], 16) >> (number - 1) & 1:
             signal.signal(number, signal.SIG_IGN)
+    blocked = int(status["SigBlk"], 16)
+    signal.pthread_sigmask(signal.SIG_SETMASK, {n for n in signal.valid_signals() if blocked >> (n - 1) & 1})
     os.sched_setaffinity(0, os.sched_getaffinity(client))
     set_memory_policy(libc, client)
     for name in dir(resource):
@@ -162,8 +177,11 @@ def become(client: int, descriptors: dict[int, int], words: list[str], server: i
 
 def set_memory_policy(libc: Any, client: int) -> None:
     """Sets the policy of the client, which stands in the first line about its memory, as in "bind:0"."""
-    with open(f"/proc/{client}/numa_maps") as maps:
-        name, _, nodes = maps.readline().split()[1].partition(":")
+    try:
+        with open(f"/proc/{client}/numa_maps") as maps:
+            name, _, nodes = maps.readline().split()[1].partition(":")
+    except FileNotFoundError:  # a kernel without NUMA
+        return
     mask = 0
     for part in filter(None, nodes.split(",")):
         first, _, last = part.partition("-")

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import jobs
@@ -27,6 +28,7 @@ print(json.dumps({
     "below": sys._getframe().f_back is None, "environment": dict(os.environ), "folder": os.getcwd(),
     "mask": os.umask(0), "cpus": sorted(os.sched_getaffinity(0)), "limits": list(map(resource.getrlimit, limits)),
     "ignored": [int(n) for n in range(1, 65) if signal.getsignal(n) is signal.SIG_IGN],
+    "blocked": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     "leads": os.getpgrp() == os.getpid(), "descriptors": [descriptor(n) for n in range(30)],
     "policy": open("/proc/self/numa_maps").readline().split()[1],
 }))
@@ -59,8 +61,12 @@ os.umask(0o57)
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+call = ctypes.CDLL(None).syscall
+is_x86 = os.uname().machine == "x86_64"
 # the C library keeps 32 for itself, but a parent may have ignored it
-ctypes.CDLL(None).syscall(13 if os.uname().machine == "x86_64" else 134, 32, (ctypes.c_ulong * 4)(1), None, 8)
+call(13 if is_x86 else 134, 32, (ctypes.c_ulong * 4)(1), None, 8)
+call(238 if is_x86 else 237, 2, ctypes.byref(ctypes.c_ulong(1)), ctypes.c_ulong(64))  # memory of node 0, if permitted
 os.dup2(0, 25)
 os.execv(sys.argv[1], sys.argv[1:])
 """
@@ -79,6 +85,7 @@ def test_all_that_a_started_process_has_is_handed_over(preloaded: str, tmp_path:
     assert forked == started
     assert started["descriptors"][23] == os.stat("/dev/null").st_ino
     assert started["below"] and started["leads"] and signal.SIGHUP in started["ignored"]
+    assert started["blocked"] == [signal.SIGUSR2]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +140,37 @@ def test_a_forked_process_dies_with_its_client(preloaded: str) -> None:
         assert process.stdout.read() == ""  # nothing that could write is left
         assert select.select([handle], [], [], 10)[0]
         os.close(handle)
+
+
+def test_what_a_server_cannot_import_is_said(preloaded: str) -> None:
+    done = ended(popen(preloaded, "-c", "print('ran')", env={"TARANTELLA_TESTS_PRELOAD": "no_such_module"}))
+    assert (done.code, done.out) == (70, "")
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in done.err
+
+
+def test_another_server_takes_the_place_of_one_that_was_killed(preloaded: str) -> None:
+    env = {"TF_SOME": "killed"}
+    server = int(ended(popen(preloaded, "-c", "import os; print(os.getppid())", env=env)).out)
+    handle = os.pidfd_open(server)
+    os.kill(server, signal.SIGKILL)
+    assert select.select([handle], [], [], 10)[0]
+    os.close(handle)
+    assert ended(popen(preloaded, "-c", "print('ran')", env=env)).out == "ran\n"
+
+
+def test_the_manager_outlives_a_client_that_is_killed(preloaded: str, tmp_path: Path) -> None:
+    address = f"tarantella-tests-{uuid.uuid4().hex}"
+    ask = f"import socket; s = socket.socket(1, 5); s.settimeout(30); s.connect('\\0{address}'); s.send(b'0')"
+    command = [sys.executable, str(jobs.PRELOADED / "manager.py"), address, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as manager:
+        while ended(popen(sys.executable, "-IS", "-c", ask)).code != 0:
+            assert manager.poll() is None  # it does not listen yet
+        manager.send_signal(signal.SIGSTOP)
+        assert ended(popen(sys.executable, "-IS", "-c", ask)).code == 0  # gone before the manager looks
+        manager.send_signal(signal.SIGCONT)
+        done = ended(popen(preloaded, "-c", "print('ran')", env={"TARANTELLA_TESTS_PRELOADED": address}))
+        assert (done.out, done.err) == ("ran\n", "")
+        manager.stdin.close()
 
 
 def test_a_server_with_a_second_thread_does_not_fork(preloaded: str, tmp_path: Path) -> None:
