@@ -11,11 +11,14 @@ if [ "${2:-}" = --beside-a-load ]; then
   trap 'kill $!' EXIT
 fi
 mkdir -p build/log
+commit=$(git describe --always --dirty) # once: the lines below make the tree dirty
 for ((run = 0; run < $1; ++run)); do
   start=$SECONDS
-  tools/python_tests.sh gate >build/log/gate_run.log 2>&1
+  status=0
+  tools/python_tests.sh gate >build/log/gate_run.log 2>&1 || status=$?
   failures=$(grep -cE '^(FAILED|ERROR) ' build/log/gate_run.log)
-  printf '%s  %s  %-6s  %4d s  %d failures\n' "$(date -u +%FT%H:%M)" "$(git describe --always --dirty)" $load \
-    $((SECONDS - start)) "$failures" | tee -a tests/gate_runs.txt
+  if [ "$failures" = 0 ] && [ $status != 0 ]; then failures="exit code $status,"; fi
+  printf '%s  %s  %-6s  %4d s  %s failures\n' "$(date -u +%FT%H:%M)" "$commit" $load $((SECONDS - start)) "$failures" |
+    tee -a tests/gate_runs.txt
   grep -E '^(FAILED|ERROR) |passed' build/log/gate_run.log
 done
