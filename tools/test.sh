@@ -11,8 +11,11 @@ PATH="$PWD/.venv/bin:$PATH"
 source tools/ccache.sh
 
 tier=${1:---gate}
-limit=900 # seconds
-if [ "$tier" != --gate ]; then limit=2700; fi
+case $tier in
+  --gate) limit=900 ;; # seconds
+  --full | --all) limit=2700 ;;
+  *) sed -n 's/^# Usage/Usage/p' "$0" >&2; exit 2 ;;
+esac
 failed=()
 times=()
 mkdir -p build/log
@@ -80,8 +83,8 @@ else
     rows=(oldest middle newest nightly jax)
   fi
   step "compatibility" tools/compatibility.sh "${rows[@]}"
-  step "clang-tidy" tools/lint.sh --tidy
   wait "$builds"
+  step "clang-tidy" tools/lint.sh --tidy
   trap - EXIT
   for preset in full asan tsan; do step "C++ tests, $preset" cpp "$preset"; done
 fi
