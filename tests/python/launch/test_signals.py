@@ -269,12 +269,15 @@ def test_ctrl_z_stops_all_ranks_and_fg_continues_them(launcher, open_terminal):
     def ticks():
         return [(launcher.folder / f"ticks{rank}").stat().st_size for rank in range(2)]
 
-    for rank in range(2):
-        pid = (launcher.folder / f"pid{rank}").read_text()
-        assert Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    def states():
+        pids = [(launcher.folder / f"pid{rank}").read_text() for rank in range(2)]
+        return [Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] for pid in pids]
+
+    deadline = time.monotonic() + 20
+    while states() != ["T", "T"]:  # a signal acts when its process runs next
+        assert time.monotonic() < deadline, states()
     before = ticks()
     shell.type(b"fg\n")
-    deadline = time.monotonic() + 20
     while min(now - then for now, then in zip(ticks(), before, strict=True)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     (launcher.folder / "enough").touch()
