@@ -25,7 +25,7 @@ declare -A ROWS=(
 # with CUDA (more than 500 MB), so CI runs the row `jax` only.
 readonly WITHOUT_TENSORFLOW="tests/python/single/test_without_tensorflow.py"
 # Cases of tests/python/parallel/cases/ that depend most on classes and private names of Keras and TensorFlow.
-# `make test` runs all cases under the newest versions.
+# `make test-full` runs all cases under the newest versions.
 CASES=(
   training-{sgd_uneven_batch,sgd_shuffled,adam_float32,validation_data,class_weight,clipped_accumulated_averaged}
   training-{built_by_the_data,own_train_step,eager,fit_twice_and_recompiled,metrics_of_many_kinds}

@@ -22,8 +22,8 @@ from network_hosts import Hosts, missing
 
 HERE = Path(__file__).parent
 LEAN = str(HERE / "lean")
-OTHER_MPIS = {"open_mpi", "intel_mpi"}  # the gate has MPICH
-# Programs beside the package; one run of the examples is in the gate.
+OTHER_MPIS = {"open_mpi", "intel_mpi"}  # fixtures and values: most of the gate has MPICH
+# Programs beside the package; the gate has one run over the commands of the pages (test_documents).
 REST = ("examples/", "single/test_imagenet_parts.py", "single/test_transformer_parts.py", "tools/test_bench")
 # Most of their tests wait for processes, and compute little.
 WAITING = ("hosts/", "launch/", "slurm/", "parallel/test_endings.py", "parallel/test_lives.py")
@@ -97,7 +97,7 @@ def all_hosts() -> Iterator[Hosts]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints how long the tests of each folder took, in all: CONTRIBUTING.md has a budget for each subject."""
+    """Prints how long the tests of each folder took, in all."""
     seconds: dict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:

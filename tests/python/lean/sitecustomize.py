@@ -2,8 +2,7 @@
 
 A process that imports TensorFlow and Keras spends most of its life on what no test looks at. More than half of the
 processor time of `import keras` and the exit after it is saved here: fewer garbage collections, none in all that was
-imported at the exit, and none of the packages that both import only where they are installed. The suite starts some 500
-such processes.
+imported at the exit, and none of the packages that both import only where they are installed.
 """
 
 import atexit

@@ -30,15 +30,15 @@ HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for the cases of most files, three for those of each third; for some of plain training one or four more.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all on two ranks, which start
-    as those of users, and a fourth on three; `make test-all` has all on one to four, and plain training on all HOSTS.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` adds two ranks where the gate has
+    three; `make test-all` has all cases on one to four, and plain training on all HOSTS.
     """
     hosts = HOSTS if file == "training" else ()
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
-    usual = (2, 3) if place % 4 == 1 else (2,)
-    if TIER == "gate":
-        usual = (3,) if NAMES.index(file) % 3 == 2 else (2,)
+    usual = (3,) if NAMES.index(file) % 3 == 2 else (2,)
+    if TIER == "full":
+        usual = (2, 3) if usual == (3,) else (2,)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
     return (*usual, *more, *hosts[place // 2 % 2 :][:1])
 

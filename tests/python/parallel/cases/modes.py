@@ -22,7 +22,6 @@ def trained_and_used(wrap: Wrap, optimizer: Any = None, batch_size: int = 8, **o
     return results(model, history, x, y)
 
 
-@full
 @case
 def compiled_by_xla(wrap: Wrap) -> Any:
     return trained_and_used(wrap, keras.optimizers.Adam(0.01), jit_compile=True)

@@ -35,7 +35,6 @@ def embedded(wrap: Wrap, optimizer: Any, batch_size: int = 8, **options: Any) ->
     return trained(model, model.fit(x, y, batch_size=batch_size, epochs=2, verbose=0))
 
 
-@full
 @case
 def embedding_adam(wrap: Wrap) -> Any:
     return embedded(wrap, keras.optimizers.Adam(0.01))
