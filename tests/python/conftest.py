@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import pytest
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "tools")]
 
-from jobs import Scripts, find_executable, preloaded_pythons, warm
+from jobs import Scripts, cases_together, find_executable, preloaded_pythons, warm
 from needs import give_up
 from network_hosts import Hosts, missing
 
@@ -56,14 +57,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs a module that is run in its process, the cases of one file, or all that shares a Slurm."""
+    """One worker runs a module that is run in its process, cases that share a job, or all that shares a Slurm."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0].removeprefix("tests/python/")
             if path == "parallel/test_equals_one_process.py":
-                return nodeid.split("-")[0]
+                file = re.search(r"\[(\w+)-", nodeid)
+                return cases_together(file[1]) if file else path
             if path.startswith("slurm/"):
                 return "slurm"
             return nodeid if path.startswith((*WAITING, "horovod/", "parallel/")) else path

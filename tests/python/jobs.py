@@ -18,6 +18,7 @@ from crowding import without_crowding
 
 TIER = os.environ.setdefault("TARANTELLA_TIER", "gate")  # which command runs: gate, full or all
 PRELOADED = Path(__file__).parents[1] / "preloaded"
+CASES = sorted((Path(__file__).parent / "parallel/cases").glob("*.py"))
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,13 @@ def warm(name: str) -> str:
     if folder is not None:
         return f"{folder}/{name}"
     return find_executable() if name == "tarantella" else sys.executable
+
+
+def cases_together(file: str) -> str:
+    """Files with the same answer have a job for each number of ranks: real starts cost more than many cases."""
+    if os.environ.get("TARANTELLA_CASES_TOGETHER"):
+        return "all"
+    return file if TIER == "gate" else f"group {[each.stem for each in CASES].index(file) % 4}"
 
 
 def environment() -> dict[str, str]:

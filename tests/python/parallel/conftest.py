@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -32,13 +31,12 @@ def results(
 
     "2x1" stands for two hosts with one rank each.
 
-    The cases of a file run in one job for each number of ranks. Only those run that were selected, with -k or by name.
-    TARANTELLA_CASES_TOGETHER=1 runs those of all files together.
+    Cases of the same `jobs.cases_together` run in one job for each number of ranks, all of those that were selected
+    (with -k or by name). TARANTELLA_CASES_TOGETHER=1 runs all files together.
     """
     folder = tmp_path_factory.mktemp("cases")
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     selected = [(p["file"], p["name"], p["ranks"]) for p in params if p.keys() == {"file", "name", "ranks"}]
-    together = bool(os.environ.get("TARANTELLA_CASES_TOGETHER"))
     numbers = itertools.count()
 
     def run_hosts(layout: str, *arguments: str) -> Any:
@@ -72,7 +70,8 @@ def results(
 
     @functools.cache
     def run(of: str, ranks: Ranks) -> dict[str, list[Any]]:
-        cases = [f"{file}-{name}" for file, name, n in selected if (together or file == of) and ranks in (0, n)]
+        of_job = [(file, name) for file, name, n in selected if jobs.cases_together(file) == of and ranks in (0, n)]
+        cases = [f"{file}-{name}" for file, name in of_job]
         left, found = list(dict.fromkeys(cases)), {}
         while left:  # a case that fails ends its job: those after it get one of their own
             each_rank = job(ranks, left)
@@ -81,4 +80,4 @@ def results(
             left = left[len(ran) :]
         return found
 
-    return lambda file, name, ranks: run("" if together else file, ranks)[f"{file}-{name}"]
+    return lambda file, name, ranks: run(jobs.cases_together(file), ranks)[f"{file}-{name}"]

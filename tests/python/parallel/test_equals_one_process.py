@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import TIER
+from jobs import CASES, TIER
 
-FILES = sorted((Path(__file__).parent / "cases").glob("*.py"))
-NAMES = [file.stem for file in FILES]
+NAMES = [file.stem for file in CASES]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -27,46 +25,45 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 
 
-def _ranks(file: str, place: int) -> tuple[int | str, ...]:
+def _ranks(file: str, place: int, tier: str) -> tuple[int | str, ...]:
     """Two for the cases of most files, three for those of each third; for some of plain training one or four more.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` adds two ranks where the gate has
-    three; `make test-all` has all cases on one to four, and plain training on all HOSTS.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all cases on two ranks, beside
+    what the gate has; `make test-all` has them on one to four, and plain training on all HOSTS.
     """
     hosts = HOSTS if file == "training" else ()
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
     usual = (3,) if NAMES.index(file) % 3 == 2 else (2,)
-    if TIER == "full":
-        usual = (2, 3) if usual == (3,) else (2,)
+    if TIER == "full" and usual == (3,):
+        usual = (2,) if tier else (2, 3)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
     return (*usual, *more, *hosts[place // 2 % 2 :][:1])
 
 
 def _marks(tier: str, place: int, ranks: int | str) -> list[pytest.MarkDecorator]:
-    """A quarter of the cases on hosts is in the gate."""
-    if tier:
-        return [getattr(pytest.mark, tier)]
-    return [pytest.mark.full] if isinstance(ranks, str) and place % 8 not in (0, 2) else []
+    """A quarter of the cases on hosts is in the gate. Other commands than `make test` have all cases in the rest."""
+    in_gate = TIER == "gate" and (isinstance(ranks, int) or place % 8 in (0, 2))
+    return [getattr(pytest.mark, tier)] if tier else [] if in_gate else [pytest.mark.full]
 
 
-CASES = [
+PARAMETERS = [
     pytest.param(file.stem, name, ranks, marks=_marks(tier, place, ranks))
-    for file in FILES
+    for file in CASES
     for place, (tier, name) in enumerate(
         re.findall(r"^(?:@(extended|full)\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
     )
-    for ranks in _ranks(file.stem, place)
+    for ranks in _ranks(file.stem, place, tier)
 ]
 
 
 def test_every_case_is_found() -> None:
-    marked = sum(len(re.findall(r"^@case$", file.read_text(), flags=re.MULTILINE)) for file in FILES)
-    assert len({(each.values[0], each.values[1]) for each in CASES}) == marked
+    marked = sum(len(re.findall(r"^@case$", file.read_text(), flags=re.MULTILINE)) for file in CASES)
+    assert len({(each.values[0], each.values[1]) for each in PARAMETERS}) == marked
 
 
 @pytest.mark.timeout(1800)  # the first case of a file and a number of ranks waits for all of them
-@pytest.mark.parametrize(("file", "name", "ranks"), CASES)
+@pytest.mark.parametrize(("file", "name", "ranks"), PARAMETERS)
 def test_case(file: str, name: str, ranks: int | str, results: Any) -> None:
     reference = results(file, name, 0)[0]
     assert not isinstance(reference, str), reference

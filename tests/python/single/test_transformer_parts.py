@@ -397,6 +397,7 @@ def test_wrong_options_are_refused(
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_a_checkpoint_of_another_model_is_refused(
     part: Callable[[str], ModuleType], params: dict[str, Any], tmp_path: Path
 ) -> None:
