@@ -154,11 +154,9 @@ def become(client: int, descriptors: dict[int, int], words: list[str], server: i
     os.setpgid(0, 0 if group == client else group)
     status = dict(line.split(":\t") for line in Path(f"/proc/{client}/status").read_text().splitlines())
     os.umask(int(status["Umask"], 8))
-    for number in signal.valid_signals():  # the C library keeps two for itself
-        if int(status["SigIgn"], 16) >> (number - 1) & 1:
-            signal.signal(number, signal.SIG_IGN)
-    blocked = int(status["SigBlk"], 16)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {n for n in signal.valid_signals() if blocked >> (n - 1) & 1})
+    for number in signals_in(status["SigIgn"]):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals_in(status["SigBlk"]))
     os.sched_setaffinity(0, os.sched_getaffinity(client))
     set_memory_policy(libc, client)
     for name in dir(resource):
@@ -173,6 +171,11 @@ def become(client: int, descriptors: dict[int, int], words: list[str], server: i
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     sys.modules["runpy"] = Runner(words)
+
+
+def signals_in(mask: str) -> set[int]:
+    """The signals of a mask in /proc, less the two that the C library keeps for itself."""
+    return {number for number in signal.valid_signals() if int(mask, 16) >> (number - 1) & 1}
 
 
 def set_memory_policy(libc: Any, client: int) -> None:

@@ -19,6 +19,7 @@ from crowding import without_crowding
 TIER = os.environ.setdefault("TARANTELLA_TIER", "gate")  # which command runs: gate, full or all
 PRELOADED = Path(__file__).parents[1] / "preloaded"
 CASES = sorted((Path(__file__).parent / "parallel/cases").glob("*.py"))
+CASE_NAMES = [file.stem for file in CASES]
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def cases_together(file: str) -> str:
     """Files with the same answer have a job for each number of ranks: real starts cost more than many cases."""
     if os.environ.get("TARANTELLA_CASES_TOGETHER"):
         return "all"
-    return file if TIER == "gate" else f"group {[each.stem for each in CASES].index(file) % 4}"
+    return file if TIER == "gate" else f"group {CASE_NAMES.index(file) % 4}"
 
 
 def environment() -> dict[str, str]:

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import CASES, TIER
-
-NAMES = [file.stem for file in CASES]
+from jobs import CASE_NAMES, CASES, TIER
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -34,7 +32,7 @@ def _ranks(file: str, place: int, tier: str) -> tuple[int | str, ...]:
     hosts = HOSTS if file == "training" else ()
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
-    usual = (3,) if NAMES.index(file) % 3 == 2 else (2,)
+    usual = (3,) if CASE_NAMES.index(file) % 3 == 2 else (2,)
     if TIER == "full" and usual == (3,):
         usual = (2,) if tier else (2, 3)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
