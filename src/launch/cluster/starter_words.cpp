@@ -42,12 +42,11 @@ std::string_view field(std::string_view message, std::string_view mark) {
   return "";
 }
 
-/// The first sentence of a message of Open MPI's mpiexec, and the host that it names.
+/// The first sentence of a message of Open MPI's mpiexec.
 std::string sentence(std::string_view message) {
   std::string first(message.substr(0, std::min(message.find("\n\n"), message.find(". "))));
   std::replace(first.begin(), first.end(), '\n', ' ');
-  const std::string_view host = field(message, "Remote host:");
-  return printable(host.empty() ? first : text(first, " (", host, ')'));
+  return printable(first);
 }
 
 std::string cannot_run(std::string_view host, std::string_view program) {
@@ -58,18 +57,23 @@ std::string cannot_run(std::string_view host, std::string_view program) {
 }  // namespace
 
 std::string telling(std::string_view words) {
-  std::string first;
-  bool is_message = false, finished = false;
+  std::string first, lost;
+  bool in_message = false, finished = false;
   while (!words.empty()) {
     const std::string_view from_here = words, line = next_line(words, finished);
     if (line.starts_with(kDashes)) {
-      is_message = true;
-    } else if (is_error_line(line)) {
-      return is_message ? sentence(from_here) : printable(std::string(line));
-    } else if (first.empty()) {
-      first = line;
+      in_message = !in_message;
+    } else if (!is_error_line(line)) {
+      if (first.empty()) first = line;
+    } else if (!in_message) {
+      return printable(std::string(line));
+    } else if (lost.empty()) {
+      const std::string_view host = field(from_here, "Remote host:");
+      if (host.empty()) return sentence(from_here);
+      lost = text(sentence(from_here), " (", printable(std::string(host)), "): try ssh to this host");
     }
   }
+  if (!lost.empty()) return lost;
   return first.empty()
              ? ""
              : printable(first) + "; the MPI's launcher says no more: try ssh to each of these hosts";

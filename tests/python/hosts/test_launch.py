@@ -204,7 +204,7 @@ def test_one_other_host(hosts, executable):
 
 
 WRONG = [
-    ("down-node2", "train.py", "node2.*(No route to host|try ssh to each of these hosts)"),
+    ("down-node2", "train.py", "node2.*(No route to host|try ssh to (each of these|this) host)"),
     ("silent-node2", "train.py", "hosts? .*node2 did not answer within 9"),
     ("no script", "code/train.py", "host 'node2': cannot read script 'code/train.py'"),
     ("no Python", "train.py", f"host 'node2': cannot run '{sys.prefix}/bin/python3', which runs .*; install the same"),

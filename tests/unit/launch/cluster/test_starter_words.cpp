@@ -50,7 +50,14 @@ TEST(StarterWords, AFieldWithoutAValueNamesNothing) {
   EXPECT_EQ(missing_program(between_dashes("Executable:\n\nNode:\n")), "");
   EXPECT_EQ(telling(between_dashes("The daemon was lost\n\n  Remote host:\n")), "The daemon was lost");
   EXPECT_EQ(telling(between_dashes("The daemon was lost\n\n  Remote host:   node2\n")),
-            "The daemon was lost (node2)");
+            "The daemon was lost (node2): try ssh to this host");
+}
+
+TEST(StarterWords, WhatSshSaysIsTheCauseOfALostDaemon) {
+  const std::string ssh = "ssh: connect to host node2 port 22: No route to host",
+                    lost = between_dashes("The daemon was lost\n\n  Remote host:   node2\n\nThis may be. Or not.");
+  EXPECT_EQ(telling(ssh + "\n" + lost), ssh);
+  EXPECT_EQ(telling(lost + ssh + "\n"), ssh);
 }
 
 TEST(StarterWords, AWarningOfOpenMpiIsNoCause) {
