@@ -55,7 +55,8 @@ TEST(StarterWords, AFieldWithoutAValueNamesNothing) {
 
 TEST(StarterWords, WhatSshSaysIsTheCauseOfALostDaemon) {
   const std::string ssh = "ssh: connect to host node2 port 22: No route to host",
-                    lost = between_dashes("The daemon was lost\n\n  Remote host:   node2\n\nThis may be. Or not.");
+                    lost = between_dashes(
+                        "The daemon was lost\n\n  Remote host:   node2\n\nThis may be. Or not.");
   EXPECT_EQ(telling(ssh + "\n" + lost), ssh);
   EXPECT_EQ(telling(lost + ssh + "\n"), ssh);
 }
