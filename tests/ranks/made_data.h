@@ -1,5 +1,5 @@
 #pragma once
-// Data of ranks. Raw pointers, since the tests are not optimized and make hundreds of megabytes.
+// Data of ranks. The tests make hundreds of megabytes and are not optimized, so these loops always are, without checks.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,25 +7,45 @@
 
 namespace tarantella {
 
-inline uint32_t next_random(uint32_t& random) { return random = random * 1664525 + 1013904223; }
+#define TNT_FAST __attribute__((optimize("O2"), no_sanitize("address", "thread", "undefined")))
+
+TNT_FAST inline void make_bytes(uint32_t random, std::byte* at, const std::byte* end) {
+  for (; at != end; ++at) {
+    random = random * 1664525 + 1013904223;
+    *at = static_cast<std::byte>(random >> 26);
+  }
+}
+
+TNT_FAST inline void make_floats(uint32_t random, float* at, const float* end) {
+  for (; at != end; ++at) {
+    random = random * 1664525 + 1013904223;
+    *at = static_cast<float>(random >> 8) / static_cast<float>(1 << 23) - 1;
+  }
+}
+
+TNT_FAST inline void add_floats(float* sums, const float* addends, size_t count) {
+  for (size_t i = 0; i < count; ++i) sums[i] += addends[i];
+}
+
+#undef TNT_FAST
 
 /// `bytes` bytes of `rank`, which are finite numbers in every dtype.
 inline std::vector<std::byte> made_bytes(size_t rank, size_t bytes) {
   std::vector<std::byte> data(bytes);
-  auto random = static_cast<uint32_t>(rank * 7919 + 1);
-  const std::byte* const end = data.data() + bytes;
-  for (std::byte* at = data.data(); at != end; ++at) *at = static_cast<std::byte>(next_random(random) >> 26);
+  make_bytes(static_cast<uint32_t>(rank * 7919 + 1), data.data(), data.data() + bytes);
   return data;
 }
 
 /// Numbers from -1 to 1. Not all sums of these are exact, so their order shows.
 inline std::vector<float> made_floats(uint32_t seed, size_t count) {
   std::vector<float> data(count);
-  uint32_t random = seed * 2654435761u + 1;
-  const float* const end = data.data() + count;
-  for (float* at = data.data(); at != end; ++at)
-    *at = static_cast<float>(next_random(random) >> 8) / static_cast<float>(1 << 23) - 1;
+  make_floats(seed * 2654435761u + 1, data.data(), data.data() + count);
   return data;
+}
+
+/// Adds `addends`, which has as many values, to `sums`.
+inline void add(std::vector<float>& sums, const std::vector<float>& addends) {
+  add_floats(sums.data(), addends.data(), sums.size());
 }
 
 }  // namespace tarantella

@@ -29,14 +29,21 @@ Values gradient(int rank, int step, size_t tensor, size_t count) {
 
 /// The sums of the nodes, each in rank order, in the order of nodes.
 Values sum(const collective::across::Nodes& nodes, int step, size_t tensor, size_t count) {
-  Values total(count);
+  Values total;
   for (size_t node = 0; node < nodes.count(); ++node) {
-    Values part(count);
+    Values part;
     for (const int rank : nodes.ranks_of(node)) {
-      const Values own = gradient(rank, step, tensor, count);
-      for (size_t i = 0; i < count; ++i) part[i] = rank == nodes.leader(node) ? own[i] : part[i] + own[i];
+      if (rank == nodes.leader(node)) {
+        part = gradient(rank, step, tensor, count);
+      } else {
+        add(part, gradient(rank, step, tensor, count));
+      }
     }
-    for (size_t i = 0; i < count; ++i) total[i] = node == 0 ? part[i] : total[i] + part[i];
+    if (node == 0) {
+      total = std::move(part);
+    } else {
+      add(total, part);
+    }
   }
   return total;
 }
