@@ -2,8 +2,8 @@
 
 Usage: manager.py ADDRESS LOG     (an abstract unix socket, to which clients connect; a file for what servers print)
 
-It ends when its standard input does, so with the tests that started it. A server ends with the last process that it has
-forked.
+It prints a line when it listens, and ends when its standard input does, so with the tests that started it. A server
+ends with the last process that it has forked.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def serve(address: str, log: Path) -> None:
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door.bind("\0" + address)
     door.listen(64)
+    print("listening", flush=True)
     servers = Servers(log)
     poll = select.poll()
     poll.register(door, select.POLLIN)

@@ -65,11 +65,14 @@ def preloaded_pythons(folder: Path) -> Iterator[None]:
         (folder / name).chmod(0o755)
     shutil.copy(find_executable(), folder / "tarantella")
     command = [sys.executable, str(PRELOADED / "manager.py"), address, str(folder / "log")]
-    # Its standard input ends with this process, however that ends.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=os.setpgrp) as manager:
+    # Its standard input ends with this process, however that ends. It stays in the group of this process, and so do the
+    # servers: where no shell controls the group, the kernel hangs up all of it when one ends whose parent is in another
+    # group while any of it is stopped.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
+        assert manager.stdin and manager.stdout
+        manager.stdout.readline()  # it listens
         os.environ.update(TARANTELLA_TESTS_PRELOADED=address, TARANTELLA_TESTS_PROGRAMS=str(folder))
         yield
-        assert manager.stdin
         manager.stdin.close()
 
 

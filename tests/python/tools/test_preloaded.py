@@ -158,13 +158,33 @@ def test_another_server_takes_the_place_of_one_that_was_killed(preloaded: str) -
     assert ended(popen(preloaded, "-c", "print('ran')", env=env)).out == "ran\n"
 
 
+ORPHANED = """
+import pathlib, signal, subprocess, sys
+import jobs
+signal.signal(signal.SIGHUP, lambda *_: sys.exit("SIGHUP"))
+stopped = subprocess.Popen(["sleep", "60"])
+stopped.send_signal(signal.SIGSTOP)
+try:
+    with jobs.preloaded_pythons(pathlib.Path(sys.argv[1])):
+        subprocess.run([jobs.warm("python3"), "-c", ""], check=True)
+finally:
+    stopped.kill()
+"""
+
+
+def test_the_end_of_a_process_hangs_up_no_group_in_which_others_are_stopped(preloaded: str, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": f"{Path(jobs.__file__).parent}:{os.environ.get('PYTHONPATH', '')}"}
+    done = ended(popen(sys.executable, "-c", ORPHANED, tmp_path, env=environment, start_new_session=True))
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
 def test_the_manager_outlives_a_client_that_is_killed(preloaded: str, tmp_path: Path) -> None:
     address = f"tarantella-tests-{uuid.uuid4().hex}"
     ask = f"import socket; s = socket.socket(1, 5); s.settimeout(30); s.connect('\\0{address}'); s.send(b'0')"
     command = [sys.executable, str(jobs.PRELOADED / "manager.py"), address, str(tmp_path / "log")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as manager:
-        while ended(popen(sys.executable, "-IS", "-c", ask)).code != 0:
-            assert manager.poll() is None  # it does not listen yet
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
+        assert manager.stdin and manager.stdout
+        manager.stdout.readline()  # it listens
         manager.send_signal(signal.SIGSTOP)
         assert ended(popen(sys.executable, "-IS", "-c", ask)).code == 0  # gone before the manager looks
         manager.send_signal(signal.SIGCONT)
