@@ -20,7 +20,7 @@ def train(title: str, command: list[str]) -> dict[str, Any]:
     print(f"\n=== {title}: {' '.join(command)}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "result.json"
-        # Without TensorFlow's startup messages the progress bars stay on the screen.
+        # With fewer startup messages of TensorFlow the progress bars stay on the screen.
         env = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
         env["PATH"] = f"{Path(sys.executable).parent}:{env.get('PATH', os.defpath)}"
         done = subprocess.run([*command, f"--json={report}"], cwd=ROOT, env=env, check=False)

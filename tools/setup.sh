@@ -152,7 +152,7 @@ main() {
     # no wheel: setuptools builds it.
     stage build-tools "build tools" "${pip[@]}" $(sed -n 's/^requires = \[\(.*\)\]$/\1/p' pyproject.toml | tr -d '",') \
       'setuptools>=70.1' 'cmake>=3.26; python_version >= "3.12"' # for the stable interface: see pyproject.toml
-    stage requirements "Tarantella and what it needs: [$extras], TensorFlow being the largest" \
+    stage requirements "Tarantella, compiled (minutes at first), and what it needs: [$extras]" \
       "${pip[@]}" --no-build-isolation ".[$extras]"
     mark "requirements$extras" "$requirements"
   else
