@@ -54,6 +54,20 @@ def find_executable() -> str:
 
 
 @contextmanager
+def preloading_manager(address: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process that keeps the preloaded servers; it listens, and ends with the block or with this process.
+
+    It stays in the group of this process, and so do the servers: where no shell controls the group, the kernel hangs up
+    all of it when one ends whose parent is in another group while any of it is stopped.
+    """
+    command = [sys.executable, str(PRELOADED / "manager.py"), address, str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
+        assert manager.stdout
+        manager.stdout.readline()
+        yield manager
+
+
+@contextmanager
 def preloaded_pythons(folder: Path) -> Iterator[None]:
     """Programs of which `warm` tells: `python3` has a preloaded server fork the process of a script.
 
@@ -64,16 +78,9 @@ def preloaded_pythons(folder: Path) -> Iterator[None]:
         (folder / name).write_text(f"#!{sys.executable} -IS\n{(PRELOADED / 'client.py').read_text()}")
         (folder / name).chmod(0o755)
     shutil.copy(find_executable(), folder / "tarantella")
-    command = [sys.executable, str(PRELOADED / "manager.py"), address, str(folder / "log")]
-    # Its standard input ends with this process, however that ends. It stays in the group of this process, and so do the
-    # servers: where no shell controls the group, the kernel hangs up all of it when one ends whose parent is in another
-    # group while any of it is stopped.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
-        assert manager.stdin and manager.stdout
-        manager.stdout.readline()  # it listens
+    with preloading_manager(address, folder / "log"):
         os.environ.update(TARANTELLA_TESTS_PRELOADED=address, TARANTELLA_TESTS_PROGRAMS=str(folder))
         yield
-        manager.stdin.close()
 
 
 def warm(name: str) -> str:

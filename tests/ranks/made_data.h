@@ -3,24 +3,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace tarantella {
 
 #define TNT_FAST __attribute__((optimize("O2"), no_sanitize("address", "thread", "undefined")))
 
+TNT_FAST inline uint32_t next_random(uint32_t& random) { return random = random * 1664525 + 1013904223; }
+
 TNT_FAST inline void make_bytes(uint32_t random, std::byte* at, const std::byte* end) {
-  for (; at != end; ++at) {
-    random = random * 1664525 + 1013904223;
-    *at = static_cast<std::byte>(random >> 26);
-  }
+  for (; at != end; ++at) *at = static_cast<std::byte>(next_random(random) >> 26);
 }
 
 TNT_FAST inline void make_floats(uint32_t random, float* at, const float* end) {
-  for (; at != end; ++at) {
-    random = random * 1664525 + 1013904223;
-    *at = static_cast<float>(random >> 8) / static_cast<float>(1 << 23) - 1;
-  }
+  for (; at != end; ++at)
+    *at = static_cast<float>(next_random(random) >> 8) / static_cast<float>(1 << 23) - 1;
 }
 
 TNT_FAST inline void add_floats(float* sums, const float* addends, size_t count) {
@@ -43,9 +41,13 @@ inline std::vector<float> made_floats(uint32_t seed, size_t count) {
   return data;
 }
 
-/// Adds `addends`, which has as many values, to `sums`.
-inline void add(std::vector<float>& sums, const std::vector<float>& addends) {
-  add_floats(sums.data(), addends.data(), sums.size());
+/// Adds `addends` to `sums`, which has as many values, or none: then they become the sums.
+inline void add(std::vector<float>& sums, std::vector<float> addends) {
+  if (sums.empty()) {
+    sums = std::move(addends);
+  } else {
+    add_floats(sums.data(), addends.data(), sums.size());
+  }
 }
 
 }  // namespace tarantella

@@ -32,18 +32,8 @@ Values sum(const collective::across::Nodes& nodes, int step, size_t tensor, size
   Values total;
   for (size_t node = 0; node < nodes.count(); ++node) {
     Values part;
-    for (const int rank : nodes.ranks_of(node)) {
-      if (rank == nodes.leader(node)) {
-        part = gradient(rank, step, tensor, count);
-      } else {
-        add(part, gradient(rank, step, tensor, count));
-      }
-    }
-    if (node == 0) {
-      total = std::move(part);
-    } else {
-      add(total, part);
-    }
+    for (const int rank : nodes.ranks_of(node)) add(part, gradient(rank, step, tensor, count));
+    add(total, std::move(part));
   }
   return total;
 }

@@ -7,7 +7,8 @@
 namespace tarantella::launch {
 
 /// The line of the starter's output that tells most: the first that is not mpiexec's own trace. MPICH's mpiexec may end
-/// before it has passed on what ssh says; Open MPI's has messages of several lines between lines of dashes. Pure.
+/// before it has passed on what ssh says. Open MPI's has messages of several lines between lines of dashes; that a
+/// daemon was lost is one, and anything outside of messages tells more. Pure.
 std::string telling(std::string_view words);
 
 /// Which host cannot run which program, empty as long as the words do not say so in finished lines. MPICH:

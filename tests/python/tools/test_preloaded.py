@@ -181,16 +181,12 @@ def test_the_end_of_a_process_hangs_up_no_group_in_which_others_are_stopped(prel
 def test_the_manager_outlives_a_client_that_is_killed(preloaded: str, tmp_path: Path) -> None:
     address = f"tarantella-tests-{uuid.uuid4().hex}"
     ask = f"import socket; s = socket.socket(1, 5); s.settimeout(30); s.connect('\\0{address}'); s.send(b'0')"
-    command = [sys.executable, str(jobs.PRELOADED / "manager.py"), address, str(tmp_path / "log")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as manager:
-        assert manager.stdin and manager.stdout
-        manager.stdout.readline()  # it listens
+    with jobs.preloading_manager(address, tmp_path / "log") as manager:
         manager.send_signal(signal.SIGSTOP)
         assert ended(popen(sys.executable, "-IS", "-c", ask)).code == 0  # gone before the manager looks
         manager.send_signal(signal.SIGCONT)
         done = ended(popen(preloaded, "-c", "print('ran')", env={"TARANTELLA_TESTS_PRELOADED": address}))
         assert (done.out, done.err) == ("ran\n", "")
-        manager.stdin.close()
 
 
 def test_a_server_with_a_second_thread_does_not_fork(preloaded: str, tmp_path: Path) -> None:
