@@ -25,7 +25,8 @@ tnt_plan plan_of(tnt_context* context, size_t count) {
     const int64_t shape = static_cast<int64_t>(count);
     const tnt_tensor tensor{.name = "gradient", .dtype = TNT_FLOAT32, .shape = &shape, .dimensions = 1};
     constexpr size_t kThreshold = size_t{1} << 20;  // the default of TNT_FUSION_THRESHOLD
-    check(tnt_plan_create(context, "bench", &tensor, 1, kThreshold, TNT_HOST, &found->second));
+    check(
+        tnt_plan_create(context, "bench", &tensor, 1, kThreshold, TNT_HOST, TNT_NO_NUMBERS, &found->second));
   }
   return found->second;
 }
@@ -44,7 +45,7 @@ const float* sum_by_plan(tnt_plan plan, const float* data, size_t count) {
     done.is.notify_one();
   };
   done.is.store(false);
-  check(tnt_plan_submit(plan, 0, data, count, TNT_FLOAT32, nullptr, set, nullptr));
+  check(tnt_plan_submit(plan, 0, data, count, TNT_FLOAT32, 0, nullptr, set, nullptr));
   done.is.wait(false);
   if (done.code != TNT_OK) bench::fail("a plan has failed");
   return static_cast<const float*>(done.sums);

@@ -356,7 +356,8 @@ class Context {
     return result;
   }
 
-  tnt_plan plan(const std::string& name, const std::vector<TensorSpec>& specs, size_t threshold) {
+  tnt_plan plan(const std::string& name, const std::vector<TensorSpec>& specs, size_t threshold,
+                int numbers) {
     std::vector<tnt_tensor> tensors;
     for (const auto& [tensor_name, dtype, shape] : specs) {
       tensors.push_back({tensor_name.c_str(), dtype_named(dtype), shape.data(), shape.size()});
@@ -364,7 +365,7 @@ class Context {
     tnt_plan number = 0;
     inside([&] {
       return tnt_plan_create(context_, name.c_str(), tensors.data(), tensors.size(), threshold, TNT_HOST,
-                             &number);
+                             static_cast<tnt_numbers>(numbers), &number);
     });
     return number;
   }
@@ -522,7 +523,7 @@ NB_MODULE(_core, m) {
       .def("barrier", &Context::barrier)
       .def("post", &Context::post, "name"_a, "result"_a)
       .def("wait_posted", &Context::wait_posted, "rank"_a, "name"_a)
-      .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a)
+      .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a, "numbers"_a = 0)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)
       .def("begin_zeros", &Context::begin_zeros, "plan"_a, "tensors"_a)

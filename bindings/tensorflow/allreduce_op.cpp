@@ -6,8 +6,9 @@
 //
 // The op is not marked stateful: stateful ops would run one after the other, and buckets would not overlap.
 //
-// `anchor` is not read. It comes from a variable, so that TensorFlow's constant folding never runs the op while it
-// optimises a graph with constant gradients. The op would wait there for ranks that have not reached the step.
+// `step` is the number of the training step, which the core compares; 0 is not compared. It comes from a variable, so
+// that TensorFlow's constant folding never runs the op while it optimises a graph with constant gradients. The op would
+// wait there for ranks that have not reached the step.
 //
 // Where `empty` is true, this rank has no rows: zeros stand for its gradients, whatever these are. As an input it costs
 // nothing, while a conditional for each gradient took a hundredth of a step of a small network.
@@ -81,7 +82,7 @@ class Step {
   };
 
   static void on_done(void* part, tnt_code code, const char* message, const void* result);
-  bool submit(size_t i, TF_Tensor* gradient, bool empty);
+  bool submit(size_t i, TF_Tensor* gradient, uint32_t number, bool empty);
   void fail(int code, const std::string& message);
   /// Ends the step if `parts` were the last.
   void count_down(size_t parts);
@@ -124,12 +125,16 @@ void Step::start() {
   size_t submitted = 0;
   {
     TfStatus status(*api());
-    const Inputs inputs(context_, status);  // the gradients, the anchor, `empty`
-    if (!status.ok()) fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
-    const bool empty =
-        status.ok() && *static_cast<const bool*>(api()->TF_TensorData(inputs.tensors()[count + 1]));
-    while (status.ok() && submitted < count && submit(submitted, inputs.tensors()[submitted], empty))
-      ++submitted;
+    const Inputs inputs(context_, status);  // the gradients, `step`, `empty`
+    if (status.ok()) {
+      const auto number = *static_cast<const int64_t*>(api()->TF_TensorData(inputs.tensors()[count]));
+      const bool empty = *static_cast<const bool*>(api()->TF_TensorData(inputs.tensors()[count + 1]));
+      while (submitted < count &&
+             submit(submitted, inputs.tensors()[submitted], static_cast<uint32_t>(number), empty))
+        ++submitted;
+    } else {
+      fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
+    }
   }
   if (submitted < count) {  // the other ranks would wait for ever
     std::unique_lock lock(mutex_);
@@ -140,7 +145,7 @@ void Step::start() {
   count_down(count - submitted + 1);
 }
 
-bool Step::submit(size_t i, TF_Tensor* gradient, bool empty) {
+bool Step::submit(size_t i, TF_Tensor* gradient, uint32_t number, bool empty) {
   Part& part = parts_[i];
   part = {this, {}, api()->TF_TensorType(gradient), api()->TF_TensorByteSize(gradient), nullptr};
   size_t elements = 1;
@@ -150,7 +155,7 @@ bool Step::submit(size_t i, TF_Tensor* gradient, bool empty) {
   }
   const tnt_code code = tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
                                         empty ? nullptr : api()->TF_TensorData(gradient), elements,
-                                        dtype_of(part.type), nullptr, &Step::on_done, &part);
+                                        dtype_of(part.type), number, nullptr, &Step::on_done, &part);
   if (code != TNT_OK) fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, tnt_last_error());
   return code == TNT_OK;
 }
@@ -264,7 +269,7 @@ bool register_allreduce() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
   api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");
   api()->TF_OpDefinitionBuilderAddInput(op, "gradients: T");
-  api()->TF_OpDefinitionBuilderAddInput(op, "anchor: int64");
+  api()->TF_OpDefinitionBuilderAddInput(op, "step: int64");
   api()->TF_OpDefinitionBuilderAddInput(op, "empty: bool");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sums: T");
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, same_shapes);

@@ -21,16 +21,19 @@ struct XlaCustomCallStatus_ {
 namespace tarantella::tensorflow {
 namespace {
 
-/// `config` is "plan tensors"; `output` is the one result, or points to the results. An input after the tensors is
-/// not read: it keeps the calls of a step in order.
+/// `config` is "plan tensors numbered"; `output` is the one result, or points to the results. The input after the
+/// tensors is the number of the training step if `numbered` is 1. What comes then is not read: it keeps the calls of a
+/// step in order.
 void allreduce(void* output, const void** inputs, const char* config, size_t length,
                XlaCustomCallStatus_* status) {
   const std::string numbers(config, length);
   char* rest = nullptr;
   const tnt_plan plan = std::strtoull(numbers.c_str(), &rest, 10);
-  const size_t tensors = std::strtoull(rest, nullptr, 10);
+  const size_t tensors = std::strtoull(rest, &rest, 10);
+  const bool numbered = std::strtoull(rest, nullptr, 10) != 0;
+  const auto number = numbered ? static_cast<uint32_t>(*static_cast<const int64_t*>(inputs[tensors])) : 0;
   void* const* outputs = tensors == 1 ? &output : static_cast<void**>(output);
-  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors, nullptr) != TNT_OK)
+  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors, number, nullptr) != TNT_OK)
     status->message = tnt_last_error();
 }
 

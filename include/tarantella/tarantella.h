@@ -187,15 +187,22 @@ TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t resul
  * if `rank` leaves or makes a later collective call without posting. */
 TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
 
+/* Whether tnt_plan_submit() gets numbers of the training step, which are compared. With TNT_NUMBERS_LAST, a rank that
+ * has submitted the plan's tensors submits no others before they are summed. Where one rank waits for such a plan and
+ * another for gradients, they wait for one another, and the job fails with TNT_MISMATCH. */
+typedef enum tnt_numbers { TNT_NO_NUMBERS = 0, TNT_NUMBERS = 1, TNT_NUMBERS_LAST = 2 } tnt_numbers;
+
 /* Where the memory of a plan's tensors is. This version sums tensors in host memory only. */
 typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2, TNT_ROCM = 3 } tnt_device;
 
 /* Collective, blocks. A plan sums the same tensors over ranks in every step, in buckets of `fusion_threshold` bytes (0:
  * one bucket per tensor), filled from the last tensor to the first; large tensors are split. All tensors are in memory
  * of `device`: TNT_INVALID_ARGUMENT for any device but TNT_HOST. Tensors are compared between ranks: TNT_MISMATCH names
- * the first that differs. */
+ * the first that differs. `numbers` is the same on all ranks; unless it
+ * is TNT_NO_NUMBERS, machines exchange a message more per bucket. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
-                                 size_t count, size_t fusion_threshold, tnt_device device, tnt_plan* plan);
+                                 size_t count, size_t fusion_threshold, tnt_device device,
+                                 tnt_numbers numbers, tnt_plan* plan);
 /* Not collective. Submitted tensors of the plan on this rank end with TNT_INVALID_ARGUMENT, some possibly just after
  * this returns: their data must stay valid until their `done` is called, and as tnt_plan_submit() says after it. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
@@ -209,19 +216,22 @@ typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const v
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
  * order; waits for other ranks for a tenth of a millisecond at most. Each tensor is submitted once per step; it may be
- * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. `stream` is the
- * stream of the device on which `data` is computed, or NULL for host memory, where `data` must be complete. If this
- * returns an error, `done` is not called. In a job on several machines, other machines may still receive `data` when
- * this returns an error or `done` gets one: then it must stay allocated until the process ends. */
+ * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. `number` is that of
+ * the training step: where ranks would add values of different steps, the job fails with TNT_MISMATCH, which names the
+ * steps. 0 is not compared. `stream` is the stream of the device on which `data` is computed, or NULL for host memory,
+ * where `data` must be complete. If this returns an error, `done` is not called. In a job on several machines, other
+ * machines may still receive `data` when this returns an error or `done` gets one: then it must stay allocated until
+ * the process ends. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                                 void* stream, tnt_done done, void* user);
+                                 uint32_t number, void* stream, tnt_done done, void* user);
 
 /* Blocks: submits this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i];
  * inputs[i] may be NULL: it stands for zeros). `tensors` must be the plan's number of tensors, bytes[i] the size of
- * input and output i; `bytes` may be NULL if the sizes are known to be right; `stream` as in tnt_plan_submit(). Returns
- * an error when the plan or the job ends. Counts as the plan's step, so none of its tensors may be submitted. */
+ * input and output i; `bytes` may be NULL if the sizes are known to be right; `number` and `stream` as in
+ * tnt_plan_submit(). Returns an error when the plan or the job ends. Counts as the plan's step, so none of its tensors
+ * may be submitted. */
 TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes,
-                              void* const* outputs, size_t tensors, void* stream);
+                              void* const* outputs, size_t tensors, uint32_t number, void* stream);
 
 /* The bucket in which tensor `index` begins. Tensors of a bucket end together, after all of them are submitted, so a
  * rank that submits one must submit the others. */

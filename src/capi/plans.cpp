@@ -81,7 +81,7 @@ Status check_stream(const void* stream) {
 extern "C" {
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
-                         size_t fusion_threshold, tnt_device device, tnt_plan* plan) {
+                         size_t fusion_threshold, tnt_device device, tnt_numbers numbers, tnt_plan* plan) {
   return on_context(context, [&](auto&) -> Status {
     if (device != TNT_HOST)
       return invalid(text("this version sums tensors in host memory only, not on device ",
@@ -92,8 +92,9 @@ tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tenso
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
     const timeline::Span span(timeline::Kind::kExchange, "plan");
-    auto created = context->on_all_ranks(
-        [&](auto& ranks) { return ranks.add_plan(name_of(name), specs, fusion_threshold); });
+    auto created = context->on_all_ranks([&](auto& ranks) {
+      return ranks.add_plan(name_of(name), specs, fusion_threshold, static_cast<engine::Numbers>(numbers));
+    });
     if (!created.ok()) return created.status();
     *plan = plans().add(context->communicator, created.value());
     return {};
@@ -111,22 +112,23 @@ tnt_code tnt_plan_release(tnt_plan plan) {
 }
 
 tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                         void* stream, tnt_done done, void* user) {
+                         uint32_t number, void* stream, tnt_done done, void* user) {
   return on_plan(plan, [&](auto& found) -> Status {
     TNT_RETURN_IF_ERROR(check_stream(stream));
     const auto call_back = [done, user](const Status& status, const void* result) {
       done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
     };
-    return found.submit(index, data, count, static_cast<DType>(dtype), call_back, collective::Kept::kForGood);
+    return found.submit(index, data, count, static_cast<DType>(dtype), call_back, collective::Kept::kForGood,
+                        number);
   });
 }
 
 tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes, void* const* outputs,
-                      size_t tensors, void* stream) {
+                      size_t tensors, uint32_t number, void* stream) {
   return on_plan(plan, [&](auto& found) -> Status {
     TNT_RETURN_IF_ERROR(check_stream(stream));
     const size_t expected = found.layout().places.size();
-    if (tensors == expected) return found.run(inputs, bytes, outputs);
+    if (tensors == expected) return found.run(inputs, bytes, outputs, number);
     return invalid(text("the plan has ", expected, " tensors, not ", tensors));
   });
 }

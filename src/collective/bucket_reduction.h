@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/dtype.h"
+#include "base/status.h"
 #include "collective/slices.h"
 
 namespace tarantella::collective {
@@ -29,6 +31,22 @@ enum class Kept {
   kForGood,    ///< after a failure until the process ends, so that other machines may still receive them
 };
 
+/// What the numbers of start() are for. The values are those of tnt_numbers.
+enum class Numbers {
+  kNone,
+  kOfSteps,  ///< compared between nodes, too
+  kLast,     ///< as kOfSteps; a rank that has started the buckets starts no others before these are summed
+};
+
+/// A rank of the job, and the number with which it has started a bucket.
+struct Started {
+  int rank;
+  uint32_t number;
+};
+
+/// kMismatch: the two have started a bucket of `name` with different numbers.
+Status different_steps(const std::string& name, Started one, Started other);
+
 /// A step of a bucket is: put() of all its values, start(), then advance() until it returns kDone. Buckets do not wait
 /// for one another; all ranks take the same number of steps of each. Thread-safe, except for advance(); never blocks.
 class BucketReduction {
@@ -49,8 +67,10 @@ class BucketReduction {
   /// Takes this rank's values for `part` of the bucket: `part` is a range of an area, in bytes. `values` must not
   /// change until advance() has returned kDone; nullptr stands for zeros.
   virtual void put(size_t bucket, Range part, const std::byte* values, Kept kept) = 0;
-  /// Announces that all of this rank's values of the bucket were put: other ranks may read them.
-  virtual void start(size_t bucket) = 0;
+  /// Announces that all of this rank's values of the bucket were put: other ranks may read them. `number` is that of
+  /// the training step in which they were made. If ranks start a bucket with different numbers, advance() fails the job
+  /// with kMismatch and sums nothing. 0 is not compared.
+  virtual void start(size_t bucket, uint32_t number) = 0;
   /// Does what is due next in a bucket, if anything is. One thread at a time, for all buckets together.
   virtual Advanced advance(size_t bucket) = 0;
   /// The rank for which a started bucket waits, if it waits for one.

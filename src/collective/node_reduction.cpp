@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kMost = size_t{1} << 60;  // bytes of all areas; far above any machine, far below an overflow
-constexpr size_t kRows = 3;                // rows of words per rank: one for each Signal, one for looking()
+constexpr size_t kRows = 4;  // rows of words per rank: one for each Signal, looking() and started_with()
 
 /// The number of words in a row: whole cache lines, since only one rank writes to them.
 size_t row_words(size_t buckets) { return round_up(buckets, 64 / sizeof(Word)); }
@@ -36,18 +36,20 @@ Status NodeReduction::check_room(Group& group, size_t bytes, const std::string& 
   return group.check_room(bytes * areas(group), name);
 }
 
-Result<std::unique_ptr<BucketReduction>> NodeReduction::create(Group& group, std::vector<Bucket> buckets,
-                                                               const std::string& name) {
+Result<std::unique_ptr<NodeReduction>> NodeReduction::create(Group& group, std::vector<Bucket> buckets,
+                                                             const std::string& name) {
   const size_t words = rows(group) * row_words(buckets.size());
   auto region = group.map(area_bytes(buckets) * areas(group) + words * sizeof(Word), name);
   if (!region.ok()) return region.status();
-  return std::unique_ptr<BucketReduction>(
-      new NodeReduction(group, std::move(buckets), std::move(region).value()));
+  return std::unique_ptr<NodeReduction>(
+      new NodeReduction(group, std::move(buckets), name, std::move(region).value()));
 }
 
-NodeReduction::NodeReduction(Group& group, std::vector<Bucket> buckets, transport::Region region)
+NodeReduction::NodeReduction(Group& group, std::vector<Bucket> buckets, std::string name,
+                             transport::Region region)
     : group_(group.shared_from_this()),
       buckets_(std::move(buckets)),
+      name_(std::move(name)),
       region_(std::move(region)),
       states_(buckets_.size()) {}
 
@@ -89,7 +91,8 @@ void NodeReduction::put(size_t b, Range part, const std::byte* values, Kept) {
   copy(part.intersect({own.end, part.end}));
 }
 
-void NodeReduction::start(size_t bucket) {
+void NodeReduction::start(size_t bucket, uint32_t number) {
+  started_with(group_->rank(), bucket).store(number, std::memory_order_relaxed);
   signal(Signal::kArrived, bucket, states_[bucket].step.load(std::memory_order_relaxed));
 }
 
@@ -134,6 +137,7 @@ BucketReduction::Advanced NodeReduction::advance(size_t bucket) {
     state.phase = Phase::kArrived;
   }
   if (state.phase == Phase::kArrived && first_behind(Signal::kArrived, bucket, step) < 0) {
+    if (!compare_numbers(bucket)) return Advanced::kNothing;
     reduce(bucket);
     state.phase = Phase::kReduced;
     signal(Signal::kReduced, bucket, step);
@@ -155,6 +159,27 @@ std::optional<BucketReduction::Awaited> NodeReduction::awaited(size_t bucket) co
   const int rank = first_behind(missing, bucket, step);
   if (rank < 0) return std::nullopt;
   return Awaited{rank, 2 * step + static_cast<uint32_t>(missing)};
+}
+
+uint32_t NodeReduction::number(size_t bucket) const {
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    if (const uint32_t found = started_with(rank, bucket).load(std::memory_order_relaxed); found != 0)
+      return found;
+  }
+  return 0;
+}
+
+bool NodeReduction::compare_numbers(size_t bucket) {
+  const uint32_t own = started_with(group_->rank(), bucket).load(std::memory_order_relaxed);
+  if (own == 0) return true;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const uint32_t other = started_with(rank, bucket).load(std::memory_order_relaxed);
+    if (other == own || other == 0) continue;
+    (void)group_->fail(
+        different_steps(name_, {group_->job_rank(group_->rank()), own}, {group_->job_rank(rank), other}));
+    return false;
+  }
+  return true;
 }
 
 void NodeReduction::begin_looking() { looking(group_->rank()).fetch_add(1, std::memory_order_seq_cst); }

@@ -26,15 +26,17 @@ class NodeReduction final : public BucketReduction {
   static Status check_room(Group& group, size_t bytes, const std::string& name);
 
   /// Collective. `buckets` are consecutive ranges of an area. Errors: kOutOfMemory, on all ranks.
-  static Result<std::unique_ptr<BucketReduction>> create(Group& group, std::vector<Bucket> buckets,
-                                                         const std::string& name);
+  static Result<std::unique_ptr<NodeReduction>> create(Group& group, std::vector<Bucket> buckets,
+                                                       const std::string& name);
 
   void put(size_t bucket, Range part, const std::byte* values, Kept kept) override;
-  void start(size_t bucket) override;
+  void start(size_t bucket, uint32_t number) override;
   Advanced advance(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;
   const std::byte* result() const override { return area(group_->size()); }
   std::shared_ptr<void> memory() const override { return region_.owner; }
+  /// The number with which the ranks have started a bucket that all have started; 0: none of them has one.
+  uint32_t number(size_t bucket) const;
   void begin_looking() override;
   void end_looking() override;
 
@@ -49,7 +51,7 @@ class NodeReduction final : public BucketReduction {
   /// What a rank signals about a bucket, together with the step's number.
   enum class Signal : size_t { kArrived = 0, kReduced = 1 };
 
-  NodeReduction(Group& group, std::vector<Bucket> buckets, transport::Region region);
+  NodeReduction(Group& group, std::vector<Bucket> buckets, std::string name, transport::Region region);
 
   /// The input area of `rank`; area(size) is the result area.
   std::byte* area(int rank) const;
@@ -64,15 +66,20 @@ class NodeReduction final : public BucketReduction {
   }
   /// The number of threads of `rank` between begin_looking() and end_looking().
   Word& looking(int rank) const { return *row(rank, 2); }
+  /// The number with which `rank` has started a bucket: written before Signal::kArrived.
+  Word& started_with(int rank, size_t bucket) const { return row(rank, 3)[bucket]; }
   /// The part of a bucket that this rank sums.
   Range slice(const Bucket& bucket) const;
   void signal(Signal signal, size_t bucket, uint32_t step);
   /// The first rank, from this rank's block on, that has not sent `signal` for `step`; -1 if all have.
   int first_behind(Signal signal, size_t bucket, uint32_t step) const;
+  /// Fails the group if other ranks have started the bucket with another number than this one. False: it has failed.
+  bool compare_numbers(size_t bucket);
   void reduce(size_t bucket);
 
   const std::shared_ptr<Group> group_;
   const std::vector<Bucket> buckets_;
+  const std::string name_;
   const transport::Region region_;
   std::vector<State> states_;
 };

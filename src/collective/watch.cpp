@@ -156,10 +156,12 @@ Status Watch::entangled(const Circle& circle, const char* limit) const {
   int rank = own_;
   for (const Wait& wait : circle) {
     if (wait.gradients != wait_.gradients)
-      return group_.fail(
-          {Code::kMismatch,
-           text(place(), "rank ", rank, " waits for ", wait.gradients ? "gradients" : "a blocking call",
-                " meanwhile; give every rank the same number of batches and the same calls", limit)});
+      return group_.fail({Code::kMismatch, text(place(), "rank ", rank, " waits for ",
+                                                wait.gradients ? "gradients" : "a blocking call",
+                                                " meanwhile; give every rank the same number of batches and "
+                                                "the same calls, and put no condition "
+                                                "on its own rows or loss around either",
+                                                limit)});
     rank = wait.rank - 1;
   }
   const int next = circle.front().rank - 1;

@@ -51,12 +51,12 @@ class Cluster final : private Driven {
 
   /// As Communicator::add_plan(), collective over the job.
   Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
-                                         size_t threshold) {
+                                         size_t threshold, Numbers numbers = Numbers::kNone) {
     TNT_RETURN_IF_ERROR(node_->call([this](collective::Stage&) {
       count_call();
       return Status();
     }));
-    return node_->add_plan(name, tensors, threshold, across_.get());
+    return node_->add_plan(name, tensors, threshold, numbers, across_.get());
   }
   /// As Group::post(), for all ranks of the job if this one is the leader of its node.
   void post(const std::string& name, uint32_t value);

@@ -71,10 +71,10 @@ Result<std::unique_ptr<Communicator>> Communicator::create_group(const std::vect
 
 Result<std::shared_ptr<Plan>> Communicator::add_plan(const std::string& name,
                                                      const std::vector<TensorSpec>& tensors, size_t threshold,
-                                                     collective::across::Across* across) {
+                                                     Numbers numbers, collective::across::Across* across) {
   std::shared_ptr<Plan> plan;
   TNT_RETURN_IF_ERROR(call([&](collective::Stage& stage) -> Status {
-    auto created = Plan::create(AllRanks(stage, across), name, tensors, threshold);
+    auto created = Plan::create(AllRanks(stage, across), name, tensors, threshold, numbers);
     if (!created.ok()) return created.status();
     plan = std::move(created).value();
     return {};
@@ -144,8 +144,9 @@ Status Communicator::watch(const std::shared_ptr<Plan>& plan, const Plan::Awaite
   if (now - watched_->looked < collective::Group::kSlice) return {};
   watched_->looked = now;
   if (!watched_->watch) {
-    watched_->watch.emplace(*group_, collective::WaitFor::kGradients, plan->of_caller(),
-                            plan->describe(awaited));
+    using collective::WaitFor;
+    const WaitFor kind = plan->is_last() ? WaitFor::kCall : WaitFor::kGradients;
+    watched_->watch.emplace(*group_, kind, plan->of_caller(), plan->describe(awaited));
   }
   return watched_->watch->check(awaited.rank);
 }

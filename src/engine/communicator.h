@@ -62,7 +62,8 @@ class Communicator final : private Driven {
   /// Collective, blocks; see Plan::create(). The progress thread drives the plan until remove_plan().
   /// `across` joins this node to the others of the job, if there are any.
   Result<std::shared_ptr<Plan>> add_plan(const std::string& name, const std::vector<TensorSpec>& tensors,
-                                         size_t threshold, collective::across::Across* across = nullptr);
+                                         size_t threshold, Numbers numbers = Numbers::kNone,
+                                         collective::across::Across* across = nullptr);
   /// Not collective. Ends the submitted tensors of `plan` on this rank, and all later submits, with kInvalidArgument.
   void remove_plan(const std::shared_ptr<Plan>& plan);
 

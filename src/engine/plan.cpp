@@ -52,7 +52,8 @@ Status check_room(AllRanks& ranks, size_t bytes, const std::string& name) {
 }  // namespace
 
 Result<std::unique_ptr<Plan>> Plan::create(AllRanks ranks, const std::string& name,
-                                           const std::vector<TensorSpec>& tensors, size_t threshold) {
+                                           const std::vector<TensorSpec>& tensors, size_t threshold,
+                                           Numbers numbers) {
   if (tensors.empty()) return Status(Code::kInvalidArgument, text(name, " has no tensors to reduce"));
   TNT_RETURN_IF_ERROR(compare_tensors(ranks, name, tensors));
   collective::Group& group = ranks.group();
@@ -72,18 +73,22 @@ Result<std::unique_ptr<Plan>> Plan::create(AllRanks ranks, const std::string& na
       ranks.across() == nullptr ? threshold : NodesReduction::piece(*ranks.across(), threshold);
   Layout layout = make_layout(tensors, threshold, piece);
   const std::vector<collective::Bucket> buckets(layout.buckets.begin(), layout.buckets.end());
-  auto reduction = collective::NodeReduction::create(group, buckets, name);
-  if (!reduction.ok()) return reduction.status();
-  if (ranks.across() != nullptr) {
-    reduction = NodesReduction::create(*ranks.across(), std::move(reduction).value(), buckets, name);
-    if (!reduction.ok()) return reduction.status();
+  auto node = collective::NodeReduction::create(group, buckets, name);
+  if (!node.ok()) return node.status();
+  std::unique_ptr<collective::BucketReduction> reduction;
+  if (ranks.across() == nullptr) {
+    reduction = std::move(node).value();
+  } else {
+    auto all = NodesReduction::create(*ranks.across(), std::move(node).value(), buckets, name, numbers);
+    if (!all.ok()) return all.status();
+    reduction = std::move(all).value();
   }
   return std::unique_ptr<Plan>(
-      new Plan(group, name, tensors, std::move(layout), std::move(reduction).value()));
+      new Plan(group, name, tensors, std::move(layout), std::move(reduction), numbers));
 }
 
 Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
-           std::unique_ptr<collective::BucketReduction> reduction)
+           std::unique_ptr<collective::BucketReduction> reduction, Numbers numbers)
     : group_owner_(group.shared_from_this()),
       group_(group),
       name_(std::move(name)),
@@ -91,6 +96,7 @@ Plan::Plan(collective::Group& group, std::string name, std::vector<TensorSpec> t
       layout_(std::move(layout)),
       reduction_(std::move(reduction)),
       of_caller_(group.is_caller()),
+      numbers_(numbers),
       buckets_(layout_.buckets.size()),
       states_(tensors_.size()),
       unsubmitted_(tensors_.size()),
@@ -111,7 +117,7 @@ void Plan::introduce() {
 }
 
 Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, Done done,
-                    collective::Kept kept) {
+                    collective::Kept kept, uint32_t number) {
   if (index >= tensors_.size()) {
     return {Code::kInvalidArgument,
             text(name_, " has ", tensors_.size(), " tensors, there is no number ", index)};
@@ -137,7 +143,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   std::vector<Finished> finished;
   for (size_t b = place.last_bucket; b > place.first_bucket; --b) {
     put(place, b, bytes, kept);
-    if (count_in(b, ready) && take_steps(finished)) ring();
+    if (count_in(b, ready, number) && take_steps(finished)) ring();
     if (finished.empty()) continue;
     // What they set off may take long, and this call does not look meanwhile. What came unsaid is found here.
     reduction_->end_looking();
@@ -160,7 +166,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
     return failed;
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
-  if (!count_in(place.first_bucket, ready)) return {};
+  if (!count_in(place.first_bucket, ready, number)) return {};
   bool rings = take_steps(finished);
   const auto can_only_wait = [this] { return group_.own_cores() && only_waits(); };
   if (rings && finished.empty() && can_only_wait() && !in_callback) rings = drive(finished);
@@ -170,7 +176,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   return {};
 }
 
-Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* outputs) {
+Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* outputs, uint32_t number) {
   for (size_t i = 0; bytes != nullptr && i < tensors_.size(); ++i) {
     if (bytes[i] == layout_.places[i].bytes) continue;
     const Status wrong(Code::kInvalidArgument,
@@ -189,7 +195,8 @@ Status Plan::run(const void* const* inputs, const size_t* bytes, void* const* ou
     if (--under_way == 0) all_done.notify_one();
   };
   for (size_t i = tensors_.size(); i-- > 0;) {  // in the order of the buckets
-    const Status refused = submit(i, inputs[i], tensors_[i].count(), tensors_[i].dtype, done);
+    const Status refused = submit(i, inputs[i], tensors_[i].count(), tensors_[i].dtype, done,
+                                  collective::Kept::kUntilDone, number);
     if (refused.ok()) continue;
     abort(refused.message());  // the other tensors of the bucket would wait for ever
     const std::lock_guard lock(mutex);
@@ -212,12 +219,12 @@ void Plan::put(const Place& place, size_t bucket, const std::byte* data, collect
   reduction_->put(bucket, part, data == nullptr ? nullptr : data + (part.begin - place.offset), kept);
 }
 
-bool Plan::count_in(size_t b, int64_t ready) {
+bool Plan::count_in(size_t b, int64_t ready, uint32_t number) {
   BucketState& bucket = buckets_[b];
   if (timeline_ != nullptr) bucket.times.begin(*timeline_, timeline_number_, b, ready);
   if (bucket.missing.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   if (timeline_ != nullptr) bucket.times.filled();
-  reduction_->start(b);
+  reduction_->start(b, number);
   const std::lock_guard lock(mutex_);
   under_way_.add(b);
   return true;

@@ -28,24 +28,30 @@ namespace tarantella::engine {
 /// as a copy of the plan's memory() exists. Must not block.
 using Done = std::function<void(const Status& status, const void* result)>;
 
+using collective::Numbers;
+
 class Plan {
  public:
   /// Collective, blocks. Compares the tensors of the ranks and maps the shared memory. `threshold` in bytes, as in
-  /// make_layout(). Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
+  /// make_layout(). `numbers`, the same on all ranks: those of submit() are compared between nodes too, for one message
+  /// a bucket more. Errors: kMismatch, kOutOfMemory; kInvalidArgument for an empty list.
   static Result<std::unique_ptr<Plan>> create(AllRanks ranks, const std::string& name,
-                                              const std::vector<TensorSpec>& tensors, size_t threshold);
+                                              const std::vector<TensorSpec>& tensors, size_t threshold,
+                                              Numbers numbers = Numbers::kNone);
 
   /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is
   /// called; `kept` says whether they stay valid after an error. On any thread, in any order; waits for other ranks for
-  /// a tenth of a millisecond at most. On an error `done` is not called. Errors: the job's failure; kInvalidArgument
-  /// for an index, count or dtype that is not the plan's, or for a tensor whose last value is not summed yet.
+  /// a tenth of a millisecond at most. `number` is that of the training step: the job fails with kMismatch if ranks
+  /// submit values of different steps to one sum. 0 is not compared. On an error `done` is not called. Errors: the
+  /// job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or for a tensor whose last
+  /// value is not summed yet.
   Status submit(size_t index, const void* data, size_t count, DType dtype, Done done,
-                collective::Kept kept = collective::Kept::kUntilDone);
+                collective::Kept kept = collective::Kept::kUntilDone, uint32_t number = 0);
 
   /// Submits all tensors and copies their sums to `outputs`. outputs[i] may be inputs[i], and bytes[i] is the size of
-  /// both; `bytes` may be nullptr if the sizes are known to be the plan's. Blocks until the step is complete or the job
-  /// has failed. Errors as in submit().
-  Status run(const void* const* inputs, const size_t* bytes, void* const* outputs);
+  /// both; `bytes` may be nullptr if the sizes are known to be the plan's; `number` as in submit(). Blocks until the
+  /// step is complete or the job has failed. Errors as in submit().
+  Status run(const void* const* inputs, const size_t* bytes, void* const* outputs, uint32_t number = 0);
 
   const Layout& layout() const { return layout_; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -79,6 +85,8 @@ class Plan {
   void fail(const Status& status);
   /// Whether Group::caller() made the plan, and so is assumed to submit its gradients.
   bool of_caller() const { return of_caller_; }
+  /// Whether nothing else of this rank is submitted while it waits for the plan.
+  bool is_last() const { return numbers_ == Numbers::kLast; }
   /// The wait in error messages. Any thread.
   std::string describe(const Awaited& awaited) const;
 
@@ -100,13 +108,13 @@ class Plan {
   };
 
   Plan(collective::Group& group, std::string name, std::vector<TensorSpec> tensors, Layout layout,
-       std::unique_ptr<collective::BucketReduction> reduction);
+       std::unique_ptr<collective::BucketReduction> reduction, Numbers numbers);
 
   /// Puts the part of the tensor at `place` that lies in `bucket`; `data` is the whole tensor.
   void put(const Place& place, size_t bucket, const std::byte* data, collective::Kept kept);
-  /// Counts one more tensor, submitted at the time `ready`, as put into `bucket`. Starts the bucket and returns true if
-  /// it was the last one: the caller must then look, with take_steps().
-  bool count_in(size_t bucket, int64_t ready);
+  /// Counts one more tensor, submitted at the time `ready` in the training step `number`, as put into `bucket`. Starts
+  /// the bucket and returns true if it was the last one: the caller must then look, with take_steps().
+  bool count_in(size_t bucket, int64_t ready, uint32_t number);
   /// Tells the timeline the names of the tensors and the sizes of the buckets.
   void introduce();
   /// Returns whether bytes of the bucket have begun to move: the caller must then ring() or drive().
@@ -133,6 +141,7 @@ class Plan {
   const Layout layout_;
   const std::unique_ptr<collective::BucketReduction> reduction_;
   const bool of_caller_;
+  const Numbers numbers_;
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;
   std::atomic<size_t> unsubmitted_;

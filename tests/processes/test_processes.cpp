@@ -53,7 +53,8 @@ class Trainer {
       : context_(context), rank_(tnt_context_rank(context)), size_(tnt_context_size(context)) {
     std::vector<tnt_tensor> tensors;
     for (const int64_t& length : kLengths) tensors.push_back({"w", TNT_FLOAT64, &length, 1});
-    require(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 2048, TNT_HOST, &plan_) == TNT_OK,
+    require(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 2048, TNT_HOST, TNT_NO_NUMBERS,
+                            &plan_) == TNT_OK,
             "plan");
   }
 
@@ -78,7 +79,7 @@ class Trainer {
         target->sums->found[target->tensor] = static_cast<const double*>(result);
         Step::done(&target->sums->all, code, message, result);
       };
-      require(tnt_plan_submit(plan_, tensor, gradient.data(), gradient.size(), TNT_FLOAT64, nullptr, done,
+      require(tnt_plan_submit(plan_, tensor, gradient.data(), gradient.size(), TNT_FLOAT64, 0, nullptr, done,
                               &targets[tensor]) == TNT_OK,
               "submit");
     }
@@ -184,15 +185,16 @@ TEST(ProcessesThatFork, RefuseTheirChildrenInTheMiddleOfAStep) {
     const int64_t length = 10;
     const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, &length, 1}, {"b", TNT_FLOAT32, &length, 1}};
     tnt_plan plan = 0;
-    require(tnt_plan_create(context, "p", tensors, 2, 1 << 20, TNT_HOST, &plan) == TNT_OK, "plan");
+    require(tnt_plan_create(context, "p", tensors, 2, 1 << 20, TNT_HOST, TNT_NO_NUMBERS, &plan) == TNT_OK,
+            "plan");
     const std::vector<float> ones(10, 1.0F);
     Step both(2);
-    require(tnt_plan_submit(plan, 0, ones.data(), 10, TNT_FLOAT32, nullptr, Step::done, &both) == TNT_OK,
+    require(tnt_plan_submit(plan, 0, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, &both) == TNT_OK,
             "submit");
     if (rank == 0) {
       const pid_t child = ::fork();
       if (child == 0) {
-        const bool refused = tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, nullptr, Step::done,
+        const bool refused = tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done,
                                              &both) == TNT_INVALID_ARGUMENT &&
                              tnt_barrier(context, "") == TNT_INVALID_ARGUMENT;
         ::_exit(refused ? 7 : 1);
@@ -201,7 +203,7 @@ TEST(ProcessesThatFork, RefuseTheirChildrenInTheMiddleOfAStep) {
       ::waitpid(child, &status, 0);
       require(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child was not refused");
     }
-    require(tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, nullptr, Step::done, &both) == TNT_OK,
+    require(tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, &both) == TNT_OK,
             "submit");
     both.wait();
     require(tnt_barrier(context, "end") == TNT_OK, "barrier");
@@ -213,8 +215,9 @@ TEST(ProcessesWithTooLittleMemory, SaySoAndGoOn) {
     const int64_t terabytes = int64_t{1} << 40;
     const tnt_tensor tensor = {"w", TNT_FLOAT32, &terabytes, 1};
     tnt_plan plan = 0;
-    require(tnt_plan_create(context, "huge", &tensor, 1, 0, TNT_HOST, &plan) == TNT_OUT_OF_MEMORY,
-            "a plan of 12 TiB");
+    require(
+        tnt_plan_create(context, "huge", &tensor, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan) == TNT_OUT_OF_MEMORY,
+        "a plan of 12 TiB");
     tnt_buffer* buffer = nullptr;
     require(tnt_buffer_create(context, size_t{1} << 39, &buffer) == TNT_OUT_OF_MEMORY, "a buffer of 512 GiB");
     random_schedule(context, 5);

@@ -174,6 +174,21 @@ TEST_P(Plans, RunAsAWholeInPlace) {
   }
 }
 
+TEST_P(Plans, CompareNoStepWithZero) {
+  const auto specs = some_tensors();
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (uint32_t step = 1; step <= 4; ++step) {
+      Whole whole(specs, rank, 0);
+      const uint32_t number = rank == static_cast<int>(step) % world_.size() ? 0 : step;
+      const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data(), number);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+  });
+}
+
 TEST_P(Plans, RunAsAWholeEndWhenARankGivesUp) {
   if (world_.size() < 2) GTEST_SKIP();
   const auto specs = some_tensors();
@@ -515,6 +530,28 @@ TEST_P(PlansThatFail, RefuseWhatIsNotInThePlan) {
   });
 }
 
+TEST_P(PlansThatFail, NameTheStepThatARankHasLeftOut) {
+  const auto specs = some_tensors();
+  const int last = world_.size() - 1;
+  world_.run([&](Communicator& communicator) {
+    const int rank = communicator.group().rank();
+    const auto plan = communicator.add_plan("gradients", specs, 300);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (const uint32_t number : {1u, 2u, 3u}) {
+      if (number == 2 && rank == last) continue;
+      Whole whole(specs, rank, 0);
+      const Status status = plan.value()->run(whole.pointers.data(), nullptr, whole.pointers.data(), number);
+      if (number == 1) {
+        ASSERT_TRUE(status.ok()) << status.message();
+        continue;
+      }
+      EXPECT_EQ(status.code(), Code::kMismatch);
+      const std::string words = text(" sums gradients of training step 2, rank ", last, " those of step 3: ");
+      EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
+    }
+  });
+}
+
 TNT_ON_RANKS(PlansThatFail, 2, 3);
 TNT_SPINNING(PlansThatFail, 2);
 
@@ -577,6 +614,22 @@ TEST_P(PlansBesideCalls, WaitLongForOneAnotherAndGoOn) {
     step_beside_barrier(communicator, first ? 0s : late, first ? late : 0s, step, barrier);
     EXPECT_TRUE(step.ok()) << step.message();
     EXPECT_TRUE(barrier.ok()) << barrier.message();
+  });
+}
+
+TEST_P(PlansBesideCalls, EndAtOnceWhereARankWaitsInTheLastPlanOfAStep) {
+  world_.run([&](Communicator& communicator) {
+    const auto gradients = communicator.add_plan("gradients", {{"w", DType::kFloat32, {10}}}, 0);
+    const auto updates =
+        communicator.add_plan("updates", {{"none", DType::kFloat32, {1}}}, 0, Numbers::kLast);
+    ASSERT_TRUE(gradients.ok() && updates.ok());
+    std::vector<float> data(10);
+    void* const tensors[] = {data.data()};
+    const bool leaves_out = communicator.group().rank() == 0;
+    const Status status = (leaves_out ? updates : gradients).value()->run(tensors, nullptr, tensors, 1);
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
+    EXPECT_NE(status.message().find(" meanwhile; give every rank the same"), std::string::npos)
+        << status.message();
   });
 }
 

@@ -61,7 +61,7 @@ class Step {
           --open_;
           changed_.notify_all();
         },
-        kept);
+        kept, zeros_ ? 0 : static_cast<uint32_t>(number_ + 1));
   }
   std::span<const std::byte> memory(size_t tensor) const {
     return std::as_bytes(std::span(gradients_[tensor]));
@@ -110,7 +110,8 @@ TEST_P(PlansAcross, SumsHaveTheBitsOfTheLayoutInEveryStepAndOrder) {
         right[static_cast<size_t>(step)].push_back(sum(cluster.nodes(), step, tensor, specs[tensor].count()));
     }
     cluster.run([&](Cluster& rank) {
-      auto plan = rank.add_plan("gradients", specs, threshold);
+      auto plan =
+          rank.add_plan("gradients", specs, threshold, threshold != 0 ? Numbers::kOfSteps : Numbers::kNone);
       ASSERT_TRUE(plan.ok()) << plan.status().message();
       std::mt19937 random(static_cast<uint32_t>(rank.rank()));
       std::vector<size_t> order(specs.size());
@@ -336,6 +337,28 @@ TEST_P(PlansAcross, TwoPlansAndCallsMayRunAtTheSameTime) {
   });
 }
 
+TEST_P(PlansAcross, TheStepThatARankHasLeftOutIsNamed) {
+  FakeCluster cluster(node_of(), 16, 20, own_cores());
+  const int last = cluster.size() - 1;
+  cluster.run([&](Cluster& rank) {
+    auto plan = rank.add_plan("gradients", tensors_of({300, 9000}), 4096, Numbers::kOfSteps);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    for (const uint32_t number : {1u, 2u, 3u}) {
+      if (number == 2 && rank.rank() == last) continue;
+      Values data[] = {Values(300), Values(9000)};
+      void* const tensors[] = {data[0].data(), data[1].data()};
+      const Status status = plan.value()->run(tensors, nullptr, tensors, number);
+      if (number == 1) {
+        ASSERT_TRUE(status.ok()) << status.message();
+        continue;
+      }
+      EXPECT_EQ(status.code(), Code::kMismatch);
+      EXPECT_NE(status.message().find("step 2"), std::string::npos) << status.message();
+      EXPECT_NE(status.message().find("step 3"), std::string::npos) << status.message();
+    }
+  });
+}
+
 TEST_P(PlansAcross, RanksWithoutDataAreZerosInTheSums) {
   const auto specs = tensors_of({300, 9000});
   FakeCluster cluster(node_of(), 9, 20, own_cores());
@@ -551,8 +574,8 @@ TEST(EndsOfPlansAcross, APartOfAnotherLengthIsNotTaken) {
         }
         auto node = collective::NodeReduction::create(across.node().group(), buckets, "gradients");
         if (!node.ok()) return node.status();
-        auto all =
-            collective::across::NodesReduction::create(across, std::move(node).value(), buckets, "gradients");
+        auto all = collective::across::NodesReduction::create(across, std::move(node).value(), buckets,
+                                                              "gradients", Numbers::kNone);
         if (!all.ok()) return all.status();
         reduction = std::move(all).value();
         return {};
@@ -561,7 +584,7 @@ TEST(EndsOfPlansAcross, APartOfAnotherLengthIsNotTaken) {
       if (reduction != nullptr) {
         reduction->put(0, {0, kBytes}, reinterpret_cast<const std::byte*>(values.data()),
                        collective::Kept::kUntilDone);
-        reduction->start(0);
+        reduction->start(0, 0);
       }
       const Deadline limit = Deadline::after(20s);
       while (rank.group().failure().ok() && !limit.passed()) {
@@ -582,13 +605,14 @@ TEST(EndsOfPlansAcross, APartOfAnotherLengthIsNotTaken) {
 }
 
 /// What the leader of each of `nodes` nodes sends in a step of one bucket of `bytes` bytes, beside its news.
-std::vector<transport::FakeNetwork::Sent> sent_in_step(const std::vector<int>& sizes, size_t bytes) {
+std::vector<transport::FakeNetwork::Sent> sent_in_step(const std::vector<int>& sizes, size_t bytes,
+                                                       Numbers numbers = Numbers::kNone) {
   FakeCluster cluster(nodes_of_sizes(sizes), 15);
   cluster.bridge_options() = {.news_every = 3600s, .silence = 3600s, .stopped = 3600s};  // only the first
   const auto specs = tensors_of({static_cast<int64_t>(bytes / sizeof(float))});
   std::vector<transport::FakeNetwork::Sent> sent(sizes.size());
   cluster.run([&](Cluster& rank) {
-    auto plan = rank.add_plan("gradients", specs, 0);  // one bucket
+    auto plan = rank.add_plan("gradients", specs, 0, numbers);  // one bucket
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     ASSERT_TRUE(rank.call([](Across& across) { return barrier(across, ""); }).ok());
     const size_t node = cluster.nodes().node_of(rank.rank());
@@ -633,6 +657,13 @@ TEST(CountsOfPlansOfTwoNodes, ExchangeABucketOf256KibibytesInOneMessage) {
   for (const auto& sent : sent_in_step({1, 2}, kMost + 128)) {
     EXPECT_EQ(sent.messages, 2u);
     EXPECT_EQ(sent.bytes, kMost + 128);
+  }
+}
+
+TEST(CountsOfPlansOfTwoNodes, ANumberedBucketIsOneMessageMore) {
+  for (const auto& sent : sent_in_step({1, 2}, 1024, Numbers::kOfSteps)) {
+    EXPECT_EQ(sent.messages, 2u);
+    EXPECT_EQ(sent.bytes, 1024 + sizeof(uint32_t));
   }
 }
 

@@ -209,8 +209,8 @@ void Bridge::say(size_t node, Duration now) {
 uint32_t Bridge::waits_only_for(size_t node) const {
   if (waiting_.load() != 1) return 0;
   const auto waits = [node](const transport::Request& each) {
-    return each->kind == transport::Transfer::Kind::kReceive && each->peer == static_cast<int>(node) &&
-           !each->ended();
+    return each != nullptr && each->kind == transport::Transfer::Kind::kReceive &&
+           each->peer == static_cast<int>(node) && !each->ended();
   };
   return std::any_of(awaited_.begin(), awaited_.end(), waits) ? awaited_number_ : 0;
 }
@@ -266,13 +266,21 @@ transport::Request Bridge::receive(size_t node, transport::Tag tag, std::span<st
   return wire_->receive(static_cast<int>(node), tag, bytes, std::move(owner));
 }
 
+void Bridge::show_wait(std::span<const transport::Request> requests, const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  awaited_ = requests;
+  awaited_name_ = what;
+  ++awaited_number_;
+}
+
+void Bridge::hide_wait() {
+  const std::lock_guard lock(mutex_);
+  awaited_ = {};
+}
+
 Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, const std::string& what) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (group_->is_caller()) awaited_ = requests;  // another thread may go on for others
-    awaited_name_ = what;
-    ++awaited_number_;
-  }
+  show_wait(group_->is_caller() ? requests : decltype(requests)(),
+            what);  // another thread may go on for others
   begin_waiting();
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
@@ -317,8 +325,7 @@ Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, c
     for (const transport::Request& each : requests) wire_->cancel(each);
   }
   end_waiting();
-  const std::lock_guard lock(mutex_);
-  awaited_ = {};
+  hide_wait();
   return status;
 }
 

@@ -84,6 +84,10 @@ class Bridge {
   std::string stuck_call_of(size_t node, Duration since);
   /// The time that all looks for bytes have counted, with at most a second between two.
   Duration now() const { return now_.load(std::memory_order_relaxed); }
+  /// Between the two, the other nodes are told that this rank's caller waits in `what` for `requests`, in which
+  /// nullptr stands for none, and starts nothing else. They must stay valid.
+  void show_wait(std::span<const transport::Request> requests, const std::string& what);
+  void hide_wait();
   /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest; end_waiting() once for
   /// each.
   void begin_waiting() { waiting_.fetch_add(1); }

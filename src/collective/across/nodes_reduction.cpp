@@ -21,9 +21,9 @@ bool are_whole(const std::vector<transport::Request>& requests, size_t own) {
 }  // namespace
 
 Result<std::unique_ptr<BucketReduction>> NodesReduction::create(Across& across,
-                                                                std::unique_ptr<BucketReduction> node,
+                                                                std::unique_ptr<NodeReduction> node,
                                                                 std::vector<Bucket> buckets,
-                                                                const std::string& name) {
+                                                                const std::string& name, Numbers numbers) {
   Group& group = across.node().group();
   uint32_t first_tag = across.rank() == 0 ? across.tags()->take(buckets.size()).value_or(0) : 0;
   TNT_RETURN_IF_ERROR(broadcast(across, &first_tag, 1, DType::kUInt32, 0, name));
@@ -33,13 +33,13 @@ Result<std::unique_ptr<BucketReduction>> NodesReduction::create(Across& across,
                        ") for a job on several machines; raise TNT_FUSION_THRESHOLD"));
   auto region = group.map(round_up(buckets.size() * sizeof(transport::Word), 64), name);
   if (!region.ok()) return region.status();
-  return std::unique_ptr<BucketReduction>(new NodesReduction(across, std::move(node), std::move(buckets),
-                                                             name, std::move(region).value(), first_tag));
+  return std::unique_ptr<BucketReduction>(new NodesReduction(
+      across, std::move(node), std::move(buckets), name, std::move(region).value(), first_tag, numbers));
 }
 
-NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> node,
+NodesReduction::NodesReduction(Across& across, std::unique_ptr<NodeReduction> node,
                                std::vector<Bucket> buckets, std::string name, transport::Region region,
-                               transport::Tag first_tag)
+                               transport::Tag first_tag, Numbers numbers)
     : group_(across.node().group().shared_from_this()),
       nodes_(across.nodes()),
       own_(across.own_node()),
@@ -52,11 +52,14 @@ NodesReduction::NodesReduction(Across& across, std::unique_ptr<BucketReduction> 
       first_tag_(first_tag),
       of_caller_(group_->is_caller()),
       single_(nodes_.ranks() == nodes_.count()),
+      numbers_(numbers),
       states_(buckets_.size()) {}
 
 NodesReduction::~NodesReduction() {
   for (const State& state : states_) {
-    if (state.traffic != nullptr) bridge_->end_waiting();
+    if (state.traffic == nullptr) continue;
+    bridge_->end_waiting();
+    if (numbers_ == Numbers::kLast && of_caller_) bridge_->hide_wait();
   }
   if (tags_ != nullptr) tags_->give_back(first_tag_);
 }
@@ -100,9 +103,10 @@ void NodesReduction::put(size_t bucket, Range part, const std::byte* values, Kep
   if (!lends) node_->put(bucket, part, values, kept);
 }
 
-void NodesReduction::start(size_t bucket) {
+void NodesReduction::start(size_t bucket, uint32_t number) {
   State& state = states_[bucket];
-  if (state.whole == nullptr) return node_->start(bucket);
+  state.number = number;
+  if (state.whole == nullptr) return node_->start(bucket, number);
   state.lent.store(state.whole, std::memory_order_release);
 }
 
@@ -160,6 +164,13 @@ void NodesReduction::begin_exchange(size_t bucket) {
   for (auto* requests :
        {&traffic->parts_out, &traffic->parts_in, &traffic->results_out, &traffic->results_in})
     requests->resize(nodes);
+  if (numbers_ != Numbers::kNone) {
+    traffic->numbers_out.resize(nodes);
+    traffic->numbers_in.resize(nodes);
+    traffic->numbers = std::shared_ptr<uint32_t[]>(new uint32_t[nodes]);
+    const bool lent = states_[bucket].lent.load(std::memory_order_relaxed) != nullptr;
+    traffic->numbers[own_] = lent ? states_[bucket].number : node_->number(bucket);
+  }
   traffic->incoming = room(room_bytes(bucket));
   traffic->since = bridge_->now();
   traffic->next_warning = traffic->since + group_->options().warn_every;
@@ -168,10 +179,28 @@ void NodesReduction::begin_exchange(size_t bucket) {
   const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
   for (size_t node = 0; node < nodes; ++node) {
     if (node == own_) continue;
+    if (numbers_ != Numbers::kNone) {
+      const auto of = [&](size_t k) { return std::as_writable_bytes(std::span(&started.numbers[k], 1)); };
+      started.numbers_out[node] = bridge_->send(node, tag, of(own_), started.numbers);
+      started.numbers_in[node] = bridge_->receive(node, tag, of(node), started.numbers);
+    }
     started.parts_out[node] = bridge_->send(node, tag, own(bucket, part_of(bucket, node)), node_->memory());
     started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
   }
   bridge_->begin_waiting();
+  if (numbers_ == Numbers::kLast && of_caller_) bridge_->show_wait(started.numbers_in, name_);
+}
+
+bool NodesReduction::compare_numbers(const Traffic& traffic) {
+  const uint32_t own = numbers_ != Numbers::kNone ? traffic.numbers[own_] : 0;
+  if (own == 0) return true;
+  for (size_t node = 0; node < nodes_.count(); ++node) {
+    const uint32_t other = traffic.numbers[node];
+    if (other == own || other == 0) continue;
+    (void)group_->fail(different_steps(name_, {nodes_.leader(own_), own}, {nodes_.leader(node), other}));
+    return false;
+  }
+  return true;
 }
 
 bool NodesReduction::exchange(size_t bucket) {
@@ -180,8 +209,9 @@ bool NodesReduction::exchange(size_t bucket) {
   const bool small = is_small(bucket);
   const bool lent = states_[bucket].lent.load(std::memory_order_relaxed) != nullptr;
   // sums in the node's memory replace what is being sent of a small bucket
-  if (!traffic.reduced && are_whole(traffic.parts_in, own_) &&
+  if (!traffic.reduced && are_whole(traffic.numbers_in, own_) && are_whole(traffic.parts_in, own_) &&
       (!small || lent || are_whole(traffic.parts_out, own_))) {
+    if (!compare_numbers(traffic)) return false;
     reduce(bucket);
     traffic.reduced = true;
     for (size_t node = 0; node < nodes_.count() && !small; ++node) {
@@ -198,9 +228,10 @@ bool NodesReduction::exchange(size_t bucket) {
   }
   look_after(bucket);
   const bool complete =
-      traffic.reduced && are_whole(traffic.parts_out, own_) &&
+      traffic.reduced && are_whole(traffic.numbers_out, own_) && are_whole(traffic.parts_out, own_) &&
       (small || (are_whole(traffic.results_in, own_) && are_whole(traffic.results_out, own_)));
   if (!complete || !group_->failure().ok()) return false;
+  if (numbers_ == Numbers::kLast && of_caller_) bridge_->hide_wait();
   rooms_.emplace_back(room_bytes(bucket), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
   under_way_ -= buckets_[bucket].bytes;
@@ -226,10 +257,10 @@ void NodesReduction::look_after(size_t bucket) {
   for (size_t node = 0; node < nodes_.count(); ++node) {
     if (node == own_) continue;
     bool open = false;
-    for (const auto* requests :
-         {&traffic.parts_out, &traffic.parts_in, &traffic.results_out, &traffic.results_in}) {
+    for (const auto* requests : {&traffic.numbers_out, &traffic.numbers_in, &traffic.parts_out,
+                                 &traffic.parts_in, &traffic.results_out, &traffic.results_in}) {
+      if (requests->empty() || (*requests)[node] == nullptr) continue;
       const transport::Request& request = (*requests)[node];
-      if (request == nullptr) continue;
       if (!request->ended()) {
         open = true;
       } else if (!request->is_whole()) {

@@ -13,6 +13,7 @@
 
 #include "collective/across/across.h"
 #include "collective/bucket_reduction.h"
+#include "collective/node_reduction.h"
 
 namespace tarantella::collective::across {
 
@@ -33,17 +34,17 @@ class NodesReduction final : public BucketReduction {
   static constexpr Duration kPatience = 1ms;
 
   /// Collective over the job. `node` sums `buckets` on this rank's node; `name` says in errors what they are for.
+  /// Unless `numbers`, the same on all ranks, is kNone, leaders compare those of start(): each sends a message more.
   /// Errors: those of Group::map(); kInvalidArgument, on all ranks, for too many buckets.
-  static Result<std::unique_ptr<BucketReduction>> create(Across& across,
-                                                         std::unique_ptr<BucketReduction> node,
-                                                         std::vector<Bucket> buckets,
-                                                         const std::string& name);
+  static Result<std::unique_ptr<BucketReduction>> create(Across& across, std::unique_ptr<NodeReduction> node,
+                                                         std::vector<Bucket> buckets, const std::string& name,
+                                                         Numbers numbers);
   ~NodesReduction() override;
 
   /// Where the node has one rank, values that fill a bucket to its last byte, padding included, and are kept for good
   /// are sent from the caller's memory.
   void put(size_t bucket, Range part, const std::byte* values, Kept kept) override;
-  void start(size_t bucket) override;
+  void start(size_t bucket, uint32_t number) override;
   Advanced advance(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;
   bool drive() override { return bridge_ != nullptr && bridge_->drive_alone(); }
@@ -56,7 +57,9 @@ class NodesReduction final : public BucketReduction {
  private:
   /// A leader's exchange of a bucket. Requests by node; nullptr for the own one, and before they are started.
   struct Traffic {
+    std::vector<transport::Request> numbers_out, numbers_in;  ///< empty without numbers
     std::vector<transport::Request> parts_out, parts_in, results_out, results_in;
+    std::shared_ptr<uint32_t[]> numbers;    ///< with which nodes have started the bucket
     std::shared_ptr<std::byte[]> incoming;  ///< the other nodes' parts
     bool reduced = false;
     Duration since{};  ///< with what follows in the time of Bridge::now()
@@ -65,6 +68,7 @@ class NodesReduction final : public BucketReduction {
   };
   struct State {
     std::atomic<uint32_t> step{1};
+    uint32_t number = 0;               ///< of start()
     const std::byte* whole = nullptr;  ///< what put() has had for the whole bucket, in the caller's memory
     /// `whole` of a bucket that has started: they are the node's sums. nullptr if these are in the node's memory.
     std::atomic<const std::byte*> lent{nullptr};
@@ -72,8 +76,8 @@ class NodesReduction final : public BucketReduction {
     std::unique_ptr<Traffic> traffic;     ///< on a leader that exchanges
   };
 
-  NodesReduction(Across& across, std::unique_ptr<BucketReduction> node, std::vector<Bucket> buckets,
-                 std::string name, transport::Region region, transport::Tag first_tag);
+  NodesReduction(Across& across, std::unique_ptr<NodeReduction> node, std::vector<Bucket> buckets,
+                 std::string name, transport::Region region, transport::Tag first_tag, Numbers numbers);
 
   /// Whether this leader may begin another exchange.
   bool has_room() const;
@@ -91,6 +95,8 @@ class NodesReduction final : public BucketReduction {
   transport::Word& exchanged(size_t bucket) const;
 
   void begin_exchange(size_t bucket);
+  /// Fails the group if another node has started the bucket with another number than this one. False: it has failed.
+  bool compare_numbers(const Traffic& traffic);
   /// Does what is due. True if the exchange is complete.
   bool exchange(size_t bucket);
   void reduce(size_t bucket);
@@ -103,13 +109,14 @@ class NodesReduction final : public BucketReduction {
   const size_t own_;                      ///< the number of this node
   const std::shared_ptr<Bridge> bridge_;  ///< nullptr but on the leader
   const std::shared_ptr<Tags> tags_;      ///< on rank 0
-  const std::unique_ptr<BucketReduction> node_;
+  const std::unique_ptr<NodeReduction> node_;
   const std::vector<Bucket> buckets_;
   const std::string name_;
   const transport::Region region_;
   const transport::Tag first_tag_;
   const bool of_caller_;  ///< as Plan::of_caller()
   const bool single_;     ///< each node has one rank
+  const Numbers numbers_;
   std::vector<State> states_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
   size_t exchanges_ = 0;                                                ///< under way

@@ -195,16 +195,17 @@ TEST(CInterface, RunsAPlan) {
     const int64_t shape[] = {3};
     const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, shape, 1}, {"scalar", TNT_FLOAT32, nullptr, 0}};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, &plan), TNT_OK) << tnt_last_error();
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
+        << tnt_last_error();
     const std::vector<float> ones(3, 1.0F);
     std::atomic<int> open{2};
-    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
-    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, nullptr, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, 0, nullptr, count_down, &open), TNT_OK);
     while (open.load() != 0) std::this_thread::yield();
     ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
     ASSERT_EQ(tnt_plan_release(plan), TNT_OK);
     EXPECT_EQ(tnt_plan_release(plan), TNT_INVALID_ARGUMENT);
-    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, nullptr, count_down, &open),
+    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, &open),
               TNT_INVALID_ARGUMENT);
     tnt_context_destroy(context);
   };
@@ -261,14 +262,14 @@ TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
   tnt_plan plan = 0;
-  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
   const pid_t child = ::fork();
   if (child == 0) {
     const float value = 1000;
-    const bool refused =
-        tnt_barrier(context, "") == TNT_INVALID_ARGUMENT &&
-        tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, nullptr, nullptr, nullptr) == TNT_INVALID_ARGUMENT &&
-        tnt_plan_release(plan) == TNT_INVALID_ARGUMENT;
+    const bool refused = tnt_barrier(context, "") == TNT_INVALID_ARGUMENT &&
+                         tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, nullptr, nullptr, nullptr) ==
+                             TNT_INVALID_ARGUMENT &&
+                         tnt_plan_release(plan) == TNT_INVALID_ARGUMENT;
     tnt_context_destroy(context);
     ::_exit(refused ? 0 : 1);
   }
@@ -323,7 +324,8 @@ TEST(CInterface, RefusesImpossibleShapes) {
   tnt_plan plan = 0;
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{-16}, {int64_t{1} << 62, 4}, {3, -1}}) {
     const tnt_tensor tensor = {"w", TNT_FLOAT32, shape.data(), shape.size()};
-    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, TNT_HOST, &plan), TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, TNT_HOST, TNT_NO_NUMBERS, &plan),
+              TNT_INVALID_ARGUMENT);
   }
   tnt_context_destroy(context);
 }
@@ -333,7 +335,7 @@ TEST(CInterface, RefusesPlansWhoseSumOverflows) {
   const int64_t each = int64_t{1} << 47;  // of 2^49 bytes; all of them, twice, are 2^64
   const std::vector<tnt_tensor> tensors(16384, {"w", TNT_FLOAT32, &each, 1});
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, TNT_HOST, &plan),
+  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, TNT_HOST, TNT_NO_NUMBERS, &plan),
             TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
   tnt_context_destroy(context);
@@ -348,7 +350,8 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           << tnt_last_error();
       const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
       tnt_plan plan = 0;
-      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
+          << tnt_last_error();
       if (rank == 0) {
         std::atomic<int> inside{0};
         const auto lost = [&](tnt_code code) {
@@ -362,7 +365,7 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           float value = 1;
           const void* input = &value;
           void* output = &value;
-          lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr)));
+          lost((++inside, tnt_plan_run(plan, &input, nullptr, &output, 1, 0, nullptr)));
         });
         while (inside != 3) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -380,7 +383,7 @@ TEST(CInterface, APlanMayBeReleasedWhileItsContextIsDestroyed) {
     tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
     const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
+    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
     std::thread other([&] { (void)tnt_plan_release(plan); });
     tnt_context_destroy(context);
     other.join();
@@ -391,19 +394,20 @@ TEST(CInterface, APlanTakesTensorsInHostMemoryOnly) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_CUDA, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_CUDA, TNT_NO_NUMBERS, &plan),
+            TNT_INVALID_ARGUMENT);
   EXPECT_NE(std::string(tnt_last_error()).find("in host memory only, not on device 2"), std::string::npos)
       << tnt_last_error();
-  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
   float value = 1;
   const void* input = &value;
   void* output = &value;
   int stream = 0;
-  EXPECT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, &stream, nullptr, nullptr),
+  EXPECT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, &stream, nullptr, nullptr),
             TNT_INVALID_ARGUMENT);
-  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, &stream), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, 0, &stream), TNT_INVALID_ARGUMENT);
   EXPECT_NE(std::string(tnt_last_error()).find("takes no stream"), std::string::npos) << tnt_last_error();
-  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, nullptr), TNT_OK);
+  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, 0, nullptr), TNT_OK);
   tnt_context_destroy(context);
 }
 
@@ -411,7 +415,7 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
   on_ranks(2, [](int rank, tnt_context* context) {
     const std::vector<tnt_tensor> tensors(2, {"scalar", TNT_FLOAT32, nullptr, 0});
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", tensors.data(), 2, 0, TNT_HOST, &plan), TNT_OK)
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors.data(), 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
         << tnt_last_error();
     std::vector<float> values = {2, 3};
     const std::vector<const void*> inputs = {&values[0], &values[1]};
@@ -424,7 +428,7 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
       EXPECT_EQ(steps, (std::vector<uint64_t>{0, 0}));
     } else {
       for (int step = 0; step < 3; ++step) {
-        ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, nullptr), TNT_OK)
+        ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, 0, nullptr), TNT_OK)
             << tnt_last_error();
       }
       EXPECT_EQ(values, (std::vector<float>{2, 3}));
@@ -437,7 +441,7 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
     ASSERT_EQ(tnt_zeros_finish(zeros, steps.data()), TNT_OK) << tnt_last_error();
     tnt_zeros_release(zeros);
     values = {1, 2};
-    ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, nullptr), TNT_OK)
+    ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, 0, nullptr), TNT_OK)
         << tnt_last_error();
     EXPECT_EQ(values, (std::vector<float>{2, 4}));
   });
@@ -449,7 +453,8 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
 TEST(CInterface, APlanNeedsTensors) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, TNT_HOST, &plan), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, TNT_HOST, TNT_NO_NUMBERS, &plan),
+            TNT_INVALID_ARGUMENT);
   tnt_context_destroy(context);
 }
 
