@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer, reduce_gradients
     from .keras.model import Model, Sequential
+    from .keras.step.gradients import local_gradients
     from .keras.strategy import ParallelStrategy
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "is_group_master_rank",
     "is_master_rank",
     "keras",
+    "local_gradients",
     "models",
     "reduce_gradients",
 ]
@@ -101,6 +103,7 @@ _LAZY = {
     "Sequential": ".keras.model",
     "TimeoutError": "._job.errors",
     "broadcast_variables": ".keras.calls.custom_loops",
+    "local_gradients": ".keras.step.gradients",
     "distributed_optimizer": ".keras.calls.custom_loops",
     "reduce_gradients": ".keras.calls.custom_loops",
 }

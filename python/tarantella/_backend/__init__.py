@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .._job.groups import Group
+from .gradients import Gradients, Upstream
 
 # By the name of Keras's backend: the package that it needs.
 _NEEDS = {"tensorflow": "tensorflow"}
@@ -44,6 +45,7 @@ class Backend(Protocol):
         borrow: bool,
         group: Group | None = None,
         empty: Any = None,
+        number: Any = None,
     ) -> list[Any]:
         """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
 
@@ -51,7 +53,42 @@ class Backend(Protocol):
         A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
         repeated rows: those of rows from all ranks; those that do not come from rows (positions) summed.
         Where `empty`, a scalar bool, is true, zeros stand for this rank's dense gradients, whatever these are.
+        `number`, a scalar of int64, is that of the training step: where ranks are in different ones, it raises
+        MismatchError. With it the code around may run in loops, and twice in a step.
         """
+
+    def differentiable_allreduce(
+        self, owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any
+    ) -> list[Any]:
+        """`allreduce` for the first owner, whose gradient is that for the second one. Sparse gradients become dense."""
+
+    def meet(self, owner: Any, followed: Sequence[Any], what: str, number: Any, then: Any) -> None:
+        """In a step: where ranks come here with different `number`s, a scalar of int64, not 0: MismatchError.
+
+        Runs after all reductions with a number for the owners `followed`, and before what reads the variable `then`. A
+        rank that waits here while another waits for its gradients ends the job with MismatchError, too. Collective.
+        `what` names the numbers in errors.
+        """
+
+    def gradient_hooks(
+        self, find: Callable[[], Gradients | None]
+    ) -> tuple[Any, dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]:
+        """The class by which code takes gradients, and by the names of its methods what makes their hooks.
+
+        In a hook `find()` returns what the step that runs does with gradients, None outside of one.
+        """
+
+    def upstream_of(self, gradient: Any) -> Upstream | None:
+        """What a gradient, dense or sparse, is computed from; None eagerly, where it cannot be told."""
+
+    def loops_over_rows(self) -> list[str]:
+        """The names of loops of the trace that sum gradients, and have a number of turns that depends on the rows."""
+
+    def trainable_outside(self, layers: Sequence[Any]) -> list[Any]:
+        """The framework's own trainable variables that layers hold as attributes, in lists or in modules."""
+
+    def is_eager(self) -> bool:
+        """Whether operations run at once, and no trace is made."""
 
     def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
         """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
@@ -124,8 +161,8 @@ class Backend(Protocol):
     def with_rows(self, spec: Any, rows: int) -> Any:
         """The type `spec` with this number of rows; as it is where it has no rows, no known rank, or is not dense."""
 
-    def can_compile(self) -> bool:
-        """Whether steps under jit_compile=True can reduce gradients."""
+    def why_not_compiled(self) -> str:
+        """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""
 
     # Updates in one operation.
 
@@ -186,8 +223,11 @@ class Backend(Protocol):
         itself.
         """
 
-    def counter(self) -> Any:
-        """A new int64 variable with the value 0, part of no model, that steps may add to. May be made in a trace."""
+    def counter(self, length: int | None = None) -> Any:
+        """A new int64 variable with the value 0, part of no model, that steps may add to. May be made in a trace.
+
+        With a `length` a vector of zeros.
+        """
 
     def count_nan(self, values: Sequence[Any]) -> Any:
         """How many NaN the dense float tensors among the values hold, int64; None where none is a float tensor."""

@@ -143,8 +143,8 @@ class Channel:
         self.announce("barrier")
         self.context.barrier()
 
-    def plan(self, name: str, tensors: list[Any], threshold: int) -> int:
-        """One that this rank has made for others while it had joined, or a new one.
+    def plan(self, name: str, tensors: list[Any], threshold: int, numbers: int = 0) -> int:
+        """One without numbers of steps that this rank has made for others while it had joined, or a new one.
 
         Raises RuntimeError for a new one where another rank would take an older one in its place.
         """

@@ -13,6 +13,7 @@ from .._job import runtime
 from ..keras import training
 from ..keras.calls import proof
 from ..keras.step import optimizer as hooks
+from ..keras.step.gradients import keeps_no_gradient
 from . import process
 from .gradients import LocalVariables, Reduction
 from .passes import Passes
@@ -32,7 +33,7 @@ class Wrapped:
     def __call__(
         self, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
     ) -> Any:
-        borrow = self.passes is None and hooks.keeps_no_gradient(optimizer, variables)
+        borrow = self.passes is None and keeps_no_gradient(optimizer, variables)
 
         def reduce(gradients: list[Any]) -> list[Any]:
             return self.reduction.reduce(optimizer, gradients, variables, borrow)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..keras.step import loops
+from ..keras.step.step import current_step
 from . import process
 from .gradients import LocalVariables, Reduction
 from .optimizer import check_groups, weights_of
@@ -45,7 +46,15 @@ class _Tape:
     def gradient(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False, **options: Any
     ) -> Any:
-        """The reduced gradients, in the structure of `sources`. Collective."""
+        """The reduced gradients, in the structure of `sources`. Collective.
+
+        Raises RuntimeError in a step of a tarantella.Model, in which tf.GradientTape itself sums over the ranks.
+        """
+        if current_step() is not None:
+            raise RuntimeError(
+                "hvd.DistributedGradientTape in the train_step of a tarantella.Model would sum gradients twice: use a "
+                "tf.GradientTape, whose gradients are those of all ranks there"
+            )
         plain = keras.tree.map_structure(_of_tensorflow, sources)
         found = self._tape.gradient(target, plain, output_gradients, **options)
         gradients, variables = keras.tree.flatten(found), keras.tree.flatten(sources)

@@ -27,7 +27,8 @@ def _optimizer_variables(model: Any) -> list[Any]:
 
 def variables(model: Any, optimizers: bool = True) -> list[Any]:
     """All variables that must start equal, each once: the model's and, with `optimizers`, those of its optimizers."""
-    unique = {id(v): v for v in [*model.variables, *(_optimizer_variables(model) if optimizers else ())]}
+    outside = backend.trainable_outside(private.every_layer(model))
+    unique = {id(v): v for v in [*model.variables, *outside, *(_optimizer_variables(model) if optimizers else ())]}
     return list(unique.values())
 
 

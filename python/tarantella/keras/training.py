@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +24,10 @@ class Call:
         """`on_batch`: of a single batch, after which ranks compare and average nothing else."""
         self.trains, self.on_batch = trains, on_batch
         self.in_parts = False  # whether the metrics hold what this rank has seen, not what all have
+
+
+class Reduction:
+    """What owns plans of the core."""
 
 
 class Logs:
@@ -63,6 +68,17 @@ class Training:
         # Only the end of the model.
         self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
 
+        # The next function of training steps, as after `compile`.
+        self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in a user's traced step
+
+        # The end of the model, as what follows.
+        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: a variable that is 1 for one of `summed`
+        # Of a user's step that runs: this rank's rows, those of all ranks, whether this rank's row is a copy, and how
+        # many steps this call has begun. A function of the user's is traced once for several traces of the step.
+        self.numbers = backend.counter(4)
+        self.reductions: list[Reduction] = []  # by the number of a call for the same variables in a trace
+        self.end = Reduction()
+
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 
@@ -74,7 +90,20 @@ class Training:
         """Forgets what the previous call has read."""
         self.read.assign(0)
         self.nan_labels.assign(0)
+        self.numbers.assign([0] * 4)
         self.completed = -1
+
+    def reduction(self, number: int) -> Reduction:
+        """What owns the plans of the call of this number for the same variables in a trace."""
+        while len(self.reductions) <= number:
+            self.reductions.append(Reduction())
+        return self.reductions[number]
+
+    def note_summed(self, variables: set[int]) -> None:
+        """Notes those that tapes have summed in a trace."""
+        self.summed |= variables
+        for key in variables & self.known_as_summed.keys():
+            backend.apart(functools.partial(self.known_as_summed[key].assign, 1))
 
     def set_equal_for_single_batches(self, model: Any, kind: str) -> None:
         """Notes that ranks were made equal for such steps on single batches, of the model as it is compiled now."""

@@ -38,7 +38,9 @@ def main(out: str, mode: str, cases: list[str]) -> None:
     gc.freeze()  # a collection takes 0.6 s if it goes through all that was imported
     gc.set_threshold(100_000)  # in place of what the start sets: many cases leave much garbage
     results = {}
-    optimized = {"gate": (), "full": ("training-",)}.get(os.environ.get("TARANTELLA_TIER", ""), ("",))
+    optimized = {"gate": ("gradients-",), "full": ("gradients-", "training-")}.get(
+        os.environ.get("TARANTELLA_TIER", ""), ("",)
+    )
     for case in cases:
         # the optimizer of graphs takes a fifth of the time
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not case.startswith(optimized)})

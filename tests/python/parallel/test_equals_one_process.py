@@ -29,7 +29,7 @@ def _ranks(file: str, place: int, tier: str) -> tuple[int | str, ...]:
     Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all cases on two ranks, beside
     what the gate has; `make test-all` has them on one to four, and plain training on all HOSTS.
     """
-    hosts = HOSTS if file == "training" else ()
+    hosts = {"training": HOSTS, "gradients": HOSTS[:1]}.get(file, ())
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
     usual = (3,) if CASE_NAMES.index(file) % 3 == 2 else (2,)

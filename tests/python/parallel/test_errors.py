@@ -151,9 +151,6 @@ class Stacked(keras.utils.PyDataset):
 class Fails(Own):
     def oops(self, loss):
         tf.reshape(loss, (2, 3))  # after the optimizer has made its variables
-class AppliesNothing(Own):
-    def train_step(self, batch):
-        return {"loss": tf.reduce_mean(self(batch[0] if isinstance(batch, tuple) else batch))}
 constant = lambda model, x: model(x) * tf.ones((16, 8))
 stacked = lambda model, x: model(x[0]) * model(x[1])
 rows = "of the {} rows of a batch, and not for all of them: each rank takes its rows, along axis 0"
@@ -163,7 +160,6 @@ TRIALS = [
     (lambda: built(stacked).fit(Stacked()), ValueError, "rank's 1 " + rows.format(2)),
     (lambda: built(lambda model, x: model(x), Fails).fit(((z,) for _ in range(3))), ValueError, "(2, 3)"),
     (lambda: built(lambda model, x: model(x), Fails).fit(z, batch_size=5), ValueError, "(2, 3)"),
-    (lambda: built(None, AppliesNothing).fit(z), NotImplementedError, "; apply them with self.optimizer.apply("),
 ]
 for call, kind, wanted in TRIALS:
     try:

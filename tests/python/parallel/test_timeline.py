@@ -9,6 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 TRAINING = """
 import os, signal, sys, time, numpy as np, keras
 import tarantella as tnt
@@ -201,3 +203,42 @@ def test_a_rank_without_the_launchers_descriptors_says_so(scripts: Any, tmp_path
     ended = scripts.ranks(1, wrapper, str(tmp_path / "train.py"), options=("--timeline", str(tmp_path / "t.json")))
     assert ended.code == 0, ended.err
     assert "WARNING: there will be no timeline: the process that started this rank closed" in ended.err
+
+
+OWN_STEP = """
+class Own(keras.Model):
+    tnt_reduction = "mean"
+    def train_step(self, batch):
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+"""
+
+
+@pytest.mark.parametrize("kind", ["keras.Model", "Own"])
+def test_buckets_are_summed_while_gradients_are_computed(kind: str, scripts: Any, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    source = f"""
+import sys, keras, tensorflow as tf
+sys.path.insert(0, {str(Path(__file__).parents[3] / "bench")!r})
+import nets, tarantella as tnt
+{OWN_STEP}
+net = nets.NETS["resnet20"]()
+inner = {kind}(net.model.inputs, net.model.outputs)
+inner.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x, y = nets.data(net, 64)
+tnt.Model(inner).fit(x, y, batch_size=16, verbose=0)
+"""
+    ended = scripts.ranks(2, source, options=("--timeline", str(file), "--fusion-threshold", "64"))
+    assert ended.code == 0, ended.err
+    for events in read(file).values():
+        steps = named(events, "train step")[1:]
+        early = 0
+        for step in steps:
+            last = max(each["ts"] for each in of(events, "gradient") if contains(step, each))
+            sums = [each["ts"] for each in of(events, "sum") if contains(step, each)]
+            early += min(sums) < last
+        assert early == len(steps) > 0

@@ -94,7 +94,7 @@ class FakeTime:
 
 
 def trained(drift: Any) -> Any:
-    model = type("Model", (), {"trainable_variables": []})()
+    model = type("Model", (), {"trainable_variables": [], "_flatten_layers": lambda self, **_: []})()
     drift.start(model)
     return model
 

@@ -250,7 +250,7 @@ def rows_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         (losses_are_kept_elsewhere, "weights after a step"),
         (metrics_hold_means, "states of losses and metrics"),
         (steps_take_a_state, "fails in a step"),
-        (steps_update_by_themselves, "fails in a step"),
+        (steps_update_by_themselves, "optimizer's variables"),
         (moments_swapped, "BatchNormalization"),
         (regularizers_elsewhere, "losses of regularizers"),
         (results_from_fit, f"{private.RESULTS}|_initial_epoch"),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tarantella.keras.calls import xla
 from tarantella.keras.step import losses
@@ -40,5 +41,25 @@ def test_jit_compile_stays_when_the_training_step_cannot_be_made():
         jit_compile=True, train_function=None, _flatten_layers=lambda include_self: [table], make_train_function=fails
     )
     with pytest.raises(RuntimeError, match="of the user's own"):
-        xla.off_for_training(model)
+        xla.off_where_impossible(model, "train")
+    assert model.jit_compile
+
+
+def test_steps_are_not_compiled_where_there_are_gpus(monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU:0"] if kind == "GPU" else [])
+    made = []
+
+    def make(kind):
+        return lambda force: made.append((kind, force, model.jit_compile))
+
+    model = SimpleNamespace(
+        jit_compile=True,
+        train_function=None,
+        test_function=None,
+        _flatten_layers=lambda include_self: [],
+        make_train_function=make("train"),
+        make_test_function=make("test"),
+    )
+    xla.off_where_impossible(model, "train", "test")
+    assert made == [("train", True, False), ("test", True, False)]
     assert model.jit_compile

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
 from .operations import operations
-from .reduce import allreduce, differentiable_sum, prepared, static_rows, sum_over_ranks, without_repeats
+from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
 from .slices import changed
 from .steps import (
     count_nan,
     has_value,
+    is_eager,
     look_once,
     mark_batch,
     run_step,
@@ -27,14 +28,15 @@ from .steps import (
     undo_where,
     with_rows,
 )
-from .traceless import functions_eager, state_kept
+from .tape import differentiable_allreduce, gradient_hooks
+from .traceless import functions_eager, state_kept, trainable_outside
 from .updates import can_update, update_adam, update_sgd
-from .xla import can_compile
+from .upstream import loops_over_rows, upstream_of
+from .xla import why_not_compiled
 
 __all__ = [
     "allreduce",
     "apart",
-    "can_compile",
     "can_update",
     "changed",
     "checksum",
@@ -42,13 +44,18 @@ __all__ = [
     "checksums",
     "count_nan",
     "counter",
+    "differentiable_allreduce",
     "differentiable_sum",
     "end_of_data",
     "functions_eager",
+    "gradient_hooks",
     "gradients",
     "has_value",
+    "is_eager",
     "look_once",
+    "loops_over_rows",
     "mark_batch",
+    "meet",
     "prepared",
     "quick_kernels",
     "run_step",
@@ -59,10 +66,13 @@ __all__ = [
     "sum_over_ranks",
     "together",
     "trace",
+    "trainable_outside",
     "type_of",
     "undo_where",
     "update_adam",
     "update_sgd",
+    "upstream_of",
+    "why_not_compiled",
     "with_rows",
     "without_repeats",
 ]

@@ -36,8 +36,9 @@ def quick_kernels() -> Iterator[None]:
         switch(handle, True)
 
 
-def counter() -> tf.Variable:
-    return apart(lambda: tf.Variable(0, dtype=tf.int64, trainable=False))
+def counter(length: int | None = None) -> tf.Variable:
+    shape = [] if length is None else [length]
+    return apart(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))
 
 
 def gradients(loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:

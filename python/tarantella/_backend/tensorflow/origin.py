@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from .graphs import CALLS, Call, Place, all_before, symbolic, through
 
 # What a batch comes out of where a function has its loop inside.
 ITERATORS = ("IteratorGetNext", "OptionalGetValue")
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
 _READS = ("ReadVariableOp", "ResourceGather")
 # What they make has the axes of its inputs.
@@ -20,18 +22,18 @@ _ELEMENTWISE = {
     "AddV2", "Sub", "Mul", "RealDiv", "FloorMod", "Maximum", "Minimum", "SelectV2", "BiasAdd",
 }
 
-
+_UNARY = {
+    "Square", "Sqrt", "Rsqrt", "Exp", "Log", "Log1p", "Expm1", "Abs", "Sign", "Elu", "Selu", "Softplus", "Softsign",
+    "LogSoftmax", "LeakyRelu", "Relu6", "Erf", "Sin", "Cos", "Round", "Floor", "CheckNumerics",
+}
+# With the rows on the first axis of the first input, and of the first output.
+_OF_ROWS = {
+    "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D",
+    "FusedBatchNormV3", "SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "BatchMatMulV2",
+}
 # fmt: on
-
-
-class _Call(NamedTuple):
-    """The call of a function inside of which a tensor lies."""
-
-    op: Any
-    around: Any  # the call that this one lies in, or None
-
-
-_Place = tuple[Any, _Call | None]
+_ELEMENTWISE |= _UNARY | {"SquaredDifference", "Pow"}
+_REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any")
 
 
 def from_rows(tensor: tf.Tensor) -> bool:
@@ -48,69 +50,53 @@ def has_shape_of(tensor: tf.Tensor, rows: Sequence[int]) -> bool:
 
     An axis of 1 that `expand_dims` has put there does not count.
     """
-    places: list[_Place] = [(tensor, None)]
+    places: list[Place] = [(tensor, None)]
     while places:
         each, call = places[0]
         op = each.op
-        through = _through(each, call)
+        before = through(each, call)
         if op.type in ("Cast", "ExpandDims", "Identity"):
-            through = [(op.inputs[0], call)]
-        elif not through:
+            before = [(op.inputs[0], call)]
+        elif not before:
             if (each.shape.rank or 0) > 1 and any(length in rows for length in each.shape):
                 return True
-            through = [(op.inputs[0], call)] if op.type == "Reshape" else []
-        places = _symbolic(through)
+            before = [(op.inputs[0], call)] if op.type == "Reshape" else []
+        places = symbolic(before)
     return False
 
 
-def _any_from_rows(pending: list[_Place]) -> bool:
-    return not _all(_before, pending)
+def has_rows_first(tensor: tf.Tensor, call: Call | None = None) -> bool:
+    """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
+    return _any_from_rows([(tensor, call)]) and all_before(_rows_first, [(tensor, call)])
 
 
-def _all(step: Callable[[Any, _Call | None], list[_Place] | None], pending: list[_Place]) -> bool:
-    """Whether no tensor on the way back from the pending ones gives None."""
-    seen: set[tuple[int, str, _Call | None]] = set()
-    while pending:
-        each, call = pending.pop()
-        key = (id(each.graph), each.name, call)
-        if key in seen:
-            continue
-        seen.add(key)
-        before = step(each, call)
-        if before is None:
-            return False
-        pending.extend(_symbolic(before))
-    return True
+def _any_from_rows(pending: list[Place]) -> bool:
+    return not all_before(_before, pending)
 
 
-def _symbolic(places: Iterable[_Place]) -> list[_Place]:
-    """Without what functions have captured of eager tensors: it is a constant."""
-    return [place for place in places if tf.is_symbolic_tensor(place[0])]
-
-
-def _before(tensor: Any, call: _Call | None) -> list[_Place] | None:
+def _before(tensor: Any, call: Call | None) -> list[Place] | None:
     """The tensors that decide, each with the call it lies in; None if this one comes from rows or is not known."""
     op = tensor.op
     if op.type == "Const" or op.type == "ReadVariableOp":
         return []
-    if op.type == "Placeholder" or op.type in _CALLS:
-        return _through(tensor, call)
+    if op.type == "Placeholder" or op.type in CALLS:
+        return through(tensor, call)
     if not op.inputs or (op.op_def.is_stateful and op.type not in _READS):
         return None
     shape = op.inputs[0].op
     if shape.type == "Shape":
         measured = shape.inputs[0]
-        picked = _picked(op, tensor.value_index, measured.shape.rank)
-        if 0 not in picked and _all(_rows_first, [(measured, call)]):
+        taken = picked(op, tensor.value_index, measured.shape.rank)
+        if 0 not in taken and all_before(_rows_first, [(measured, call)]):
             return []
     return [(each, call) for each in op.inputs if each.dtype != tf.resource]
 
 
-def _rows_first(tensor: Any, call: _Call | None) -> list[_Place] | None:
+def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
     """The tensors that must have the rows as axis 0, and on no other, for this one to have them so; None if unknown."""
     op = tensor.op
-    if op.type == "Placeholder" or op.type in _CALLS:
-        outer = _through(tensor, call)
+    if op.type == "Placeholder" or op.type in CALLS:
+        outer = through(tensor, call)
         return [] if outer is None and op.type == "Placeholder" else outer
     if op.type in ITERATORS:
         return []
@@ -122,6 +108,19 @@ def _rows_first(tensor: Any, call: _Call | None) -> list[_Place] | None:
         return [(op.inputs[1], call)]
     if op.type == "GatherV2" and not op.get_attr("batch_dims") and tf.get_static_value(op.inputs[2]) == 0:
         return None if _any_from_rows([(op.inputs[0], call)]) else [(op.inputs[1], call)]
+    if op.type in _OF_ROWS or (op.type == "MatMul" and not op.get_attr("transpose_a")):
+        batched = op.type != "BatchMatMulV2" or (op.inputs[0].shape.rank or 0) > 2
+        rest_alike = not any(_any_from_rows([(each, call)]) for each in op.inputs[1:]) or "Softmax" in op.type
+        return [(op.inputs[0], call)] if batched and rest_alike and tensor.value_index == 0 else None
+    if op.type in _REDUCTIONS:
+        axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+        kept = axes is not None and rank is not None and all(int(axis) % rank for axis in np.atleast_1d(axes))
+        return [(op.inputs[0], call)] if kept else None
+    if op.type == "Reshape":
+        before, after = op.inputs[0].shape, tensor.shape
+        if before.rank and after.rank and before[1:].num_elements() == after[1:].num_elements() is not None:
+            return [(op.inputs[0], call)]
+        return None
     if op.type == "OneHot" and op.get_attr("axis") == -1:
         return [(op.inputs[0], call)]
     if op.type == "ExpandDims":
@@ -137,27 +136,7 @@ def _rows_first(tensor: Any, call: _Call | None) -> list[_Place] | None:
     return None
 
 
-def _through(tensor: Any, call: _Call | None) -> list[_Place] | None:
-    """What a function's placeholder, or the output of a call, stands for; nothing for other tensors."""
-    op = tensor.op
-    if op.type in _CALLS:
-        body = _body(op)
-        return None if body is None else [(body.outputs[tensor.value_index], _Call(op, call))]
-    if op.type != "Placeholder":
-        return []
-    if call is not None:
-        places = [i for i, each in enumerate(_body(call.op).inputs) if each is tensor]
-        return [(call.op.inputs[places[0]], call.around)] if places else None
-    captured = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
-    return [(captured[0], None)] if captured else None
-
-
-def _body(op: Any) -> Any:
-    function = op.graph._get_function(op.get_attr("f").name)
-    return getattr(function, "graph", None)
-
-
-def _picked(op: Any, output: int, rank: int | None) -> Sequence[int]:
+def picked(op: Any, output: int, rank: int | None) -> Sequence[int]:
     """Which dimensions an operation takes out of a shape; all that there may be where it is not known."""
     every = range(rank or 1)
     if op.type == "Unpack":

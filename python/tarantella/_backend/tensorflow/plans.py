@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -22,7 +25,7 @@ class Plan(NamedTuple):
 
     number: int
     buckets: list[int]  # of each tensor
-    anchor: tf.Variable  # what an operation reads so that it is never taken for a constant
+    anchor: tf.Variable  # 0: no number of a step. Operations read it, so that they are never taken for constants
 
 
 # By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
@@ -30,26 +33,85 @@ class Plan(NamedTuple):
 _plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
 
-def plan(owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group) -> Plan:
+class Numbers(enum.IntEnum):
+    """What is done with the numbers of steps that tensors of a plan are submitted with."""
+
+    NONE = 0
+    OF_STEPS = 1  # ranks compare them
+    LAST = 2  # as OF_STEPS; a rank submits nothing else before these are summed
+
+
+def plan(
+    owner: Any,
+    gradients: list[tf.Tensor],
+    variables: list[Any],
+    group: Group,
+    numbers: Numbers = Numbers.NONE,
+) -> Plan:
     """The core's plan for these gradients of a group. Collective at the first call; later traces get the same one.
 
     It lives as long as `owner`, so that models made in a loop do not pile up memory.
     """
-    key = (group.ranks, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
+    key = (group.ranks, numbers, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
     tensors = [(short_name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
-    return plan_of(owner, key, "the gradients", tensors, group.context())
+    return plan_of(owner, key, "the gradients", tensors, group.context(), numbers)
 
 
-def plan_of(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]], context: Any) -> Plan:
+def plan_of(
+    owner: Any,
+    key: Any,
+    what: str,
+    tensors: list[tuple[str, str, tuple[int, ...]]],
+    context: Any,
+    numbers: Numbers = Numbers.NONE,
+) -> Plan:
     """As `plan`, for tensors of these names, types and shapes."""
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
     if key not in _plans[owner]:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        number = context.plan(what, tensors, threshold)
+        number = context.plan(what, tensors, threshold, int(numbers))
         _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), eager.counter())
     return _plans[owner][key]
+
+
+# By owner and the variables of a reduction: what its runs read when they begin, and assign when they have ended.
+_runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weakref.WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+    """Within a graph: gives the number, which is there after the run before has ended, and the list of what ends this.
+
+    So the graph may run again, in a loop or in another call of its function, before its step ends. Without a number
+    runs are not kept apart.
+    """
+    ended: list[tf.Tensor] = []
+    if number is None or tf.executing_eagerly():
+        yield number, ended
+        return
+    runs, key = _runs.setdefault(owner, {}), tuple(id(v) for v in variables)
+    if key not in runs:
+        runs[key] = eager.counter()
+    with tf.control_dependencies([runs[key].read_value()]):
+        number = tf.identity(number)
+    yield number, ended
+    assign_after(ended, runs[key])
+
+
+def assign_after(tensors: Sequence[tf.Tensor], variable: tf.Variable) -> None:
+    """Assigns the variable its value of 0, after the tensors are there."""
+    zero = tf.zeros(
+        variable.shape, variable.dtype
+    )  # a constant within would keep the dependence to itself, and lose it
+    with tf.control_dependencies(tensors):
+        variable.assign(zero)
+
+
+def ends_of_runs(owners: Sequence[Any]) -> list[tf.Tensor]:
+    """In a graph: what is there after all runs for these owners have ended."""
+    return [run.read_value() for owner in owners for run in _runs.get(owner, {}).values()]
 
 
 def _release(plans: dict[Any, Plan]) -> None:

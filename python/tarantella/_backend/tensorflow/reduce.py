@@ -21,16 +21,20 @@ def allreduce(
     borrow: bool,
     group: Group | None = None,
     empty: tf.Tensor | None = None,
+    number: tf.Tensor | None = None,
 ) -> list[Any]:
     """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
     gradients = list(gradients)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
     group = Group() if group is None else group
-    sums = _dense_sums(owner, [gradients[i] for i in dense], [variables[i] for i in dense], borrow, group, empty)
-    # After the sums, so that no rank waits in the one exchange while another waits in the other.
-    with tf.control_dependencies(sums):
-        joined = slices.of_all_ranks([gradients[i] for i in sparse], group) if sparse else []
+    with plans.following_runs(owner, variables, number) as (number, ended):
+        of_dense = [gradients[i] for i in dense], [variables[i] for i in dense]
+        sums = _dense_sums(owner, *of_dense, borrow, group, empty, number)
+        # After the sums, so that no rank waits in the one exchange while another waits in the other.
+        with tf.control_dependencies(sums):
+            joined = slices.of_all_ranks([gradients[i] for i in sparse], group, number) if sparse else []
+        ended += [*sums, *(each.values for each in joined)]
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
         gradients[i] = result
     return gradients
@@ -43,34 +47,41 @@ def _dense_sums(
     borrow: bool,
     group: Group,
     empty: tf.Tensor | None,
+    number: tf.Tensor | None,
 ) -> list[tf.Tensor]:
     if not gradients:
         return []
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    reduction = plans.plan(owner, gradients, variables, group)
+    numbers = plans.Numbers.NONE if number is None else plans.Numbers.OF_STEPS
+    reduction = plans.plan(owner, gradients, variables, group, numbers)
     if not xla.compiled():
-        return _sums(reduction, gradients, borrow, empty)
+        return _sums(reduction, gradients, borrow, empty, number)
     if empty is not None:
         gradients = [tf.where(empty, tf.zeros_like(gradient), gradient) for gradient in gradients]
-    return xla.call(reduction, gradients, xla.latest_call())
+    return xla.call(reduction, gradients, xla.latest_call(), number)
 
 
 def _sums(
-    plan: plans.Plan, gradients: list[tf.Tensor], borrow: bool, empty: tf.Tensor | None = None
+    plan: plans.Plan,
+    gradients: list[tf.Tensor],
+    borrow: bool,
+    empty: tf.Tensor | None = None,
+    number: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly one for all."""
     operation = operations().tarantella_allreduce
     eager = tf.executing_eagerly()
-    anchor = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
+    if number is None:
+        number = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
     empty = tf.constant(False) if empty is None else empty
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
         # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
         lend = borrow and not eager
-        sums = operation([gradients[i] for i in places], anchor, empty, plan=plan.number, tensors=places, borrow=lend)
+        sums = operation([gradients[i] for i in places], number, empty, plan=plan.number, tensors=places, borrow=lend)
         if not eager and len(sums) > 1:
             sums = operations().tarantella_gate(sums)
         for i, each in zip(places, sums, strict=True):
@@ -133,9 +144,9 @@ def _sum_of(
     if xla.compiled():
         return xla.call(reduction, [values], after)[0]
     (total,) = _sums(reduction, [values], borrow=False)
-    # What depends on data alone could run before the step before has ended: the anchor keeps steps apart.
-    with tf.control_dependencies([total]):
-        reduction.anchor.assign_add(1)
+    plans.assign_after(
+        [total], reduction.anchor
+    )  # what depends on data alone could run before the step before has ended
     return total
 
 
@@ -154,3 +165,17 @@ def differentiable_sum(
         return _sum_of(reductions[0], names[0], values, after, context), gradient
 
     return total(values, *xla.latest_call())
+
+
+def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: tf.Variable) -> None:
+    values = tf.zeros([1])
+    tensors = [(what, values.dtype.name, tuple(values.shape))]
+    plan = plans.plan_of(owner, what, what, tensors, runtime.context(), plans.Numbers.LAST)
+    if xla.compiled():
+        xla.call(plan, [values], xla.latest_call(), number)
+        return
+    before = [] if tf.executing_eagerly() else plans.ends_of_runs(followed)
+    with tf.control_dependencies(before):
+        met = _sums(plan, [values], borrow=False, number=tf.identity(number))
+    # It must use the value: TensorFlow removes an operation that only others wait for.
+    then.assign_add(tf.broadcast_to(tf.cast(met[0], then.dtype), then.shape))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ... import _exchange
 from ..._job import runtime
 from ..._job.groups import Group
-from . import origin
+from . import origin, upstream
 
 
 class Origin(enum.IntEnum):
@@ -32,6 +32,7 @@ class Judgement(NamedTuple):
 
     origin: Origin
     rows: tuple[int, ...]  # those numbers of rows of this rank's batch that TensorFlow knows
+    unique: bool = False  # whether the graph shows that each index occurs once in the batch
 
 
 class Piece(NamedTuple):
@@ -69,7 +70,7 @@ def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
 
 def _judgement(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
     if origin.from_rows(indices):
-        return Judgement(Origin.ROWS, rows)
+        return Judgement(Origin.ROWS, rows, upstream.are_unique(indices))
     return Judgement(Origin.CONSTANT if origin.has_shape_of(indices, rows) else Origin.BATCH, rows)
 
 
@@ -83,17 +84,18 @@ def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
     return [part for each in indices.op.inputs[:-1] for part in _joined(each)]
 
 
-def of_all_ranks(gradients: list[list[Piece]], group: Group) -> list[tf.IndexedSlices]:
+def of_all_ranks(gradients: list[list[Piece]], group: Group, number: Any = None) -> list[tf.IndexedSlices]:
     """The slices that one process has for the global batch, from this rank's pieces of each gradient.
 
     Slices of rows are those of all ranks, in rank order, which is the order of the global batch's rows. Slices that
     the batch has once, whatever its rows, are summed over the ranks. Collective when it runs, in a graph or eagerly.
-    One function takes them all, so that ranks cannot differ in the order of several.
+    One function takes them all, so that ranks cannot differ in the order of several. `number` is that of the step.
     """
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
     exchange = functools.partial(_exchanged, group, [piece.judgement for piece in flat])
-    exchanged = tf.numpy_function(exchange, parts, [part.dtype for part in parts])
+    step = tf.constant(0, tf.int64) if number is None else number
+    exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=upstream.SLICES)
     for result, part in zip(exchanged, parts, strict=True):
         result.set_shape([None, *part.shape[1:]])
     pairs = iter(zip(exchanged[::2], exchanged[1::2], strict=True))
@@ -112,16 +114,18 @@ class _Row(NamedTuple):
     size: int
     kind: int  # 0: an index repeats, 1: none does, 2: they are consecutive
     hash: int
+    unique: int  # whether the graph shows, and it is so, that each index occurs once in the batch
 
 
-def _exchanged(group: Group, judgements: list[Judgement], *parts: NDArray[Any]) -> list[NDArray[Any]]:
+def _exchanged(group: Group, judgements: list[Judgement], number: np.int64, *parts: NDArray[Any]) -> list[NDArray[Any]]:
     """Values and indices of each piece, of all ranks.
 
     Ranks first tell each other what they know of their pieces, so that all take the same way with each.
     """
     context = group.context() or runtime.context()
     own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
-    table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients")
+    step = f" of training step {number}" if number else ""
+    table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients{step}")
     results: list[NDArray[Any]] = []
     for i, (values, indices) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
         results += _of_piece(context, [_Row(*rank[i].tolist()) for rank in table], values, indices)
@@ -130,11 +134,13 @@ def _exchanged(group: Group, judgements: list[Judgement], *parts: NDArray[Any]) 
 
 def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
     if judgement.origin is Origin.ROWS:
-        return _Row(Origin.ROWS, len(indices), 0, 0)
+        unique = int(judgement.unique and len(np.unique(indices)) == len(indices))
+        return _Row(Origin.ROWS, len(indices), unique, 0, unique)
     kind = int(len(np.unique(indices)) == len(indices))
     kind += bool(kind and (np.diff(indices) == 1).all())
     digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
-    return _Row(_origin(judgement, indices), len(indices), kind, int.from_bytes(digest, "little", signed=True))
+    number = int.from_bytes(digest, "little", signed=True)
+    return _Row(_origin(judgement, indices), len(indices), kind, number, 0)
 
 
 def _origin(judgement: Judgement, indices: NDArray[Any]) -> Origin:
@@ -164,6 +170,8 @@ def _of_piece(
         return _exchange.rows(context, part, "slices of a gradient")
 
     some = [each for each in ranks if each.size]  # a rank without rows has no slices
+    if some and all(each.unique for each in some):  # one process has each index once, too
+        return _summed(gathered(values), gathered(indices), distinct=True)
     alike = len({(each.size, each.hash) for each in some}) == 1
     if not _once([each.origin for each in ranks], some, alike):
         return gathered(values), gathered(indices)

@@ -102,6 +102,10 @@ def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Call
     tf.cond(looked == 0, run, lambda: tf.constant(0, tf.int64))
 
 
+def is_eager() -> bool:
+    return bool(tf.executing_eagerly())
+
+
 def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
     floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
     return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None

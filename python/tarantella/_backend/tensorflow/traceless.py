@@ -31,7 +31,8 @@ def state_kept(layers: Sequence[Any]) -> Iterator[None]:
     context = eager_context.context()
     seeds = {name: vars(context)[name] for name in ("_seed", "_rng") if name in vars(context)}
     shared = stateful_random_ops.global_generator
-    variables = _variables_outside_keras(layers) + ([shared.state] if shared is not None else [])
+    variables = [each for each in _variables_outside_keras(layers) if each.is_initialized()]
+    variables += [shared.state] if shared is not None else []
     values = [variable.read_value() for variable in variables]
     context._seed, context._rng = _SEED, random.Random(_SEED)
     try:
@@ -44,6 +45,10 @@ def state_kept(layers: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
+def trainable_outside(layers: Sequence[Any]) -> list[tf.Variable]:
+    return [each for each in _variables_outside_keras(layers) if each.trainable]
+
+
 def _variables_outside_keras(layers: Sequence[Any]) -> list[tf.Variable]:
     found: dict[int, tf.Variable] = {}
     for layer in layers:
@@ -53,7 +58,7 @@ def _variables_outside_keras(layers: Sequence[Any]) -> list[tf.Variable]:
             elif isinstance(leaf, tf.Variable | tf.random.Generator):
                 variable = getattr(leaf, "state", leaf)
                 found[id(variable)] = variable
-    return [variable for variable in found.values() if variable.is_initialized()]
+    return list(found.values())
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ def compiled() -> bool:
 
 
 @functools.lru_cache(maxsize=1)
-def can_compile() -> bool:
+def _can_call() -> bool:
     operations()
     try:
         _xla_custom_call()
@@ -32,20 +32,32 @@ def can_compile() -> bool:
     return bool(ctypes.CDLL(LIBRARY).tarantella_xla())
 
 
+def why_not_compiled() -> str:
+    if tf.config.get_visible_devices("GPU"):
+        return "GPUs, on which XLA cannot call tarantella yet"
+    return "" if _can_call() else "this version of TensorFlow"
+
+
 def _xla_custom_call() -> Any:
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_custom_call_v2
 
 
-def call(plan: plans.Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Has XLA call the core. `after` is `latest_call()`. Raises NotImplementedError where XLA cannot."""
-    if not can_compile():
+def call(
+    plan: plans.Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor], number: tf.Tensor | None = None
+) -> list[tf.Tensor]:
+    """Has XLA call the core. `after` is `latest_call()`, `number` that of the training step.
+
+    Raises NotImplementedError where XLA cannot.
+    """
+    if not _can_call():
         raise NotImplementedError("XLA cannot call tarantella in this TensorFlow; compile with jit_compile=False")
+    numbers = [] if number is None else [number]
     sums: list[tf.Tensor] = _xla_custom_call()(
-        [*values, *after],
+        [*values, *numbers, *after],
         call_target_name="tarantella_allreduce",
-        backend_config=f"{plan.number} {len(values)}",
+        backend_config=f"{plan.number} {len(values)} {len(numbers)}",
         has_side_effect=True,
         result_dtypes=[value.dtype for value in values],
         result_shapes=[value.shape for value in values],

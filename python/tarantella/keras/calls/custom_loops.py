@@ -13,8 +13,10 @@ from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import described
 from .. import replicas, training
+from ..step import gradients as of_step
 from ..step import loops
 from ..step import optimizer as optimizers
+from ..step.step import current_step
 from . import proof
 
 
@@ -50,21 +52,31 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
 def reduce_gradients(
     gradients: Sequence[Any],
     variables: Sequence[Any],
-    op: str = "average",
+    op: str | None = None,
     *,
     group: Group | None = None,
     owner: Any = None,
 ) -> list[Any]:
     """The gradients of these variables over the ranks of a group: for optimizers that are not Keras's.
 
-    For loops as those of `distributed_optimizer`, in a tf.function or eager; do not use both. The default group is all
-    ranks. None stays None; a sparse gradient gets the slices of all ranks. All ranks of the group must reduce the
-    gradients of the same variables equally often; each reduction waits for all of them. With one rank nothing changes.
+    For loops as those of `distributed_optimizer`, in a tf.function or eager; do not use both. The default `op` is
+    "average", and the default group all ranks. None stays None; a sparse gradient gets the slices of all ranks. All
+    ranks of the group must reduce the gradients of the same variables equally often; each reduction waits for all of
+    them. With one rank nothing changes.
+
+    In a `train_step` that ranks run together it is for gradients that no tf.GradientTape has summed: those of
+    `tf.gradients`, of a jacobian, and those taken in `tarantella.local_gradients()`. The default `op` is then the sum
+    of each rank's gradients times its share of the batch's rows, and optimizers apply the result as it is.
 
     Reductions of the same variables in one tf.function need different `owner`s, each an object that lives as long as
     the function; the default lives as long as the first variable.
-    Raises ValueError for another `op`, for lists of different lengths, and on a rank that is not in the group.
+    Raises ValueError for another `op`, for lists of different lengths, on a rank that is not in the group, and for
+    gradients that a tape has summed.
     """
+    step = current_step()
+    if step is not None and op is None and group is None:
+        return of_step.of(step).reduced(list(gradients), list(variables))
+    op = op or "average"
     if op not in ("average", "sum"):
         raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
     gradients, variables = list(gradients), list(variables)

@@ -70,7 +70,7 @@ def _fit_together(
     coupling.say(model, inputs_of(batches[0].element_spec.data))
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
     with xla.off_for_own_data(model, feeds), files.by_master(model), explained, awake.in_steps(model) as switches:
-        xla.off_for_training(model)
+        xla.off_where_impossible(model, "train", "test")
         history = model.fit(
             batches[0],
             validation_data=batches[1] if batches[1:] else None,
@@ -108,6 +108,7 @@ def _evaluate_together(model: Any, data: Input, verbose: Any, callbacks: Any, re
     start.check_compiled(model, "evaluate")
     feed = feed_of(data, model)
     (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
+    xla.off_where_impossible(model, "test")
     callbacks = placement.arrange(model, callbacks)
     explained = row_numbers.explained(model, "test", feed, batches.element_spec)
     with xla.off_for_own_data(model, [feed]), files.by_master(model), explained:

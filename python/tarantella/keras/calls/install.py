@@ -10,7 +10,7 @@ from ...data.adapter import MicroBatches
 from .. import differences, private, training
 from ..epoch import end
 from ..hooks import hook
-from ..step import added_losses, log_sources, losses, normalization, run, scalar_metrics
+from ..step import added_losses, gradients, log_sources, losses, normalization, run, scalar_metrics
 from ..step import optimizer as optimizers
 from . import recorded
 
@@ -19,6 +19,7 @@ def install(model: Any) -> None:
     """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
     hook(model, "fit", functools.partial(_whose_call, model, True))
     hook(model, "evaluate", functools.partial(_whose_call, model, False))
+    gradients.install()
     for part in (run, added_losses, normalization):
         part.install(model)
     _install_compiled(model)

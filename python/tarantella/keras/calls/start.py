@@ -94,7 +94,7 @@ def batches_alike(model: Any, kind: str, lines: list[str], spec: Any) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
     _agree("a batch", lines)
     _equalize(model, spec, kind)
-    xla.off_for_training(model)
+    xla.off_where_impossible(model, *{kind} & {"train", "test"})
     differences.say(model)
     if kind != "predict":
         coupling.say(model, inputs_of(spec.data))

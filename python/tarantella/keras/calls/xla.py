@@ -31,21 +31,27 @@ def off_for_own_data(model: Any, feeds: list[Feed]) -> Iterator[None]:
         model.train_function, model.test_function = functions
 
 
-def off_for_training(model: Any) -> None:
-    """Makes an uncompiled training step where XLA cannot reduce gradients; evaluate and predict stay compiled."""
-    if not model.jit_compile or model.train_function is not None:
+_CALLED = {"train": "training", "test": "evaluation"}
+
+
+def off_where_impossible(model: Any, *kinds: str) -> None:
+    """Makes uncompiled steps of these kinds, "train" and "test", where XLA cannot reduce over the ranks."""
+    if not model.jit_compile:
         return
     layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
-    if sparse:
-        reason = f"the sparse gradients of {', '.join(sparse)} (Embedding)"
-    elif not backend.can_compile():
-        reason = "this version of TensorFlow"
-    else:
-        return
-    log.warn_once(f"jit_compile=True is switched off for training on several ranks: not possible with {reason}")
+    reason = backend.why_not_compiled()
+    if not reason and sparse and "train" in kinds:
+        kinds, reason = ("train",), f"the sparse gradients of {', '.join(sparse)} (Embedding)"
+    for kind in kinds if reason else ():
+        if getattr(model, f"{kind}_function") is None:
+            _make_uncompiled(model, kind, reason)
+
+
+def _make_uncompiled(model: Any, kind: str, reason: str) -> None:
+    log.warn_once(f"jit_compile=True is switched off for {_CALLED[kind]} on several ranks: not possible with {reason}")
     model.jit_compile = False
     try:
-        model.make_train_function(force=True)
+        getattr(model, f"make_{kind}_function")(force=True)
     finally:
         model.jit_compile = True

@@ -16,7 +16,7 @@ from ..._job import runtime, timeline
 from ..._job.environment import integer
 from ..._job.errors import MismatchError
 from ..._names import name_of
-from .. import training
+from .. import private, training
 
 # Steps between two comparisons of weights; TNT_WEIGHT_CHECK_STEPS overrides it. 0: only at the ends of epochs.
 AUTOMATIC = -1
@@ -62,7 +62,12 @@ def nan_labels(model: Any, loss: Any) -> None:
 @timeline.part("compare weights")
 def same_weights(model: Any) -> None:
     """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective."""
-    _compare(model, backend.checksum(model.trainable_variables))
+    _compare(model, backend.checksum(_trained(model)))
+
+
+def _trained(model: Any) -> list[Any]:
+    """The variables that ranks train together."""
+    return [*model.trainable_variables, *backend.trainable_outside(private.every_layer(model))]
 
 
 def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
@@ -70,7 +75,7 @@ def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
     mine = np.array([checksum, proposal], np.int64)
     everyone = runtime.context().allgather(mine, "checksum of the weights")
     if (everyone[:, 0] != everyone[0, 0]).any():
-        variables = model.trainable_variables
+        variables = _trained(model)
         checksums = backend.checksums(variables).view(np.uint64)
         lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
         _exchange.agree("trained weights", lines, CURE)
@@ -130,7 +135,7 @@ class Schedule:
         """Returns the steps until the next comparison."""
         begin = time.perf_counter()
         model = self._model()
-        checksum = backend.checksum(model.trainable_variables)  # type: ignore[union-attr]
+        checksum = backend.checksum(_trained(model))
         # The exchange costs no more than the checksum: if it takes longer, it waits for a rank, as the next step would.
         cost = 2 * (time.perf_counter() - begin)
         proposal = _steps_between(cost, (begin - self._since) / self._steps)

@@ -12,7 +12,7 @@ from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.groups import Group
 from .. import training
-from . import optimizer as optimizers
+from . import gradients as gradients_of_step
 
 
 def reduce_with(weight: float) -> training.Loop:
@@ -20,7 +20,9 @@ def reduce_with(weight: float) -> training.Loop:
 
     def loop(optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
         own = _weighed(gradients, variables, weight)
-        reduced = backend.allreduce(optimizer, own, variables, optimizers.keeps_no_gradient(optimizer, variables))
+        reduced = backend.allreduce(
+            optimizer, own, variables, gradients_of_step.keeps_no_gradient(optimizer, variables)
+        )
         _look_at_the_first(optimizer, own, reduced)
         return apply(reduced)
 
@@ -39,7 +41,7 @@ def reduced(
 
 def _weighed(gradients: list[Any], variables: list[Any], weight: float) -> list[Any]:
     prepared = [backend.prepared(g, v) for g, v in zip(gradients, variables, strict=True)]
-    return prepared if weight == 1 else [optimizers.scaled(g, lambda _: weight) for g in prepared]
+    return prepared if weight == 1 else [gradients_of_step.scaled(g, lambda _: weight) for g in prepared]
 
 
 class Owner:

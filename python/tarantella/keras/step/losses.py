@@ -11,12 +11,10 @@ what they are. A `keras.metrics.Mean` that gets such a sum declares it in the sa
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops, tree
 
 from ..._backend import backend
@@ -32,23 +30,11 @@ _COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
 
 def install(model: Any) -> None:
     """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
-    hooks.hook(model, "compute_loss", _compute_loss)
     compiled = private.compiled_losses(model)
     if compiled is not None:
         private.replace_losses(compiled, _term)
-    total = private.loss_tracker(model)
     for tracker in private.loss_trackers(model):
-        hooks.hook(tracker, "update_state", functools.partial(_tracked_update, tracker is total))
-
-
-def _compute_loss(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a loss that is no scalar (`reduction="none"`, or user-defined): its gradient is that of the sum over it."""
-
-    def compute_loss(*args: Any, **kwargs: Any) -> Any:
-        loss, step = original(*args, **kwargs), current_step()
-        return loss if step is None or len(np.shape(loss)) == 0 else step.weighed(loss, 1.0)
-
-    return compute_loss
+        hooks.hook(tracker, "update_state", _tracked_update)
 
 
 def _term(loss: Any) -> Any:
@@ -69,7 +55,7 @@ class Term:
         with _values(self.loss) as values:
             result = self.loss(y_true, y_pred, sample_weight)
         share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
-        # An unreduced loss is weighed in compute_loss, all outputs together.
+        # The gradient of an unreduced loss is that of the sum over it, whose weight is 1.
         return step.weighed(result, share) if len(result.shape) == 0 else result
 
     def _share(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
@@ -166,11 +152,8 @@ class _Divisor(keras.losses.Loss):
         return ones
 
 
-def _tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The hook of a loss tracker's update: states of all ranks then add up to one process's state.
-
-    `whole`: whether it is the tracker of the loss of all outputs together.
-    """
+def _tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of a loss tracker's update: states of all ranks then add up to one process's state."""
 
     def update_state(value: Any, sample_weight: Any = None) -> Any:
         step = current_step()
@@ -178,7 +161,6 @@ def _tracked_update(whole: bool, original: Callable[..., Any]) -> Callable[..., 
             return original(value, sample_weight=sample_weight)
         value = ops.convert_to_tensor(value)
         if len(value.shape) > 0:  # an unreduced loss: a sum for the gradient, a mean for the tracker
-            value = value * step.weight(value.dtype) if whole else value
             return original(value, sample_weight=sample_weight)
         if step.is_sum:
             value = step.as_mean(value)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._backend import backend
-from ..._job import timeline
+from ..._job import runtime, timeline
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
-from .. import private, training
+from .. import hooks, private, training
 from ..hooks import hook, hook_functions
-from . import log_sources, normalization
+from . import gradients, log_sources, normalization
 from .step import Step, running
 
 
@@ -27,9 +27,15 @@ def install(model: Any) -> None:
     fresh |= hook(model, "predict_step", _predict_step)
     for kind in ("train", "test"):
         awaits = kind == "train" and timeline.is_on()
-        hook_functions(model, kind, functools.partial(backend.step_function, model, kind, awaits))
+        hook_functions(model, kind, functools.partial(_function, model, kind, awaits))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
+
+
+def _function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if kind == "train":
+        training.of(model).summed.clear()  # it will be traced anew
+    return backend.step_function(model, kind, awaits, function)
 
 
 def _state(model: Any) -> list[Any]:
@@ -66,17 +72,19 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
 def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: Any) -> Any:
     if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
         return original(batch)
-    with running(Step(model, batch)) as step:
+    own = training.of(model).numbers if _is_users(model, trains) else None
+    with running(Step(model, batch, own)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
         log_sources.note(step, trains, logs)
-        if trains and model.trainable_variables and not step.applied:
-            raise NotImplementedError(
-                "the model's own train_step never calls apply or apply_gradients of one of the model's optimizers, so "
-                "its gradients cannot be reduced over the ranks; apply them with "
-                "self.optimizer.apply(gradients, variables)"
-            )
+        if trains and own is not None:
+            gradients.of(step).end()
         return logs
+
+
+def _is_users(model: Any, trains: bool) -> bool:
+    method = "train_step" if trains else "test_step"
+    return runtime.get_size() > 1 and not private.is_kerass(hooks.original(model, method))
 
 
 def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

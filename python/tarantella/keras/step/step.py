@@ -21,20 +21,45 @@ class Step:
     The whole loss is multiplied by `weight`. A term that needs another factor is `weighed` before.
     """
 
-    def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch) -> None:
+    def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch, kept: Any = None) -> None:
+        """`kept`, in a user's own step, is the variable `Training.numbers`, which gets those of this step."""
         self.model = model
-        self.rows, self.global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
+        self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = backend.static_rows(batch.data)
         self.inputs = inputs_of(batch.data)
         self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared_reduction(model) == "sum"
-        self.scaled: set[int] = set()  # optimizers that have scaled the loss
-        self.applied = False
+        self.gradients: Any = None  # what is done with them, made when it is first asked for
+        self.kept = kept
+        if kept is not None:
+            copied = ops.zeros((), bool) if self.copied is None else self.copied
+            numbers = [self._rows, self._global_rows, copied, kept[3] + 1]
+            kept.assign(ops.stack([ops.cast(each, "int64") for each in numbers]))
         # What metrics have returned in this step, by the id of the tensor: it, the metric, its place in the result.
         self.results: dict[int, tuple[Any, Any, int]] = {}
-        self._numbers: collections.Counter[int] = collections.Counter()
+        self._numbers: collections.Counter[Any] = collections.Counter()
+
+    @property
+    def rows(self) -> Any:
+        """Those of this rank."""
+        return self._rows if self.kept is None else self.kept[0]
+
+    @property
+    def global_rows(self) -> Any:
+        """Those of all ranks."""
+        return self._global_rows if self.kept is None else self.kept[1]
+
+    @property
+    def empty(self) -> Any:
+        """Whether this rank has no rows of its own; None where that cannot happen."""
+        return self.copied if self.kept is None else self.kept[2] > 0
+
+    @property
+    def step_number(self) -> Any:
+        """Which step of the call this is, from 1 on; None in Keras's own step, where it is not compared."""
+        return None if self.kept is None else self.kept[3]
 
     def share(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
@@ -64,9 +89,10 @@ class Step:
         return values if self.copied is None else zero_where(self.copied, values)
 
     def number(self, owner: Any) -> int:
-        """How often this was called for `owner` before: a layer may run several times in a step."""
-        self._numbers[id(owner)] += 1
-        return self._numbers[id(owner)] - 1
+        """How often this was called for `owner`, or an equal tuple, before: a layer may run several times in a step."""
+        key = owner if isinstance(owner, tuple) else id(owner)
+        self._numbers[key] += 1
+        return self._numbers[key] - 1
 
 
 def ratio(part: Any, whole: Any, dtype: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import Any
 
 import keras
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
-from common import CLASSES, Wrap, case, compiled, extended, full, results, trained
+from common import CLASSES, SAMPLES, Wrap, case, compiled, extended, full, results, trained
 from keras import ops
 
 WORDS, LENGTH = 11, 4
@@ -279,3 +280,25 @@ def positions_of_each_rank_its_own_length(wrap: Wrap) -> Any:
     x, y = sentences(24)
     x = (x % (WORDS - 1) + 1) * (np.arange(LENGTH) < 1 + np.arange(24)[:, None] * 7 % LENGTH)
     return trained(model, model.fit(x, y, batch_size=3, epochs=2, shuffle=False, verbose=0))
+
+
+class Unique(keras.layers.Embedding):
+    """Looks each row of a batch up once."""
+
+    def call(self, ids: Any) -> Any:
+        rows, places = tf.unique(tf.reshape(ids, [-1]))
+        return tf.reshape(tf.gather(super().call(rows), places), (-1, ids.shape[1], self.output_dim))
+
+
+@case
+def rows_that_are_unique_within_a_batch(wrap: Wrap) -> Any:
+    """Adam treats an index that occurs twice otherwise than one that occurs once."""
+    random = np.random.default_rng(2)
+    ids, y = random.integers(0, 12, (SAMPLES, 3)), random.integers(0, 3, SAMPLES)
+    values = random.normal(size=(SAMPLES, 20)) * (random.uniform(size=(SAMPLES, 20)) < 0.1)
+    layers = [keras.Input((3,), dtype="int32"), Unique(12, 4), keras.layers.Flatten()]
+    found = []
+    for x, inside in ((ids, layers), (scipy.sparse.csr_matrix(values), [keras.Input((20,), sparse=True)])):
+        model = compiled(wrap(keras.Sequential([*inside, keras.layers.Dense(3)])), keras.optimizers.Adam(0.05))
+        found.append(trained(model, model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)))
+    return found

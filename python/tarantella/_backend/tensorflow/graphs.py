@@ -1,0 +1,116 @@
+"""Walking a graph backwards, through the functions, branches and loops that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_LOOPS = ("While", "StatelessWhile")
+
+
+class Call(NamedTuple):
+    """What runs a function, inside of which a tensor lies: an operation, and which of its functions it is."""
+
+    op: Any
+    around: Call | None  # what runs the function that the operation lies in, or None
+    attribute: str = "f"
+    branch: int = 0  # in a list of functions
+
+
+# A tensor, and what runs the function it lies in: None in the graph that is traced, or in one around it.
+Place = tuple[Any, Call | None]
+# What leads to a tensor; None where the walk shall end.
+Step = Callable[[Any, Call | None], list[Place] | None]
+
+
+def all_before(step: Step, pending: list[Place]) -> bool:
+    """Whether no tensor on the way back from the pending ones gives None."""
+    seen: set[tuple[int, str, Call | None]] = set()
+    pending = symbolic(pending)
+    while pending:
+        each, call = pending.pop()
+        key = (id(each.graph), each.name, call)
+        if key in seen:
+            continue
+        seen.add(key)
+        before = step(each, call)
+        if before is None:
+            return False
+        pending.extend(symbolic(before))
+    return True
+
+
+def symbolic(places: Iterable[Place]) -> list[Place]:
+    """Without what functions have captured of eager tensors: it is a constant."""
+    return [place for place in places if tf.is_symbolic_tensor(place[0])]
+
+
+def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[Place] | None:
+    """What a function's placeholder, or the output of a call, stands for; nothing for other tensors.
+
+    With `control_flow` also the outputs of conditions and loops, with what decides which branch or turn gives them.
+    None where that is not known.
+    """
+    op = tensor.op
+    if op.type in CALLS:
+        inside = Call(op, call)
+        return None if body(inside) is None else [(body(inside).outputs[tensor.value_index], inside)]
+    if control_flow and op.type in _BRANCHES:
+        each = [Call(op, call, attribute, i) for attribute, i in _branches(op)]
+        return [(op.inputs[0], call), *((body(one).outputs[tensor.value_index], one) for one in each)]
+    if control_flow and op.type in _LOOPS:
+        turn, condition = Call(op, call, "body"), Call(op, call, "cond")
+        return [
+            (op.inputs[tensor.value_index], call),
+            (body(turn).outputs[tensor.value_index], turn),
+            (body(condition).outputs[0], condition),
+        ]
+    if op.type != "Placeholder":
+        return []
+    return _of_placeholder(tensor, call)
+
+
+def body(call: Call) -> Any:
+    """The graph of the function that runs; None where TensorFlow does not show it."""
+    found = call.op.get_attr(call.attribute)
+    name = (found[call.branch] if isinstance(found, list) else found).name
+    return getattr(call.op.graph._get_function(name), "graph", None)
+
+
+def functions(op: Any, around: Call | None) -> list[Call]:
+    """The functions that an operation runs."""
+    if op.type in CALLS:
+        return [Call(op, around)]
+    if op.type in _BRANCHES:
+        return [Call(op, around, attribute, i) for attribute, i in _branches(op)]
+    return [Call(op, around, "cond"), Call(op, around, "body")] if op.type in _LOOPS else []
+
+
+def is_loop(op: Any) -> bool:
+    """Whether the operation runs functions in a loop."""
+    return op.type in _LOOPS
+
+
+def _branches(op: Any) -> list[tuple[str, int]]:
+    if op.type in ("If", "StatelessIf"):
+        return [("then_branch", 0), ("else_branch", 0)]
+    return [("branches", i) for i in range(len(op.get_attr("branches")))]
+
+
+def _of_placeholder(tensor: Any, call: Call | None) -> list[Place] | None:
+    if call is None:
+        captured = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
+        return [(captured[0], None)] if captured else None
+    places = [i for i, each in enumerate(body(call).inputs) if each is tensor]
+    if not places:
+        return None
+    inputs = call.op.inputs[1:] if call.op.type in _BRANCHES else call.op.inputs
+    found = [(inputs[places[0]], call.around)]
+    if is_loop(call.op):  # what a turn gives is the next one's input
+        turn = call._replace(attribute="body")
+        found.append((body(turn).outputs[places[0]], turn))
+    return found

@@ -1,0 +1,126 @@
+"""The hooks of `tf.GradientTape`: what a distributed step does with the gradients that tapes take in it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+from ..gradients import Gradients
+from . import reduce, upstream
+
+_NONE = tf.UnconnectedGradients.NONE
+_Method = Callable[..., Any]
+
+
+def gradient_hooks(find: Callable[[], Gradients | None]) -> tuple[Any, dict[str, Callable[[_Method], _Method]]]:
+    def jacobian(original: _Method) -> _Method:
+        return _for_the_rank_itself(find, original)
+
+    return tf.GradientTape, {
+        "gradient": functools.partial(_gradient, find),
+        "jacobian": jacobian,
+        "batch_jacobian": jacobian,
+    }
+
+
+def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+    @tf.autograph.experimental.do_not_convert
+    def call(*args: Any, **kwargs: Any) -> Any:
+        of_step = find()
+        if of_step is None:
+            return original(*args, **kwargs)
+        with of_step.local():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+    local = _for_the_rank_itself(find, original)
+
+    @tf.autograph.experimental.do_not_convert
+    def gradient(
+        tape: Any, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: Any = _NONE
+    ) -> Any:
+        # In a backward pass, layers that are computed anew take gradients with tapes of their own: those are local.
+        take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
+        of_step, flat = find(), tf.nest.flatten(sources)
+        places = [i for i, each in enumerate(flat) if of_step is not None and of_step.takes(each)]
+        if not places:
+            return take(output_gradients)
+        assert of_step is not None
+        weight, targets = of_step.weight(), tf.nest.flatten(target)
+        along_rows = [_is_along_rows(of_step, each) for each in targets]
+        weights = [None if along else weight for along in along_rows]
+        # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
+        starts = len(places) == len(flat) or len(set(along_rows)) > 1
+        starts = starts and all(isinstance(each, (tf.Tensor, tf.Variable)) for each in targets)
+        gradients = tf.nest.flatten(take(_seeds(targets, weights, output_gradients) if starts else output_gradients))
+        own = [gradients[i] for i in places]
+        if not starts and weights[0] is not None:
+            own = [_times(each, weights[0]) for each in own]
+        sums = of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
+        for i, each in zip(places, sums, strict=True):
+            gradients[i] = each
+        return tf.nest.pack_sequence_as(sources, gradients)
+
+    return gradient
+
+
+def _is_along_rows(of_step: Gradients, target: Any) -> bool:
+    """Whether a target has a value for each row. TensorFlow sums it, so its weight is 1."""
+    if not isinstance(target, (tf.Tensor, tf.Variable)):
+        return False
+    if of_step.is_users and upstream.is_of_one_row(target):
+        raise of_step.error_of_one_row()
+    return upstream.has_rows(target, of_step.static_rows)
+
+
+def _seeds(targets: Sequence[Any], weights: Sequence[Any], given: Any) -> Any:
+    if all(weight is None for weight in weights):
+        return given
+    seeds = [None] * len(targets) if given is None else tf.nest.flatten(given)
+    return [_seed(*each) for each in zip(targets, weights, seeds, strict=True)]
+
+
+def _seed(target: Any, weight: Any, given: Any) -> Any:
+    dtype = tf.as_dtype(target.dtype)
+    if weight is None or not (dtype.is_floating or dtype.is_complex):
+        return given
+    weight = tf.cast(weight, dtype)
+    if given is not None:
+        return weight * tf.cast(given, dtype)
+    return weight if target.shape.rank == 0 else tf.fill(tf.shape(target), weight)
+
+
+def _times(gradient: Any, weight: Any) -> Any:
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(weight, gradient.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(weight, gradient.dtype)
+
+
+def differentiable_allreduce(
+    owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any
+) -> list[Any]:
+    places = [i for i, each in enumerate(gradients) if each is not None]
+    some = [variables[i] for i in places]
+
+    def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
+        return reduce.allreduce(owner, list(values), some, borrow=False, empty=empty, number=number)
+
+    @tf.custom_gradient
+    def total(*values: Any) -> Any:
+        return allreduce(owners[0], values), lambda *upstreams: allreduce(owners[1], upstreams)
+
+    sums = list(gradients)
+    found = total(*(tf.convert_to_tensor(gradients[i]) for i in places))
+    for i, each in zip(places, found, strict=True):
+        sums[i] = each
+    return sums

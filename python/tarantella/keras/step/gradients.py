@@ -1,0 +1,326 @@
+"""Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch.
+
+A rank's gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. What an optimizer
+gets afterwards is done already, unless no tape has summed it: `jacobian`, `tf.gradients`, gradients by hand.
+
+In Keras's own step the optimizer's plan lends its memory, and costs what it must. In a user's step anything may happen
+to a gradient: sums are copied, calls for the same variables have plans of their own, reductions carry the number of the
+step, and the ranks meet at its end, which finds those that have left out a gradient or an update alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from ..._backend import backend
+from ..._job import log, runtime
+from ..._job.log import listed
+from .. import hooks, private, training
+from .step import Step, current_step
+
+# Their updates compute with gradients and assign what they computed, never a gradient itself.
+_PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lamb")
+
+
+def install() -> None:
+    """Hooks what takes gradients in this process, which acts within distributed steps only. Idempotent."""
+    owner, makers = backend.gradient_hooks(_of_the_step)
+    for name, make in makers.items():
+        hooks.hook(owner, name, make)
+
+
+def _of_the_step() -> Gradients | None:
+    step = current_step()
+    return None if step is None else of(step)
+
+
+def of(step: Step) -> Gradients:
+    """What a step does with its gradients."""
+    if step.gradients is None:
+        step.gradients = Gradients(step)
+    found: Gradients = step.gradients
+    return found
+
+
+@contextlib.contextmanager
+def local_gradients() -> Iterator[None]:
+    """Within it, tapes give this rank's own gradients, without a weight, in a `train_step` on several ranks.
+
+    For gradients of single rows, as for clipping each of them. Their mean over this rank's rows can be given to the
+    optimizer, which multiplies it by this rank's share of the batch and sums over the ranks. Elsewhere it does nothing.
+    """
+    found = _of_the_step()
+    if found is None:
+        yield
+        return
+    with found.local():
+        yield
+
+
+def keeps_no_gradient(optimizer: Any, variables: Sequence[Any]) -> bool:
+    """Whether the optimizer's update keeps no gradient, so that it may borrow memory for them."""
+    kinds = [getattr(keras.optimizers, name) for name in _PLAIN]
+    return (
+        type(optimizer) in kinds  # a subclass may do anything
+        and not optimizer.gradient_accumulation_steps
+        and not any(getattr(variable, "overwrite_with_gradient", False) for variable in variables)
+    )
+
+
+def key(source: Any) -> int:
+    """What tells variables apart, Keras's or the framework's inside."""
+    return id(source.value) if isinstance(source, keras.Variable) else id(source)
+
+
+class Gradients:
+    """Those of one step: it exists while the step is traced, or while it runs eagerly."""
+
+    def __init__(self, step: Step) -> None:
+        self.static_rows, self.is_users = step.static_rows, step.kept is not None
+        self._step, self._training = step, training.of(step.model)
+        self._known: dict[int, Any] = {}
+        self._local = 0
+        self._summed: set[int] = set()  # variables, by key, whose gradients were summed in this step
+        self._made: dict[int, Any] = {}  # the very sums, by id
+
+    # What the backend's hooks ask.
+
+    def takes(self, source: Any) -> bool:
+        if self._local:
+            return False
+        if key(source) not in self._known and _is_trainable(source):
+            self._known = _variables(self._step.model)  # again: an optimizer may have been built since
+            if key(source) not in self._known:
+                log.warn_once(
+                    f"the variable {_name(source)!r} is neither the model's nor one of its optimizers': its gradient "
+                    "is this rank's until an optimizer applies it; make it an attribute of the model or of a layer"
+                )
+        return key(source) in self._known
+
+    def weight(self) -> Any:
+        return None if self._step.is_sum else self._step.share("float64")
+
+    @contextlib.contextmanager
+    def local(self) -> Iterator[None]:
+        self._local += 1
+        try:
+            yield
+        finally:
+            self._local -= 1
+
+    def sums(self, gradients: Sequence[Any], sources: Sequence[Any], differentiable: bool) -> list[Any]:
+        variables = [self._known[key(each)] for each in sources]
+        if differentiable:
+            owners = self._owner(variables), self._owner(variables)
+            more = self._step.empty, self._step.step_number
+            sums = backend.differentiable_allreduce(owners, gradients, variables, *more)
+        else:
+            prepared = self._prepared(gradients, variables)
+            sums = self._allreduce(prepared, variables, self._step.empty, self._lender(variables))
+        self._note(variables, sums)
+        return sums
+
+    def error_of_one_row(self) -> Exception:
+        return NotImplementedError(
+            "a tape in train_step takes the gradient of a single row of the batch, and several ranks would sum those "
+            "of different rows; take gradients of single rows in `with tarantella.local_gradients():`, and give the "
+            "optimizer their mean over this rank's rows, or use tf.GradientTape.jacobian"
+        )
+
+    # What optimizers ask.
+
+    def applied(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
+        found = list(gradients)
+        before = [None if each is None else backend.upstream_of(each) for each in gradients]
+        given = [i for i, each in enumerate(gradients) if each is not None]
+        summed = [i for i in given if self._is_summed(variables[i])]
+        own_rows = [i for i in summed if (known := before[i]) is not None and known.own]
+        changed = [i for i in own_rows if (known := before[i]) is not None and known.sums]
+        by_hand = [i for i in own_rows if i not in changed]
+        if by_hand:
+            log.warn_once(
+                f"in one step, a tape has summed the gradients of {_names(variables, by_hand)} over the ranks, and an "
+                "optimizer gets others by hand, of this rank's rows: they are summed, too"
+            )
+        if changed:
+            _say_changed(_names(variables, changed))
+        own = [i for i in given if i not in summed or i in by_hand]
+        apart = [i for i in given if i not in own and not self._is_alike(gradients[i], before[i])]
+        for places, reduce in ((own, self._reduced), (apart, self._masters)):
+            if places:
+                sums = reduce([gradients[i] for i in places], [variables[i] for i in places])
+                for i, each in zip(places, sums, strict=True):
+                    found[i] = each
+        return found
+
+    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The sums of gradients that no tape has summed, each rank's times its weight. Collective.
+
+        Raises ValueError for gradients that are summed.
+        """
+        for gradient, variable in zip(gradients, variables, strict=True):
+            before = None if gradient is None else backend.upstream_of(gradient)
+            if gradient is not None and self._is_summed(variable) and (before is None or before.sums):
+                raise ValueError(
+                    f"the gradient of {_name(variable)!r} is summed over the ranks already: in a train_step "
+                    "tf.GradientTape does it; leave out tarantella.reduce_gradients"
+                )
+        sums = self._reduced(gradients, variables)
+        self._note(variables, sums)
+        return sums
+
+    # The end of the step.
+
+    def end(self) -> None:
+        """Finds ranks that have left out a gradient or an update alone, in a user's step. Collective when it runs."""
+        loops = [] if backend.is_eager() else backend.loops_over_rows()
+        if loops:
+            raise NotImplementedError(
+                f"a loop in train_step ({loops[0]}) takes gradients, and its number of turns depends on this rank's "
+                "rows; take them in `with tarantella.local_gradients():`, and give the optimizer their mean over these "
+                "rows"
+            )
+        self._training.note_summed(self._summed)
+        counts = [each.iterations for each in private.optimizers(self._step.model)]
+        if counts:
+            number = 1 + sum(ops.cast(each, "int64") for each in counts)
+            found = self._training
+            backend.meet(found.end, found.reductions, "the updates", number, then=found.numbers)
+
+    # How.
+
+    def _prepared(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return [backend.prepared(g, v, self.static_rows) for g, v in zip(gradients, variables, strict=True)]
+
+    def _allreduce(self, prepared: list[Any], variables: Sequence[Any], empty: Any, lender: Any = None) -> list[Any]:
+        if empty is not None:
+            prepared = [_no_slices_where(empty, each) for each in prepared]
+        owner = self._owner(variables) if lender is None else lender
+        lends, number = lender is not None, self._step.step_number
+        return backend.allreduce(owner, prepared, list(variables), lends, empty=empty, number=number)
+
+    def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        prepared = [
+            scaled(g, self._weight_of(v)) for g, v in zip(self._prepared(gradients, variables), variables, strict=True)
+        ]
+        return self._allreduce(prepared, variables, self._step.empty)
+
+    def _weight_of(self, variable: Any) -> Callable[[Any], Any]:
+        """The weight of a gradient that no tape has summed, as far as is known: a branch of the step may do so yet.
+
+        Such a sum, which an accumulator may have kept, is alike on all ranks, and so stays what it is where shares add
+        up to 1. Where each rank's part counts one, the master's is taken in the steps that run after the trace.
+        """
+        if not self._step.is_sum or backend.is_eager():
+            return self._step.weight
+        known = self._training.known_as_summed.setdefault(key(variable), backend.counter())
+        weight = ops.where(known > 0, float(runtime.is_master_rank()), 1.0)
+        return lambda dtype: ops.cast(weight, dtype)
+
+    def _masters(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The master's gradients, for all ranks."""
+        others = ops.convert_to_tensor(not runtime.is_master_rank())
+        sums = self._allreduce(self._prepared(gradients, variables), variables, others)
+        if backend.is_eager():
+            differ = [not _equal(*each) for each in zip(gradients, sums, strict=True)]
+            counts = ops.convert_to_tensor(np.array(differ, "float64"))
+            counts = np.asarray(backend.sum_over_ranks(self._training.end, "gradients that differ", counts))
+            if counts.any():
+                _say_changed(_names(variables, np.flatnonzero(counts)))
+        return sums
+
+    def _lender(self, variables: Sequence[Any]) -> Any:
+        """The optimizer in whose plan's memory the sums may lie, None where they must be copied.
+
+        The next step overwrites that memory. So what lies between the tape and the update must be Keras's code, and the
+        update must keep no gradient.
+        """
+        optimizer = getattr(self._step.model, "optimizer", None)
+        lends = (
+            not self.is_users
+            and not self._summed
+            and optimizer is not None
+            and keeps_no_gradient(optimizer, variables)
+            and all(private.is_kerass(hooks.original(optimizer, name)) for name in ("apply", "apply_gradients"))
+        )
+        return optimizer if lends else None
+
+    def _owner(self, variables: Sequence[Any]) -> Any:
+        """What owns the plan: another one for each further call for the same variables in a trace."""
+        return self._training.reduction(self._step.number(tuple(key(v) for v in variables)))
+
+    def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
+        self._summed.update(key(v) for v in variables)
+        if backend.is_eager():
+            self._made.update((id(each), each) for each in sums if each is not None)
+
+    def _is_summed(self, variable: Any) -> bool:
+        """Whether gradients of a variable have been summed: in this step, or in an earlier trace of it."""
+        earlier = set() if backend.is_eager() else self._training.summed
+        return key(variable) in self._summed | earlier
+
+    def _is_alike(self, gradient: Any, before: Any) -> bool:
+        """Whether it is certain that all ranks have the same."""
+        return id(gradient) in self._made if before is None else not (before.own or before.random)
+
+
+def _variables(model: Any) -> dict[int, Any]:
+    """The variables whose gradients are summed: the model's, its optimizers', the framework's own in its layers."""
+    found = list(model.variables)
+    for optimizer in private.optimizers(model):
+        found += private.variables_of(optimizer) if optimizer.built else []
+    found += backend.trainable_outside(private.every_layer(model))
+    return {key(v): v for v in reversed(found)}  # Keras's object, which has a path, before the framework's
+
+
+def _is_trainable(source: Any) -> bool:
+    return bool(getattr(source, "trainable", False))
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "path", None) or variable.name)
+
+
+def _names(variables: Sequence[Any], places: Iterable[int]) -> str:
+    return listed([_name(variables[i]) for i in places])
+
+
+def _say_changed(names: str) -> None:
+    log.warn_once(
+        f"between the tape and the optimizer, the gradients of {names} get something that each rank has for itself, "
+        "such as its own rows or loss: the master's gradients are applied on all ranks, which differs from one process"
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if hasattr(one, "indices"):
+        return True
+    return bool(ops.all(ops.equal(one, other)))
+
+
+def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+    """The prepared gradient times `weight(dtype)`."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, list):
+        return backend.changed(gradient, lambda values, indices: (values * weight(values.dtype), indices))
+    return gradient * weight(gradient.dtype)
+
+
+def _no_slices_where(condition: Any, gradient: Any) -> Any:
+    """The prepared gradient; of a sparse one, no slices where the condition holds."""
+    if not isinstance(gradient, list):
+        return gradient
+
+    def no_slices(values: Any, indices: Any) -> Any:
+        kept = ops.where(condition, 0, ops.shape(indices)[0])
+        return values[:kept], indices[:kept]
+
+    return backend.changed(gradient, no_slices)

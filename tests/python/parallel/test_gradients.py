@@ -1,0 +1,202 @@
+"""Gradients in a user's train_step: what ends the job in its step, and what is refused or warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = """
+import os, sys, numpy as np, keras, tensorflow as tf
+import tarantella as tnt
+keras.utils.set_random_seed(1)
+rank = tnt.get_rank()
+x = np.random.default_rng(0).normal(size=(48, 4)).astype("float32"); y = x[:, :1] + 1
+
+class Own(keras.Model):
+    tnt_reduction = "mean"
+    count = None
+    def train_step(self, data):
+        x, y = data
+        if self.count is not None: self.count.assign_add(1)
+        loss = self.step(x, y, self.trainable_variables)
+        return {"loss": loss}
+    def loss_of(self, x, y): return tf.reduce_mean(tf.square(self(x, training=True) - y))
+    def take(self, x, y, v):
+        with tf.GradientTape() as tape: loss = self.loss_of(x, y)
+        return loss, tape.gradient(loss, v)
+
+def fit(kind, epochs=1, **options):
+    i = keras.Input((4,)); m = kind(i, keras.layers.Dense(1)(i)); m.count = tf.Variable(0)
+    m.compile(keras.optimizers.SGD(0.05), "mse", **options); m.optimizer.build(m.trainable_variables)
+    m = tnt.Model(m); m.fit(x, y, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
+    return m
+"""
+
+# Rank 0 has rows 0 to 3 of each batch of 8, rank 1 rows 4 to 7; there are 6 steps.
+TAPE_INSIDE = """
+class Model(Own):
+    def step(self, x, y, v):
+        def go():
+            loss, g = self.take(x, y, v)
+            self.optimizer.apply(g, v)
+            return loss
+        return tf.cond(tf.reduce_max(x) < 9, go, lambda: tf.constant(0.0))
+"""
+APPLY_INSIDE = """
+class Model(Own):
+    def step(self, x, y, v):
+        loss, g = self.take(x, y, v)
+        tf.cond(tf.reduce_max(x) < 9, lambda: self.optimizer.apply(g, v), lambda: None)
+        return loss
+"""
+LOOP_INSIDE = """
+class Model(Own):
+    def step(self, x, y, v):
+        for turn in range(1 + int(tf.reduce_max(x) > 9)):
+            loss, g = self.take(x, y, v)
+        self.optimizer.apply(g, v)
+        return loss
+"""
+# What is left out, in which rows a large value makes ranks differ, options of compile, words of the error.
+LEFT_OUT = {
+    "a step of one rank": (TAPE_INSIDE, (17,), "", " meanwhile; give every rank the same number of batches"),
+    "as many steps of each rank": (TAPE_INSIDE, (9, 21), "", "in step 2 of the "),
+    "the last step": (TAPE_INSIDE, (41,), "", " meanwhile; give every rank the same number of batches"),
+    "an update": (APPLY_INSIDE, (17,), "", "rank 0 sums the updates of training step 3, rank 1 those of step 4"),
+    "the last update": (APPLY_INSIDE, (41,), "", "rank 0 sums the updates of training step 6, rank 1 those of step 7"),
+    "a turn of a loop": (LOOP_INSIDE, (17,), "run_eagerly=True", "the ranks wait for one another"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_ranks_that_leave_out_a_gradient_or_an_update_alone_end_in_that_step(name: str, scripts: Any) -> None:
+    code, rows, options, wanted = LEFT_OUT[name]
+    source = HEAD + code + f"x[{list(rows)}, 0] = 10\n"
+    source += f"fit(Model, {options})\n"
+    ended = scripts.ranks(2, source)
+    assert ended.code == 1, ended.err
+    assert "Traceback" not in ended.err
+    assert any("tarantella.MismatchError" in line and wanted in line for line in ended.lines), ended.err
+
+
+TAKES_TURNS = """
+        with tf.GradientTape(persistent=True) as tape:
+            rows = tf.reduce_sum(tf.square(self(x, training=True) - y), -1)
+"""
+REFUSED = {
+    "an entry of a vector": f"{TAKES_TURNS}        tape.gradient(rows[0], v)",
+    "unstacked": f"{TAKES_TURNS}        tape.gradient(tf.unstack(rows, 4)[1], v)",
+    "a Python loop over rows": "        for i in range(4): self.take(x[i:i+1], y[i:i+1], v)",
+    "map_fn": "        tf.map_fn(lambda row: self.take(row[0][None], row[1][None], v)[1][0], (x, y), "
+    "fn_output_signature=tf.float32)",
+    "vectorized_map": "        tf.vectorized_map(lambda row: self.take(row[0][None], row[1][None], v)[1][0], (x, y))",
+    "a loop of as many turns as rows": "        tf.while_loop(lambda i, s: i < tf.shape(x)[0], "
+    "lambda i, s: (i + 1, s + self.take(x, y, v)[1][0]), (0, tf.zeros((4, 1))))",
+}
+
+
+def test_gradients_of_single_rows_are_refused_with_the_cure(scripts: Any) -> None:
+    source = HEAD
+    for number, (name, body) in enumerate(REFUSED.items()):
+        data = "drop" if name in ("unstacked", "a Python loop over rows") else "x"
+        source += f"class Model{number}(Own):\n    def step(self, x, y, v):\n{body}\n        return tf.constant(0.0)\n"
+        source += f"""
+i = keras.Input((4,)); m = Model{number}(i, keras.layers.Dense(1)(i)); m.compile("sgd", "mse"); m = tnt.Model(m)
+d = tf.data.Dataset.from_tensor_slices((x, y)).batch(8, drop_remainder={data == "drop"})
+try:
+    m.fit(d, verbose=0)
+except NotImplementedError as error:
+    assert "tarantella.local_gradients()" in str(error), error
+else:
+    raise AssertionError({name!r})
+"""
+    ended = scripts.ranks(2, source + "print('all refused')\n", options=("--output-on-all-devices",))
+    assert ended.out.count("all refused") == 2, ended.err
+
+
+def test_what_ranks_have_for_themselves_is_warned_of(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+class ByLoss(Own):
+    def step(self, x, y, v):
+        loss, g = self.take(x, y, v)
+        self.optimizer.apply([e * tf.tanh(loss) for e in g], v)
+        return loss
+class ByHand(Own):
+    def step(self, x, y, v):
+        loss, _ = self.take(x, y, v)
+        self.optimizer.apply([tf.reduce_mean(x, 0)[:, None], tf.reduce_mean(y, 0)], v)
+        return loss
+elsewhere = tf.Variable(2.0)
+class Elsewhere(Own):
+    def loss_of(self, x, y): return super().loss_of(x * elsewhere, y)
+    def step(self, x, y, v):
+        loss, g = self.take(x, y, [*v, elsewhere])
+        self.optimizer.apply(g[:-1], v)
+        return loss
+for kind in ByLoss, ByHand, Elsewhere:
+    fit(kind)
+fit(ByLoss, run_eagerly=True)
+print("trained")
+"""
+    )
+    ended = scripts.ranks(2, source)
+    assert "trained" in ended.out, ended.err
+    for words in (
+        "between the tape and the optimizer, the gradients of dense/kernel, dense/bias get something that each",
+        "a tape has summed the gradients of dense_1/kernel, dense_1/bias over the ranks, and an optimizer gets others",
+        "the variable 'Variable:0' is neither the model's nor one of its optimizers'",
+        "between the tape and the optimizer, the gradients of dense_3/kernel, dense_3/bias get something that each",
+    ):
+        assert sum(words in line for line in ended.lines) == 1, ended.err
+
+
+def test_gradients_are_summed_once(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+import tarantella.horovod.keras as hvd
+hvd.init()
+class Again(Own):
+    def step(self, x, y, v):
+        loss, g = self.take(x, y, v)
+        tnt.reduce_gradients(g, v)
+class Horovod(Own):
+    def step(self, x, y, v):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape: loss = self.loss_of(x, y)
+        tape.gradient(loss, v)
+again, twice = (Again, ValueError, "summed over the ranks already"), (Horovod, RuntimeError, "sum gradients twice")
+for kind, error, words in again, twice:
+    try:
+        fit(kind)
+    except error as caught:
+        assert words in str(caught), caught
+    else:
+        raise AssertionError(words)
+print("both refused")
+"""
+    )
+    ended = scripts.ranks(2, source)
+    assert "both refused" in ended.out, ended.err
+
+
+def test_variables_outside_keras_are_compared(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Tempered(Own):
+    def step(self, x, y, v):
+        self.scale.assign_add(float(rank))
+        loss, g = self.take(x * self.scale, y, v)
+        self.optimizer.apply(g, v)
+        return loss
+Tempered.scale = None
+i = keras.Input((4,)); m = Tempered(i, keras.layers.Dense(1)(i)); m.scale = tf.Variable(1.0, name="scale")
+m.compile("sgd", "mse"); tnt.Model(m).fit(x, y, batch_size=8, verbose=0)
+"""
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 1
+    assert any("trained weights" in line and "scale" in line for line in ended.lines), ended.err
