@@ -171,7 +171,7 @@ Lines lines_of_the_last(int size) {
       lines = ::explorer::lines();
     };
     call(found.meeting, [&] { must(collective::barrier(*stage.value(), "")); });
-    call(found.signal, [&] { reduction.value()->start(0); });
+    call(found.signal, [&] { reduction.value()->start(0, 0); });
     must(collective::barrier(*stage.value(), "end"));
   });
   return found;
