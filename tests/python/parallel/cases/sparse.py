@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import scipy.sparse
 import tensorflow as tf
 from common import CLASSES, SAMPLES, Wrap, case, compiled, extended, full, results, trained
 from keras import ops
@@ -298,7 +297,7 @@ def rows_that_are_unique_within_a_batch(wrap: Wrap) -> Any:
     values = random.normal(size=(SAMPLES, 20)) * (random.uniform(size=(SAMPLES, 20)) < 0.1)
     layers = [keras.Input((3,), dtype="int32"), Unique(12, 4), keras.layers.Flatten()]
     found = []
-    for x, inside in ((ids, layers), (scipy.sparse.csr_matrix(values), [keras.Input((20,), sparse=True)])):
+    for x, inside in ((ids, layers), (tf.sparse.from_dense(values), [keras.Input((20,), sparse=True)])):
         model = compiled(wrap(keras.Sequential([*inside, keras.layers.Dense(3)])), keras.optimizers.Adam(0.05))
         found.append(trained(model, model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)))
     return found
