@@ -198,8 +198,8 @@ typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2, TNT_ROCM = 3 } tnt_device;
 /* Collective, blocks. A plan sums the same tensors over ranks in every step, in buckets of `fusion_threshold` bytes (0:
  * one bucket per tensor), filled from the last tensor to the first; large tensors are split. All tensors are in memory
  * of `device`: TNT_INVALID_ARGUMENT for any device but TNT_HOST. Tensors are compared between ranks: TNT_MISMATCH names
- * the first that differs. `numbers` is the same on all ranks; unless it
- * is TNT_NO_NUMBERS, machines exchange a message more per bucket. */
+ * the first that differs. `numbers` is the same on all ranks; unless it is TNT_NO_NUMBERS, machines
+ * exchange a message more per bucket. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
                                  size_t count, size_t fusion_threshold, tnt_device device,
                                  tnt_numbers numbers, tnt_plan* plan);

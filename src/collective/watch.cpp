@@ -167,9 +167,12 @@ Status Watch::entangled(const Circle& circle, const char* limit) const {
   const int next = circle.front().rank - 1;
   if (wait_.gradients)
     return group_.fail(
-        {Code::kTimeout, text(place(), "rank ", next, " has waited for other gradients for ",
-                              static_cast<int>(in_seconds(Clock::now() - since_)),
-                              " s; apply the same optimizers in the same order on every rank", limit)});
+        {Code::kTimeout,
+         text(place(), "rank ", next, " has waited for other gradients for ",
+              static_cast<int>(in_seconds(Clock::now() - since_)),
+              " s; take and apply the same gradients in the same order on every rank, under no condition "
+              "on its own rows",
+              limit)});
   return group_.fail({Code::kMismatch, text(place(), "rank ", next,
                                             " waits for it in another call: the ranks wait for one another; "
                                             "make the calls of all groups in the same order on every rank",

@@ -81,14 +81,23 @@ class Backend(Protocol):
     def upstream_of(self, gradient: Any) -> Upstream | None:
         """What a gradient, dense or sparse, is computed from; None eagerly, where it cannot be told."""
 
+    def note_summed(self, variables: set[int]) -> None:
+        """In a trace: notes that code of it, or of a function that is traced within, has summed their gradients."""
+
+    def summed_in_trace(self) -> set[int]:
+        """What was noted in this trace, in what is around it and in the functions that they call."""
+
     def loops_over_rows(self) -> list[str]:
         """The names of loops of the trace that sum gradients, and have a number of turns that depends on the rows."""
 
-    def trainable_outside(self, layers: Sequence[Any]) -> list[Any]:
-        """The framework's own trainable variables that layers hold as attributes, in lists or in modules."""
+    def variables_outside(self, layers: Sequence[Any]) -> list[Any]:
+        """The framework's own variables that layers hold as attributes, in lists or in modules."""
 
     def is_eager(self) -> bool:
         """Whether operations run at once, and no trace is made."""
+
+    def graph(self) -> Any:
+        """What is traced: another object for each function. None eagerly."""
 
     def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
         """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.

@@ -11,10 +11,12 @@ class Gradients(Protocol):
     """What a step does with the gradients that its code takes."""
 
     static_rows: tuple[int, ...]  # the numbers of rows of the step's batch that are known
-    is_users: bool  # whether the step's code is a user's, and not Keras's
 
     def takes(self, source: Any) -> bool:
         """Whether gradients of this source are summed over the ranks."""
+
+    def is_kerass(self, differentiable: bool) -> bool:
+        """Whether gradients that are taken now are those of Keras's own step. `differentiable`: as for `sums`."""
 
     def weight(self) -> Any:
         """What this rank's gradients are multiplied by before they are summed, a scalar; None for 1."""

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ..keras import training
 from ..keras.step import loops
 from ..keras.step.step import current_step
 from . import process
@@ -19,7 +20,7 @@ from .reductions import Average, Compression, Sum, chosen
 # By graph that is traced: how often the gradients of a first variable were reduced in it.
 _reductions: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
 # By owner of a first variable's plans: further ones, for further reductions in a graph.
-_further: weakref.WeakKeyDictionary[Any, list[loops.Owner]] = weakref.WeakKeyDictionary()
+_further: weakref.WeakKeyDictionary[Any, list[training.Reduction]] = weakref.WeakKeyDictionary()
 
 
 class _Tape:
@@ -94,7 +95,7 @@ def _owner(variable: Any) -> Any:
     number = counts[id(variable)] = counts.get(id(variable), -1) + 1
     further = _further.setdefault(owner, [])
     while len(further) < number:
-        further.append(loops.Owner())
+        further.append(training.Reduction())
     return owner if number == 0 else further[number - 1]
 
 

@@ -103,6 +103,11 @@ def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], layer: str
     return hook(model, f"make_{attribute}", make, layer)
 
 
+def are_kerass(owner: Any, *names: str) -> bool:
+    """Whether these methods of an object are Keras's own, but for hooks."""
+    return all(private.is_kerass(original(owner, name)) for name in names)
+
+
 @contextlib.contextmanager
 def hooking(
     owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = ""

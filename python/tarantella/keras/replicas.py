@@ -25,11 +25,15 @@ def _optimizer_variables(model: Any) -> list[Any]:
     return [variable for each in private.optimizers(model) if each.built for variable in each.variables]
 
 
+def trainable_outside(model: Any) -> list[Any]:
+    """The framework's own trainable variables in attributes of layers."""
+    return [each for each in backend.variables_outside(private.every_layer(model)) if each.trainable]
+
+
 def variables(model: Any, optimizers: bool = True) -> list[Any]:
     """All variables that must start equal, each once: the model's and, with `optimizers`, those of its optimizers."""
-    outside = backend.trainable_outside(private.every_layer(model))
-    unique = {id(v): v for v in [*model.variables, *outside, *(_optimizer_variables(model) if optimizers else ())]}
-    return list(unique.values())
+    every = [*model.variables, *trainable_outside(model), *(_optimizer_variables(model) if optimizers else ())]
+    return list({id(v): v for v in every}.values())
 
 
 @timeline.part("compare variables")

@@ -69,12 +69,12 @@ class Training:
         self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
 
         # The next function of training steps, as after `compile`.
-        self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in a user's traced step
+        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: 1 for a variable that tapes have summed in it
 
         # The end of the model, as what follows.
-        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: a variable that is 1 for one of `summed`
-        # Of a user's step that runs: this rank's rows, those of all ranks, whether this rank's row is a copy, and how
-        # many steps this call has begun. A function of the user's is traced once for several traces of the step.
+        self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in any step
+        # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
+        # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
         self.numbers = backend.counter(4)
         self.reductions: list[Reduction] = []  # by the number of a call for the same variables in a trace
         self.end = Reduction()
@@ -100,8 +100,7 @@ class Training:
         return self.reductions[number]
 
     def note_summed(self, variables: set[int]) -> None:
-        """Notes those that tapes have summed in a trace."""
-        self.summed |= variables
+        """Notes those that tapes have summed in a trace, once it ends."""
         for key in variables & self.known_as_summed.keys():
             backend.apart(functools.partial(self.known_as_summed[key].assign, 1))
 

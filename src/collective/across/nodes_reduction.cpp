@@ -52,14 +52,15 @@ NodesReduction::NodesReduction(Across& across, std::unique_ptr<NodeReduction> no
       first_tag_(first_tag),
       of_caller_(group_->is_caller()),
       single_(nodes_.ranks() == nodes_.count()),
-      numbers_(numbers),
+      numbered_(numbers != Numbers::kNone),
+      shows_wait_(numbers == Numbers::kLast && of_caller_),
       states_(buckets_.size()) {}
 
 NodesReduction::~NodesReduction() {
   for (const State& state : states_) {
     if (state.traffic == nullptr) continue;
     bridge_->end_waiting();
-    if (numbers_ == Numbers::kLast && of_caller_) bridge_->hide_wait();
+    if (shows_wait_) bridge_->hide_wait();
   }
   if (tags_ != nullptr) tags_->give_back(first_tag_);
 }
@@ -164,7 +165,7 @@ void NodesReduction::begin_exchange(size_t bucket) {
   for (auto* requests :
        {&traffic->parts_out, &traffic->parts_in, &traffic->results_out, &traffic->results_in})
     requests->resize(nodes);
-  if (numbers_ != Numbers::kNone) {
+  if (numbered_) {
     traffic->numbers_out.resize(nodes);
     traffic->numbers_in.resize(nodes);
     traffic->numbers = std::shared_ptr<uint32_t[]>(new uint32_t[nodes]);
@@ -179,7 +180,7 @@ void NodesReduction::begin_exchange(size_t bucket) {
   const transport::Tag tag = first_tag_ + static_cast<transport::Tag>(bucket);
   for (size_t node = 0; node < nodes; ++node) {
     if (node == own_) continue;
-    if (numbers_ != Numbers::kNone) {
+    if (numbered_) {
       const auto of = [&](size_t k) { return std::as_writable_bytes(std::span(&started.numbers[k], 1)); };
       started.numbers_out[node] = bridge_->send(node, tag, of(own_), started.numbers);
       started.numbers_in[node] = bridge_->receive(node, tag, of(node), started.numbers);
@@ -188,11 +189,11 @@ void NodesReduction::begin_exchange(size_t bucket) {
     started.parts_in[node] = bridge_->receive(node, tag, incoming(bucket, node), started.incoming);
   }
   bridge_->begin_waiting();
-  if (numbers_ == Numbers::kLast && of_caller_) bridge_->show_wait(started.numbers_in, name_);
+  if (shows_wait_) bridge_->show_wait(started.numbers_in, name_);
 }
 
 bool NodesReduction::compare_numbers(const Traffic& traffic) {
-  const uint32_t own = numbers_ != Numbers::kNone ? traffic.numbers[own_] : 0;
+  const uint32_t own = numbered_ ? traffic.numbers[own_] : 0;
   if (own == 0) return true;
   for (size_t node = 0; node < nodes_.count(); ++node) {
     const uint32_t other = traffic.numbers[node];
@@ -231,7 +232,7 @@ bool NodesReduction::exchange(size_t bucket) {
       traffic.reduced && are_whole(traffic.numbers_out, own_) && are_whole(traffic.parts_out, own_) &&
       (small || (are_whole(traffic.results_in, own_) && are_whole(traffic.results_out, own_)));
   if (!complete || !group_->failure().ok()) return false;
-  if (numbers_ == Numbers::kLast && of_caller_) bridge_->hide_wait();
+  if (shows_wait_) bridge_->hide_wait();
   rooms_.emplace_back(room_bytes(bucket), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
   under_way_ -= buckets_[bucket].bytes;

@@ -114,9 +114,10 @@ class NodesReduction final : public BucketReduction {
   const std::string name_;
   const transport::Region region_;
   const transport::Tag first_tag_;
-  const bool of_caller_;  ///< as Plan::of_caller()
-  const bool single_;     ///< each node has one rank
-  const Numbers numbers_;
+  const bool of_caller_;   ///< as Plan::of_caller()
+  const bool single_;      ///< each node has one rank
+  const bool numbered_;    ///< leaders compare the numbers of start()
+  const bool shows_wait_;  ///< to the bridge, which tells other nodes when asked
   std::vector<State> states_;
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> rooms_;  ///< free ones, with their sizes
   size_t exchanges_ = 0;                                                ///< under way

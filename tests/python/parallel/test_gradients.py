@@ -99,11 +99,11 @@ REFUSED = {
 def test_gradients_of_single_rows_are_refused_with_the_cure(scripts: Any) -> None:
     source = HEAD
     for number, (name, body) in enumerate(REFUSED.items()):
-        data = "drop" if name in ("unstacked", "a Python loop over rows") else "x"
+        needs_rows = name in ("unstacked", "a Python loop over rows")
         source += f"class Model{number}(Own):\n    def step(self, x, y, v):\n{body}\n        return tf.constant(0.0)\n"
         source += f"""
 i = keras.Input((4,)); m = Model{number}(i, keras.layers.Dense(1)(i)); m.compile("sgd", "mse"); m = tnt.Model(m)
-d = tf.data.Dataset.from_tensor_slices((x, y)).batch(8, drop_remainder={data == "drop"})
+d = tf.data.Dataset.from_tensor_slices((x, y)).batch(8, drop_remainder={needs_rows})
 try:
     m.fit(d, verbose=0)
 except NotImplementedError as error:
@@ -113,6 +113,24 @@ else:
 """
     ended = scripts.ranks(2, source + "print('all refused')\n", options=("--output-on-all-devices",))
     assert ended.out.count("all refused") == 2, ended.err
+
+
+IN_LOSS = """
+class Model(keras.Model):
+    tnt_reduction = "mean"
+    count = None
+    def norm(self, x, y):
+        with tf.GradientTape() as tape: loss = tf.reduce_mean(tf.square(self(x) - y))
+        return tf.linalg.global_norm(tape.gradient(loss, self.trainable_variables))
+    def compute_loss(self, x=None, y=None, y_pred=None, *args, **options):
+        return tf.reduce_mean(tf.square(y_pred - y)) / (1 + tf.stop_gradient(self.norm(x[:1], y[:1])))
+"""
+
+
+def test_gradients_of_single_rows_in_compute_loss_are_refused(scripts: Any) -> None:
+    ended = scripts.ranks(2, HEAD + IN_LOSS + "fit(Model)\n")
+    assert ended.code == 1, ended.err
+    assert any("NotImplementedError" in line and "local_gradients()" in line for line in ended.lines), ended.err
 
 
 def test_what_ranks_have_for_themselves_is_warned_of(scripts: Any) -> None:

@@ -72,19 +72,24 @@ def test_an_eager_tensor_does_not_say() -> None:
 
 
 def squares(x: Any) -> Any:
-    return tf.reduce_sum((tf.matmul(tf.tanh(x), tf.ones((2, 3)))) ** 2, -1)
+    return tf.reduce_sum((tf.matmul(tf.tanh(x * SCALE), tf.ones((2, 3)))) ** 2, -1)
 
 
 SINGLE = {
     "an entry": lambda x: squares(x)[1],
     "an entry, scaled": lambda x: squares(x)[1] / 2 + tf.reduce_sum(SCALE),
     "a row": lambda x: tf.reduce_mean(squares(x[1:2])),
+    "the first": lambda x: tf.reduce_mean(squares(x[:1])),
+    "the last": lambda x: tf.reduce_mean(squares(x)[-1:]),
     "gathered": lambda x: tf.gather(squares(x), 1),
 }
 WHOLE = {
     "of two entries": lambda x: squares(x)[0] - squares(x)[1],
     "a mean": lambda x: tf.reduce_mean(squares(x)),
     "times an entry": lambda x: tf.reduce_mean(squares(x)) * x[0, 0],
+    "only times an entry": lambda x: tf.reduce_sum(SCALE**2) * x[0, 0],
+    "all in turn": lambda x: tf.reduce_mean(tf.map_fn(lambda row: squares(row[None])[0], x)),
+    "but one": lambda x: tf.reduce_mean(squares(x[:-1])) + tf.reduce_mean(squares(x[1:])),
     "half of the rows": lambda x: tf.reduce_mean(squares(x[: tf.shape(x)[0] // 2])),
     "a feature": lambda x: tf.reduce_mean(x[:, 0]),
     "of tasks": lambda x: tf.stack([tf.reduce_mean(x), tf.reduce_sum(x)])[0],
@@ -117,12 +122,32 @@ def test_an_unstacked_row() -> None:
         (lambda x: tf.reduce_sum(x, -1) / tf.cast(tf.shape(x)[0], tf.float32), None, False),
         (lambda x: tf.reduce_sum(x, -1) * (1 / tf.cast(tf.size(x), tf.float32)), None, False),
         (lambda x: tf.reduce_sum(x, -1) / 3, 3, False),
+        (
+            lambda x: tf.reshape(tf.reduce_sum(x, -1, keepdims=True) / tf.cast(tf.shape(x)[0], "float32"), [-1]),
+            3,
+            False,
+        ),
+        (lambda x: tf.reduce_sum(x, -1) ** 1.0 * tf.pow(tf.cast(tf.shape(x)[0], tf.float32), -1.0), None, False),
+        (lambda x: tf.reduce_sum(x, -1) / tf.reduce_sum(tf.ones_like(x[:, 0])), None, False),
+        (lambda x: tf.reduce_sum(x, -1) / tf.reduce_sum(tf.ones(tf.shape(x)[0])), None, False),
+        (lambda x: tf.reduce_sum(x, -1) / tf.reduce_sum(tf.cast(x[:, 0] > 0, tf.float32)), None, False),
+        (lambda x: tf.reduce_sum(x, -1) / tf.reduce_sum(tf.constant([0.5, 2.0])), None, True),
+        (tf.function(lambda x: tf.reduce_sum(x, -1) / tf.cast(tf.shape(x)[0], tf.float32)), None, False),
+        (lambda x: tf.reduce_sum(tf.tile(x[:, :1], (1, 3)), 0), 3, False),
         (lambda x: tf.reduce_sum(x, -1) / 16, 3, True),
     ],
 )
 def test_targets_along_the_rows(function: Any, rows: int | None, along: bool) -> None:
     known = () if rows is None else (rows,)
-    assert found(function, lambda t: upstream.has_rows(t, known), tf.TensorSpec([rows, 2])) is along
+    assert found(function, lambda t: upstream.has_rows(t, None, known), tf.TensorSpec([rows, 2])) is along
+
+
+def test_a_seed_makes_a_mean_of_rows() -> None:
+    def look(x: Any) -> bool:
+        seed = tf.ones_like(x[:, 0]) / tf.cast(tf.shape(x)[0], tf.float32)
+        return upstream.has_rows(tf.reduce_sum(x, -1), seed, ())
+
+    assert not found(lambda x: x, look)
 
 
 def test_unique_indices() -> None:

@@ -17,6 +17,7 @@ from .row_checksum import checksum_of_rows
 from .slices import changed
 from .steps import (
     count_nan,
+    graph,
     has_value,
     is_eager,
     look_once,
@@ -29,9 +30,9 @@ from .steps import (
     with_rows,
 )
 from .tape import differentiable_allreduce, gradient_hooks
-from .traceless import functions_eager, state_kept, trainable_outside
+from .traceless import functions_eager, state_kept, variables_outside
 from .updates import can_update, update_adam, update_sgd
-from .upstream import loops_over_rows, upstream_of
+from .upstream import loops_over_rows, note_summed, summed_in_trace, upstream_of
 from .xla import why_not_compiled
 
 __all__ = [
@@ -50,12 +51,14 @@ __all__ = [
     "functions_eager",
     "gradient_hooks",
     "gradients",
+    "graph",
     "has_value",
     "is_eager",
     "look_once",
     "loops_over_rows",
     "mark_batch",
     "meet",
+    "note_summed",
     "prepared",
     "quick_kernels",
     "run_step",
@@ -64,14 +67,15 @@ __all__ = [
     "step_errors",
     "step_function",
     "sum_over_ranks",
+    "summed_in_trace",
     "together",
     "trace",
-    "trainable_outside",
     "type_of",
     "undo_where",
     "update_adam",
     "update_sgd",
     "upstream_of",
+    "variables_outside",
     "why_not_compiled",
     "with_rows",
     "without_repeats",

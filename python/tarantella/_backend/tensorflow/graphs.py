@@ -50,7 +50,7 @@ def symbolic(places: Iterable[Place]) -> list[Place]:
 
 
 def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[Place] | None:
-    """What a function's placeholder, or the output of a call, stands for; nothing for other tensors.
+    """What a function's placeholder, or one of several outputs of an operation, stands for; nothing for other tensors.
 
     With `control_flow` also the outputs of conditions and loops, with what decides which branch or turn gives them.
     None where that is not known.
@@ -60,15 +60,17 @@ def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[
         inside = Call(op, call)
         return None if body(inside) is None else [(body(inside).outputs[tensor.value_index], inside)]
     if control_flow and op.type in _BRANCHES:
-        each = [Call(op, call, attribute, i) for attribute, i in _branches(op)]
+        each = functions(op, call)
         return [(op.inputs[0], call), *((body(one).outputs[tensor.value_index], one) for one in each)]
     if control_flow and op.type in _LOOPS:
-        turn, condition = Call(op, call, "body"), Call(op, call, "cond")
+        condition, turn = functions(op, call)
         return [
             (op.inputs[tensor.value_index], call),
             (body(turn).outputs[tensor.value_index], turn),
             (body(condition).outputs[0], condition),
         ]
+    if op.type == "IdentityN":  # of a custom gradient
+        return [(op.inputs[tensor.value_index], call)]
     if op.type != "Placeholder":
         return []
     return _of_placeholder(tensor, call)
@@ -90,11 +92,6 @@ def functions(op: Any, around: Call | None) -> list[Call]:
     return [Call(op, around, "cond"), Call(op, around, "body")] if op.type in _LOOPS else []
 
 
-def is_loop(op: Any) -> bool:
-    """Whether the operation runs functions in a loop."""
-    return op.type in _LOOPS
-
-
 def _branches(op: Any) -> list[tuple[str, int]]:
     if op.type in ("If", "StatelessIf"):
         return [("then_branch", 0), ("else_branch", 0)]
@@ -110,7 +107,7 @@ def _of_placeholder(tensor: Any, call: Call | None) -> list[Place] | None:
         return None
     inputs = call.op.inputs[1:] if call.op.type in _BRANCHES else call.op.inputs
     found = [(inputs[places[0]], call.around)]
-    if is_loop(call.op):  # what a turn gives is the next one's input
+    if call.op.type in _LOOPS:  # what a turn gives is the next one's input
         turn = call._replace(attribute="body")
         found.append((body(turn).outputs[places[0]], turn))
     return found

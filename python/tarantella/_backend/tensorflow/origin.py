@@ -36,13 +36,13 @@ _ELEMENTWISE |= _UNARY | {"SquaredDifference", "Pow"}
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any")
 
 
-def from_rows(tensor: tf.Tensor) -> bool:
+def from_rows(tensor: tf.Tensor, call: Call | None = None) -> bool:
     """Whether the values, or the number of rows, of the batch can change this tensor of a graph.
 
     Constants and variables cannot, nor other dimensions of a shape than that of the rows. A number of rows that
     TensorFlow knows is a constant: see `has_shape_of`. What cannot be told counts as computed from rows.
     """
-    return _any_from_rows([(tensor, None)])
+    return _any_from_rows([(tensor, call)])
 
 
 def has_shape_of(tensor: tf.Tensor, rows: Sequence[int]) -> bool:
@@ -113,9 +113,7 @@ def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
         rest_alike = not any(_any_from_rows([(each, call)]) for each in op.inputs[1:]) or "Softmax" in op.type
         return [(op.inputs[0], call)] if batched and rest_alike and tensor.value_index == 0 else None
     if op.type in _REDUCTIONS:
-        axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
-        kept = axes is not None and rank is not None and all(int(axis) % rank for axis in np.atleast_1d(axes))
-        return [(op.inputs[0], call)] if kept else None
+        return None if reduces_first_axis(op) else [(op.inputs[0], call)]
     if op.type == "Reshape":
         before, after = op.inputs[0].shape, tensor.shape
         if before.rank and after.rank and before[1:].num_elements() == after[1:].num_elements() is not None:
@@ -134,6 +132,14 @@ def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
         masks = [op.get_attr(f"{name}_mask") for name in ("new_axis", "shrink_axis", "ellipsis")]
         return None if any(mask & 1 for mask in masks) else [(op.inputs[0], call)]
     return None
+
+
+def reduces_first_axis(op: Any) -> bool:
+    """Whether an operation reduces the first axis of its input, or may do so."""
+    if op.type not in _REDUCTIONS:
+        return False
+    axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+    return axes is None or rank is None or not all(int(axis) % rank for axis in np.atleast_1d(axes))
 
 
 def picked(op: Any, output: int, rank: int | None) -> Sequence[int]:

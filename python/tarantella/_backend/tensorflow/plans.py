@@ -102,9 +102,8 @@ def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterato
 
 def assign_after(tensors: Sequence[tf.Tensor], variable: tf.Variable) -> None:
     """Assigns the variable its value of 0, after the tensors are there."""
-    zero = tf.zeros(
-        variable.shape, variable.dtype
-    )  # a constant within would keep the dependence to itself, and lose it
+    # Within, a constant would keep the dependence to itself, and lose it.
+    zero = tf.zeros(variable.shape, variable.dtype)
     with tf.control_dependencies(tensors):
         variable.assign(zero)
 

@@ -127,9 +127,15 @@ def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
     return _sum_of(reduction, what, values, xla.latest_call(), runtime.context)
 
 
-def _plan_of_sum(owner: Any, what: str, values: tf.Tensor, context: Callable[[], Any]) -> plans.Plan:
+def _plan_of_sum(
+    owner: Any,
+    what: str,
+    values: tf.Tensor,
+    context: Callable[[], Any],
+    numbers: plans.Numbers = plans.Numbers.NONE,
+) -> plans.Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
-    return plans.plan_of(owner, (what, values.dtype.name), what, tensors, context())
+    return plans.plan_of(owner, (what, values.dtype.name), what, tensors, context(), numbers)
 
 
 def _sum_of(
@@ -144,9 +150,8 @@ def _sum_of(
     if xla.compiled():
         return xla.call(reduction, [values], after)[0]
     (total,) = _sums(reduction, [values], borrow=False)
-    plans.assign_after(
-        [total], reduction.anchor
-    )  # what depends on data alone could run before the step before has ended
+    # What depends on data alone could run before the step before has ended.
+    plans.assign_after([total], reduction.anchor)
     return total
 
 
@@ -169,8 +174,7 @@ def differentiable_sum(
 
 def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: tf.Variable) -> None:
     values = tf.zeros([1])
-    tensors = [(what, values.dtype.name, tuple(values.shape))]
-    plan = plans.plan_of(owner, what, what, tensors, runtime.context(), plans.Numbers.LAST)
+    plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.LAST)
     if xla.compiled():
         xla.call(plan, [values], xla.latest_call(), number)
         return

@@ -106,6 +106,10 @@ def is_eager() -> bool:
     return bool(tf.executing_eagerly())
 
 
+def graph() -> Any:
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
 def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
     floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
     return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from ..gradients import Gradients
-from . import reduce, upstream
+from . import reduce, slices, upstream
 
 _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
@@ -53,13 +53,18 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
         if not places:
             return take(output_gradients)
         assert of_step is not None
-        weight, targets = of_step.weight(), tf.nest.flatten(target)
-        along_rows = [_is_along_rows(of_step, each) for each in targets]
-        weights = [None if along else weight for along in along_rows]
+        targets = tf.nest.flatten(target)
+        seeds = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
+        is_users = not of_step.is_kerass(record.could_possibly_record())
+        if is_users and any(upstream.is_of_one_row(each) for each in targets):
+            raise of_step.error_of_one_row()
+        weights = _weights(of_step, targets, seeds)
         # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
-        starts = len(places) == len(flat) or len(set(along_rows)) > 1
+        starts = len(places) == len(flat) or len({weight is None for weight in weights}) > 1
         starts = starts and all(isinstance(each, (tf.Tensor, tf.Variable)) for each in targets)
-        gradients = tf.nest.flatten(take(_seeds(targets, weights, output_gradients) if starts else output_gradients))
+        if starts and any(weight is not None for weight in weights):
+            output_gradients = [_seed(*each) for each in zip(targets, weights, seeds, strict=True)]
+        gradients = tf.nest.flatten(take(output_gradients))
         own = [gradients[i] for i in places]
         if not starts and weights[0] is not None:
             own = [_times(each, weights[0]) for each in own]
@@ -71,20 +76,13 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
     return gradient
 
 
-def _is_along_rows(of_step: Gradients, target: Any) -> bool:
-    """Whether a target has a value for each row. TensorFlow sums it, so its weight is 1."""
-    if not isinstance(target, (tf.Tensor, tf.Variable)):
-        return False
-    if of_step.is_users and upstream.is_of_one_row(target):
-        raise of_step.error_of_one_row()
-    return upstream.has_rows(target, of_step.static_rows)
+def _weights(of_step: Gradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
+    """What the gradients of each target are multiplied by, None for 1.
 
-
-def _seeds(targets: Sequence[Any], weights: Sequence[Any], given: Any) -> Any:
-    if all(weight is None for weight in weights):
-        return given
-    seeds = [None] * len(targets) if given is None else tf.nest.flatten(given)
-    return [_seed(*each) for each in zip(targets, weights, seeds, strict=True)]
+    It is 1 for a target with a value for each row: TensorFlow takes the gradient of the sum.
+    """
+    weight, rows = of_step.weight(), of_step.static_rows
+    return [None if upstream.has_rows(*each, rows) else weight for each in zip(targets, seeds, strict=True)]
 
 
 def _seed(target: Any, weight: Any, given: Any) -> Any:
@@ -101,8 +99,7 @@ def _times(gradient: Any, weight: Any) -> Any:
     if gradient is None:
         return None
     if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(weight, gradient.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return slices.like(gradient, gradient.values * tf.cast(weight, gradient.dtype), gradient.indices)
     return gradient * tf.cast(weight, gradient.dtype)
 
 
@@ -124,3 +121,11 @@ def differentiable_allreduce(
     for i, each in zip(places, found, strict=True):
         sums[i] = each
     return sums
+
+
+@tf.RegisterGradient("TarantellaAllreduce")
+def _no_gradient(op: Any, *upstreams: Any) -> Any:
+    raise NotImplementedError(
+        "tf.autodiff.ForwardAccumulator and tf.gradients do not see through gradients that a tape in train_step has "
+        "summed over the ranks; take the gradient of the gradient with a second tape around the first"
+    )

@@ -31,7 +31,7 @@ def state_kept(layers: Sequence[Any]) -> Iterator[None]:
     context = eager_context.context()
     seeds = {name: vars(context)[name] for name in ("_seed", "_rng") if name in vars(context)}
     shared = stateful_random_ops.global_generator
-    variables = [each for each in _variables_outside_keras(layers) if each.is_initialized()]
+    variables = [each for each in variables_outside(layers) if each.is_initialized()]
     variables += [shared.state] if shared is not None else []
     values = [variable.read_value() for variable in variables]
     context._seed, context._rng = _SEED, random.Random(_SEED)
@@ -45,11 +45,7 @@ def state_kept(layers: Sequence[Any]) -> Iterator[None]:
             variable.assign(value)
 
 
-def trainable_outside(layers: Sequence[Any]) -> list[tf.Variable]:
-    return [each for each in _variables_outside_keras(layers) if each.trainable]
-
-
-def _variables_outside_keras(layers: Sequence[Any]) -> list[tf.Variable]:
+def variables_outside(layers: Sequence[Any]) -> list[tf.Variable]:
     found: dict[int, tf.Variable] = {}
     for layer in layers:
         for leaf in _leaves(list(vars(layer).values())):

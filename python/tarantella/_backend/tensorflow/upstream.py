@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,18 @@ from .graphs import Call, Place, all_before, body, functions, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
-_RANDOM = ("Random", "TruncatedNormal", "Multinomial", "StandardNormal", "StatefulUniform", "Binomial", "Shuffle")
-_VARIABLES = ("ReadVariableOp", "ResourceGather", "VarIsInitializedOp")
-# Stateful in TensorFlow's eyes; they return what they are given.
-_PASS = ("CheckNumerics", "CheckNumericsV2", "Print", "PrintV2")
+_RANDOM = (
+    "Random",
+    "TruncatedNormal",
+    "Multinomial",
+    "StandardNormal",
+    "StatefulUniform",
+    "Binomial",
+    "Shuffle",
+    "Rng",
+)
+# Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
+_PASS = ("CheckNumerics", "CheckNumericsV2", "Print", "PrintV2", "ResourceGather")
 
 
 def upstream_of(gradient: Any) -> Upstream | None:
@@ -42,6 +51,35 @@ def _found_before(places: list[Place]) -> set[str]:
     return found
 
 
+# By graph: the variables whose gradients its own code sums.
+_summed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+
+
+def note_summed(variables: set[int]) -> None:
+    _summed.setdefault(tf.compat.v1.get_default_graph(), set()).update(variables)
+
+
+def summed_in_trace() -> set[int]:
+    found: set[int] = set()
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        found.update(*(_summed.get(each, ()) for each in _with_functions(graph)))
+        graph = getattr(graph, "outer_graph", None)
+    return found
+
+
+def _with_functions(graph: Any) -> Iterator[Any]:
+    """A graph, and those of the functions that it calls."""
+    pending, seen = [graph], set()
+    while pending:
+        each = pending.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        pending += [body(one) for op in each.get_operations() for one in functions(op, None)]
+
+
 def is_sum(op: Any) -> bool:
     """Whether an operation sums over the ranks."""
     if op.type == "XlaCustomCallV2":
@@ -64,7 +102,7 @@ def _before(tensor: Any, call: Call | None) -> tuple[str, list[Place]]:
         return "" if _has_constant_seed(op) else "random", inputs
     if op.type in ("Shape", "Size") and op.inputs[0].shape.is_fully_defined():
         return "", []
-    if op.type in origin.ITERATORS or not op.inputs or (op.op_def.is_stateful and op.type not in (*_VARIABLES, *_PASS)):
+    if op.type in origin.ITERATORS or not op.inputs or (op.op_def.is_stateful and op.type not in _PASS):
         return "own", []
     if _is_length_of_another_axis(tensor):
         return "", []
@@ -87,44 +125,60 @@ def _is_length_of_another_axis(tensor: Any) -> bool:
     return 0 not in origin.picked(tensor.op, tensor.value_index, shape.inputs[0].shape.rank)
 
 
-def has_rows(target: Any, rows: Sequence[int]) -> bool:
+def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
     """Whether a target has a value for each row of the batch, or of what is made of them, whose sum is to be computed.
 
-    Not where the values are divided by their number: then the sum is a mean. `rows` are the numbers of rows that
-    TensorFlow knows. Eagerly, where the length of the axis must tell, a vector of as many values as there are rows is
-    taken for one of rows.
+    Not where the values, or those of `seed`, which they are multiplied by, are divided by their number: then the sum is
+    a mean. `rows` are the numbers of rows that TensorFlow knows. Eagerly, where the length of the axis must tell, a
+    vector of as many values as there are rows is taken for one of rows.
     """
-    if not target.shape.rank:
+    if not isinstance(target, (tf.Tensor, tf.Variable)) or not target.shape.rank:
         return False
     if not tf.is_symbolic_tensor(target):
         return target.shape[0] in rows
     if target.shape[0] not in (None, *rows):
         return False
-    op, scalars = target.op, []
-    while op.type in _ARITHMETIC:
-        scalars += [each for each in op.inputs if each.shape.rank == 0]
-        op = max(op.inputs, key=lambda each: -1 if each.shape.rank is None else each.shape.rank).op
+    (tensor, _), scalars = _without_arithmetic(target)
+    op = tensor.op
     is_stack = target.shape[0] is not None and (op.type == "Pack" or (op.type == "ConcatV2" and len(op.inputs) > 3))
-    return not is_stack and not any(_counts_rows(each, rows) for each in scalars)
+    if seed is not None and tf.is_symbolic_tensor(seed):
+        scalars += _without_arithmetic(seed)[1]
+    return not (is_stack or origin.reduces_first_axis(op) or any(_counts_rows(each, rows) for each in scalars))
 
 
-_ARITHMETIC = ("Identity", "Neg", "Mul", "RealDiv", "DivNoNan", "AddV2", "Sub")
+_ARITHMETIC = ("Identity", "Neg", "Mul", "RealDiv", "DivNoNan", "AddV2", "Sub", "Pow", "Cast", "Reshape", "Squeeze")
+
+
+def _without_arithmetic(tensor: Any) -> tuple[Place, list[Any]]:
+    """What a tensor is computed from by arithmetic with scalars, and these scalars."""
+    place: Place = (tensor, None)
+    scalars: list[Any] = []
+    while True:
+        op = place[0].op
+        before = symbolic(through(*place) or [])
+        if op.type in _ARITHMETIC or op.type == "Fill":
+            scalars += [each for each in op.inputs if each.shape.rank == 0]
+            before = [(max(op.inputs, key=lambda each: -1 if each.shape.rank is None else each.shape.rank), place[1])]
+        if len(before) != 1:
+            return place, scalars
+        place = before[0]
 
 
 def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
-    """Whether a number is that of the rows, or computed from it."""
-    pending = [tensor]
-    while pending:
-        each = pending.pop()
-        op = each.op
-        if op.type in ("Shape", "Size"):
-            return True
-        value = tf.get_static_value(each)
-        if value is not None and np.ndim(value) == 0 and float(value) in rows:
-            return True
-        if op.type in ("Cast", "StridedSlice", "Reciprocal", "Prod", *_ARITHMETIC):
-            pending += list(op.inputs)
-    return False
+    """Whether a number is that of the rows, of the valid ones among them, or computed from it."""
+
+    def before(each: Any, call: Call | None) -> list[Place] | None:
+        op, value = each.op, tf.get_static_value(each)
+        is_sum_of_rows = op.type == "Sum" and origin.from_rows(each, call) and not _is_of_variables(each, call)
+        if is_sum_of_rows or op.type in ("Shape", "Size", "OnesLike"):
+            return None
+        if value is not None and ((np.ndim(value) and len(value) in rows) or np.isin(np.ravel(value)[:8], rows).any()):
+            return None  # of a known shape, too
+        if op.type in _ARITHMETIC or op.type in ("Reciprocal", "Prod", "Sum", "Fill", "Pack"):
+            return [(each, call) for each in op.inputs]
+        return [(op.inputs[0], call)] if op.type == "StridedSlice" else through(each, call) or []
+
+    return not all_before(before, [(tensor, None)])
 
 
 def is_of_one_row(target: Any) -> bool:
@@ -135,6 +189,10 @@ def is_of_one_row(target: Any) -> bool:
 
     def before(tensor: Any, call: Call | None) -> list[Place] | None:
         if _picks_one_row(tensor, call):
+            if tensor.shape.rank == 0 and not _is_of_variables(tensor, call):
+                return []  # a coefficient
+            if _is_in_loop(call) and isinstance(_which(tensor), str):
+                return None  # another row in each turn
             picked.add(_which(tensor))
             return []
         if tensor.op.type in ("Shape", "Size"):
@@ -143,6 +201,18 @@ def is_of_one_row(target: Any) -> bool:
         return None if kind == "own" else places
 
     return all_before(before, [(target, None)]) and len(picked) == 1
+
+
+def _is_of_variables(tensor: Any, call: Call | None) -> bool:
+    def before(each: Any, call: Call | None) -> list[Place] | None:
+        is_read = each.op.type in ("ReadVariableOp", "ResourceGather")
+        return None if is_read else _before(each, call)[1]
+
+    return not all_before(before, [(tensor, call)])
+
+
+def _is_in_loop(call: Call | None) -> bool:
+    return call is not None and (call.attribute == "body" or _is_in_loop(call.around))
 
 
 def _picks_one_row(tensor: Any, call: Call | None) -> bool:
@@ -173,9 +243,10 @@ def _is_one_long(op: Any) -> bool:
     if op.get_attr("shrink_axis_mask") & 1:
         return True
     begin, end = (tf.get_static_value(each) for each in op.inputs[1:3])
-    if begin is None or end is None or (op.get_attr("begin_mask") | op.get_attr("end_mask")) & 1:
+    if begin is None or end is None:
         return False
-    return bool(end[0] - begin[0] == 1)
+    first = 0 if op.get_attr("begin_mask") & 1 else begin[0]
+    return bool(first == -1 if op.get_attr("end_mask") & 1 else end[0] - first == 1)
 
 
 def _no_list_of_rows(tensor: Any, call: Call | None) -> list[Place] | None:
@@ -207,11 +278,8 @@ def loops_over_rows() -> list[str]:
             inside = [one for one in functions(op, around) if body(one) is not None]
             pending += [(body(one), one) for one in inside]
             turns = [one for one in inside if one.attribute == "cond"]
-            if turns and any(_sums(body(one)) for one in inside):
+            if turns and any(
+                is_sum(op) for one in inside for each in _with_functions(body(one)) for op in each.get_operations()
+            ):
                 found += [op.name] if "own" in _found_before([(body(turns[0]).outputs[0], turns[0])]) else []
     return found
-
-
-def _sums(graph: Any) -> bool:
-    inside = [body(one) for op in graph.get_operations() for one in functions(op, None)]
-    return any(is_sum(op) for op in graph.get_operations()) or any(_sums(one) for one in inside if one is not None)

@@ -16,7 +16,7 @@ from ..._job import runtime, timeline
 from ..._job.environment import integer
 from ..._job.errors import MismatchError
 from ..._names import name_of
-from .. import private, training
+from .. import replicas, training
 
 # Steps between two comparisons of weights; TNT_WEIGHT_CHECK_STEPS overrides it. 0: only at the ends of epochs.
 AUTOMATIC = -1
@@ -67,7 +67,7 @@ def same_weights(model: Any) -> None:
 
 def _trained(model: Any) -> list[Any]:
     """The variables that ranks train together."""
-    return [*model.trainable_variables, *backend.trainable_outside(private.every_layer(model))]
+    return [*model.trainable_variables, *replicas.trainable_outside(model)]
 
 
 def _compare(model: Any, checksum: int, proposal: int = 0) -> int:

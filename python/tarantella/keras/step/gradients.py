@@ -56,10 +56,7 @@ def local_gradients() -> Iterator[None]:
     optimizer, which multiplies it by this rank's share of the batch and sums over the ranks. Elsewhere it does nothing.
     """
     found = _of_the_step()
-    if found is None:
-        yield
-        return
-    with found.local():
+    with contextlib.nullcontext() if found is None else found.local():
         yield
 
 
@@ -82,11 +79,12 @@ class Gradients:
     """Those of one step: it exists while the step is traced, or while it runs eagerly."""
 
     def __init__(self, step: Step) -> None:
-        self.static_rows, self.is_users = step.static_rows, step.kept is not None
+        self.static_rows = step.static_rows
         self._step, self._training = step, training.of(step.model)
         self._known: dict[int, Any] = {}
         self._local = 0
         self._summed: set[int] = set()  # variables, by key, whose gradients were summed in this step
+        self._numbered = False  # whether any were summed with its number
         self._made: dict[int, Any] = {}  # the very sums, by id
 
     # What the backend's hooks ask.
@@ -94,14 +92,17 @@ class Gradients:
     def takes(self, source: Any) -> bool:
         if self._local:
             return False
-        if key(source) not in self._known and _is_trainable(source):
+        if key(source) not in self._known and hasattr(source, "trainable"):
             self._known = _variables(self._step.model)  # again: an optimizer may have been built since
-            if key(source) not in self._known:
+            if key(source) not in self._known and source.trainable:
                 log.warn_once(
                     f"the variable {_name(source)!r} is neither the model's nor one of its optimizers': its gradient "
                     "is this rank's until an optimizer applies it; make it an attribute of the model or of a layer"
                 )
         return key(source) in self._known
+
+    def is_kerass(self, differentiable: bool) -> bool:
+        return self._step.is_kerass and not differentiable and not self._summed
 
     def weight(self) -> Any:
         return None if self._step.is_sum else self._step.share("float64")
@@ -120,6 +121,7 @@ class Gradients:
             owners = self._owner(variables), self._owner(variables)
             more = self._step.empty, self._step.step_number
             sums = backend.differentiable_allreduce(owners, gradients, variables, *more)
+            self._numbered |= self._step.step_number is not None
         else:
             prepared = self._prepared(gradients, variables)
             sums = self._allreduce(prepared, variables, self._step.empty, self._lender(variables))
@@ -135,12 +137,12 @@ class Gradients:
 
     # What optimizers ask.
 
-    def applied(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
-        found = list(gradients)
+        found, all_summed = list(gradients), self._all_summed()
         before = [None if each is None else backend.upstream_of(each) for each in gradients]
         given = [i for i, each in enumerate(gradients) if each is not None]
-        summed = [i for i in given if self._is_summed(variables[i])]
+        summed = [i for i in given if key(variables[i]) in all_summed]
         own_rows = [i for i in summed if (known := before[i]) is not None and known.own]
         changed = [i for i in own_rows if (known := before[i]) is not None and known.sums]
         by_hand = [i for i in own_rows if i not in changed]
@@ -153,11 +155,18 @@ class Gradients:
             _say_changed(_names(variables, changed))
         own = [i for i in given if i not in summed or i in by_hand]
         apart = [i for i in given if i not in own and not self._is_alike(gradients[i], before[i])]
-        for places, reduce in ((own, self._reduced), (apart, self._masters)):
-            if places:
-                sums = reduce([gradients[i] for i in places], [variables[i] for i in places])
-                for i, each in zip(places, sums, strict=True):
-                    found[i] = each
+        perhaps = [i for i in own if self._may_be_summed(variables[i])]
+        if perhaps:
+            _, differ = self._masters(*_at(perhaps, gradients, variables))
+            alike = {i for place, i in enumerate(perhaps) if place not in differ}
+            own = [i for i in own if i not in alike]
+        if own:
+            _put(found, own, self._reduced(*_at(own, gradients, variables)))
+        if apart:
+            sums, differ = self._masters(*_at(apart, gradients, variables))
+            _put(found, apart, sums)
+            if differ:
+                _say_changed(_names(variables, [apart[place] for place in differ]))
         return found
 
     def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -165,9 +174,10 @@ class Gradients:
 
         Raises ValueError for gradients that are summed.
         """
+        summed = self._all_summed()
         for gradient, variable in zip(gradients, variables, strict=True):
             before = None if gradient is None else backend.upstream_of(gradient)
-            if gradient is not None and self._is_summed(variable) and (before is None or before.sums):
+            if gradient is not None and key(variable) in summed and (before is None or before.sums):
                 raise ValueError(
                     f"the gradient of {_name(variable)!r} is summed over the ranks already: in a train_step "
                     "tf.GradientTape does it; leave out tarantella.reduce_gradients"
@@ -179,7 +189,10 @@ class Gradients:
     # The end of the step.
 
     def end(self) -> None:
-        """Finds ranks that have left out a gradient or an update alone, in a user's step. Collective when it runs."""
+        """Finds ranks that have left out a gradient or an update alone. Collective when it runs.
+
+        Not where Keras's step has taken the only gradients.
+        """
         loops = [] if backend.is_eager() else backend.loops_over_rows()
         if loops:
             raise NotImplementedError(
@@ -187,9 +200,10 @@ class Gradients:
                 "rows; take them in `with tarantella.local_gradients():`, and give the optimizer their mean over these "
                 "rows"
             )
-        self._training.note_summed(self._summed)
+        self._training.note_summed(self._all_summed())
+        in_functions = not backend.is_eager() and bool(backend.summed_in_trace())
         counts = [each.iterations for each in private.optimizers(self._step.model)]
-        if counts:
+        if counts and (self._numbered or in_functions or not self._step.is_kerass):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             found = self._training
             backend.meet(found.end, found.reductions, "the updates", number, then=found.numbers)
@@ -203,7 +217,8 @@ class Gradients:
         if empty is not None:
             prepared = [_no_slices_where(empty, each) for each in prepared]
         owner = self._owner(variables) if lender is None else lender
-        lends, number = lender is not None, self._step.step_number
+        lends, number = lender is not None, self._step.step_number if lender is None else None
+        self._numbered |= number is not None
         return backend.allreduce(owner, prepared, list(variables), lends, empty=empty, number=number)
 
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -224,17 +239,16 @@ class Gradients:
         weight = ops.where(known > 0, float(runtime.is_master_rank()), 1.0)
         return lambda dtype: ops.cast(weight, dtype)
 
-    def _masters(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The master's gradients, for all ranks."""
+    def _masters(self, gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """The master's gradients, for all ranks, and eagerly the places where a rank has others."""
         others = ops.convert_to_tensor(not runtime.is_master_rank())
         sums = self._allreduce(self._prepared(gradients, variables), variables, others)
-        if backend.is_eager():
-            differ = [not _equal(*each) for each in zip(gradients, sums, strict=True)]
-            counts = ops.convert_to_tensor(np.array(differ, "float64"))
-            counts = np.asarray(backend.sum_over_ranks(self._training.end, "gradients that differ", counts))
-            if counts.any():
-                _say_changed(_names(variables, np.flatnonzero(counts)))
-        return sums
+        if not backend.is_eager():
+            return sums, []
+        differ = [not _equal(*each) for each in zip(gradients, sums, strict=True)]
+        counts = ops.convert_to_tensor(np.array(differ, "float64"))
+        counts = np.asarray(backend.sum_over_ranks(self._training.end, "gradients that differ", counts))
+        return sums, np.flatnonzero(counts).tolist()
 
     def _lender(self, variables: Sequence[Any]) -> Any:
         """The optimizer in whose plan's memory the sums may lie, None where they must be copied.
@@ -244,11 +258,10 @@ class Gradients:
         """
         optimizer = getattr(self._step.model, "optimizer", None)
         lends = (
-            not self.is_users
-            and not self._summed
+            self.is_kerass(differentiable=False)
             and optimizer is not None
             and keeps_no_gradient(optimizer, variables)
-            and all(private.is_kerass(hooks.original(optimizer, name)) for name in ("apply", "apply_gradients"))
+            and hooks.are_kerass(optimizer, "apply", "apply_gradients")
         )
         return optimizer if lends else None
 
@@ -257,14 +270,24 @@ class Gradients:
         return self._training.reduction(self._step.number(tuple(key(v) for v in variables)))
 
     def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
-        self._summed.update(key(v) for v in variables)
+        noted = {key(v) for v in variables}
+        self._summed |= noted
+        self._training.summed |= noted
         if backend.is_eager():
             self._made.update((id(each), each) for each in sums if each is not None)
+        elif self._numbered:
+            backend.note_summed(noted)
 
-    def _is_summed(self, variable: Any) -> bool:
-        """Whether gradients of a variable have been summed: in this step, or in an earlier trace of it."""
-        earlier = set() if backend.is_eager() else self._training.summed
-        return key(variable) in self._summed | earlier
+    def _all_summed(self) -> set[int]:
+        """The variables whose gradients this step sums: also in functions that an earlier trace has left."""
+        return self._summed if backend.is_eager() else self._summed | backend.summed_in_trace()
+
+    def _may_be_summed(self, variable: Any) -> bool:
+        """Whether a gradient may be a sum that this step does not show: of a function, or kept from another step.
+
+        Where shares add up to 1 the sum of such sums is the same again.
+        """
+        return self._step.is_sum and backend.is_eager() and key(variable) in self._training.summed
 
     def _is_alike(self, gradient: Any, before: Any) -> bool:
         """Whether it is certain that all ranks have the same."""
@@ -276,12 +299,8 @@ def _variables(model: Any) -> dict[int, Any]:
     found = list(model.variables)
     for optimizer in private.optimizers(model):
         found += private.variables_of(optimizer) if optimizer.built else []
-    found += backend.trainable_outside(private.every_layer(model))
+    found += backend.variables_outside(private.every_layer(model))
     return {key(v): v for v in reversed(found)}  # Keras's object, which has a path, before the framework's
-
-
-def _is_trainable(source: Any) -> bool:
-    return bool(getattr(source, "trainable", False))
 
 
 def _name(variable: Any) -> str:
@@ -299,10 +318,18 @@ def _say_changed(names: str) -> None:
     )
 
 
+def _at(places: list[int], *each: Sequence[Any]) -> list[list[Any]]:
+    return [[values[i] for i in places] for values in each]
+
+
+def _put(found: list[Any], places: list[int], values: list[Any]) -> None:
+    for place, value in zip(places, values, strict=True):
+        found[place] = value
+
+
 def _equal(one: Any, other: Any) -> bool:
-    if hasattr(one, "indices"):
-        return True
-    return bool(ops.all(ops.equal(one, other)))
+    a, b = (np.asarray(ops.convert_to_tensor(each)) for each in (one, other))
+    return np.array_equal(a, b, equal_nan=True)
 
 
 def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:

@@ -44,18 +44,14 @@ def _weighed(gradients: list[Any], variables: list[Any], weight: float) -> list[
     return prepared if weight == 1 else [gradients_of_step.scaled(g, lambda _: weight) for g in prepared]
 
 
-class Owner:
-    """What owns the plan of gradients that no optimizer of Keras reduces."""
-
-
 # By the id of the first variable; gone with it.
-_owners: dict[int, Owner] = {}
+_owners: dict[int, training.Reduction] = {}
 
 
-def owner_of(variable: Any) -> Owner:
+def owner_of(variable: Any) -> training.Reduction:
     """An owner that lives as long as a variable."""
     if id(variable) not in _owners:
-        _owners[id(variable)] = Owner()
+        _owners[id(variable)] = training.Reduction()
         weakref.finalize(variable, functools.partial(_owners.pop, id(variable), None)).atexit = False
     return _owners[id(variable)]
 

@@ -44,7 +44,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
                 return original(reduced, trainable_variables)
 
         if step is not None:
-            return update(gradients.of(step).applied(optimizer, grads, variables))
+            return update(gradients.of(step).applied(grads, variables))
         assert loop is not None
         return loop(optimizer, grads, variables, update)
 

@@ -34,7 +34,7 @@ def install(model: Any) -> None:
 
 def _function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if kind == "train":
-        training.of(model).summed.clear()  # it will be traced anew
+        training.of(model).known_as_summed.clear()  # it will be traced anew
     return backend.step_function(model, kind, awaits, function)
 
 
@@ -72,19 +72,17 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
 def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: Any) -> Any:
     if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
         return original(batch)
-    own = training.of(model).numbers if _is_users(model, trains) else None
-    with running(Step(model, batch, own)) as step:
+    method = "train_step" if trains else "test_step"
+    is_kerass = hooks.are_kerass(model, method)
+    has_users = not (is_kerass and hooks.are_kerass(model, "compute_loss", "compute_metrics"))
+    kept = training.of(model).numbers if has_users and runtime.get_size() > 1 else None
+    with running(Step(model, batch, kept, is_kerass)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
         log_sources.note(step, trains, logs)
-        if trains and own is not None:
+        if trains and kept is not None:
             gradients.of(step).end()
         return logs
-
-
-def _is_users(model: Any, trains: bool) -> bool:
-    method = "train_step" if trains else "test_step"
-    return runtime.get_size() > 1 and not private.is_kerass(hooks.original(model, method))
 
 
 def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

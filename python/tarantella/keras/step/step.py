@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -21,9 +21,14 @@ class Step:
     The whole loss is multiplied by `weight`. A term that needs another factor is `weighed` before.
     """
 
-    def __init__(self, model: Any, batch: MicroBatch | PaddedMicroBatch, kept: Any = None) -> None:
-        """`kept`, in a user's own step, is the variable `Training.numbers`, which gets those of this step."""
-        self.model = model
+    def __init__(
+        self, model: Any, batch: MicroBatch | PaddedMicroBatch, kept: Any = None, is_kerass: bool = True
+    ) -> None:
+        """`kept`, where a user's code runs in it, is the variable `Training.numbers`, which gets those of this step.
+
+        `is_kerass`: whether the step itself is Keras's.
+        """
+        self.model, self.is_kerass = model, is_kerass
         self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
@@ -40,30 +45,38 @@ class Step:
         # What metrics have returned in this step, by the id of the tensor: it, the metric, its place in the result.
         self.results: dict[int, tuple[Any, Any, int]] = {}
         self._numbers: collections.Counter[Any] = collections.Counter()
+        self._made: dict[Any, Any] = {}
 
     @property
     def rows(self) -> Any:
         """Those of this rank."""
-        return self._rows if self.kept is None else self.kept[0]
+        return self._rows if self.kept is None else self._once("rows", lambda: self.kept[0])
 
     @property
     def global_rows(self) -> Any:
         """Those of all ranks."""
-        return self._global_rows if self.kept is None else self.kept[1]
+        return self._global_rows if self.kept is None else self._once("global rows", lambda: self.kept[1])
 
     @property
     def empty(self) -> Any:
         """Whether this rank has no rows of its own; None where that cannot happen."""
-        return self.copied if self.kept is None else self.kept[2] > 0
+        return self.copied if self.kept is None else self._once("empty", lambda: self.kept[2] > 0)
 
     @property
     def step_number(self) -> Any:
-        """Which step of the call this is, from 1 on; None in Keras's own step, where it is not compared."""
-        return None if self.kept is None else self.kept[3]
+        """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
+        return None if self.kept is None else self._once("step number", lambda: self.kept[3])
 
     def share(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
-        return ratio(self.rows, self.global_rows, dtype)
+        return self._once(("share", str(dtype)), lambda: ratio(self.rows, self.global_rows, dtype))
+
+    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes, once in each graph of the step: functions of the user's have graphs of their own."""
+        key = backend.graph(), name
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def weight(self, dtype: Any) -> Any:
         """The factor of the whole loss: the share, or 1 if the user declares the loss a sum."""

@@ -634,9 +634,25 @@ class Averaged(AlongRows):
         return super().losses_of(out, y) / tf.cast(tf.shape(y)[0], out.dtype)
 
 
+class AveragedByItsSeed(AlongRows):
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            losses = self.losses_of(self(x, training=True), y)
+        seed = tf.ones_like(losses) / tf.cast(tf.size(losses), losses.dtype)
+        found = tape.gradient(losses, self.trainable_variables, output_gradients=seed)
+        self.update(clipped(found), self.trainable_variables)
+        return {"loss": ops.mean(losses)}
+
+
 class Tasks(AlongRows):
     def losses_of(self, out: Any, y: Any) -> Any:
         return tf.stack([ops.mean((out - y) ** 2), ops.mean(ops.abs(out)), ops.mean(out**2)])
+
+
+class TasksAtOnce(AlongRows):
+    def losses_of(self, out: Any, y: Any) -> Any:
+        return ops.mean(tf.stack([ops.square(out - y), ops.abs(out), out**2], -1)[:, 0], axis=0)
 
 
 @case
@@ -645,7 +661,9 @@ def vectors_of_losses(wrap: Wrap) -> Any:
     return [
         stepped(wrap, AlongRows, keras.optimizers.SGD(0.01)),
         stepped(wrap, Averaged),
+        stepped(wrap, AveragedByItsSeed),
         stepped(wrap, Tasks, keras.optimizers.SGD(0.01), samples=36, batch=6),  # three rows a rank, three tasks
+        stepped(wrap, TasksAtOnce, keras.optimizers.SGD(0.01), samples=36, batch=6),
         stepped(wrap, net(keras.Model), keras.optimizers.SGD(0.01), loss=unreduced),
         stepped(wrap, AlongRows, keras.optimizers.SGD(0.01), run_eagerly=True),
     ]
@@ -666,6 +684,57 @@ def a_step_that_sums(wrap: Wrap) -> Any:
             return {"rows": super().train_step(batch)["loss"] * 0}
 
     return stepped(wrap, Summing)
+
+
+class SummingInAFunction(Stepping):
+    """Whose function is traced once, whatever calls it later."""
+
+    tnt_reduction = "sum"
+
+    @tf.function(reduce_retracing=True)
+    def taken(self, x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = ops.sum((self(x, training=True) - y) ** 2)
+        return tape.gradient(loss, self.trainable_variables)
+
+    def train_step(self, batch: Any) -> Any:
+        self.update(self.between(self.taken(*batch), self.trainable_variables), self.trainable_variables)
+        return {"zero": 0.0}
+
+    def test_step(self, batch: Any) -> Any:
+        self.metrics[0].update_state(tf.linalg.global_norm(self.taken(*batch)))
+        return {"norm": self.metrics[0].result()}
+
+
+class SummingTheStepBefore(SummingInAFunction):
+    """Applies what the step before has taken."""
+
+    def train_step(self, batch: Any) -> Any:
+        self.update([each * 1.0 for each in self.last], self.trainable_variables)
+        for last, gradient in zip(self.last, self.taken(*batch), strict=True):
+            last.assign(gradient)
+        return {"zero": 0.0}
+
+
+@case
+def sums_of_functions_that_were_traced_before(wrap: Wrap) -> Any:
+    found = []
+    for eager in (False, True):
+        model = wrap(net(SummingInAFunction))
+        if not eager:
+            model.compile("sgd")
+            model.evaluate(X[:8], Y[:8], batch_size=8, verbose=0)  # of one batch: a mean of norms is not a norm
+        for _ in range(2):
+            model.compile(keras.optimizers.SGD(0.01), run_eagerly=eager)
+            model.fit(X, Y, batch_size=16, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+        model = net(SummingTheStepBefore)
+        model.last = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in model.trainable_variables]
+        model.compile(keras.optimizers.SGD(0.01), run_eagerly=eager)
+        model = wrap(model)
+        model.fit(X, Y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    return found
 
 
 class Adversaries(keras.Model):
@@ -700,6 +769,88 @@ def adversaries_one_of_which_scales_its_loss(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01), initial_scale=16.0))
     history = model.fit(X, batch_size=16, epochs=2, shuffle=False, verbose=0)
     return [model.get_weights(), dict(history.history)]
+
+
+class Normed(keras.Model):
+    """With tapes in its loss, and Keras's step."""
+
+    tnt_reduction = "mean"
+
+    @tf.function(reduce_retracing=True)
+    def norm(self, x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = ops.mean((self(x) - y) ** 2)
+        return tf.linalg.global_norm(tape.gradient(loss, self.trainable_variables))
+
+    def norms(self, x: Any, y: Any) -> Any:
+        return self.norm(x, y) + self.norm(2 * x, y)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **options: Any) -> Any:
+        return ops.mean((y_pred - y) ** 2) / (1 + tf.stop_gradient(self.norms(x, y)))
+
+
+class NormedInTurns(Normed):
+    def norms(self, x: Any, y: Any) -> Any:
+        def turn(i: Any, total: Any) -> Any:
+            return i + 1, total + self.norm(x * tf.cast(i, x.dtype), y)
+
+        return tf.while_loop(lambda i, _: i < 3, turn, (0, tf.zeros((), "float64")))[1]
+
+
+@case
+def tapes_in_compute_loss(wrap: Wrap) -> Any:
+    return [
+        stepped(wrap, Normed),
+        stepped(wrap, Normed, run_eagerly=True),
+        stepped(wrap, NormedInTurns, steps_per_execution=2),
+    ]
+
+
+@case
+def watched_by_hand(wrap: Wrap) -> Any:
+    class Cooled(Stepping):
+        def train_step(self, batch: Any) -> Any:
+            x, y = batch
+            frozen = self.layers[1].kernel
+            with tf.GradientTape() as tape:
+                tape.watch([self.heat, frozen.value])
+                loss = ops.mean((self.heat * self(x, training=True) - y) ** 2)
+            by_heat, by_frozen, *rest = tape.gradient(loss, [self.heat, frozen, *self.trainable_variables])
+            self.heat.assign_sub(0.01 * by_heat / (1 + tf.abs(by_heat)))
+            frozen.assign_sub(0.01 * by_frozen / (1 + tf.norm(by_frozen)))
+            self.update(clipped(rest), self.trainable_variables)
+            return {"loss": loss}
+
+    model = net(Cooled)
+    model.heat = tf.Variable(1.0, dtype="float64", trainable=False)
+    model.layers[1].trainable = False
+    return [stepped(wrap, model), model.heat.numpy()]
+
+
+@case
+def rows_inside_of_losses(wrap: Wrap) -> Any:
+    """Each row in turn, and a coefficient that all rows hold."""
+
+    class InTurn(Stepping):
+        def loss_of(self, x: Any, y: Any) -> Any:
+            losses = (self(x, training=True) - y) ** 2
+            return ops.mean(tf.map_fn(lambda i: losses[i, 0], tf.range(tf.shape(x)[0]), fn_output_signature="float64"))
+
+    class Decayed(Stepping):
+        def train_step(self, batch: Any) -> Any:
+            x, y = batch
+            with tf.GradientTape(persistent=True) as tape:
+                loss = ops.mean((self(x[:, 1:], training=True) - y) ** 2)
+                decay = x[0, 0] * tf.add_n([tf.reduce_sum(v**2) for v in self.trainable_variables])
+            both = [tape.gradient(each, self.trainable_variables) for each in (loss, decay)]
+            self.update([a + b for a, b in zip(*both, strict=True)], self.trainable_variables)
+            return {"loss": loss}
+
+    model = wrap(net(Decayed))
+    model.compile(keras.optimizers.SGD(0.05))
+    x = np.concatenate([np.full((SAMPLES, 1), 0.01), X], 1)
+    history = model.fit(x, Y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    return [stepped(wrap, InTurn), trained(model, history)]
 
 
 @case
