@@ -284,8 +284,10 @@ void NodesReduction::look_after(size_t bucket) {
     }
     const std::string call = of_caller_ ? bridge_->stuck_call_of(node, traffic.since) : "";
     if (!call.empty()) {
-      (void)group_->fail({Code::kMismatch, text(place(), ", which waits in ", call,
-                                                "; make the same calls in the same order on every rank")});
+      (void)group_->fail(
+          {Code::kMismatch, text(place(), ", which waits in ", call,
+                                 "; make the same calls in the same order on every rank, under no "
+                                 "condition on its own rows or loss")});
     }
     if (now >= traffic.next_warning) {
       traffic.next_warning = now + group_->options().warn_every;

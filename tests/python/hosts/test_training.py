@@ -152,3 +152,56 @@ def test_ranks_of_different_hosts_that_disagree(hosts, executable):
         assert len(lines) == len(parts), job.out
         assert all(part in line for part, line in zip(parts, lines, strict=True)), job.out
     hosts.wait_for_none()
+
+
+LEAVES_OUT = """
+    import sys
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    import tarantella as tnt
+
+    class Model(keras.Model):
+        tnt_reduction = "mean"
+
+        def taken(self, x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x, training=True) - y))
+            return tape.gradient(loss, self.trainable_variables)
+
+        def applied(self, gradients):
+            self.optimizer.apply(gradients, self.trainable_variables)
+            return 0.0
+
+        def train_step(self, data):
+            x, y = data
+            is_good = tf.reduce_max(x) < 9
+            if sys.argv[1] == "gradient":
+                tf.cond(is_good, lambda: self.applied(self.taken(x, y)), lambda: 0.0)
+            else:
+                gradients = self.taken(x, y)
+                tf.cond(is_good, lambda: self.applied(gradients), lambda: 0.0)
+            return {"zero": 0.0}
+
+    inputs = keras.Input((4,))
+    model = Model(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd")
+    x = np.ones((48, 4), "float32")
+    x[17] = 10  # in step 3, on rank 0
+    tnt.Model(model).fit(x, x[:, :1], batch_size=8, shuffle=False, verbose=0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("update", "rank 0 sums the updates of training step 3, rank 1 those of step 4"),
+        pytest.param("gradient", "which waits in the updates; make the same calls", marks=pytest.mark.full),
+    ],
+)
+def test_a_rank_that_leaves_out_a_gradient_or_an_update_ends_the_job_in_that_step(what, said, hosts, executable):
+    hosts.script(LEAVES_OUT)
+    job = hosts.run(executable, hosts.hostfile(2, 1), "--", "train.py", what, timeout=200)
+    assert job.code == 1, job.err
+    assert any("tarantella.MismatchError" in line and said in line for line in job.err.splitlines()), job.err
+    hosts.wait_for_none()
