@@ -135,6 +135,7 @@ def test_an_unstacked_row() -> None:
         (tf.function(lambda x: tf.reduce_sum(x, -1) / tf.cast(tf.shape(x)[0], tf.float32)), None, False),
         (lambda x: tf.reduce_sum(tf.tile(x[:, :1], (1, 3)), 0), 3, False),
         (lambda x: tf.reduce_sum(x, -1) / 16, 3, True),
+        (lambda x: tf.reduce_sum(x, -1) + tf.reduce_sum(x * SCALE) / tf.reduce_sum(x), 3, True),
     ],
 )
 def test_targets_along_the_rows(function: Any, rows: int | None, along: bool) -> None:

@@ -138,29 +138,31 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
         return target.shape[0] in rows
     if target.shape[0] not in (None, *rows):
         return False
-    (tensor, _), scalars = _without_arithmetic(target)
+    (tensor, _), factors = _without_arithmetic(target)
     op = tensor.op
     is_stack = target.shape[0] is not None and (op.type == "Pack" or (op.type == "ConcatV2" and len(op.inputs) > 3))
     if seed is not None and tf.is_symbolic_tensor(seed):
-        scalars += _without_arithmetic(seed)[1]
-    return not (is_stack or origin.reduces_first_axis(op) or any(_counts_rows(each, rows) for each in scalars))
+        factors += _without_arithmetic(seed)[1]
+    return not (is_stack or origin.reduces_first_axis(op) or any(_counts_rows(each, rows) for each in factors))
 
 
-_ARITHMETIC = ("Identity", "Neg", "Mul", "RealDiv", "DivNoNan", "AddV2", "Sub", "Pow", "Cast", "Reshape", "Squeeze")
+_SCALING = ("Mul", "RealDiv", "DivNoNan", "Pow", "Fill")
+_ARITHMETIC = (*_SCALING, "Identity", "Neg", "AddV2", "Sub", "Cast", "Reshape", "Squeeze")
 
 
 def _without_arithmetic(tensor: Any) -> tuple[Place, list[Any]]:
-    """What a tensor is computed from by arithmetic with scalars, and these scalars."""
+    """What a tensor is computed from by arithmetic with scalars, and those that scale it."""
     place: Place = (tensor, None)
-    scalars: list[Any] = []
+    factors: list[Any] = []
     while True:
         op = place[0].op
         before = symbolic(through(*place) or [])
-        if op.type in _ARITHMETIC or op.type == "Fill":
-            scalars += [each for each in op.inputs if each.shape.rank == 0]
+        if op.type in _SCALING:
+            factors += [each for each in op.inputs if each.shape.rank == 0]
+        if op.type in _ARITHMETIC:
             before = [(max(op.inputs, key=lambda each: -1 if each.shape.rank is None else each.shape.rank), place[1])]
         if len(before) != 1:
-            return place, scalars
+            return place, factors
         place = before[0]
 
 
@@ -174,7 +176,7 @@ def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
             return None
         if value is not None and ((np.ndim(value) and len(value) in rows) or np.isin(np.ravel(value)[:8], rows).any()):
             return None  # of a known shape, too
-        if op.type in _ARITHMETIC or op.type in ("Reciprocal", "Prod", "Sum", "Fill", "Pack"):
+        if op.type in _ARITHMETIC or op.type in ("Reciprocal", "Prod", "Sum", "Pack"):
             return [(each, call) for each in op.inputs]
         return [(op.inputs[0], call)] if op.type == "StridedSlice" else through(each, call) or []
 
