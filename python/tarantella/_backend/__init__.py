@@ -85,7 +85,7 @@ class Backend(Protocol):
         """In a trace: notes that code of it, or of a function that is traced within, has summed their gradients."""
 
     def summed_in_trace(self) -> set[int]:
-        """What was noted in this trace, in what is around it and in the functions that they call."""
+        """What was noted in this trace, in what is around it and in the functions that they call; nothing eagerly."""
 
     def loops_over_rows(self) -> list[str]:
         """The names of loops of the trace that sum gradients, and have a number of turns that depends on the rows."""

@@ -13,7 +13,7 @@ from .graphs import CALLS, Call, Place, all_before, symbolic, through
 # What a batch comes out of where a function has its loop inside.
 ITERATORS = ("IteratorGetNext", "OptionalGetValue")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
-_READS = ("ReadVariableOp", "ResourceGather")
+READS = ("ReadVariableOp", "ResourceGather")
 # What they make has the axes of its inputs.
 # fmt: off
 _ELEMENTWISE = {
@@ -42,7 +42,7 @@ def from_rows(tensor: tf.Tensor, call: Call | None = None) -> bool:
     Constants and variables cannot, nor other dimensions of a shape than that of the rows. A number of rows that
     TensorFlow knows is a constant: see `has_shape_of`. What cannot be told counts as computed from rows.
     """
-    return _any_from_rows([(tensor, call)])
+    return not all_before(_before, [(tensor, call)])
 
 
 def has_shape_of(tensor: tf.Tensor, rows: Sequence[int]) -> bool:
@@ -67,11 +67,7 @@ def has_shape_of(tensor: tf.Tensor, rows: Sequence[int]) -> bool:
 
 def has_rows_first(tensor: tf.Tensor, call: Call | None = None) -> bool:
     """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
-    return _any_from_rows([(tensor, call)]) and all_before(_rows_first, [(tensor, call)])
-
-
-def _any_from_rows(pending: list[Place]) -> bool:
-    return not all_before(_before, pending)
+    return from_rows(tensor, call) and all_before(_rows_first, [(tensor, call)])
 
 
 def _before(tensor: Any, call: Call | None) -> list[Place] | None:
@@ -81,7 +77,7 @@ def _before(tensor: Any, call: Call | None) -> list[Place] | None:
         return []
     if op.type == "Placeholder" or op.type in CALLS:
         return through(tensor, call)
-    if not op.inputs or (op.op_def.is_stateful and op.type not in _READS):
+    if not op.inputs or (op.op_def.is_stateful and op.type not in READS):
         return None
     shape = op.inputs[0].op
     if shape.type == "Shape":
@@ -101,16 +97,16 @@ def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
     if op.type in ITERATORS:
         return []
     if op.type in _ELEMENTWISE:
-        found = [(each, call) for each in op.inputs if _any_from_rows([(each, call)])]
+        found = [(each, call) for each in op.inputs if from_rows(each, call)]
         # Broadcasting moves the axes of what has fewer.
         return found if all(each.shape.rank == tensor.shape.rank is not None for each, _ in found) else None
     if op.type == "ResourceGather" and not op.get_attr("batch_dims"):
         return [(op.inputs[1], call)]
     if op.type == "GatherV2" and not op.get_attr("batch_dims") and tf.get_static_value(op.inputs[2]) == 0:
-        return None if _any_from_rows([(op.inputs[0], call)]) else [(op.inputs[1], call)]
+        return None if from_rows(op.inputs[0], call) else [(op.inputs[1], call)]
     if op.type in _OF_ROWS or (op.type == "MatMul" and not op.get_attr("transpose_a")):
         batched = op.type != "BatchMatMulV2" or (op.inputs[0].shape.rank or 0) > 2
-        rest_alike = not any(_any_from_rows([(each, call)]) for each in op.inputs[1:]) or "Softmax" in op.type
+        rest_alike = not any(from_rows(each, call) for each in op.inputs[1:]) or "Softmax" in op.type
         return [(op.inputs[0], call)] if batched and rest_alike and tensor.value_index == 0 else None
     if op.type in _REDUCTIONS:
         return None if reduces_first_axis(op) else [(op.inputs[0], call)]

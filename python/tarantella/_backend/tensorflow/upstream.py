@@ -61,7 +61,7 @@ def note_summed(variables: set[int]) -> None:
 
 def summed_in_trace() -> set[int]:
     found: set[int] = set()
-    graph = tf.compat.v1.get_default_graph()
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None:
         found.update(*(_summed.get(each, ()) for each in _with_functions(graph)))
         graph = getattr(graph, "outer_graph", None)
@@ -207,8 +207,7 @@ def is_of_one_row(target: Any) -> bool:
 
 def _is_of_variables(tensor: Any, call: Call | None) -> bool:
     def before(each: Any, call: Call | None) -> list[Place] | None:
-        is_read = each.op.type in ("ReadVariableOp", "ResourceGather")
-        return None if is_read else _before(each, call)[1]
+        return None if each.op.type in origin.READS else _before(each, call)[1]
 
     return not all_before(before, [(tensor, call)])
 
@@ -280,8 +279,10 @@ def loops_over_rows() -> list[str]:
             inside = [one for one in functions(op, around) if body(one) is not None]
             pending += [(body(one), one) for one in inside]
             turns = [one for one in inside if one.attribute == "cond"]
-            if turns and any(
-                is_sum(op) for one in inside for each in _with_functions(body(one)) for op in each.get_operations()
-            ):
+            if turns and any(_sums(body(one)) for one in inside):
                 found += [op.name] if "own" in _found_before([(body(turns[0]).outputs[0], turns[0])]) else []
     return found
+
+
+def _sums(graph: Any) -> bool:
+    return any(is_sum(op) for each in _with_functions(graph) for op in each.get_operations())

@@ -200,10 +200,10 @@ class Gradients:
                 "rows; take them in `with tarantella.local_gradients():`, and give the optimizer their mean over these "
                 "rows"
             )
-        self._training.note_summed(self._all_summed())
-        in_functions = not backend.is_eager() and bool(backend.summed_in_trace())
+        in_trace = backend.summed_in_trace()
+        self._training.note_summed(self._summed | in_trace)
         counts = [each.iterations for each in private.optimizers(self._step.model)]
-        if counts and (self._numbered or in_functions or not self._step.is_kerass):
+        if counts and (self._numbered or in_trace or not self._step.is_kerass):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             found = self._training
             backend.meet(found.end, found.reductions, "the updates", number, then=found.numbers)
@@ -280,7 +280,7 @@ class Gradients:
 
     def _all_summed(self) -> set[int]:
         """The variables whose gradients this step sums: also in functions that an earlier trace has left."""
-        return self._summed if backend.is_eager() else self._summed | backend.summed_in_trace()
+        return self._summed | backend.summed_in_trace()
 
     def _may_be_summed(self, variable: Any) -> bool:
         """Whether a gradient may be a sum that this step does not show: of a function, or kept from another step.

@@ -620,11 +620,15 @@ class AlongRows(Stepping):
         x, y = batch
         with tf.GradientTape() as tape:
             losses = self.losses_of(self(x, training=True), y)
-        self.update(clipped(tape.gradient(losses, self.trainable_variables)), self.trainable_variables)
+        found = tape.gradient(losses, self.trainable_variables, output_gradients=self.seed_of(losses))
+        self.update(clipped(found), self.trainable_variables)
         return {"loss": ops.mean(losses)}
 
     def losses_of(self, out: Any, y: Any) -> Any:
         return ops.mean((out - y) ** 2, axis=-1)
+
+    def seed_of(self, losses: Any) -> Any:
+        return None
 
 
 class Averaged(AlongRows):
@@ -635,14 +639,8 @@ class Averaged(AlongRows):
 
 
 class AveragedByItsSeed(AlongRows):
-    def train_step(self, batch: Any) -> Any:
-        x, y = batch
-        with tf.GradientTape() as tape:
-            losses = self.losses_of(self(x, training=True), y)
-        seed = tf.ones_like(losses) / tf.cast(tf.size(losses), losses.dtype)
-        found = tape.gradient(losses, self.trainable_variables, output_gradients=seed)
-        self.update(clipped(found), self.trainable_variables)
-        return {"loss": ops.mean(losses)}
+    def seed_of(self, losses: Any) -> Any:
+        return tf.ones_like(losses) / tf.cast(tf.size(losses), losses.dtype)
 
 
 class Tasks(AlongRows):
@@ -686,32 +684,24 @@ def a_step_that_sums(wrap: Wrap) -> Any:
     return stepped(wrap, Summing)
 
 
-class SummingInAFunction(Stepping):
+class SummedInAFunction(TwiceSummed):
     """Whose function is traced once, whatever calls it later."""
 
-    tnt_reduction = "sum"
-
-    @tf.function(reduce_retracing=True)
-    def taken(self, x: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = ops.sum((self(x, training=True) - y) ** 2)
-        return tape.gradient(loss, self.trainable_variables)
-
     def train_step(self, batch: Any) -> Any:
-        self.update(self.between(self.taken(*batch), self.trainable_variables), self.trainable_variables)
+        self.update(self.taken(*batch)[1], self.trainable_variables)
         return {"zero": 0.0}
 
     def test_step(self, batch: Any) -> Any:
-        self.metrics[0].update_state(tf.linalg.global_norm(self.taken(*batch)))
+        self.metrics[0].update_state(tf.linalg.global_norm(self.taken(*batch)[1]))
         return {"norm": self.metrics[0].result()}
 
 
-class SummingTheStepBefore(SummingInAFunction):
+class SummedTheStepBefore(SummedInAFunction):
     """Applies what the step before has taken."""
 
     def train_step(self, batch: Any) -> Any:
         self.update([each * 1.0 for each in self.last], self.trainable_variables)
-        for last, gradient in zip(self.last, self.taken(*batch), strict=True):
+        for last, gradient in zip(self.last, self.taken(*batch)[1], strict=True):
             last.assign(gradient)
         return {"zero": 0.0}
 
@@ -720,7 +710,7 @@ class SummingTheStepBefore(SummingInAFunction):
 def sums_of_functions_that_were_traced_before(wrap: Wrap) -> Any:
     found = []
     for eager in (False, True):
-        model = wrap(net(SummingInAFunction))
+        model = wrap(net(SummedInAFunction))
         if not eager:
             model.compile("sgd")
             model.evaluate(X[:8], Y[:8], batch_size=8, verbose=0)  # of one batch: a mean of norms is not a norm
@@ -728,7 +718,7 @@ def sums_of_functions_that_were_traced_before(wrap: Wrap) -> Any:
             model.compile(keras.optimizers.SGD(0.01), run_eagerly=eager)
             model.fit(X, Y, batch_size=16, shuffle=False, verbose=0)
         found.append(model.get_weights())
-        model = net(SummingTheStepBefore)
+        model = net(SummedTheStepBefore)
         model.last = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in model.trainable_variables]
         model.compile(keras.optimizers.SGD(0.01), run_eagerly=eager)
         model = wrap(model)
