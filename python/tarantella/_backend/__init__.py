@@ -72,8 +72,8 @@ class Backend(Protocol):
 
     def gradient_hooks(
         self, find: Callable[[], Gradients | None]
-    ) -> tuple[Any, dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]]]:
-        """The class by which code takes gradients, and by the names of its methods what makes their hooks.
+    ) -> list[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]]:
+        """Where code takes gradients: an owner, the name of its method, and what makes the hook of this method.
 
         In a hook `find()` returns what the step that runs does with gradients, None outside of one.
         """

@@ -12,6 +12,10 @@ class Gradients(Protocol):
 
     static_rows: tuple[int, ...]  # the numbers of rows of the step's batch that are known
 
+    @property
+    def traced_for(self) -> object:
+        """What functions are traced for now: their traces for another object, or outside of steps, are not used."""
+
     def takes(self, source: Any) -> bool:
         """Whether gradients of this source are summed over the ranks."""
 

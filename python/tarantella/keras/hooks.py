@@ -37,6 +37,7 @@ PATCHED: dict[str, str] = {
     "gradient": "tf.GradientTape",
     "jacobian": "tf.GradientTape",
     "batch_jacobian": "tf.GradientTape",
+    "make_function_context": "tensorflow.python.eager.polymorphic_function.function_context",
     "apply": "optimizer",
     "assign_add": "optimizer",
     "assign_sub": "optimizer",

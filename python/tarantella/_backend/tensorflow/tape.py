@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
+from tensorflow.python.eager.polymorphic_function import function_context
 
 from ..gradients import Gradients
 from . import reduce, slices, upstream
@@ -16,15 +17,24 @@ _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
 
 
-def gradient_hooks(find: Callable[[], Gradients | None]) -> tuple[Any, dict[str, Callable[[_Method], _Method]]]:
-    def jacobian(original: _Method) -> _Method:
-        return _for_the_rank_itself(find, original)
+def gradient_hooks(find: Callable[[], Gradients | None]) -> list[tuple[Any, str, Callable[[_Method], _Method]]]:
+    local = functools.partial(_for_the_rank_itself, find)
+    return [
+        (tf.GradientTape, "gradient", functools.partial(_gradient, find)),
+        (tf.GradientTape, "jacobian", local),
+        (tf.GradientTape, "batch_jacobian", local),
+        (function_context, "make_function_context", functools.partial(_function_context, find)),
+    ]
 
-    return tf.GradientTape, {
-        "gradient": functools.partial(_gradient, find),
-        "jacobian": jacobian,
-        "batch_jacobian": jacobian,
-    }
+
+def _function_context(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+    """TensorFlow traces a function anew in another context: what it was traced to elsewhere sums nothing, or too much."""
+
+    def make_function_context(*args: Any, **kwargs: Any) -> Any:
+        made, of_step = original(*args, **kwargs), find()
+        return made if of_step is None else made._replace(context=(made.context, of_step.traced_for))
+
+    return make_function_context
 
 
 def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method) -> _Method:

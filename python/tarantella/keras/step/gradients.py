@@ -30,8 +30,7 @@ _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "N
 
 def install() -> None:
     """Hooks what takes gradients in this process, which acts within distributed steps only. Idempotent."""
-    owner, makers = backend.gradient_hooks(_of_the_step)
-    for name, make in makers.items():
+    for owner, name, make in backend.gradient_hooks(_of_the_step):
         hooks.hook(owner, name, make)
 
 
@@ -88,6 +87,10 @@ class Gradients:
         self._made: dict[int, Any] = {}  # the very sums, by id
 
     # What the backend's hooks ask.
+
+    @property
+    def traced_for(self) -> object:
+        return self._training.traced_for, self._local > 0
 
     def takes(self, source: Any) -> bool:
         if self._local:

@@ -452,6 +452,41 @@ def a_function_in_fits_of_other_batch_sizes(wrap: Wrap) -> Any:
     return found
 
 
+class Helped(Stepping):
+    """With a function that takes any number of rows, so that TensorFlow would trace it once."""
+
+    def build_helper(self) -> None:
+        rows = [tf.TensorSpec([None, each.shape[1]], "float64") for each in (X, Y)]
+
+        @tf.function(input_signature=rows)
+        def helper(x: Any, y: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = ops.mean((self(x, training=True) - y) ** 2)
+            return clipped(tape.gradient(loss, self.trainable_variables))
+
+        self.helper = helper
+
+    def train_step(self, batch: Any) -> Any:
+        self.update(self.helper(*batch), self.trainable_variables)
+        return {"size": ops.mean(batch[1])}
+
+
+@case
+def a_function_that_is_called_outside_of_steps(wrap: Wrap) -> Any:
+    found = []
+    for samples, batch in ((SAMPLES, 16), (33, 16), (7, 3)):
+        for eager in (False, True):
+            model = net(Helped)
+            model.build_helper()
+            before = model.helper(X[:4], Y[:4])
+            result = stepped(wrap, model, samples=samples, batch=batch, run_eagerly=eager)
+            found.append([before, result, model.helper(X[:4], Y[:4])])
+    model = net(Helped)  # which the trace that builds losses and metrics calls first
+    model.build_helper()
+    found.append(stepped(wrap, model, samples=33))
+    return found
+
+
 @case
 def a_step_that_is_a_function(wrap: Wrap) -> Any:
     class Function(Stepping):
