@@ -69,14 +69,15 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
         if is_users and any(upstream.is_of_one_row(each) for each in targets):
             raise of_step.error_of_one_row()
         weights = _weights(of_step, targets, seeds)
+        weighs = any(weight is not None for weight in weights)
         # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
-        starts = len(places) == len(flat) or len({weight is None for weight in weights}) > 1
+        starts = weighs and (len(places) == len(flat) or any(weight is None for weight in weights))
         starts = starts and all(isinstance(each, (tf.Tensor, tf.Variable)) for each in targets)
-        if starts and any(weight is not None for weight in weights):
+        if starts:
             output_gradients = [_seed(*each) for each in zip(targets, weights, seeds, strict=True)]
         gradients = tf.nest.flatten(take(output_gradients))
         own = [gradients[i] for i in places]
-        if not starts and weights[0] is not None:
+        if weighs and not starts:
             own = [_times(each, weights[0]) for each in own]
         sums = of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
         for i, each in zip(places, sums, strict=True):
@@ -96,9 +97,10 @@ def _weights(of_step: Gradients, targets: Sequence[Any], seeds: Sequence[Any]) -
 
 
 def _seed(target: Any, weight: Any, given: Any) -> Any:
+    """What the backward pass starts from; it takes no None beside others."""
     dtype = tf.as_dtype(target.dtype)
     if weight is None or not (dtype.is_floating or dtype.is_complex):
-        return given
+        return tf.ones_like(target) if given is None else given
     weight = tf.cast(weight, dtype)
     if given is not None:
         return weight * tf.cast(given, dtype)

@@ -222,8 +222,9 @@ def _picks_one_row(tensor: Any, call: Call | None) -> bool:
         return op.get_attr("axis") == 0 and origin.has_rows_first(op.inputs[0], call)
     if op.type == "StridedSlice":
         return _is_one_long(op) and origin.has_rows_first(op.inputs[0], call)
-    if op.type in ("GatherV2", "Gather"):
-        return op.inputs[1].shape.rank == 0 and origin.has_rows_first(op.inputs[0], call)
+    if op.type == "GatherV2":
+        is_of_rows = op.inputs[1].shape.rank == 0 and tf.get_static_value(op.inputs[2]) == 0
+        return is_of_rows and origin.has_rows_first(op.inputs[0], call)
     if op.type == "TensorListGetItem":
         return not all_before(_no_list_of_rows, [(op.inputs[0], call)])
     return False
@@ -243,11 +244,13 @@ def _is_one_long(op: Any) -> bool:
         return False
     if op.get_attr("shrink_axis_mask") & 1:
         return True
-    begin, end = (tf.get_static_value(each) for each in op.inputs[1:3])
-    if begin is None or end is None:
+    begin, end, stride = (tf.get_static_value(each) for each in op.inputs[1:4])
+    if begin is None or end is None or stride is None:
         return False
-    first = 0 if op.get_attr("begin_mask") & 1 else begin[0]
-    return bool(first == -1 if op.get_attr("end_mask") & 1 else end[0] - first == 1)
+    first = begin[0] if not op.get_attr("begin_mask") & 1 else 0 if stride[0] > 0 else -1
+    if op.get_attr("end_mask") & 1:
+        return bool(first == (-1 if stride[0] > 0 else 0))
+    return bool(0 < (end[0] - first) * np.sign(stride[0]) <= abs(stride[0]))
 
 
 def _no_list_of_rows(tensor: Any, call: Call | None) -> list[Place] | None:

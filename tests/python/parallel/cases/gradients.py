@@ -339,6 +339,27 @@ def accumulated_by_hand(wrap: Wrap) -> Any:
     return stepped(wrap, net(Accumulating).prepared())
 
 
+class AccumulatingInWeights(Accumulating):
+    def prepared(self) -> Any:
+        self.count = self.add_weight(dtype="int32", initializer="zeros", trainable=False, name="count")
+        self.kept = [
+            self.add_weight(v.shape, "zeros", trainable=False, name=f"kept_{i}")
+            for i, v in enumerate(self.trainable_variables)
+        ]
+        return self
+
+    def apply_kept(self, variables: Any) -> None:
+        self.optimizer.apply_gradients(zip([kept.value for kept in self.kept], variables, strict=True))
+        for kept in self.kept:
+            kept.assign(ops.zeros_like(kept))
+
+
+@case
+def accumulated_in_weights(wrap: Wrap) -> Any:
+    """A rank without rows, too, keeps what it has assigned from sums."""
+    return [stepped(wrap, net(AccumulatingInWeights).prepared(), samples=n, batch=b) for n, b in ((7, 3), (33, 16))]
+
+
 class Alternating(Accumulating):
     """Applies what it has kept in the branch that is traced first."""
 
@@ -702,6 +723,23 @@ def vectors_of_losses(wrap: Wrap) -> Any:
     ]
 
 
+class RowsAndMean(Stepping):
+    """Targets with a value for each row, and with one."""
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            out = self(x, training=True)
+            targets = [ops.mean((out - y) ** 2, axis=-1), ops.mean(ops.abs(out))]
+        self.update(clipped(tape.gradient(targets, self.trainable_variables)), self.trainable_variables)
+        return {"loss": targets[1]}
+
+
+@case
+def targets_of_rows_beside_means(wrap: Wrap) -> Any:
+    return [stepped(wrap, RowsAndMean), stepped(wrap, RowsAndMean, run_eagerly=True)]
+
+
 @case
 def a_step_that_sums(wrap: Wrap) -> Any:
     class Summing(Stepping):
@@ -871,11 +909,19 @@ def rows_inside_of_losses(wrap: Wrap) -> Any:
             self.update([a + b for a, b in zip(*both, strict=True)], self.trainable_variables)
             return {"loss": loss}
 
+    def picked(pick: Callable[[Any], Any]) -> type:
+        return type("Picked", (Stepping,), {"loss_of": lambda self, x, y: ops.mean(pick(self(x, training=True)) ** 2)})
+
+    picks = [
+        lambda out: ops.take(out, 0, axis=1),
+        lambda out: tf.gather(out, tf.zeros_like(out[:, 0], tf.int32), batch_dims=1),
+        lambda out: out[-1::-1],
+    ]
     model = wrap(net(Decayed))
     model.compile(keras.optimizers.SGD(0.05))
     x = np.concatenate([np.full((SAMPLES, 1), 0.01), X], 1)
     history = model.fit(x, Y, batch_size=16, epochs=2, shuffle=False, verbose=0)
-    return [stepped(wrap, InTurn), trained(model, history)]
+    return [stepped(wrap, InTurn), *(stepped(wrap, picked(each)) for each in picks), trained(model, history)]
 
 
 @case
