@@ -135,8 +135,14 @@ class Backend(Protocol):
         is the model.
         """
 
-    def undo_where(self, condition: Any, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
-        """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values."""
+    def undo_where(
+        self, condition: Any, variables: Sequence[Any], where_own: Sequence[Any], step: Callable[[], Any]
+    ) -> Any:
+        """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values.
+
+        So do those of `where_own` to which the step may assign what is computed from this rank's rows, and not by sums
+        over ranks. Eagerly, where it cannot be told, all of them do.
+        """
 
     def mark_batch(self, batch: Any, rows: Any) -> Any:
         """The batch, whose arrival the timeline shows: nothing that needs it runs before. `rows` is a scalar integer.

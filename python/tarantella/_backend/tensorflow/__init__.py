@@ -26,11 +26,11 @@ from .steps import (
     together,
     trace,
     type_of,
-    undo_where,
     with_rows,
 )
 from .tape import differentiable_allreduce, gradient_hooks
 from .traceless import functions_eager, state_kept, variables_outside
+from .undo import undo_where
 from .updates import can_update, update_adam, update_sgd
 from .upstream import loops_over_rows, note_summed, summed_in_trace, upstream_of
 from .xla import why_not_compiled

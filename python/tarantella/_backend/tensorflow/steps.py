@@ -1,4 +1,4 @@
-"""What a step does except reducing: undo itself, count, look at gradients once; and running a step by itself."""
+"""What a step does except reducing: count, look at gradients once; and running a step by itself."""
 
 from __future__ import annotations
 
@@ -14,30 +14,6 @@ from keras import tree
 from . import eager, reduce, xla
 from .dispatch import TAKES_BATCHES_IN_GRAPH
 from .operations import operations
-
-
-def undo_where(condition: tf.Tensor, variables: Sequence[Any], step: Callable[[], Any]) -> Any:
-    values = [getattr(v, "value", v) for v in variables]
-
-    # Both branches must agree in type only: where nothing is undone, nothing is copied.
-    def keep() -> list[tf.Tensor]:
-        return [tf.reshape(tf.identity(v), [-1]) for v in values]
-
-    def skip() -> list[tf.Tensor]:
-        return [tf.zeros([0], v.dtype) for v in values]
-
-    # XLA wants the shapes to agree too.
-    saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
-    result = step()
-
-    def restore() -> tf.Tensor:
-        for value, old in zip(values, saved, strict=True):
-            value.assign(tf.reshape(old, value.shape))
-        return tf.constant(0)
-
-    if values:
-        tf.cond(condition, restore, lambda: tf.constant(0))
-    return result
 
 
 def trace(step: Callable[[Any], Any], spec: Any) -> None:

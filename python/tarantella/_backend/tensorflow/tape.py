@@ -28,7 +28,7 @@ def gradient_hooks(find: Callable[[], Gradients | None]) -> list[tuple[Any, str,
 
 
 def _function_context(find: Callable[[], Gradients | None], original: _Method) -> _Method:
-    """TensorFlow traces a function anew in another context: what it was traced to elsewhere sums nothing, or too much."""
+    """In another context TensorFlow traces a function anew: the trace of another one sums nothing, or too much."""
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, of_step = original(*args, **kwargs), find()

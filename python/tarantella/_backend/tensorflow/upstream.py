@@ -38,6 +38,11 @@ def upstream_of(gradient: Any) -> Upstream | None:
     return Upstream(*(name in found for name in Upstream._fields))
 
 
+def is_from_own_rows(places: list[Place]) -> bool:
+    """Whether any of these is computed from this rank's rows, or from what cannot be told, but by sums over ranks."""
+    return "own" in _found_before(places)
+
+
 def _found_before(places: list[Place]) -> set[str]:
     """The fields of `Upstream` that are true."""
     found: set[str] = set()
@@ -283,7 +288,7 @@ def loops_over_rows() -> list[str]:
             pending += [(body(one), one) for one in inside]
             turns = [one for one in inside if one.attribute == "cond"]
             if turns and any(_sums(body(one)) for one in inside):
-                found += [op.name] if "own" in _found_before([(body(turns[0]).outputs[0], turns[0])]) else []
+                found += [op.name] if is_from_own_rows([(body(turns[0]).outputs[0], turns[0])]) else []
     return found
 
 

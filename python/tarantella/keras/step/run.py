@@ -38,19 +38,15 @@ def _function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any
     return backend.step_function(model, kind, awaits, function)
 
 
-def _state(model: Any) -> list[Any]:
-    """The variables that a step must not change on a rank without rows."""
-    alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
-    return [v for v in [*model.non_trainable_variables, *model.metrics_variables] if id(v) not in alike]
-
-
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
     if step.copied is None:
         return original(data)
-    before = _state(model)
-    logs = backend.undo_where(step.copied, before, lambda: original(data))
+    alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
+    others = [v for v in model.non_trainable_variables if id(v) not in alike]
+    metrics = model.metrics_variables
+    logs = backend.undo_where(step.copied, metrics, others, lambda: original(data))
     if model.run_eagerly and step.copied:  # metrics that this very step made have seen the copied row alone
-        known = {id(v) for v in before}
+        known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
             if any(id(v) not in known for v in metric.variables):
                 metric.reset_state()

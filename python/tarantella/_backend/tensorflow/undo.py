@@ -1,0 +1,88 @@
+"""Undoing what a step has assigned on a rank without rows, which ran it for a copied row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from . import xla
+from .graphs import Call, Place, all_before, body, functions, through
+from .origin import READS
+from .upstream import is_from_own_rows
+
+
+def undo_where(
+    condition: tf.Tensor, variables: Sequence[Any], where_own: Sequence[Any], step: Callable[[], Any]
+) -> Any:
+    values = [getattr(v, "value", v) for v in (*variables, *where_own)]
+
+    # Both branches must agree in type only: where nothing is undone, nothing is copied.
+    def keep() -> list[tf.Tensor]:
+        return [tf.reshape(tf.identity(v), [-1]) for v in values]
+
+    def skip() -> list[tf.Tensor]:
+        return [tf.zeros([0], v.dtype) for v in values]
+
+    # XLA wants the shapes to agree too.
+    saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
+    result = step()
+    undone = list(zip(values, saved, strict=True))
+    if not tf.executing_eagerly():
+        own = _assigned_from_own_rows()
+        undone = [each for i, each in enumerate(undone) if i < len(variables) or id(each[0].handle) in own]
+
+    def restore() -> tf.Tensor:
+        for value, old in undone:
+            value.assign(tf.reshape(old, value.shape))
+        return tf.constant(0)
+
+    if undone:
+        tf.cond(condition, restore, lambda: tf.constant(0))
+    return result
+
+
+def _assigned_from_own_rows() -> set[int]:
+    """The ids of the handles of variables to which the trace assigns what this rank has for itself."""
+    found: set[int] = set()
+    for op, call in _operations(tf.compat.v1.get_default_graph(), None):
+        handles = [(each, call) for each in op.inputs if each.dtype == tf.resource]
+        if not handles or op.type in READS or functions(op, None):
+            continue
+        values = [(each, call) for each in op.inputs if each.dtype != tf.resource]
+        if is_from_own_rows([*values, *_conditions(call)]):
+            found |= _captured(handles)
+    return found
+
+
+def _operations(graph: Any, call: Call | None) -> Iterator[tuple[Any, Call | None]]:
+    """Those of a graph and of the functions that it runs."""
+    for op in graph.get_operations():
+        yield op, call
+        for inside in functions(op, call):
+            if body(inside) is not None:
+                yield from _operations(body(inside), inside)
+
+
+def _conditions(call: Call | None) -> Iterator[Place]:
+    """What decides whether, or how often, the functions around run."""
+    while call is not None:
+        if call.attribute == "body":
+            condition = call._replace(attribute="cond")
+            yield body(condition).outputs[0], condition
+        elif call.attribute != "f":
+            yield call.op.inputs[0], call.around
+        call = call.around
+
+
+def _captured(handles: list[Place]) -> set[int]:
+    found: set[int] = set()
+
+    def before(tensor: Any, call: Call | None) -> list[Place]:
+        outer = through(tensor, call) or []
+        found.update(id(each) for each, _ in outer)
+        return outer
+
+    all_before(before, handles)
+    return found
