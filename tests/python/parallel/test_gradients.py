@@ -218,3 +218,22 @@ m.compile("sgd", "mse"); tnt.Model(m).fit(x, y, batch_size=8, verbose=0)
     ended = scripts.ranks(2, source)
     assert ended.code == 1
     assert any("trained weights" in line and "scale" in line for line in ended.lines), ended.err
+
+
+def test_an_eager_step_keeps_no_gradient(scripts: Any) -> None:
+    source = """
+import gc, weakref
+kept = []
+class Model(Own):
+    def step(self, x, y, v):
+        loss, g = self.take(x, y, v)
+        kept.append(weakref.ref(g[0]))
+        self.optimizer.apply(g, v)
+        return loss
+gc.disable()
+fit(Model, run_eagerly=True)
+assert len(kept) == 6 and not any(each() is not None for each in kept), kept
+print("none kept")
+"""
+    ended = scripts.ranks(2, HEAD + source, options=("--output-on-all-devices",))
+    assert ended.out.count("none kept") == 2, ended.err

@@ -148,3 +148,4 @@ def running(step: Step) -> Iterator[Step]:
         yield step
     finally:
         _current.reset(token)
+        step.gradients = None  # a cycle would keep them until Python looks for cycles
