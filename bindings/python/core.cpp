@@ -214,6 +214,7 @@ class Context {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  uint64_t number() const { return tnt_context_number(context_); }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 
@@ -509,6 +510,7 @@ NB_MODULE(_core, m) {
            "transport"_a = "", "first_host"_a = "")
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
+      .def_prop_ro("number", &Context::number)
       .def_prop_ro("local_rank", &Context::local_rank)
       .def_prop_ro("local_size", &Context::local_size)
       .def("group", &Context::group, "ranks"_a)

@@ -100,26 +100,6 @@ class Step {
   std::string message_;  // guarded by mutex_
 };
 
-/// The core's dtype for a TF_DataType; 0, which the core refuses, if it has none.
-tnt_dtype dtype_of(int tf_type) {
-  switch (tf_type) {
-    case 1:
-      return TNT_FLOAT32;
-    case 2:
-      return TNT_FLOAT64;
-    case 3:
-      return TNT_INT32;
-    case 9:
-      return TNT_INT64;
-    case 14:
-      return TNT_BFLOAT16;
-    case 19:
-      return TNT_FLOAT16;
-    default:
-      return static_cast<tnt_dtype>(0);
-  }
-}
-
 void Step::start() {
   const size_t count = parts_.size();
   size_t submitted = 0;

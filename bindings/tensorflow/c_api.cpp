@@ -35,6 +35,39 @@ const Api* api() {
   return loaded ? &*loaded : nullptr;
 }
 
+tnt_dtype dtype_of(int tf_type) {
+  switch (tf_type) {
+    case 1:
+      return TNT_FLOAT32;
+    case 2:
+      return TNT_FLOAT64;
+    case 3:
+      return TNT_INT32;
+    case 4:
+      return TNT_UINT8;
+    case 5:
+      return TNT_INT16;
+    case 6:
+      return TNT_INT8;
+    case 9:
+      return TNT_INT64;
+    case 10:
+      return TNT_BOOL;
+    case 14:
+      return TNT_BFLOAT16;
+    case 17:
+      return TNT_UINT16;
+    case 19:
+      return TNT_FLOAT16;
+    case 22:
+      return TNT_UINT32;
+    case 23:
+      return TNT_UINT64;
+    default:
+      return static_cast<tnt_dtype>(0);
+  }
+}
+
 bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel) {
   TfStatus status(*api());
   api()->TF_RegisterOpDefinition(op, status.get());

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tarantella/tarantella.h"
+
 extern "C" {
 struct TF_Status;
 struct TF_Tensor;
@@ -41,6 +43,7 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
   TARANTELLA_TF(const char*, TF_Message, (const TF_Status*))                                             \
   TARANTELLA_TF(void, TF_DeleteTensor, (TF_Tensor*))                                                     \
   TARANTELLA_TF(int, TF_TensorType, (const TF_Tensor*))                                                  \
+  TARANTELLA_TF(size_t, TF_DataTypeSize, (int type))                                                     \
   TARANTELLA_TF(int, TF_NumDims, (const TF_Tensor*))                                                     \
   TARANTELLA_TF(int64_t, TF_Dim, (const TF_Tensor*, int))                                                \
   TARANTELLA_TF(void*, TF_TensorData, (const TF_Tensor*))                                                \
@@ -77,6 +80,8 @@ using TF_Deallocator = void (*)(void* data, size_t bytes, void* argument);
                 (TF_OpKernelConstruction*, const char*, int32_t* count, int32_t* bytes, TF_Status*))     \
   TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrInt64List,                                          \
                 (TF_OpKernelConstruction*, const char*, int64_t*, int count, TF_Status*))                \
+  TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrString,                                             \
+                (TF_OpKernelConstruction*, const char*, char*, size_t length, TF_Status*))               \
   TARANTELLA_TF(void, TF_OpKernelConstruction_GetAttrBool,                                               \
                 (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))                     \
   TARANTELLA_TF(void, TF_GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                  \
@@ -100,6 +105,9 @@ struct Api {
 /// The functions of the TensorFlow that this process has loaded, or nullptr, after a line on stderr that names the
 /// first one that is missing. Looked up once; thread-safe.
 const Api* api();
+
+/// The core's dtype for a TF_DataType; 0, which the core refuses, if it has none.
+tnt_dtype dtype_of(int tf_type);
 
 /// Registers an op and its kernel on the CPU. False, after a line on stderr, where TensorFlow refuses.
 bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "capi/connect.h"
+#include "capi/contexts.h"
 #include "capi/plans.h"
 #include "timeline/timeline.h"
 
@@ -47,6 +48,7 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
       if (!communicator.ok()) return communicator.status();
       *context = new tnt_context(std::move(communicator).value());
     }
+    contexts().add(*context);
     return {};
   });
 }
@@ -57,6 +59,7 @@ void tnt_context_close(tnt_context* context) {
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
     context->on_all_ranks([](auto& ranks) { ranks.close(); });
+    context->worker.close();
     context->awake.close();
     return {};
   });
@@ -65,6 +68,7 @@ void tnt_context_close(tnt_context* context) {
 void tnt_context_destroy(tnt_context* context) {
   if (context == nullptr || context->forks != forks()) return;
   tnt_context_close(context);
+  contexts().remove(context);
   while (context->calls.load(std::memory_order_acquire) != 0) std::this_thread::sleep_for(1ms);
   (void)guarded([&]() -> Status {
     plans().release_all(*context->communicator);
@@ -103,9 +107,12 @@ tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t
     auto created = context->on_all_ranks([&](auto& all) { return all.create_group(numbers); });
     if (!created.ok()) return created.status();
     *group = created.value() == nullptr ? nullptr : new tnt_context(std::move(created).value());
+    if (*group != nullptr) contexts().add(*group);
     return {};
   });
 }
+
+uint64_t tnt_context_number(const tnt_context* context) { return context == nullptr ? 0 : context->number; }
 
 int tnt_context_rank(const tnt_context* context) { return context == nullptr ? -1 : context->rank(); }
 

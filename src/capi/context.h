@@ -7,6 +7,7 @@
 #include "base/forks.h"
 #include "capi/awake.h"
 #include "capi/guard.h"
+#include "capi/worker.h"
 #include "engine/cluster.h"
 #include "engine/communicator.h"
 #include "tarantella/tarantella.h"
@@ -33,7 +34,9 @@ struct tnt_context {
       communicator;  ///< of this rank's node; shared, since a release of a plan may outlive the context
   const std::unique_ptr<tarantella::engine::Cluster> cluster;  ///< in a job on several nodes
   const int forks = tarantella::forks();
+  uint64_t number = 0;  ///< in contexts()
   tarantella::capi::KeptAwake awake;
+  tarantella::capi::Worker worker;
   std::atomic<int> calls{0};  ///< running now, on any thread
 };
 
@@ -48,6 +51,8 @@ class Inside {
   ~Inside() { context_.calls.fetch_sub(1, std::memory_order_release); }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
+
+  tnt_context& context() const { return context_; }
 
  private:
   tnt_context& context_;

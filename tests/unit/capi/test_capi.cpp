@@ -3,9 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -93,6 +95,145 @@ TEST(CInterface, GroupsCommunicateOnTheirOwn) {
     }
     EXPECT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
     tnt_context_destroy(group);
+  });
+}
+
+/// One gather of rows of two floats and an int64, as a caller that waits for it.
+class Gathering {
+ public:
+  explicit Gathering(uint64_t rows, uint64_t first) : rows_(rows) {
+    for (uint64_t i = 0; i < 2 * rows; ++i) floats_.push_back(static_cast<float>(first + i / 2));
+    for (uint64_t i = 0; i < rows; ++i) integers_.push_back(static_cast<int64_t>(first + i));
+  }
+
+  tnt_code start(uint64_t context, uint32_t number = 0, tnt_dtype dtype = TNT_FLOAT32) {
+    const std::array<int64_t, 1> two = {2};
+    const std::array<tnt_tensor, 2> parts = {tnt_tensor{"a", dtype, two.data(), 1},
+                                             tnt_tensor{"b", TNT_INT64, nullptr, 0}};
+    const std::array<const void*, 2> inputs = {floats_.data(), integers_.data()};
+    return tnt_gather_rows(context, "a loss", parts.data(), inputs.data(), 2, rows_, number, allocate, done,
+                           this);
+  }
+  tnt_code wait() {
+    ended_.wait(false);
+    return code_;
+  }
+  const std::string& message() const { return message_; }
+  const std::vector<float>& floats() const { return all_floats_; }
+  const std::vector<int64_t>& integers() const { return all_integers_; }
+  bool has_memory = true;
+
+ private:
+  static int allocate(void* user, const uint64_t* rows, void** outputs) {
+    auto& self = *static_cast<Gathering*>(user);
+    self.all_floats_.resize(2 * (rows[0] + rows[1]));
+    self.all_integers_.resize(rows[0] + rows[1]);
+    outputs[0] = self.all_floats_.data();
+    outputs[1] = self.all_integers_.data();
+    return self.has_memory ? 1 : 0;
+  }
+  static void done(void* user, tnt_code code, const char* message, const void* result) {
+    auto& self = *static_cast<Gathering*>(user);
+    EXPECT_EQ(result, nullptr);
+    self.code_ = code;
+    self.message_ = message;
+    self.ended_ = true;
+    self.ended_.notify_all();
+  }
+
+  const uint64_t rows_;
+  std::vector<float> floats_, all_floats_;
+  std::vector<int64_t> integers_, all_integers_;
+  tnt_code code_ = TNT_OK;
+  std::string message_;
+  std::atomic<bool> ended_{false};
+};
+
+TEST(CInterface, GathersRowsInOrderWhileTheCallerGoesOn) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const uint64_t number = tnt_context_number(context);
+    for (const uint64_t others : {3, 1, 0}) {  // rows of rank 1; rank 0 has 2
+      Gathering one(rank == 0 ? 2 : others, rank == 0 ? 0 : 2);
+      Gathering next(rank == 0 ? 2 : others, rank == 0 ? 0 : 2);
+      ASSERT_EQ(one.start(number, 5), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(next.start(number, 5), TNT_OK) << tnt_last_error();
+      EXPECT_EQ(next.wait(), TNT_OK) << next.message();
+      EXPECT_EQ(one.wait(), TNT_OK) << one.message();
+      std::vector<int64_t> wanted(2 + others);
+      std::iota(wanted.begin(), wanted.end(), 0);
+      EXPECT_EQ(one.integers(), wanted);
+      EXPECT_EQ(next.integers(), wanted);
+      ASSERT_EQ(one.floats().size(), 2 * wanted.size());
+      for (size_t i = 0; i < one.floats().size(); ++i) EXPECT_EQ(one.floats()[i], static_cast<float>(i / 2));
+    }
+  });
+}
+
+TEST(CInterface, SumsRowsWhileTheCallerGoesOn) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const std::vector<float> own(6, static_cast<float>(rank + 1));
+    std::vector<float> sums(6);
+    const std::array<int64_t, 1> two = {2};
+    const tnt_tensor part{"a", TNT_FLOAT32, two.data(), 1};
+    const void* const input = own.data();
+    void* const output = sums.data();
+    std::atomic<bool> ended{false};
+    const auto done = [](void* user, tnt_code code, const char* message, const void*) {
+      EXPECT_EQ(code, TNT_OK) << message;
+      static_cast<std::atomic<bool>*>(user)->store(true);
+      static_cast<std::atomic<bool>*>(user)->notify_all();
+    };
+    ASSERT_EQ(tnt_sum_rows(tnt_context_number(context), "a", &part, &input, &output, 1, 3, 1, done, &ended),
+              TNT_OK)
+        << tnt_last_error();
+    ended.wait(false);
+    EXPECT_EQ(sums, std::vector<float>(6, 3));
+  });
+}
+
+TEST(CInterface, GathersOfOtherRowsOrStepsEnd) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    Gathering gathering(2, 0);
+    ASSERT_EQ(gathering.start(tnt_context_number(context), rank == 0 ? 7 : 8), TNT_OK);
+    EXPECT_EQ(gathering.wait(), TNT_MISMATCH);
+    EXPECT_NE(gathering.message().find("the rows of a loss in training step 7, rank 1 in step 8"),
+              std::string::npos)
+        << gathering.message();
+  });
+  on_ranks(2, [](int rank, tnt_context* context) {
+    Gathering gathering(2, 0);
+    ASSERT_EQ(gathering.start(tnt_context_number(context), 0, rank == 0 ? TNT_FLOAT32 : TNT_INT32), TNT_OK);
+    EXPECT_EQ(gathering.wait(), TNT_MISMATCH);
+    EXPECT_NE(
+        gathering.message().find("rank 0 gathers a float32 [rows, 2] for a loss, rank 1 a int32 [rows, 2]"),
+        std::string::npos)
+        << gathering.message();
+    EXPECT_EQ(tnt_failure(context), TNT_MISMATCH);
+  });
+}
+
+TEST(CInterface, AGatherWithoutMemoryEndsTheJob) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    Gathering gathering(2, 0);
+    gathering.has_memory = rank == 0;
+    ASSERT_EQ(gathering.start(tnt_context_number(context)), TNT_OK);
+    EXPECT_NE(gathering.wait(), TNT_OK);
+    EXPECT_NE(gathering.message().find("no memory for the rows of all ranks of a loss"), std::string::npos)
+        << gathering.message();
+  });
+}
+
+TEST(CInterface, AGatherEndsWithItsContext) {
+  on_ranks(2, [](int rank, tnt_context* context) {
+    const uint64_t number = tnt_context_number(context);
+    Gathering gathering(2, 0);
+    if (rank == 0) {  // the other never comes
+      ASSERT_EQ(gathering.start(number), TNT_OK);
+      tnt_context_close(context);
+      EXPECT_EQ(gathering.wait(), TNT_PEER_LOST) << gathering.message();
+      EXPECT_EQ(gathering.start(number), TNT_PEER_LOST);
+    }
+    EXPECT_EQ(gathering.start(number + 1000), TNT_INVALID_ARGUMENT);
   });
 }
 

@@ -1,0 +1,169 @@
+// Rows of all ranks, gathered or summed while the caller goes on.
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "capi/contexts.h"
+#include "collective/across/operations.h"
+#include "collective/operations.h"
+#include "timeline/timeline.h"
+
+using namespace tarantella;  // all of this file is its C interface
+using namespace tarantella::capi;
+
+namespace {
+
+struct Part {
+  std::string description;  ///< of its rows, for errors and for the comparison over ranks
+  DType dtype;
+  size_t row_elements;
+  const void* input;
+};
+
+struct Rows {
+  std::string name;
+  std::vector<Part> parts;
+  uint64_t rows;
+  uint32_t number;  ///< of the training step
+};
+
+/// What ranks tell each other before their rows.
+struct Header {
+  uint64_t rows;
+  uint64_t number;
+  uint64_t length;  ///< of the description of all parts
+  uint64_t hash;    ///< of that description
+};
+constexpr size_t kHeaderWords = sizeof(Header) / sizeof(uint64_t);
+
+Result<Part> part_of(const tnt_tensor& tensor, const void* input) {
+  const auto dtype = static_cast<DType>(tensor.dtype);
+  if (!is_valid(dtype)) return invalid(text("rows of ", name_of(tensor.name), " have an unknown dtype"));
+  Part part{text(name_of(tensor.name), " ", name_of(dtype), " [rows"), dtype, 1, input};
+  for (size_t i = 0; i < tensor.dimensions; ++i) {
+    part.description += text(", ", tensor.shape[i]);
+    part.row_elements *= static_cast<size_t>(tensor.shape[i]);
+  }
+  part.description += "]";
+  return part;
+}
+
+Status differ(const std::string& name, const std::string& first, size_t rank, const std::string& other) {
+  size_t line = 0;  // the one in which they differ
+  for (size_t i = 0; i < std::min(first.size(), other.size()) && first[i] == other[i]; ++i)
+    if (first[i] == '\n') line = i + 1;
+  const auto at = [line](const std::string& lines) {
+    return line < lines.size() ? lines.substr(line, lines.find('\n', line) - line) : "nothing more";
+  };
+  return {Code::kMismatch, text("rank 0 gathers ", at(first), " for ", name, ", rank ", rank, " ", at(other),
+                                "; give the rows of all ranks one type and shape")};
+}
+
+/// Collective. The number of rows of each rank. kMismatch, on all ranks, where parts or steps differ. `ranks` is the
+/// Stage, or the Across of a job on several nodes.
+template <typename Ranks>
+Result<std::vector<uint64_t>> compare(Ranks& ranks, const Rows& own) {
+  std::string description;
+  for (const Part& part : own.parts) description += part.description + "\n";
+  const Header header{own.rows, own.number, description.size(), hash_of(description)};
+  std::vector<Header> all(ranks.size());
+  const std::vector<uint64_t> words(all.size(), kHeaderWords);
+  TNT_RETURN_IF_ERROR(allgather(ranks, &header, all.data(), words, DType::kUInt64, own.name));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].number != all[0].number)
+      return Status(Code::kMismatch, text("rank 0 gathers the rows of ", own.name, " in training step ",
+                                          all[0].number, ", rank ", rank, " in step ", all[rank].number,
+                                          "; is it under a condition on a rank's own rows or loss?"));
+    if (all[rank].hash == all[0].hash) continue;
+    std::vector<uint64_t> lengths;
+    for (const Header& each : all) lengths.push_back(each.length);
+    std::string every(std::accumulate(lengths.begin(), lengths.end(), size_t{0}), ' ');
+    TNT_RETURN_IF_ERROR(allgather(ranks, description.data(), every.data(), lengths, DType::kUInt8, own.name));
+    const auto begin = lengths.begin() + static_cast<std::ptrdiff_t>(rank);
+    const std::string other = every.substr(std::accumulate(lengths.begin(), begin, size_t{0}), *begin);
+    return differ(own.name, every.substr(0, lengths[0]), rank, other);
+  }
+  std::vector<uint64_t> rows;
+  for (const Header& each : all) rows.push_back(each.rows);
+  return rows;
+}
+
+template <typename Ranks>
+Status gather(Ranks& ranks, const Rows& own, tnt_allocate allocate, void* user) {
+  const auto rows = compare(ranks, own);
+  if (!rows.ok()) return rows.status();
+  std::vector<void*> outputs(own.parts.size());
+  if (allocate(user, rows.value().data(), outputs.data()) == 0)
+    return {Code::kOutOfMemory, text("no memory for the rows of all ranks of ", own.name)};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::vector<uint64_t> counts = rows.value();
+    for (uint64_t& each : counts) each *= own.parts[i].row_elements;
+    TNT_RETURN_IF_ERROR(
+        allgather(ranks, own.parts[i].input, outputs[i], counts, own.parts[i].dtype, own.name));
+  }
+  return {};
+}
+
+template <typename Ranks>
+Status sum(Ranks& ranks, const Rows& own, const std::vector<void*>& outputs) {
+  const auto rows = compare(ranks, own);
+  if (!rows.ok()) return rows.status();
+  for (size_t i = 0; i < outputs.size(); ++i)
+    TNT_RETURN_IF_ERROR(allreduce(ranks, own.parts[i].input, outputs[i], own.rows * own.parts[i].row_elements,
+                                  own.parts[i].dtype, Reduction::kSum, own.name));
+  return {};
+}
+
+/// Has `body(ranks, rows)` run on the thread of a context, and then `done`.
+template <typename Body>
+tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* parts, const void* const* inputs,
+               size_t count, uint64_t rows, uint32_t number, tnt_done done, void* user, Body body) noexcept {
+  return guarded([&]() -> Status {
+    TNT_RETURN_IF_ERROR(check_process(contexts().usable()));
+    const auto inside = contexts().enter(context_number);
+    if (inside == nullptr) return invalid(text("there is no context ", context_number, "; was it closed?"));
+    const auto own = std::make_shared<Rows>(Rows{name_of(name), {}, rows, number});
+    for (size_t i = 0; i < count; ++i) {
+      auto part = part_of(parts[i], inputs[i]);
+      if (!part.ok()) return part.status();
+      own->parts.push_back(std::move(part).value());
+    }
+    tnt_context& context = inside->context();
+    const bool added = context.worker.add([&context, own, body, done, user] {
+      const auto code = guarded([&]() -> Status {
+        const timeline::Span span(timeline::Kind::kExchange, own->name);
+        const Status status = context.on_all_ranks(
+            [&](auto& all) { return all.call([&](auto& ranks) { return body(ranks, *own); }); });
+        return status.ok() ? status : context.communicator->group().fail(status);
+      });
+      done(user, code, tnt_last_error(), nullptr);
+    });
+    return added ? Status() : Status(Code::kPeerLost, "the context is closed");
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+tnt_code tnt_gather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
+                         const void* const* inputs, size_t count, uint64_t rows, uint32_t number,
+                         tnt_allocate allocate, tnt_done done, void* user) {
+  return start(context, name, parts, inputs, count, rows, number, done, user,
+               [allocate, user](auto& ranks, const Rows& own) { return gather(ranks, own, allocate, user); });
+}
+
+tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts, const void* const* inputs,
+                      void* const* outputs, size_t count, uint64_t rows, uint32_t number, tnt_done done,
+                      void* user) {
+  return start(context, name, parts, inputs, count, rows, number, done, user,
+               [all = std::vector<void*>(outputs, outputs + count)](auto& ranks, const Rows& own) {
+                 return sum(ranks, own, all);
+               });
+}
+
+}  // extern "C"
