@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer, reduce_gradients
     from .keras.model import Model, Sequential
+    from .keras.step.gather import gather_rows
     from .keras.step.gradients import local_gradients
     from .keras.strategy import ParallelStrategy
 
@@ -70,6 +71,7 @@ __all__ = [
     "broadcast_variables",
     "data",
     "distributed_optimizer",
+    "gather_rows",
     "get_group_master_rank",
     "get_local_rank",
     "get_master_rank",
@@ -103,6 +105,7 @@ _LAZY = {
     "Sequential": ".keras.model",
     "TimeoutError": "._job.errors",
     "broadcast_variables": ".keras.calls.custom_loops",
+    "gather_rows": ".keras.step.gather",
     "local_gradients": ".keras.step.gradients",
     "distributed_optimizer": ".keras.calls.custom_loops",
     "reduce_gradients": ".keras.calls.custom_loops",

@@ -52,6 +52,9 @@ class Context:
     @property
     def size(self) -> int: ...
     @property
+    def number(self) -> int:
+        """What names the context in this process, for operations of a graph."""
+    @property
     def local_rank(self) -> int: ...
     @property
     def local_size(self) -> int: ...

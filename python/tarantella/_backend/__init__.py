@@ -123,6 +123,15 @@ class Backend(Protocol):
         `context` returns what carries it, by default that of the job, and is kept for ever.
         """
 
+    def gather_rows(self, what: str, parts: Sequence[Any], alike: bool, empty: Any, number: Any) -> list[Any]:
+        """The rows of all ranks, in rank order, of dense tensors with as many rows each. Collective when it runs.
+
+        Where `empty`, a scalar bool or None, is true, this rank has none. The gradient is the sum of all ranks', which
+        is collective, too. With `alike` all ranks compute the same of the rows, weighted by their shares of them: then
+        it is this rank's, divided by its share. `number` is that of the training step, or None: where ranks are in
+        different ones, MismatchError ends the job. `what` names the rows in errors.
+        """
+
     # Steps.
 
     def static_rows(self, batch: Any) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
+from .gather import gather_rows
 from .operations import operations
 from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
@@ -49,6 +50,7 @@ __all__ = [
     "differentiable_sum",
     "end_of_data",
     "functions_eager",
+    "gather_rows",
     "gradient_hooks",
     "gradients",
     "graph",

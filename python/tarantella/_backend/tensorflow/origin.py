@@ -14,6 +14,8 @@ from .graphs import CALLS, Call, Place, all_before, symbolic, through
 ITERATORS = ("IteratorGetNext", "OptionalGetValue")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
 READS = ("ReadVariableOp", "ResourceGather")
+# Rows of all ranks, which all ranks have alike.
+GATHER = "TarantellaGather"
 # What they make has the axes of its inputs.
 # fmt: off
 _ELEMENTWISE = {
@@ -73,7 +75,7 @@ def has_rows_first(tensor: tf.Tensor, call: Call | None = None) -> bool:
 def _before(tensor: Any, call: Call | None) -> list[Place] | None:
     """The tensors that decide, each with the call it lies in; None if this one comes from rows or is not known."""
     op = tensor.op
-    if op.type == "Const" or op.type == "ReadVariableOp":
+    if op.type in ("Const", "ReadVariableOp", GATHER):
         return []
     if op.type == "Placeholder" or op.type in CALLS:
         return through(tensor, call)

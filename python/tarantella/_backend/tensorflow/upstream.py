@@ -97,7 +97,7 @@ def _before(tensor: Any, call: Call | None) -> tuple[str, list[Place]]:
     op = tensor.op
     if is_sum(op):
         return "sums", []
-    if op.type in ("Const", "ReadVariableOp", "VarIsInitializedOp"):
+    if op.type in ("Const", "ReadVariableOp", "VarIsInitializedOp", origin.GATHER):
         return "", []
     places = through(tensor, call, control_flow=True)
     if places:
@@ -141,7 +141,7 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
         return False
     if not tf.is_symbolic_tensor(target):
         return target.shape[0] in rows
-    if target.shape[0] not in (None, *rows):
+    if target.shape[0] not in (None, *rows) or _is_of_all_rows(target):
         return False
     (tensor, _), factors = _without_arithmetic(target)
     op = tensor.op
@@ -149,6 +149,15 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
     if seed is not None and tf.is_symbolic_tensor(seed):
         factors += _without_arithmetic(seed)[1]
     return not (is_stack or origin.reduces_first_axis(op) or any(_counts_rows(each, rows) for each in factors))
+
+
+def _is_of_all_rows(target: Any) -> bool:
+    """Whether a target is computed from the rows of all ranks, and its first axis is not that of this rank's rows."""
+
+    def before(tensor: Any, call: Call | None) -> list[Place] | None:
+        return None if tensor.op.type == origin.GATHER else _before(tensor, call)[1]
+
+    return not (all_before(before, [(target, None)]) or origin.has_rows_first(target))
 
 
 _SCALING = ("Mul", "RealDiv", "DivNoNan", "Pow", "Fill")
