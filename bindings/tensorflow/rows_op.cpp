@@ -1,6 +1,6 @@
 // TarantellaGather: rows of this rank in, those of all ranks out, in rank order. Of each part the first `rows` rows are
 // taken: none where what this rank has is a copy. `counts` are the numbers of rows of the ranks.
-// TarantellaSumRows: rows of all ranks in, as TarantellaGather gives them, and their sums over the ranks out: what leads
+// TarantellaSumRows: rows of all ranks in, as TarantellaGather gives them, and their sums over the ranks out: it leads
 // from the gradients of the one's outputs to those of its inputs.
 //
 // The kernels are asynchronous, as that of TarantellaAllreduce. The ops are marked stateful: TensorFlow then runs them,
@@ -58,7 +58,7 @@ class Run {
  public:
   Run(const Attributes& attributes, TF_OpKernelContext* context, std::function<void()> done)
       : attributes_(attributes), context_(context), done_(std::move(done)), inputs_(context, status_) {
-    for (size_t i = attributes.sums ? 1 : 2; i < inputs_.tensors().size(); ++i)
+    for (size_t i = attributes.sums ? 1 : 3; i < inputs_.tensors().size(); ++i)
       parts_.push_back(inputs_.tensors()[i]);
   }
 
@@ -82,7 +82,7 @@ class Run {
   TF_OpKernelContext* const context_;
   std::function<void()> done_;
   TfStatus status_{*api()};
-  const Inputs inputs_;  ///< the number of the step; for a gather that of the rows; the parts
+  const Inputs inputs_;  ///< the number of the step; for a gather that of the rows and the share; the parts
   std::vector<TF_Tensor*> parts_;
 };
 
@@ -220,6 +220,7 @@ bool register_gather() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "alike: bool");  // for Python, which makes the gradient
   api()->TF_OpDefinitionBuilderAddInput(op, "step: int64");
   api()->TF_OpDefinitionBuilderAddInput(op, "rows: int64");
+  api()->TF_OpDefinitionBuilderAddInput(op, "share: double");  // as `alike`
   api()->TF_OpDefinitionBuilderAddInput(op, "parts: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "counts: int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "rows_of_all: T");

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "collective/group.h"
+
 namespace tarantella::capi {
 
 /// Runs tasks one after the other, in the order in which they come. The thread begins with the first one. Thread-safe.
@@ -42,6 +44,7 @@ class Worker {
 
  private:
   void run() {
+    collective::Group::act_for_callers();
     std::unique_lock lock(mutex_);
     while (true) {
       added_.wait(lock, [this] { return closed_ || !tasks_.empty(); });
