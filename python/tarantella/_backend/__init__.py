@@ -123,14 +123,20 @@ class Backend(Protocol):
         `context` returns what carries it, by default that of the job, and is kept for ever.
         """
 
-    def gather_rows(self, what: str, parts: Sequence[Any], alike: bool, empty: Any, number: Any) -> list[Any]:
-        """The rows of all ranks, in rank order, of dense tensors with as many rows each. Collective when it runs.
+    def gather_rows(
+        self, what: str, parts: Sequence[Any], share: Any, empty: Any, number: Any
+    ) -> tuple[Any, list[Any]]:
+        """How many rows the ranks before this one have, and the rows of all ranks, in rank order. Collective.
 
-        Where `empty`, a scalar bool or None, is true, this rank has none. The gradient is the sum of all ranks', which
-        is collective, too. With `alike` all ranks compute the same of the rows, weighted by their shares of them: then
-        it is this rank's, divided by its share. `number` is that of the training step, or None: where ranks are in
-        different ones, MismatchError ends the job. `what` names the rows in errors.
+        The parts are dense tensors with as many rows each. Where `empty`, a scalar bool or None, is true, this rank has
+        none. The gradient is the sum of all ranks', which is collective, too, if `share` is None. Else all ranks
+        compute the same of the rows, and weigh it by `share`, a scalar of float64: then the gradient is this rank's,
+        divided by it. `number` is that of the training step, or None: where ranks are in different ones, MismatchError
+        ends the job. `what` names the rows in errors.
         """
+
+    def why_not_gathered(self, part: Any) -> str:
+        """Why `gather_rows` does not take this part, as the end of a sentence; "" if it does."""
 
     # Steps.
 
@@ -145,12 +151,17 @@ class Backend(Protocol):
         """
 
     def undo_where(
-        self, condition: Any, variables: Sequence[Any], where_own: Sequence[Any], step: Callable[[], Any]
+        self,
+        condition: Any,
+        variables: Sequence[Any],
+        where_own: Sequence[Any],
+        step: Callable[[], Any],
+        kept: Callable[[], Sequence[Any]] = ...,
     ) -> Any:
         """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values.
 
         So do those of `where_own` to which the step may assign what is computed from this rank's rows, and not by sums
-        over ranks. Eagerly, where it cannot be told, all of them do.
+        over ranks. Eagerly, where it cannot be told, all of them do. What `kept` returns after the step does not.
         """
 
     def mark_batch(self, batch: Any, rows: Any) -> Any:

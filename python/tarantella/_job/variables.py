@@ -40,6 +40,12 @@ VARIABLES = {
         "0: one bucket for each gradient",
         _least_0,
     ),
+    "TNT_GATHER_LIMIT": Variable(
+        "MiB, 0 or more",
+        "256",
+        "the most that a rank holds of all rows for a loss or metric of the user's (docs/guide.md)",
+        _least_0,
+    ),
     "TNT_TIMEOUT": Variable(
         "seconds above 0, or inf",
         "300",

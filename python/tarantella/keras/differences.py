@@ -34,21 +34,18 @@ def say(model: Any) -> None:
 
 def say_of_metrics(model: Any) -> None:
     """Like `say`, for the metrics built so far."""
+    compiled = {id(metric) for metric in private.metrics_to_compile(model)}
     own = [
         metric.name
         for metric in private.metrics_of(model)
-        if not type(metric).__module__.startswith("keras.") and not hasattr(metric, "tnt_combine")
+        if id(metric) not in compiled
+        and not type(metric).__module__.startswith("keras.")
+        and not hasattr(metric, "tnt_combine")
     ]
     if own:
         log.warn_once(
             f"{listed(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
             "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
-        )
-    across = [metric.name for metric in private.metrics_of(model) if private.options_of(metric).get("axis") == 0]
-    if across:
-        log.warn_once(
-            f"{listed(across)} (metrics along axis=0): they depend on which rows share a batch, so several ranks "
-            "differ from one process, as with another batch size"
         )
 
 

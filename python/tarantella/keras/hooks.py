@@ -47,11 +47,10 @@ PATCHED: dict[str, str] = {
     "save_weights_only": "keras.src.saving.saving_lib, on one rank too",
     "save_model_to_hdf5": "keras.src.legacy.saving.legacy_h5_format, on one rank too",
     "get_data_adapter": "keras.src.trainers.data_adapters",
-    # Of the backend and of `trials.reduction`, in the thread of `calls.proof` while it runs.
+    # Of the backend, in the thread of `calls.proof` while it runs.
     "allreduce": "the backend",
     "sum_over_ranks": "the backend",
     "differentiable_sum": "the backend",
-    "try_out": "trials.reduction",
 }
 
 

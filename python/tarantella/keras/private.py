@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+from keras import tree
 
 KNOWN = "3.5 to 3.16"
 
@@ -56,17 +57,20 @@ __all__ = [
     "compiled_parts",
     "data_adapters",
     "every_layer",
+    "function_of",
+    "given_to_compile",
     "in_order",
     "initial_epoch",
     "is_kerass",
     "is_seed",
     "is_shuffled",
     "legacy_h5_format",
-    "loss_arguments",
+    "logits_of",
     "loss_tracker",
     "loss_trackers",
     "mask_of",
     "metrics_of",
+    "metrics_to_compile",
     "normalizations",
     "optimizers",
     "optimizers_in",
@@ -79,6 +83,7 @@ __all__ = [
     "saves_on_batches",
     "saving_lib",
     "set_initial_epoch",
+    "set_logits",
     "set_mask",
     "slots_of",
     "train_validation_split",
@@ -122,6 +127,9 @@ NAMES = (
     Name("ArrayDataAdapter", "_inputs"),
     Name("ArrayDataAdapter", "_num_samples"),
     Name("ArrayDataAdapter", "_shuffle"),
+    Name("CompileLoss", "_user_loss"),
+    Name("CompileMetrics", "_user_metrics"),
+    Name("CompileMetrics", "_user_weighted_metrics"),
     # Of a tensor: `mask_of` and `set_mask`, whose meaning is verified.
     Name("tensor", "_keras_mask"),
 )
@@ -250,15 +258,54 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+def logits_of(tensor: Any) -> Any:
+    """The logits from which Keras has made a tensor, None where it does not say."""
+    return getattr(tensor, "_keras_logits", None)
+
+
+def set_logits(tensor: Any, logits: Any) -> None:
+    """Attaches logits to a tensor."""
+    tensor._keras_logits = logits
+
+
 def metrics_of(model: Any) -> list[Any]:
     """The model's metrics, those given to compile one by one."""
     return [each for metric in model.metrics for each in getattr(metric, "metrics", [metric])]
 
 
-def options_of(metric: Any) -> dict[str, Any]:
-    """The keyword arguments with which a metric calls its function; none for one that calls no function."""
-    options: dict[str, Any] = metric._fn_kwargs if isinstance(metric, keras.metrics.MeanMetricWrapper) else {}
+def metrics_to_compile(model: Any) -> list[Any]:
+    """The metrics given to compile, one by one, once they are built."""
+    compiled = _of_compiled(model, "_compile_metrics")
+    return [] if compiled is None else compiled.metrics
+
+
+def given_to_compile(model: Any) -> list[Any]:
+    """The losses and metrics given to compile as objects and functions, and losses given by name."""
+    losses, metrics = compiled_losses(model), _of_compiled(model, "_compile_metrics")
+    found = [] if losses is None else tree.flatten(losses._user_loss)
+    found = [_loss_named(each) if isinstance(each, str) else each for each in found]
+    if metrics is not None:
+        found += tree.flatten([metrics._user_metrics, metrics._user_weighted_metrics])
+    return [each for each in found if each is not None and not isinstance(each, str)]
+
+
+def _loss_named(name: str) -> Any:
+    return None if name.lower() in ("crossentropy", "ce") else keras.losses.get(name)
+
+
+_WRAPPERS = (LossFunctionWrapper, keras.metrics.MeanMetricWrapper)
+
+
+def options_of(owner: Any) -> dict[str, Any]:
+    """The keyword arguments with which a loss or metric calls its function; none for one that calls no function."""
+    options: dict[str, Any] = owner._fn_kwargs if isinstance(owner, _WRAPPERS) else {}
     return options
+
+
+def function_of(owner: Any) -> Any:
+    """The function that a loss or metric calls, None for one that calls none."""
+    name = "fn" if isinstance(owner, LossFunctionWrapper) else FUNCTION
+    return getattr(owner, name) if isinstance(owner, _WRAPPERS) else None
 
 
 def results(model: Any, logs: Any) -> Any:
@@ -334,12 +381,6 @@ def is_kerass(method: Any) -> bool:
     """Whether a method is Keras's own: replaced neither on its object nor on its class."""
     code = getattr(method, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(keras.__file__).parent)
-
-
-def loss_arguments(loss: Any) -> dict[str, Any] | None:
-    """The arguments with which a loss calls its function; None for a loss that wraps no function."""
-    arguments: dict[str, Any] | None = loss._fn_kwargs if isinstance(loss, LossFunctionWrapper) else None
-    return arguments
 
 
 def saves_on_batches(callback: Any) -> bool:

@@ -83,6 +83,14 @@ class Training:
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 
+        # The start of the next call.
+        self.batch_rows: int | None = None  # those of a full global batch, where they are known
+
+        # The end of the loss or metric, or the model.
+        # By loss or metric, then by the types of its rows: whether these are gathered, which all ranks know alike.
+        self.can_gather: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = weakref.WeakKeyDictionary()
+        self.whole: weakref.WeakSet[Any] = weakref.WeakSet()  # metrics that every rank updates with all rows
+
         # The end of the layer or the model: what the code of a layer computes stays the same.
         self.added_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()
         self.tried_for_coupling = False

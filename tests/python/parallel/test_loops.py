@@ -208,25 +208,13 @@ fit("mse", Coupled(name="coupled"))
 fit("mse", keras.layers.Dropout(0.5), keras.layers.ActivityRegularization(l2=0.1, name="fine"))
 fit("binary_crossentropy")
 fit("huber", keras.layers.Dense(3, kernel_regularizer="l2"))
-def fails(true, predicted):
-    if tf.executing_eagerly():
-        raise RuntimeError
-    return keras.ops.mean(keras.ops.square(true - predicted))
-fit(fails)
 """
     )
     ended = scripts.ranks(2, source, str(tmp_path))
     assert ended.code == 0, ended.err
     said = [line for line in ended.lines if "tarantella: WARNING" in line]
-    for part in (
-        "the loss 'root' depends on which rows share a batch",
-        "the loss 'cosine_similarity' depends on",
-        "the loss 'dice' depends on",
-        "the layer 'coupled' adds depends on",
-        "whether the loss 'fails' is a mean or a sum over rows could not be found out",
-    ):
-        assert len([line for line in said if part in line]) == 1, (part, ended.err)
-    assert len(said) == 5, said
+    assert len(said) == 1, said
+    assert "the layer 'coupled' adds depends on" in said[0]
 
 
 def test_gradients_are_reduced_without_an_optimizer_in_groups_and_variables_come_from_any_root(

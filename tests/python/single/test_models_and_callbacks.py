@@ -219,22 +219,6 @@ def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
         wrap(keras.callbacks.BackupAndRestore(tmp_path), run_on_all_ranks=True)
 
 
-def test_metrics_that_depend_on_the_batches_are_named(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarantella._job import log
-    from tarantella.keras import differences
-
-    said: list[str] = []
-    monkeypatch.setattr(log, "warn_once", said.append)
-    newer = getattr(keras.metrics, "PearsonCorrelation", keras.metrics.CosineSimilarity)  # Keras 3.5 lacks it
-    across = [keras.metrics.CosineSimilarity(axis=0), newer(axis=0, name="newer")]
-    along = [keras.metrics.CosineSimilarity(name="fine"), keras.metrics.F1Score()]
-    model.compile("sgd", "mse", metrics=[*across, *along])
-    model.evaluate(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-    differences.say(model.keras_model)
-    assert len(said) == 1
-    assert "cosine_similarity, newer (metrics along axis=0)" in said[0]
-
-
 def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from tarantella._job import log
     from tarantella.keras.step import scalar_metrics

@@ -17,7 +17,7 @@ from tarantella._names import described
 from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.epoch import metrics
-from tarantella.keras.step import losses
+from tarantella.keras.step import gathered
 from tarantella.keras.trials import reduction
 
 STATES = [
@@ -121,8 +121,42 @@ def wrapped(function: Any) -> Any:
         (keras.losses.Loss, False),
     ],
 )
-def test_losses_of_keras_need_no_trial(make: Any, is_known: bool) -> None:
-    assert losses._keeps_rows_apart(make()) is is_known
+def test_losses_of_keras_need_no_other_rows(make: Any, is_known: bool) -> None:
+    assert gathered.needs_all_rows(make()) is not is_known
+
+
+def declared(function: Any) -> Any:
+    copy = types.FunctionType(function.__code__, globals(), function.__name__)
+    copy.tnt_reduction = "mean"  # type: ignore[attr-defined]
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("make", "needs"),
+    [
+        (keras.metrics.AUC, False),
+        (lambda: keras.metrics.MeanMetricWrapper(keras.losses.huber), False),
+        (lambda: keras.metrics.MeanMetricWrapper(keras.losses.dice), True),
+        (lambda: keras.metrics.CosineSimilarity(axis=0), True),
+        (lambda: keras.metrics.MeanMetricWrapper(own_function), True),
+        (lambda: keras.metrics.MeanMetricWrapper(declared(own_function)), False),
+        (lambda: type("Own", (keras.metrics.Mean,), {})(), True),
+        (lambda: type("Own", (keras.metrics.Mean,), {"tnt_combine": "max"})(), False),
+        (lambda: wrapped(declared(own_function)), False),
+        (lambda: type("Own", (keras.losses.Loss,), {"tnt_reduction": "sum"})(), False),
+        (lambda: own_function, True),
+        (lambda: declared(own_function), False),
+    ],
+)
+def test_what_the_user_declares_needs_no_other_rows(make: Any, needs: bool) -> None:
+    assert gathered.needs_all_rows(make()) is needs
+
+
+def test_another_reduction_is_refused() -> None:
+    function = declared(own_function)
+    function.tnt_reduction = "average"
+    with pytest.raises(ValueError, match="tnt_reduction of 'own_function' must be 'mean' or 'sum' \\(got 'average'\\)"):
+        gathered.declared(wrapped(function))
 
 
 def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
-from .gather import gather_rows
+from .gather import gather_rows, why_not_gathered
 from .operations import operations
 from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
@@ -79,6 +79,7 @@ __all__ = [
     "upstream_of",
     "variables_outside",
     "why_not_compiled",
+    "why_not_gathered",
     "with_rows",
     "without_repeats",
 ]

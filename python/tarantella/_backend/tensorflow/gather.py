@@ -11,52 +11,77 @@ from ..._job import runtime
 from . import xla
 from .operations import operations
 
+# Keras takes the logits of an output from the operation that makes it, where it finds one of these.
+_ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
+# What the core carries.
+# fmt: off
+_KINDS = {
+    tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.bool, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
+    tf.uint16, tf.uint32, tf.uint64,
+}
+# fmt: on
+
 
 def gather_rows(
-    what: str, parts: Sequence[tf.Tensor], alike: bool, empty: tf.Tensor | None, number: tf.Tensor | None
-) -> list[tf.Tensor]:
+    what: str, parts: Sequence[tf.Tensor], share: tf.Tensor | None, empty: tf.Tensor | None, number: tf.Tensor | None
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
     if xla.compiled():
         raise NotImplementedError(
             f"the rows of all ranks of {what} are gathered, and XLA would have to know how many there are; compile the "
             "model with jit_compile=False"
         )
-    step = tf.zeros([], tf.int64) if number is None else number
-    every = tf.constant(tf.int64.max)
-    kept = every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every)
-    return list(_gather(step, kept, parts, what, alike)[1])
-
-
-def _gather(step: tf.Tensor, kept: tf.Tensor, parts: Sequence[tf.Tensor], what: str, alike: bool) -> Any:
     context = runtime.context()
+    every = tf.constant(tf.int64.max)
+    makers = [_maker(part) for part in parts]
     counts, rows = operations().tarantella_gather(
-        step, kept, parts, context=context.number, ranks=context.size, what=what, alike=alike
+        tf.zeros([], tf.int64) if number is None else number,
+        every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
+        tf.ones([], tf.float64) if share is None else share,
+        [part if maker is None else part.op.inputs[0] for part, maker in zip(parts, makers, strict=True)],
+        context=context.number,
+        ranks=context.size,
+        what=what,
+        alike=share is not None,
     )
     counts.set_shape([context.size])
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
-    return counts, rows
+    made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
+    return tf.reduce_sum(counts[: context.rank]), made
+
+
+def _maker(part: tf.Tensor) -> Any:
+    return _ACTIVATIONS.get(part.op.type) if tf.is_symbolic_tensor(part) else None
+
+
+def why_not_gathered(part: Any) -> str:
+    if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
+        return "is ragged or sparse"
+    if not isinstance(part, (tf.Tensor, tf.Variable)) or part.dtype not in _KINDS:
+        return "is no tensor of numbers"
+    return "" if part.shape.rank else "has no axis of rows"
 
 
 @tf.RegisterGradient("TarantellaGather")
 def _of_gather(op: Any, *upstream: Any) -> list[Any]:
     """What all ranks have for this rank's rows, summed, or, where it is alike, divided by this rank's share."""
-    counts, what, rank = op.outputs[0], tf.compat.as_str(op.get_attr("what")), runtime.get_rank()
+    step, _, share, *parts = op.inputs
+    counts, rank = op.outputs[0], runtime.get_rank()
     before, rows = tf.reduce_sum(counts[:rank]), counts[rank]
-    floats = [i for i, part in enumerate(op.inputs[2:]) if part.dtype.is_floating]
+    floats = [i for i, part in enumerate(parts) if part.dtype.is_floating]
     found = [tf.convert_to_tensor(upstream[1 + i]) for i in floats]
-    if op.get_attr("alike"):
-        share = tf.cast(rows, tf.float64) / tf.cast(tf.reduce_sum(counts), tf.float64)
-        found = [tf.math.divide_no_nan(each, tf.cast(share, each.dtype)) for each in found]
-    else:
-        found = _sums(op.inputs[0], found, f"{what}, gradient")
-    gradients: list[Any] = [None] * len(op.inputs)
+    if not op.get_attr("alike"):
+        found = _sums(step, found, f"{tf.compat.as_str(op.get_attr('what'))}, gradient")
+    gradients: list[Any] = [None] * len(parts)
     for i, each in zip(floats, found, strict=True):
-        part = op.inputs[2 + i]
-        missing = tf.shape(part, tf.int64)[0] - rows  # a copied row
-        own = tf.pad(each[before : before + rows], [[0, missing], *([0, 0] for _ in part.shape[1:])])
-        own.set_shape(part.shape)
-        gradients[2 + i] = own
-    return gradients
+        own = each[before : before + rows]
+        if op.get_attr("alike"):
+            own = tf.math.divide_no_nan(own, tf.cast(share, own.dtype))
+        missing = tf.shape(parts[i], tf.int64)[0] - rows  # a copied row
+        own = tf.pad(own, [[0, missing], *([0, 0] for _ in parts[i].shape[1:])])
+        own.set_shape(parts[i].shape)
+        gradients[i] = own
+    return [None, None, None, *gradients]
 
 
 @tf.RegisterGradient("TarantellaSumRows")

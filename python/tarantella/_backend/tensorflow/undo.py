@@ -14,9 +14,14 @@ from .upstream import is_from_own_rows
 
 
 def undo_where(
-    condition: tf.Tensor, variables: Sequence[Any], where_own: Sequence[Any], step: Callable[[], Any]
+    condition: tf.Tensor,
+    variables: Sequence[Any],
+    where_own: Sequence[Any],
+    step: Callable[[], Any],
+    kept: Callable[[], Sequence[Any]] = tuple,
 ) -> Any:
-    values = [getattr(v, "value", v) for v in (*variables, *where_own)]
+    every = [*variables, *where_own]
+    values = [getattr(v, "value", v) for v in every]
 
     # Both branches must agree in type only: where nothing is undone, nothing is copied.
     def keep() -> list[tf.Tensor]:
@@ -28,17 +33,18 @@ def undo_where(
     # XLA wants the shapes to agree too.
     saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
     result = step()
-    undone = list(zip(values, saved, strict=True))
+    alike = {id(v) for v in kept()}
     if not tf.executing_eagerly():
         own = _assigned_from_own_rows()
-        undone = [each for i, each in enumerate(undone) if i < len(variables) or id(each[0].handle) in own]
+        alike |= {id(v) for v in where_own if id(getattr(v, "value", v).handle) not in own}
 
     def restore() -> tf.Tensor:
-        for value, old in undone:
-            value.assign(tf.reshape(old, value.shape))
+        for variable, value, old in zip(every, values, saved, strict=True):
+            if id(variable) not in alike:
+                value.assign(tf.reshape(old, value.shape))
         return tf.constant(0)
 
-    if undone:
+    if values:
         tf.cond(condition, restore, lambda: tf.constant(0))
     return result
 

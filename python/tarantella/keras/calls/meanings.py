@@ -31,6 +31,7 @@ def _samples(model: Any) -> dict[str, Any]:
         "Layer": model,
         "BatchNormalization": model.normalization,
         "CompileLoss": private.compiled_losses(model),
+        "CompileMetrics": private.compiled_parts(model)[1],
         "MeanMetricWrapper": next(each for each in private.metrics_of(model) if each.name == "error"),
         "Optimizer": model.optimizer,
         "ModelCheckpoint": keras.callbacks.ModelCheckpoint("proof.keras", save_freq=2),
@@ -54,6 +55,7 @@ def _meanings(model: Any, logs: Any, samples: dict[str, Any]) -> dict[str, Calla
         ),
         "the order of results": lambda: private.in_order(model, own | {"loss": 2.0})[0] == 2.0,
         "the epoch to begin with": lambda: private.initial_epoch(model) is None,
+        "what is given to compile": lambda: len(private.given_to_compile(model)) == 3,
         "a metric's arguments": lambda: private.options_of(samples["MeanMetricWrapper"]) == {"factor": 2.0},
         "an optimizer's variables": lambda: (
             [id(each) for each in private.variables_of(model.optimizer)] == [id(model.kernel), id(model.bias)]

@@ -84,6 +84,8 @@ def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, A
     agree_on_seed()
     if any(feed.runs_python for feed in feeds):
         agree_on_generators()
+    known = [rows for feed in feeds if (rows := feed.rows_of_a_batch()) is not None]
+    training.of(model).batch_rows = max(known, default=None)
     batches = [feed.batches(positions=call == "predict") for feed in feeds]
     _equalize(model, batches[0].element_spec, {"fit": "train", "evaluate": "test", "predict": "predict"}[call])
     return batches

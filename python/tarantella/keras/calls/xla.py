@@ -12,6 +12,7 @@ from ..._backend import backend
 from ..._job import log
 from ...data.feed import Feed
 from .. import private
+from ..step import gathered
 
 
 @contextlib.contextmanager
@@ -41,6 +42,9 @@ def off_where_impossible(model: Any, *kinds: str) -> None:
     layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
     reason = backend.why_not_compiled()
+    functions = gathered.names(model)
+    if not reason and functions:
+        reason = f"the rows of all ranks for {', '.join(functions)}, which tnt_reduction = 'mean' or 'sum' would save"
     if not reason and sparse and "train" in kinds:
         kinds, reason = ("train",), f"the sparse gradients of {', '.join(sparse)} (Embedding)"
     for kind in kinds if reason else ():

@@ -1,7 +1,8 @@
 """Global results of metrics: combines the states of all ranks instead of averaging their results.
 
-States are summed in float64. This is right for all metrics of Keras (except see `differences`) and for user-defined
-metrics that count or sum. Other metrics declare in their attribute `tnt_combine` how their states combine:
+States are summed in float64. This is right for all metrics of Keras. User-defined metrics that are given to compile
+see the rows of all ranks in each step (see `step.gathered`): the master's state is taken. Others, which a step updates,
+are summed, too, or declare in their attribute `tnt_combine` how their states combine:
 
 - "sum", "max" or "min", for all variables;
 - a dict of these by variable name; variables that are not in it are summed;
@@ -26,7 +27,7 @@ import numpy as np
 
 from ... import _exchange
 from ..._job import runtime, timeline
-from .. import private, replicas
+from .. import private, replicas, training
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -37,9 +38,14 @@ def combine(model: Any) -> None:
     metrics = private.metrics_of(model)
     own = [metric for metric in metrics if rules_of(metric) is not None]
     theirs = {id(variable) for metric in own for variable in metric.variables}
+    whole = {id(variable) for metric in training.of(model).whole for variable in metric.variables}
     summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
     if summed:
-        total = runtime.context().allreduce(_exchange.join(summed, np.float64), "metrics")
+        # Of states that every rank has for all rows, the master's are taken.
+        counted = [
+            np.zeros(v.shape) if id(v) in whole and not runtime.is_master_rank() else np.asarray(v) for v in summed
+        ]
+        total = runtime.context().allreduce(_exchange.join(counted, np.float64), "metrics")
         replicas.assign(summed, _exchange.cut(total, summed))
     for metric in own:
         names = [variable.name for variable in metric.variables]

@@ -28,11 +28,11 @@ def gather_rows(structure: Any) -> Any:
         return structure
     if step.is_sum:
         raise ValueError(
-            f'tarantella.gather_rows gives the global batch to each rank, and tnt_reduction = "sum" of {step.model.name} '
-            'adds up what the ranks compute; set tnt_reduction = "mean", whatever the loss is'
+            f'tarantella.gather_rows gives the global batch to each rank, and with tnt_reduction = "sum" of '
+            f'{step.model.name} what they compute is added up; set tnt_reduction = "mean", whatever the loss is'
         )
     parts = [ops.convert_to_tensor(each) for each in tree.flatten(structure)]
     if any(not each.shape.rank for each in parts):
         raise ValueError("tarantella.gather_rows takes tensors with an axis of rows")
-    whole = backend.gather_rows("tarantella.gather_rows", parts, False, step.empty, step.step_number)
+    _, whole = backend.gather_rows("tarantella.gather_rows", parts, None, step.empty, step.step_number)
     return tree.pack_sequence_as(structure, whole)

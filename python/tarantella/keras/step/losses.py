@@ -1,7 +1,8 @@
 """How the losses given to compile combine: each is scaled by its own share of the global batch.
 
-Every loss is weighted by rows, which is right for a mean over rows. A sum gets a further factor. So does a mean over
-what masks and sample weights leave, which takes one small reduction per step.
+Keras's losses are weighted by rows, which is right for a mean over rows. A sum gets a further factor. So does a mean
+over what masks and sample weights leave, which takes one small reduction per step. Losses of the user's own, and those
+of Keras's that look at several rows, are computed on the global batch (see `gathered`).
 
 What a user's own `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
 `tnt_reduction = "sum"` of the model says that it is a sum; terms from compile, `add_loss` and regularizers stay
@@ -20,12 +21,10 @@ from keras import ops, tree
 from ..._backend import backend
 from ..._job import log
 from .. import hooks, private
-from ..trials import reduction, sandbox
+from . import gathered
 from .step import Step, current_step, ratio
 
 _SUMS = ("sum", "none", None)
-# Keras's own losses whose value for a row depends on other rows of the batch.
-_COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
 
 
 def install(model: Any) -> None:
@@ -46,79 +45,59 @@ class Term:
 
     def __init__(self, loss: Any) -> None:
         self.loss = loss
-        self._verdict: reduction.Verdict | None = None
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         step = current_step()
         if step is None:
             return self.loss(y_true, y_pred, sample_weight)
+        if gathered.needs_all_rows(self.loss):
+            result = self._on_all_rows(step, y_true, y_pred, sample_weight)
+            if result is not None:
+                return result
         with _values(self.loss) as values:
             result = self.loss(y_true, y_pred, sample_weight)
-        share = self._share(step, y_true, y_pred, sample_weight, values[-1] if values else None)
+        share = self._share(step, y_pred, sample_weight, values[-1] if values else None)
         # The gradient of an unreduced loss is that of the sum over it, whose weight is 1.
         return step.weighed(result, share) if len(result.shape) == 0 else result
 
-    def _share(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+    def _on_all_rows(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """The loss of the global batch, which each rank counts by its share; None where rows are not gathered."""
+        reduces = self.loss.reduction not in ("none", None)
+        rows = gathered.of_all_ranks(
+            step, self.loss, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces
+        )
+        if rows is None:
+            return None
+        result = self.loss(*rows.structure)
+        return step.weighed(result, step.share("float64")) if len(result.shape) == 0 else rows.own(step, result)
+
+    def _share(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """This rank's share of the loss; None means by rows."""
-        reduced = values is None or len(values.shape) == 0  # by the user's own function
-        if self._is_sum(y_true, y_pred, reduced):
+        if values is None or len(values.shape) == 0:  # reduced by the user's own function
+            return self._share_of_reduced(y_pred, sample_weight, values)
+        if self.loss.reduction in _SUMS:
             return 1.0
         weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
-        masked = any(private.mask_of(leaf) is not None for leaf in tree.flatten([y_pred, values]))
-        if reduced and (sample_weight is not None or masked):
-            log.warn_once(
-                f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
-                "that differs from one process's result; return a value for each row"
-            )
-        elif weighted or masked:
+        if weighted or _is_masked([y_pred, values]):
             part = step.own(_Divisor(values)(y_pred, y_pred, sample_weight if weighted else None))
             whole = backend.sum_over_ranks(self, f"divisor {step.number(self)} of the loss {self.loss.name!r}", part)
             return ratio(part, whole, part.dtype)
         return None
 
-    def _is_sum(self, y_true: Any, y_pred: Any, reduced: bool) -> bool:
-        if not reduced and _keeps_rows_apart(self.loss):
-            return self.loss.reduction in _SUMS
-        if self._verdict is None:
-            self._verdict = self._try_out(y_true, y_pred)
-            if self._verdict.certainty is reduction.Certainty.COUPLED:
-                log.warn_once(
-                    f"the loss {self.loss.name!r} depends on which rows share a batch: each rank sees its own rows "
-                    "alone, so training differs from one process's"
-                )
-            elif self._verdict.certainty is reduction.Certainty.UNKNOWN and reduced:
-                log.warn_once(
-                    f"whether the loss {self.loss.name!r} is a mean or a sum over rows could not be found out, it is "
-                    "taken for a mean; to be sure, return a value for each row and choose a reduction"
-                )
-        # Where Keras reduces, its reduction is certain.
-        return self._verdict.is_sum if reduced else self.loss.reduction in _SUMS
-
-    def _try_out(self, y_true: Any, y_pred: Any) -> reduction.Verdict:
-        def evaluate(rows: slice) -> dict[str, Any]:
-            labels, outputs = (
-                tree.map_structure(
-                    lambda leaf, of=of: ops.convert_to_tensor(reduction.batch_like(leaf, of)[rows]), each
-                )
-                for each, of in ((y_true, True), (y_pred, False))
+    def _share_of_reduced(self, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+        """As `_share`, for a loss that the user has declared, or whose rows cannot be gathered."""
+        if gathered.declared(self.loss) == "sum":
+            return 1.0
+        if sample_weight is not None or _is_masked([y_pred, values]):
+            log.warn_once(
+                f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
+                "that differs from one process's result; return a value for each row"
             )
-            with _values(self.loss) as values:
-                result = self.loss(labels, outputs)
-            return {"loss": values[-1] if values else result}
-
-        return reduction.try_out(evaluate).get("loss", reduction.UNKNOWN)
+        return None
 
 
-def _keeps_rows_apart(loss: Any) -> bool:
-    """Whether it is a loss of Keras itself that computes the value of each row from this row alone."""
-    function: Any = getattr(loss, "fn", None)
-    arguments = private.loss_arguments(loss)
-    return (
-        arguments is not None
-        and arguments.get("axis", -1) == -1
-        and "call" not in vars(loss)
-        and all(sandbox.is_of_keras(each) and each.__name__ not in _COUPLED for each in (type(loss), function))
-    )
+def _is_masked(structure: Any) -> bool:
+    return any(private.mask_of(leaf) is not None for leaf in tree.flatten(structure))
 
 
 @contextlib.contextmanager

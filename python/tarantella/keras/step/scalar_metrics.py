@@ -1,4 +1,4 @@
-"""Metrics that get one number per batch: the number of each rank is weighted by its share of the rows.
+"""Metrics of the user's own, which get the rows of all ranks, and metrics that get one number per batch.
 
 It is taken for a mean over rows. A `Sum` may get sums or means, and which cannot be known: a WARNING says what is done.
 """
@@ -14,7 +14,8 @@ import numpy as np
 from keras import ops
 
 from ..._job import log
-from .. import hooks, private
+from .. import hooks, private, training
+from . import gathered
 from .step import current_step, declared_reduction
 
 
@@ -28,6 +29,26 @@ def install(model: Any) -> None:
             hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
         if type(metric) is keras.metrics.Sum:
             hooks.hook(metric, "update_state", functools.partial(_name_scalars, metric))
+    for metric in private.metrics_to_compile(model):  # around the others
+        if gathered.needs_all_rows(metric):
+            hooks.hook(metric, "update_state", functools.partial(_on_all_rows, metric), "all rows")
+
+
+def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For what the user gives to compile: every rank keeps the state of the global batch."""
+
+    def update_state(*args: Any, **kwargs: Any) -> Any:
+        step = current_step()
+        if step is None:
+            return original(*args, **kwargs)
+        rows = gathered.of_all_ranks(step, metric, f"the metric {metric.name!r}", (args, kwargs))
+        if rows is None:
+            return original(*args, **kwargs)
+        training.of(step.model).whole.add(metric)
+        args, kwargs = rows.structure
+        return hooks.original(metric, "update_state")(*args, **kwargs)
+
+    return update_state
 
 
 def _is_scalar(values: Any) -> bool:

@@ -46,6 +46,8 @@ class Step:
         self.results: dict[int, tuple[Any, Any, int]] = {}
         self._numbers: collections.Counter[Any] = collections.Counter()
         self._made: dict[Any, Any] = {}
+        # By graph, the id of a part and how it is gathered: the part, the rows before this rank's, those of all ranks.
+        self._gathered: dict[Any, tuple[Any, Any, Any]] = {}
 
     @property
     def rows(self) -> Any:
@@ -97,6 +99,17 @@ class Step:
         """A sum over this rank's rows, divided by the share: what multiplies means by the share gets the sum back."""
         return value * ratio(1.0, self.share("float64"), value.dtype)
 
+    def gathered(self, what: str, parts: list[Any], alike: bool) -> tuple[Any, list[Any]]:
+        """As `Backend.gather_rows`, `alike` with the weight of the step's rows: once for each part in each graph."""
+        keys = [(backend.graph(), id(part), alike) for part in parts]
+        new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self._gathered}
+        if new:
+            share = self.share("float64") if alike else None
+            before, whole = backend.gather_rows(what, list(new.values()), share, self.empty, self.step_number)
+            for (key, part), each in zip(new.items(), whole, strict=True):
+                self._gathered[key] = (part, before, each)
+        return self._gathered[keys[0]][1], [self._gathered[key][2] for key in keys]
+
     def own(self, values: Any) -> Any:
         """The values, or zeros where this rank has no rows."""
         return values if self.copied is None else zero_where(self.copied, values)
@@ -126,11 +139,16 @@ def inputs_of(data: Any) -> Any:
 
 
 def declared_reduction(owner: Any) -> str | None:
-    """The `tnt_reduction` that a user gave to a model or metric. Raises ValueError for an unknown value."""
+    """The `tnt_reduction` of a model, loss, metric or function. Raises ValueError for an unknown value."""
     reduction: str | None = getattr(owner, "tnt_reduction", None)
     if reduction not in (None, "mean", "sum"):
-        raise ValueError(f"tnt_reduction of {owner.name!r} must be 'mean' or 'sum' (got {reduction!r})")
+        raise ValueError(f"tnt_reduction of {name_of(owner)!r} must be 'mean' or 'sum' (got {reduction!r})")
     return reduction
+
+
+def name_of(owner: Any) -> str:
+    """The name of a model, loss or metric, or of a function."""
+    return str(getattr(owner, "name", getattr(owner, "__name__", type(owner).__name__)))
 
 
 _current: contextvars.ContextVar[Step | None] = contextvars.ContextVar("tarantella_step", default=None)

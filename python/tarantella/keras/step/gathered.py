@@ -1,0 +1,154 @@
+"""Functions of the user's that are computed on the global batch: each rank has the labels and predictions of all.
+
+That is exact for every function of these. Keras's own losses and metrics whose value for a row depends on no other row
+need it not, nor what the user declares by `tnt_reduction` to be a mean, or a sum, over rows.
+
+Whether rows can be gathered is decided once for each kind of rows, by all ranks together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from ..._backend import backend
+from ..._job import log, runtime
+from ..._job.environment import integer
+from ..._job.log import listed
+from .. import private, training
+from ..trials import sandbox
+from .step import Step, declared_reduction, name_of
+
+# MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
+DEFAULT_LIMIT = 256
+# Keras's own functions whose value for a row depends on other rows of the batch.
+_COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
+
+
+def declared(owner: Any) -> str | None:
+    """The `tnt_reduction` of a loss or metric, or of the function that it calls. Raises as `declared_reduction`."""
+    return declared_reduction(owner) or declared_reduction(private.function_of(owner))
+
+
+def needs_all_rows(owner: Any) -> bool:
+    """Whether a loss or metric, or the function that one is made of, is to be computed on the global batch."""
+    function = private.function_of(owner)
+    kind: Any = type(owner) if isinstance(owner, (keras.losses.Loss, keras.metrics.Metric)) else owner
+    parts = [kind] if function is None else [kind, function]
+    return (
+        declared(owner) is None
+        and not hasattr(owner, "tnt_combine")
+        and (
+            (function is None and isinstance(owner, keras.losses.Loss))
+            or any(not sandbox.is_of_keras(each) or each.__name__ in _COUPLED for each in parts)
+            or "call" in vars(owner)
+            or private.options_of(owner).get("axis", -1) not in (-1, None)
+        )
+    )
+
+
+def names(model: Any) -> list[str]:
+    """Those of the losses and metrics given to compile that are computed on the global batch."""
+    return [name_of(each) for each in private.given_to_compile(model) if needs_all_rows(each)]
+
+
+class Rows:
+    """The labels and predictions of all ranks."""
+
+    def __init__(self, before: Any, structure: Any) -> None:
+        self.before, self.structure = before, structure
+
+    def own(self, step: Step, values: Any) -> Any:
+        """Of a value for each row, those of this rank's rows."""
+        return values[self.before : self.before + ops.cast(step.rows, self.before.dtype)]
+
+
+def of_all_ranks(step: Step, owner: Any, what: str, structure: Any, alike: bool = True) -> Rows | None:
+    """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
+
+    Masks and logits that Keras has attached to tensors travel along. `alike`: all ranks compute the same of them, and
+    their values have the weight of the step's rows (see `Backend.gather_rows`).
+    """
+    leaves = [each for each in tree.flatten(structure) if each is not None]
+    if not _can_gather(step, owner, what, leaves):
+        return None
+    leaves = [ops.convert_to_tensor(each) for each in leaves]
+    kinds = _ATTACHED if backend.is_eager() else _ATTACHED[:1]  # graphs show the logits
+    attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in kinds if get(each) is not None]
+    more = [get(leaves[i]) for get, _, i in attached]
+    before, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
+    for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
+        put(whole[i], each)
+    rest = iter(whole[: len(leaves)])
+    return Rows(before, tree.map_structure(lambda each: None if each is None else next(rest), structure))
+
+
+_ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    (private.mask_of, private.set_mask),
+    (private.logits_of, private.set_logits),
+)
+
+
+def _can_gather(step: Step, owner: Any, what: str, leaves: list[Any]) -> bool:
+    known = training.of(step.model).can_gather.setdefault(owner, {})
+    kind = tuple((str(getattr(each, "dtype", type(each))), len(np.shape(each))) for each in leaves)
+    if kind not in known:
+        reason = _why_not(step, leaves)
+        known[kind] = not reason
+        if reason:
+            log.warn_once(
+                f"{what} is computed on each rank's own rows, not on the global batch: {reason}. One number for a "
+                "batch counts as a mean over rows; where it is one, or a sum, tnt_reduction = 'mean' or 'sum' says so"
+            )
+    return known[kind]
+
+
+def _why_not(step: Step, leaves: list[Any]) -> str:
+    """The reason of the first rank that has one, "" where none has. Collective."""
+    mine = _reason(step, leaves)
+    shapes = [[-1 if n is None else int(n) for n in each.shape[1:]] for each in leaves] if not mine else []
+    digest = zlib.crc32(repr(shapes).encode())
+    size = np.array([len(mine.encode()), digest], np.int64)
+    everyone = runtime.context().allgather(size, "what is gathered")
+    lengths, digests = everyone.T
+    if not lengths.any():
+        if (digests == digests[0]).all():
+            return ""
+        other = int(np.flatnonzero(digests != digests[0])[0])
+        return f"the rows of rank {other} have another shape than those of rank 0"
+    text = np.frombuffer(mine.encode(), np.uint8)
+    joined = runtime.context().allgatherv(text, "why nothing is gathered").tobytes()
+    first = int(np.flatnonzero(lengths)[0])
+    reason = joined[: lengths[first]].decode()
+    return reason if (lengths > 0).all() else f"on rank {first} {reason}"
+
+
+def _reason(step: Step, leaves: list[Any]) -> str:
+    wrong = [why for each in leaves if (why := backend.why_not_gathered(each))]
+    if wrong:
+        return f"a part of the labels or predictions {wrong[0]}"
+    rows = training.of(step.model).batch_rows
+    bytes_of_row = sum(
+        int(np.prod([n or 1 for n in each.shape[1:]], dtype=np.int64))
+        * np.dtype(keras.backend.standardize_dtype(each.dtype).replace("bfloat16", "float16")).itemsize
+        for each in leaves
+    )
+    limit = integer("TNT_GATHER_LIMIT", DEFAULT_LIMIT)
+    if rows is not None and rows * bytes_of_row > limit * 2**20:
+        return f"its rows take {rows * bytes_of_row / 2**20:.0f} MiB on each rank, more than TNT_GATHER_LIMIT={limit}"
+    return ""
+
+
+def say(model: Any) -> None:
+    """Logs which functions are computed on the global batch."""
+    found = names(model)
+    if found:
+        log.logger.info(
+            f"{listed(found)}: computed on the global batch by every rank; where it is a mean over rows, "
+            "tnt_reduction = 'mean' on the function saves the exchange"
+        )
