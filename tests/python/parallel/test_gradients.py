@@ -86,6 +86,8 @@ TAKES_TURNS = """
 """
 REFUSED = {
     "an entry of a vector": f"{TAKES_TURNS}        tape.gradient(rows[0], v)",
+    "a slice": f"{TAKES_TURNS}        tape.gradient(tf.slice(rows, [0], [1]), v)",
+    "a list of one": f"{TAKES_TURNS}        tape.gradient(tf.gather(rows, [0]), v)",
     "unstacked": f"{TAKES_TURNS}        tape.gradient(tf.unstack(rows, 4)[1], v)",
     "a Python loop over rows": "        for i in range(4): self.take(x[i:i+1], y[i:i+1], v)",
     "map_fn": "        tf.map_fn(lambda row: self.take(row[0][None], row[1][None], v)[1][0], (x, y), "

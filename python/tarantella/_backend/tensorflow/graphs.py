@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _LOOPS = ("While", "StatelessWhile")
 
 
@@ -59,7 +59,7 @@ def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[
     if op.type in CALLS:
         inside = Call(op, call)
         return None if body(inside) is None else [(body(inside).outputs[tensor.value_index], inside)]
-    if control_flow and op.type in _BRANCHES:
+    if control_flow and op.type in BRANCHES:
         each = functions(op, call)
         return [(op.inputs[0], call), *((body(one).outputs[tensor.value_index], one) for one in each)]
     if control_flow and op.type in _LOOPS:
@@ -87,7 +87,7 @@ def functions(op: Any, around: Call | None) -> list[Call]:
     """The functions that an operation runs."""
     if op.type in CALLS:
         return [Call(op, around)]
-    if op.type in _BRANCHES:
+    if op.type in BRANCHES:
         return [Call(op, around, attribute, i) for attribute, i in _branches(op)]
     return [Call(op, around, "cond"), Call(op, around, "body")] if op.type in _LOOPS else []
 
@@ -105,7 +105,7 @@ def _of_placeholder(tensor: Any, call: Call | None) -> list[Place] | None:
     places = [i for i, each in enumerate(body(call).inputs) if each is tensor]
     if not places:
         return None
-    inputs = call.op.inputs[1:] if call.op.type in _BRANCHES else call.op.inputs
+    inputs = call.op.inputs[1:] if call.op.type in BRANCHES else call.op.inputs
     found = [(inputs[places[0]], call.around)]
     if call.op.type in _LOOPS:  # what a turn gives is the next one's input
         turn = call._replace(attribute="body")

@@ -13,7 +13,7 @@ from .graphs import CALLS, Call, Place, all_before, symbolic, through
 # What a batch comes out of where a function has its loop inside.
 ITERATORS = ("IteratorGetNext", "OptionalGetValue")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
-READS = ("ReadVariableOp", "ResourceGather")
+READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 # Rows of all ranks, which all ranks have alike.
 GATHER = "TarantellaGather"
 # What they make has the axes of its inputs.

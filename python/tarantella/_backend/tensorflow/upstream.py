@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..gradients import Upstream
 from . import origin
-from .graphs import Call, Place, all_before, body, functions, symbolic, through
+from .graphs import BRANCHES, Call, Place, all_before, body, functions, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
@@ -40,7 +40,12 @@ def upstream_of(gradient: Any) -> Upstream | None:
 
 def is_from_own_rows(places: list[Place]) -> bool:
     """Whether any of these is computed from this rank's rows, or from what cannot be told, but by sums over ranks."""
-    return "own" in _found_before(places)
+
+    def before(tensor: Any, call: Call | None) -> list[Place] | None:
+        kind, more = _before(tensor, call)
+        return None if kind == "own" else more
+
+    return not all_before(before, places)
 
 
 def _found_before(places: list[Place]) -> set[str]:
@@ -68,9 +73,14 @@ def summed_in_trace() -> set[int]:
     found: set[int] = set()
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None:
-        found.update(*(_summed.get(each, ()) for each in _with_functions(graph)))
+        found |= summed_in(graph)
         graph = getattr(graph, "outer_graph", None)
     return found
+
+
+def summed_in(graph: Any) -> set[int]:
+    """What was noted in a graph and in the functions that it calls."""
+    return set().union(*(_summed.get(each, ()) for each in _with_functions(graph)))
 
 
 def _with_functions(graph: Any) -> Iterator[Any]:
@@ -143,12 +153,8 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
         return target.shape[0] in rows
     if target.shape[0] not in (None, *rows) or _is_of_all_rows(target):
         return False
-    (tensor, _), factors = _without_arithmetic(target)
-    op = tensor.op
-    is_stack = target.shape[0] is not None and (op.type == "Pack" or (op.type == "ConcatV2" and len(op.inputs) > 3))
-    if seed is not None and tf.is_symbolic_tensor(seed):
-        factors += _without_arithmetic(seed)[1]
-    return not (is_stack or origin.reduces_first_axis(op) or any(_counts_rows(each, rows) for each in factors))
+    seeds = [seed] if seed is not None and tf.is_symbolic_tensor(seed) else []
+    return not any(_is_mean(each, rows) for each in (target, *seeds))
 
 
 def _is_of_all_rows(target: Any) -> bool:
@@ -161,23 +167,50 @@ def _is_of_all_rows(target: Any) -> bool:
 
 
 _SCALING = ("Mul", "RealDiv", "DivNoNan", "Pow", "Fill")
-_ARITHMETIC = (*_SCALING, "Identity", "Neg", "AddV2", "Sub", "Cast", "Reshape", "Squeeze")
+_ARITHMETIC = (
+    *_SCALING,
+    "Identity",
+    "StopGradient",
+    "Neg",
+    "AddV2",
+    "Sub",
+    "Cast",
+    "Reshape",
+    "Squeeze",
+    "Maximum",
+    "Minimum",
+)
 
 
-def _without_arithmetic(tensor: Any) -> tuple[Place, list[Any]]:
-    """What a tensor is computed from by arithmetic with scalars, and those that scale it."""
-    place: Place = (tensor, None)
-    factors: list[Any] = []
-    while True:
-        op = place[0].op
-        before = symbolic(through(*place) or [])
-        if op.type in _SCALING:
-            factors += [each for each in op.inputs if each.shape.rank == 0]
-        if op.type in _ARITHMETIC:
-            before = [(max(op.inputs, key=lambda each: -1 if each.shape.rank is None else each.shape.rank), place[1])]
-        if len(before) != 1:
-            return place, factors
-        place = before[0]
+def _is_mean(tensor: Any, rows: Sequence[int]) -> bool:
+    """Whether the sum of values is a mean: arithmetic divides them by their number, or they are no values of rows."""
+    pending: list[Place] = [(tensor, None)]
+    while pending:
+        each, call = pending.pop()
+        op = each.op
+        is_scaled = op.type in _SCALING and any(_counts_rows(i, rows) for i in op.inputs if i.shape.rank == 0)
+        if is_scaled or _is_stack(each) or origin.reduces_first_axis(op) or (op.type == "Softmax" and _rank(each) == 1):
+            return True
+        if op.type in BRANCHES:
+            pending += symbolic(through(each, call, control_flow=True) or [])[1:]
+        elif op.type not in _ARITHMETIC:
+            before = symbolic(through(each, call) or [])
+            pending += before if len(before) == 1 else []
+        elif op.type != "Fill":
+            longest = max(_rank(i) for i in op.inputs)
+            most = [(i, call) for i in op.inputs if _rank(i) == longest]
+            pending += most if op.type in _SCALING else most[:1]
+    return False
+
+
+def _rank(tensor: Any) -> int:
+    return -1 if tensor.shape.rank is None else int(tensor.shape.rank)
+
+
+def _is_stack(tensor: Any) -> bool:
+    op = tensor.op
+    is_long = _rank(tensor) > 0 and tensor.shape[0] is not None
+    return is_long and (op.type == "Pack" or (op.type == "ConcatV2" and len(op.inputs) > 3))
 
 
 def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
@@ -211,7 +244,7 @@ def is_of_one_row(target: Any) -> bool:
                 return None  # another row in each turn
             picked.add(_which(tensor))
             return []
-        if tensor.op.type in ("Shape", "Size"):
+        if tensor.op.type in ("Shape", "Size", "ZerosLike", "OnesLike"):
             return []
         kind, places = _before(tensor, call)
         return None if kind == "own" else places
@@ -237,8 +270,11 @@ def _picks_one_row(tensor: Any, call: Call | None) -> bool:
     if op.type == "StridedSlice":
         return _is_one_long(op) and origin.has_rows_first(op.inputs[0], call)
     if op.type == "GatherV2":
-        is_of_rows = op.inputs[1].shape.rank == 0 and tf.get_static_value(op.inputs[2]) == 0
-        return is_of_rows and origin.has_rows_first(op.inputs[0], call)
+        is_one = op.inputs[1].shape.num_elements() == 1 and tf.get_static_value(op.inputs[2]) == 0
+        return is_one and origin.has_rows_first(op.inputs[0], call)
+    if op.type == "Slice":
+        size = tf.get_static_value(op.inputs[2])
+        return size is not None and size[0] == 1 and origin.has_rows_first(op.inputs[0], call)
     if op.type == "TensorListGetItem":
         return not all_before(_no_list_of_rows, [(op.inputs[0], call)])
     return False
