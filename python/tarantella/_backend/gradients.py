@@ -16,6 +16,9 @@ class Gradients(Protocol):
     def traced_for(self) -> object:
         """What functions are traced for now: their traces for another object, or outside of steps, are not used."""
 
+    def note_call(self, variables: set[int]) -> None:
+        """Notes that a function which an eager step calls has summed the gradients of these."""
+
     def takes(self, source: Any) -> bool:
         """Whether gradients of this source are summed over the ranks."""
 

@@ -38,6 +38,7 @@ PATCHED: dict[str, str] = {
     "jacobian": "tf.GradientTape",
     "batch_jacobian": "tf.GradientTape",
     "make_function_context": "tensorflow.python.eager.polymorphic_function.function_context",
+    "_call_flat": "the ConcreteFunction of TensorFlow",
     "apply": "optimizer",
     "assign_add": "optimizer",
     "assign_sub": "optimizer",

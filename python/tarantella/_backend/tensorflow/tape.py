@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
-from tensorflow.python.eager.polymorphic_function import function_context
+from tensorflow.python.eager.polymorphic_function import concrete_function, function_context
 
 from ..gradients import Gradients
 from . import reduce, slices, upstream
@@ -24,6 +24,7 @@ def gradient_hooks(find: Callable[[], Gradients | None]) -> list[tuple[Any, str,
         (tf.GradientTape, "jacobian", local),
         (tf.GradientTape, "batch_jacobian", local),
         (function_context, "make_function_context", functools.partial(_function_context, find)),
+        (concrete_function.ConcreteFunction, "_call_flat", functools.partial(_call_flat, find)),
     ]
 
 
@@ -32,9 +33,24 @@ def _function_context(find: Callable[[], Gradients | None], original: _Method) -
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, of_step = original(*args, **kwargs), find()
-        return made if of_step is None else made._replace(context=(made.context, of_step.traced_for))
+        if of_step is None:
+            return made
+        is_differentiated = record.could_possibly_record()  # by a tape around it: then so are its sums
+        return made._replace(context=(made.context, of_step.traced_for, is_differentiated))
 
     return make_function_context
+
+
+def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+    """A function that was traced before runs no Python, which would note what it sums."""
+
+    def _call_flat(function: Any, *args: Any, **kwargs: Any) -> Any:
+        of_step = find() if tf.executing_eagerly() else None
+        if of_step is not None:
+            of_step.note_call(upstream.summed_in(function.graph))
+        return original(function, *args, **kwargs)
+
+    return _call_flat
 
 
 def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method) -> _Method:
@@ -133,6 +149,11 @@ def differentiable_allreduce(
     for i, each in zip(places, found, strict=True):
         sums[i] = each
     return sums
+
+
+@tf.RegisterGradient("TarantellaGate")
+def _as_it_is(op: Any, *upstreams: Any) -> Any:
+    return upstreams
 
 
 @tf.RegisterGradient("TarantellaAllreduce")

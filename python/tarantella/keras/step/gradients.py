@@ -90,7 +90,10 @@ class Gradients:
 
     @property
     def traced_for(self) -> object:
-        return self._training.traced_for, self._local > 0
+        return self._training.traced_for, self._step.captured, self._local > 0
+
+    def note_call(self, variables: set[int]) -> None:
+        self._summed |= variables
 
     def takes(self, source: Any) -> bool:
         if self._local:
@@ -269,8 +272,12 @@ class Gradients:
         return optimizer if lends else None
 
     def _owner(self, variables: Sequence[Any]) -> Any:
-        """What owns the plan: another one for each further call for the same variables in a trace."""
-        return self._training.reduction(self._step.number(tuple(key(v) for v in variables)))
+        """What owns the plan: another one for each further call for the same variables in a trace.
+
+        Around an eager step, ranks may trace functions in different steps: then each function counts for itself.
+        """
+        trace = (backend.graph(),) if self._step.is_eager else ()
+        return self._training.reduction(self._step.number((*trace, *(key(v) for v in variables))))
 
     def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
         noted = {key(v) for v in variables}

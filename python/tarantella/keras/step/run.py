@@ -76,12 +76,13 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     method = "train_step" if trains else "test_step"
     is_kerass = hooks.are_kerass(model, method)
     has_users = not (is_kerass and hooks.are_kerass(model, "compute_loss", "compute_metrics"))
-    kept = training.of(model).numbers if has_users and runtime.get_size() > 1 else None
-    with running(Step(model, batch, kept, is_kerass)) as step:
+    is_numbered = has_users and runtime.get_size() > 1
+    kept = training.of(model).numbers if is_numbered or backend.is_eager() else None
+    with running(Step(model, batch, kept, is_kerass, is_numbered)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
         log_sources.note(step, trains, logs)
-        if trains and kept is not None:
+        if trains and is_numbered:
             gradients.of(step).end()
         return logs
 

@@ -22,13 +22,21 @@ class Step:
     """
 
     def __init__(
-        self, model: Any, batch: MicroBatch | PaddedMicroBatch, kept: Any = None, is_kerass: bool = True
+        self,
+        model: Any,
+        batch: MicroBatch | PaddedMicroBatch,
+        kept: Any = None,
+        is_kerass: bool = True,
+        is_numbered: bool = False,
     ) -> None:
-        """`kept`, where a user's code runs in it, is the variable `Training.numbers`, which gets those of this step.
+        """`kept` is the variable `Training.numbers`, which gets those of this step, where functions may outlive it.
 
-        `is_kerass`: whether the step itself is Keras's.
+        `is_kerass`: whether the step itself is Keras's. `is_numbered`: whether ranks compare its number.
         """
         self.model, self.is_kerass = model, is_kerass
+        self.is_eager, self._is_numbered = backend.is_eager(), is_numbered
+        # What functions that are traced in the step capture of it: without `kept`, tensors that are gone after it.
+        self.captured: object = kept is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
@@ -67,7 +75,7 @@ class Step:
     @property
     def step_number(self) -> Any:
         """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
-        return None if self.kept is None else self._once("step number", lambda: self.kept[3])
+        return self._once("step number", lambda: self.kept[3]) if self._is_numbered else None
 
     def share(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""

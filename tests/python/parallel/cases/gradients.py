@@ -348,6 +348,14 @@ class AccumulatingInWeights(Accumulating):
         ]
         return self
 
+    def update(self, gradients: Gradients, variables: Any) -> None:
+        tf.gather_nd(self.kept[1].value, self.places)  # by this rank's rows
+        super().update(gradients, variables)
+
+    def train_step(self, batch: Any) -> Any:
+        self.places = tf.cast(batch[0][:, :1] > 0, "int32")
+        return super().train_step(batch)
+
     def apply_kept(self, variables: Any) -> None:
         self.optimizer.apply_gradients(zip([kept.value for kept in self.kept], variables, strict=True))
         for kept in self.kept:
@@ -506,6 +514,78 @@ def a_function_that_is_called_outside_of_steps(wrap: Wrap) -> Any:
     model.build_helper()
     found.append(stepped(wrap, model, samples=33))
     return found
+
+
+class Traced(Stepping):
+    """With a function that is traced for each number of rows: in an eager step, ranks do so in different steps."""
+
+    @tf.function
+    def taken(self, x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = ops.mean((self(x, training=True) - y) ** 2)
+        return tape.gradient(loss, self.trainable_variables)
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.abs(self(x, training=True) - y))
+        both = zip(clipped(self.taken(x, y)), tape.gradient(loss, self.trainable_variables), strict=True)
+        self.update([g + h for g, h in both], self.trainable_variables)
+        return {"loss": loss}
+
+
+@case
+def functions_that_ranks_trace_in_different_steps(wrap: Wrap) -> Any:
+    sizes = ((7, 3), (11, 4), (13, 5))
+    return [stepped(wrap, Traced, samples=n, batch=b, run_eagerly=True) for n, b in sizes]
+
+
+class Seen(keras.layers.Layer):
+    """Updates a metric in a function, which training and evaluation share."""
+
+    def __init__(self, metric: Any) -> None:
+        super().__init__()
+        self.metric = metric
+
+    @tf.function(reduce_retracing=True)
+    def note(self, x: Any) -> Any:
+        self.metric.update_state(tf.reduce_mean(x))
+        return x * 1.0
+
+    def call(self, x: Any) -> Any:
+        return self.note(x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+@case
+def functions_in_training_and_evaluation(wrap: Wrap) -> Any:
+    found = []
+    for kind in (Stepping, keras.Model):
+        for eager in (False, True):
+            metric = keras.metrics.Mean(name="seen")
+            inputs = keras.Input((FEATURES,))
+            model = wrap(kind(inputs, keras.layers.Dense(1)(Seen(metric)(inputs))))
+            model.compile("sgd", "mse", run_eagerly=eager)
+            if kind is keras.Model:
+                found.append(model.evaluate(X[:9], Y[:9], batch_size=6, verbose=0))
+            validation = {"validation_data": (X[:7], Y[:7]), "validation_batch_size": 6}
+            found.append(model.fit(X[:13], Y[:13], batch_size=5, shuffle=False, verbose=0, **validation).history)
+    return found
+
+
+@case
+def a_function_with_and_without_a_tape_around_it(wrap: Wrap) -> Any:
+    class Twofold(Traced):
+        def train_step(self, batch: Any) -> Any:
+            norm = tf.linalg.global_norm(self.taken(*batch))
+            with tf.GradientTape() as tape:
+                loss = self.loss_of(*batch) + 0.1 * tf.linalg.global_norm(self.taken(*batch))
+            self.update(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"norm": norm}
+
+    return [stepped(wrap, Twofold, run_eagerly=eager) for eager in (False, True)]
 
 
 @case
@@ -694,6 +774,22 @@ class Averaged(AlongRows):
         return super().losses_of(out, y) / tf.cast(tf.shape(y)[0], out.dtype)
 
 
+def averaged(scale: Callable[[Any, Any], Any]) -> type:
+    return type("AveragedBy", (AlongRows,), {"losses_of": lambda self, out, y: scale((out - y)[:, 0] ** 2, y)})
+
+
+AVERAGED = [
+    lambda losses, y: losses / tf.maximum(tf.cast(tf.shape(y)[0], losses.dtype), 1.0),
+    lambda losses, y: losses * (tf.ones_like(losses) / tf.reduce_sum(tf.ones_like(losses))),
+    lambda losses, y: losses * tf.stop_gradient(tf.ones_like(losses) / tf.cast(tf.size(y), losses.dtype)),
+    lambda losses, y: tf.cond(
+        y[0, 0] ** 2 >= 0,
+        lambda: losses / tf.cast(tf.shape(y)[0], losses.dtype),
+        lambda: 2 * losses / tf.cast(tf.shape(y)[0], losses.dtype),
+    ),
+]
+
+
 class AveragedByItsSeed(AlongRows):
     def seed_of(self, losses: Any) -> Any:
         return tf.ones_like(losses) / tf.cast(tf.size(losses), losses.dtype)
@@ -716,6 +812,7 @@ def vectors_of_losses(wrap: Wrap) -> Any:
         stepped(wrap, AlongRows, keras.optimizers.SGD(0.01)),
         stepped(wrap, Averaged),
         stepped(wrap, AveragedByItsSeed),
+        *(stepped(wrap, averaged(each)) for each in AVERAGED),
         stepped(wrap, Tasks, keras.optimizers.SGD(0.01), samples=36, batch=6),  # three rows a rank, three tasks
         stepped(wrap, TasksAtOnce, keras.optimizers.SGD(0.01), samples=36, batch=6),
         stepped(wrap, net(keras.Model), keras.optimizers.SGD(0.01), loss=unreduced),
