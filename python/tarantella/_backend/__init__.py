@@ -187,6 +187,12 @@ class Backend(Protocol):
         Raises what the step raises.
         """
 
+    def stand_in(self, tensor: Any, rows: int) -> Any:
+        """In a trace: a tensor of the same type with so many rows, and no values."""
+
+    def is_used(self, tensor: Any) -> bool:
+        """In a trace: whether anything is computed from the tensor."""
+
     def has_value(self, variable: Any) -> bool:
         """False for a variable that was made in a trace that failed."""
 

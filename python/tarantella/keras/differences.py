@@ -9,6 +9,7 @@ import keras
 from .._job import log
 from .._job.log import listed
 from . import private
+from .step import compute_loss
 from .step.step import declared_reduction
 
 
@@ -22,6 +23,8 @@ def say(model: Any) -> None:
             "normalizes all rows together"
         )
     own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
+    if compute_loss.sees_all_rows(model):
+        own_loss.remove("compute_loss")
     if own_loss and not declared_reduction(model):
         log.warn_once(
             f"{model.name} (user-defined {' and '.join(own_loss)}): its loss is assumed to be a mean over rows, which "

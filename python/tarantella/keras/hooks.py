@@ -17,6 +17,7 @@ PATCHED: dict[str, str] = {
     "train_step": "model, while there is a timeline, on one rank too",
     "test_step": "model",
     "predict_step": "model",
+    "compute_loss": "model whose class has its own",
     "make_train_function": "model",
     "make_test_function": "model",
     "make_predict_function": "model, while there is a timeline, on one rank too",

@@ -83,6 +83,10 @@ class Training:
         # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 
+        # The next `compile`.
+        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
+        self.compute_loss_uses: tuple[Any, str] = (None, "")
+
         # The start of the next call.
         self.batch_rows: int | None = None  # those of a full global batch, where they are known
 

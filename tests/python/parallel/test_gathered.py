@@ -134,3 +134,46 @@ tnt.Model(m).fit(x, batch_size=8, shuffle=False, verbose=0)
     assert ended.code == 1
     ways = 'waits in allgather "tarantella.gather_rows": rank 1', "waits in step 2 of the updates"  # who sees it first
     assert any("MismatchError" in line and any(way in line for way in ways) for line in ended.lines), ended.err
+
+
+OWN_LOSS = """
+class Model(keras.Model):
+    def call(self, x, training=False):
+        self.left = super().call(x)
+        return self.left
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        {body}
+i = keras.Input((4,)); m = Model(i, keras.layers.Dense(1)(i)); m.compile(keras.optimizers.SGD(0.05), {options})
+tnt.Model(m).fit(x, y, batch_size=8, epochs=2, verbose=0)
+"""
+# What compute_loss does, options of compile, and the end of the WARNING; None where there is none.
+OWN_LOSSES = {
+    "of the batch": ("return keras.ops.std(y - y_pred)", "", None),
+    "of what the call left": (
+        "return keras.ops.mean((y - self.left) ** 2)",
+        "",
+        "does not see the rows of all ranks: it fails on them (",
+    ),
+    "of what the call left on one rank": (
+        "return keras.ops.mean((y - (self.left if rank else y_pred)) ** 2)",
+        "",
+        "does not see the rows of all ranks: it fails on them on rank 1",
+    ),
+    "with XLA": (
+        "return keras.ops.std(y - y_pred)",
+        "jit_compile=True",
+        "off for training on several ranks: not possible with the rows of all ranks for compute_loss",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN_LOSSES)
+def test_own_compute_loss_is_tried_out_before_the_first_step(name: str, scripts: Any) -> None:
+    body, options, wanted = OWN_LOSSES[name]
+    ended = scripts.ranks(2, HEAD + OWN_LOSS.format(body=body, options=options))
+    assert ended.code == 0, ended.err
+    said = [line for line in ended.lines if "tarantella: WARNING" in line]
+    if wanted is None:
+        assert not said, said
+    else:
+        assert len([line for line in said if wanted in line]) == 1, ended.err

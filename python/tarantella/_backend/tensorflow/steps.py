@@ -21,6 +21,14 @@ def trace(step: Callable[[Any], Any], spec: Any) -> None:
     tf.function(step, autograph=False).get_concrete_function(spec)
 
 
+def stand_in(tensor: tf.Tensor, rows: int) -> tf.Tensor:
+    return tf.compat.v1.placeholder(tensor.dtype, [rows, *tensor.shape[1:]])
+
+
+def is_used(tensor: tf.Tensor) -> bool:
+    return bool(tensor.consumers())
+
+
 def mark_batch(batch: Any, rows: Any) -> Any:
     if xla.compiled():
         return batch

@@ -10,7 +10,7 @@ from ...data.adapter import MicroBatches
 from .. import differences, private, training
 from ..epoch import end
 from ..hooks import hook
-from ..step import added_losses, gradients, log_sources, losses, normalization, run, scalar_metrics
+from ..step import added_losses, compute_loss, gradients, log_sources, losses, normalization, run, scalar_metrics
 from ..step import optimizer as optimizers
 from . import recorded
 
@@ -20,7 +20,7 @@ def install(model: Any) -> None:
     hook(model, "fit", functools.partial(_whose_call, model, True))
     hook(model, "evaluate", functools.partial(_whose_call, model, False))
     gradients.install()
-    for part in (run, added_losses, normalization):
+    for part in (run, added_losses, compute_loss, normalization):
         part.install(model)
     _install_compiled(model)
     for compiled in private.compiled_parts(model):

@@ -23,6 +23,7 @@ from ...data.rows import MicroBatch, PredictBatch, has_rows
 from ...data.tf_data import seeds
 from .. import differences, hooks, private, replicas, training
 from ..epoch import drift, layer_state
+from ..step import compute_loss
 from ..step.step import inputs_of
 from ..trials import coupling
 from . import install, xla
@@ -88,17 +89,20 @@ def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, A
     training.of(model).batch_rows = max(known, default=None)
     batches = [feed.batches(positions=call == "predict") for feed in feeds]
     _equalize(model, batches[0].element_spec, {"fit": "train", "evaluate": "test", "predict": "predict"}[call])
+    if call != "predict":
+        compute_loss.try_out(model, batches[0].element_spec.data, known[0] if known else None)
     return batches
 
 
 @timeline.part("start")
-def batches_alike(model: Any, kind: str, lines: list[str], spec: Any) -> None:
-    """Makes ranks equal before the first of many single batches of the type `spec`. Collective."""
+def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int) -> None:
+    """Makes ranks equal before the first of many single batches of the type `spec`, of so many rows. Collective."""
     _agree("a batch", lines)
     _equalize(model, spec, kind)
     xla.off_where_impossible(model, *{kind} & {"train", "test"})
     differences.say(model)
     if kind != "predict":
+        compute_loss.try_out(model, spec.data, rows)
         coupling.say(model, inputs_of(spec.data))
 
 

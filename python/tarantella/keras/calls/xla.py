@@ -12,7 +12,7 @@ from ..._backend import backend
 from ..._job import log
 from ...data.feed import Feed
 from .. import private
-from ..step import gathered
+from ..step import compute_loss, gathered
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def off_where_impossible(model: Any, *kinds: str) -> None:
     layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
     reason = backend.why_not_compiled()
-    functions = gathered.names(model)
+    functions = ["compute_loss"] * compute_loss.sees_all_rows(model) + gathered.names(model)
     if not reason and functions:
         reason = f"the rows of all ranks for {', '.join(functions)}, which tnt_reduction = 'mean' or 'sum' would save"
     if not reason and sparse and "train" in kinds:

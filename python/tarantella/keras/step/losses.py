@@ -48,7 +48,7 @@ class Term:
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         step = current_step()
-        if step is None:
+        if step is None or step.has_all_rows:
             return self.loss(y_true, y_pred, sample_weight)
         if gathered.needs_all_rows(self.loss):
             result = self._on_all_rows(step, y_true, y_pred, sample_weight)

@@ -54,6 +54,7 @@ class Step:
         self.results: dict[int, tuple[Any, Any, int]] = {}
         self._numbers: collections.Counter[Any] = collections.Counter()
         self._made: dict[Any, Any] = {}
+        self.has_all_rows = False
         # By graph, the id of a part and how it is gathered: the part, the rows before this rank's, those of all ranks.
         self._gathered: dict[Any, tuple[Any, Any, Any]] = {}
 
@@ -117,6 +118,15 @@ class Step:
             for (key, part), each in zip(new.items(), whole, strict=True):
                 self._gathered[key] = (part, before, each)
         return self._gathered[keys[0]][1], [self._gathered[key][2] for key in keys]
+
+    @contextlib.contextmanager
+    def on_all_rows(self) -> Iterator[None]:
+        """Meanwhile the losses given to compile get the rows of all ranks."""
+        before, self.has_all_rows = self.has_all_rows, True
+        try:
+            yield
+        finally:
+            self.has_all_rows = before
 
     def own(self, values: Any) -> Any:
         """The values, or zeros where this rank has no rows."""

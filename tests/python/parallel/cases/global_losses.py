@@ -350,3 +350,99 @@ def in_a_step_of_the_users(wrap: Wrap) -> Any:
         fitted(wrap, Own(inputs, out), LABELS, nearest, metrics=[nearest]),
         small(wrap, Own(inputs, out), LABELS, nearest, metrics=[nearest]),
     ]
+
+
+def custom(kind: type, **options: Any) -> Any:
+    inputs = keras.Input((FEATURES,))
+    hidden = keras.layers.Dense(5, activation="tanh", kernel_regularizer="l2", activity_regularizer="l1")(inputs)
+    return kind(inputs, keras.layers.Dense(options.pop("outputs", 1))(hidden), **options)
+
+
+class OfPositives(keras.Model):
+    """As detectors do: divides by the positives of the batch, and adds what layers add."""
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
+        positive = ops.cast(y > 0, y_pred.dtype)
+        loss = ops.sum(positive * (y - y_pred) ** 2) / ops.maximum(ops.sum(positive), 1.0)
+        for each in self.losses:
+            loss += each
+        return loss
+
+
+class BesidesSuper(keras.Model):
+    """Uses the inputs, too, and the losses given to compile."""
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None, **options: Any) -> Any:
+        loss = super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight)
+        return loss + ops.std(y_pred) * ops.mean(ops.abs(x))
+
+
+class Tracked(keras.Model):
+    """The example of Keras's documentation, with a tracker of its own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.tracker = keras.metrics.Mean(name="loss")
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        loss = ops.sqrt(ops.mean((y_pred - y) ** 2)) + sum(self.losses)
+        self.tracker.update_state(loss)
+        return loss
+
+    def reset_metrics(self) -> None:
+        self.tracker.reset_state()
+
+    @property
+    def metrics(self) -> Any:
+        return [self.tracker]
+
+
+class OfItsOwn(keras.Model):
+    """Uses what its call has left: this rank's rows. It is a mean over rows."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        self.left = super().call(x)
+        return self.left
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **options: Any) -> Any:
+        return ops.mean((y - self.left) ** 2)
+
+
+class InAStep(OfPositives):
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        found, norm = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 0.1)
+        self.optimizer.apply_gradients(zip(found, self.trainable_variables, strict=True))
+        return {"loss": loss, "norm": norm}
+
+
+@case
+def own_compute_loss(wrap: Wrap) -> Any:
+    weight = np.linspace(0.1, 2, SAMPLES)
+    return [
+        fitted(wrap, custom(OfPositives), TARGETS, None),
+        small(wrap, custom(OfPositives), TARGETS, None),
+        fitted(wrap, custom(BesidesSuper), marked(-1.0), valid(-1.0), metrics=["mae", dice]),
+        fitted(wrap, custom(BesidesSuper), TARGETS, "mse", weight=weight, weighted_metrics=["mae"]),
+        fitted(wrap, custom(Tracked), TARGETS, None),
+        fitted(wrap, custom(OfItsOwn), TARGETS, None),
+        fitted(wrap, custom(InAStep), TARGETS, None),
+    ]
+
+
+@case
+def own_compute_loss_eagerly(wrap: Wrap) -> Any:
+    kinds = (OfPositives, BesidesSuper, Tracked)
+    return [small(wrap, custom(each), TARGETS, "mse", run_eagerly=True) for each in kinds]
+
+
+@case
+def own_compute_loss_on_batches(wrap: Wrap) -> Any:
+    model = wrap(custom(OfPositives))
+    model.compile(keras.optimizers.SGD(0.05))
+    found = [model.train_on_batch(X[i : i + 9], TARGETS[i : i + 9]) for i in (0, 9, 18)]
+    return [found, model.test_on_batch(X, TARGETS), model.get_weights()]
