@@ -21,7 +21,7 @@ help:
 	@echo "              COMPARE=old.json: say what got slower)"
 	@echo "make bench-allreduce   measure the allreduce beside the MPIs from PyPI (ALLREDUCE=\"--ranks 4\": of four ranks)"
 	@echo "make bench-hosts       measure two hosts (network namespaces; needs root) beside MPI_Allreduce and silent processes"
-	@echo "make bench-costs       measure metrics, comparisons of weights, and long evaluations and predictions (ROUNDS=5)"
+	@echo "make bench-costs       measure metrics, losses on the global batch, comparisons of weights, long evaluations (ROUNDS=5)"
 	@echo "make bench-examples    compare the steps of the examples with those of silent processes (ROUNDS=5)"
 	@echo "make lint     run formatters, linters, the type checker and the check of include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
@@ -81,6 +81,7 @@ bench-hosts:
 bench-costs:
 	@tools/setup.sh --bench
 	@.venv/bin/python bench/cost.py --rounds $(ROUNDS) $(COST)
+	@.venv/bin/python bench/gathered.py --rounds $(ROUNDS)
 	@.venv/bin/python bench/report.py
 
 bench-examples:

@@ -31,6 +31,8 @@ def confidence(labels: Any, outputs: Any) -> Any:
     return ops.mean(ops.max(ops.softmax(outputs), axis=-1))
 
 
+confidence.tnt_reduction = "mean"  # type: ignore[attr-defined]
+
 METRICS = ["accuracy", "sparse_top_k_categorical_accuracy", confidence]
 
 
