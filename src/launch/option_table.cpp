@@ -56,6 +56,8 @@ const argp_option kOptions[] = {
      "Set variables of the ranks' environment; more may follow: -x A=1 B=2", 1},
     {"fusion-threshold", kKeyFusionThreshold, "KB", 0,
      "Largest bucket of gradients reduced together, in KB (default: 1024); 0: each gradient alone", 1},
+    {"gather-limit", kKeyGatherLimit, "MIB", 0,
+     "Most that a rank holds of all rows for a loss or metric of your own, in MiB (default: 256)", 1},
     {"grace-seconds", kKeyGrace, "S", 0,
      "Seconds that ranks have to end after a signal, until SIGKILL (default: 30; 1.5 after Ctrl-C)", 1},
     {"log-level", kKeyLogLevel, "LEVEL", 0,

@@ -20,6 +20,7 @@ enum Key {
   kKeyPinMemory,
   kKeyInterpreter,
   kKeyFusionThreshold,
+  kKeyGatherLimit,
   kKeyGrace,
   kKeyLogLevel,
   kKeyLogOnAll,

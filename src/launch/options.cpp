@@ -49,13 +49,14 @@ error_t set_log_level(Parse& parse, const char* word) {
   return 0;
 }
 
-error_t set_fusion_threshold(Parse& parse, const char* word) {
-  int kilobytes = 0;
-  if (!to_number(word, kilobytes) || kilobytes < 0) {
-    return fail(parse,
-                text("option '--fusion-threshold' needs a whole number of KB, 0 or more, not '", word, "'"));
+error_t set_size(Parse& parse, const char* option, const char* unit, const char* word,
+                 std::optional<std::string>& size) {
+  int number = 0;
+  if (!to_number(word, number) || number < 0) {
+    return fail(
+        parse, text("option '", option, "' needs a whole number of ", unit, ", 0 or more, not '", word, "'"));
   }
-  parse.options.fusion_threshold_kb = std::to_string(kilobytes);
+  size = std::to_string(number);
   return 0;
 }
 
@@ -126,7 +127,9 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyLogLevel:
       return set_log_level(parse, word);
     case kKeyFusionThreshold:
-      return set_fusion_threshold(parse, word);
+      return set_size(parse, "--fusion-threshold", "KB", word, options.fusion_threshold_kb);
+    case kKeyGatherLimit:
+      return set_size(parse, "--gather-limit", "MiB", word, options.gather_limit_mib);
     case kKeyGrace:
       return set_grace(parse, word);
     case kKeyTimeline:

@@ -23,6 +23,7 @@ TEST(Options, AreUnsetByDefault) {
   EXPECT_FALSE(options.value().no_gpu);
   EXPECT_FALSE(options.value().log_level);
   EXPECT_FALSE(options.value().fusion_threshold_kb);
+  EXPECT_FALSE(options.value().gather_limit_mib);
   EXPECT_EQ(options.value().script, "model.py");
   EXPECT_TRUE(options.value().arguments.empty());
 }
