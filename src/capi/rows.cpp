@@ -142,7 +142,7 @@ tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* part
       });
       done(user, code, tnt_last_error(), nullptr);
     });
-    return added ? Status() : Status(Code::kPeerLost, "the context is closed");
+    return added ? Status() : Status(Code::kPeerLost, "this rank has closed its context");
   });
 }
 

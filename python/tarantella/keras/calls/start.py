@@ -95,7 +95,7 @@ def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, A
 
 
 @timeline.part("start")
-def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int) -> None:
+def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
     """Makes ranks equal before the first of many single batches of the type `spec`, of so many rows. Collective."""
     _agree("a batch", lines)
     _equalize(model, spec, kind)

@@ -25,7 +25,8 @@ from .step import current_step, declared_reduction
 
 def is_own(model: Any) -> bool:
     """Whether the model's class has its own, of which `tnt_reduction` does not say what it computes."""
-    return type(model).compute_loss is not keras.Model.compute_loss and declared_reduction(model) is None
+    theirs = getattr(type(model), "compute_loss", keras.Model.compute_loss)
+    return theirs is not keras.Model.compute_loss and declared_reduction(model) is None
 
 
 def sees_all_rows(model: Any) -> bool:
@@ -35,9 +36,9 @@ def sees_all_rows(model: Any) -> bool:
 
 def _uses(model: Any) -> str:
     """What it has been found to use, since the model was compiled."""
-    known = training.known(model)
+    known = training.known(model) if is_own(model) else None
     tracker, uses = (None, "") if known is None else known.compute_loss_uses
-    return uses if is_own(model) and tracker is private.loss_tracker(model) else ""
+    return uses if tracker is not None and tracker is private.loss_tracker(model) else ""
 
 
 def install(model: Any) -> None:

@@ -150,9 +150,18 @@ class Positions(Lookups):
 
 
 class InOwnFunction(Positions):
+    """Not called with symbolic inputs: plain Keras would not train the tables of that trace."""
+
     def __init__(self) -> None:
         super().__init__()
         self.run = tf.function(super().call)
+
+    def build(self, shape: Any) -> None:
+        for each in self.tables:
+            each.build()
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (*shape, 3)
 
     def call(self, x: Any) -> Any:
         return self.run(x)
