@@ -98,5 +98,6 @@ def _start(model: Any, kind: str, micro: Any) -> None:
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
-    start.batches_alike(model, kind, lines, micro._replace(data=specs), None if kind == "predict" else int(micro.numbers[1]))
+    rows = None if kind == "predict" else int(micro.numbers[1])
+    start.batches_alike(model, kind, lines, micro._replace(data=specs), rows)
     known.set_equal_for_single_batches(model, kind)
