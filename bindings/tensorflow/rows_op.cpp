@@ -1,5 +1,5 @@
 // TarantellaGather: rows of this rank in, those of all ranks out, in rank order. Of each part the first `rows` rows are
-// taken: none where what this rank has is a copy. `counts` are the numbers of rows of the ranks.
+// taken: none where what this rank has is a copy. `counts` are the numbers of rows of the ranks, for each part.
 // TarantellaSumRows: rows of all ranks in, as TarantellaGather gives them, and their sums over the ranks out: it leads
 // from the gradients of the one's outputs to those of its inputs.
 //
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -31,13 +32,14 @@ struct Attributes {
 /// The types and the shapes of the rows of tensors.
 class Parts {
  public:
-  /// Of tensors with an axis of rows, which must outlive it.
-  explicit Parts(const std::vector<TF_Tensor*>& tensors) {
+  /// Of the first rows, `most` of them at most, of tensors with an axis of rows, which must outlive it.
+  Parts(const std::vector<TF_Tensor*>& tensors, int64_t most) {
     for (TF_Tensor* const tensor : tensors) {
       auto& shape = shapes_.emplace_back();
       for (int d = 1; d < api()->TF_NumDims(tensor); ++d) shape.push_back(api()->TF_Dim(tensor, d));
       names_.push_back("part " + std::to_string(names_.size()));
       data_.push_back(api()->TF_TensorData(tensor));
+      rows_.push_back(static_cast<uint64_t>(std::min(most, api()->TF_Dim(tensor, 0))));
     }
     for (size_t i = 0; i < tensors.size(); ++i)
       parts_.push_back({names_[i].c_str(), dtype_of(api()->TF_TensorType(tensors[i])), shapes_[i].data(),
@@ -45,11 +47,13 @@ class Parts {
   }
   const tnt_tensor* parts() const { return parts_.data(); }
   const void* const* data() const { return data_.data(); }
+  const uint64_t* rows() const { return rows_.data(); }
 
  private:
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<std::string> names_;
   std::vector<const void*> data_;
+  std::vector<uint64_t> rows_;
   std::vector<tnt_tensor> parts_;
 };
 
@@ -98,34 +102,33 @@ void Run::start() {
 }
 
 tnt_code Run::gather() {
-  int64_t rows = number_in(1);
-  for (const TF_Tensor* const part : parts_) rows = std::min(rows, api()->TF_Dim(part, 0));
-  const Parts own(parts_);
-  return tnt_gather_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(),
-                         parts_.size(), static_cast<uint64_t>(rows), static_cast<uint32_t>(number_in(0)),
-                         allocate, on_done, this);
+  const Parts own(parts_, number_in(1));
+  return tnt_gather_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(), own.rows(),
+                         parts_.size(), static_cast<uint32_t>(number_in(0)), allocate, on_done, this);
 }
 
 tnt_code Run::sum() {
-  const int64_t rows = api()->TF_Dim(parts_[0], 0);
   std::vector<void*> outputs(parts_.size());
   for (size_t i = 0; i < parts_.size(); ++i)
-    if (!output_like(i, rows, &outputs[i])) return TNT_OUT_OF_MEMORY;
-  const Parts own(parts_);
+    if (!output_like(i, api()->TF_Dim(parts_[i], 0), &outputs[i])) return TNT_OUT_OF_MEMORY;
+  const Parts own(parts_, std::numeric_limits<int64_t>::max());
   return tnt_sum_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(), outputs.data(),
-                      parts_.size(), static_cast<uint64_t>(rows), static_cast<uint32_t>(number_in(0)),
-                      on_done, this);
+                      own.rows(), parts_.size(), static_cast<uint32_t>(number_in(0)), on_done, this);
 }
 
 int Run::allocate(void* user, const uint64_t* rows, void** outputs) {
   Run& run = *static_cast<Run*>(user);
-  const std::vector<int64_t> counts(rows, rows + run.attributes_.ranks);
+  const size_t parts = run.parts_.size();
+  const auto ranks = static_cast<size_t>(run.attributes_.ranks);
   void* told = nullptr;
-  if (!run.output(0, kInt64, {run.attributes_.ranks}, &told)) return 0;
-  std::copy(counts.begin(), counts.end(), static_cast<int64_t*>(told));
-  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  for (size_t i = 0; i < run.parts_.size(); ++i)
+  if (!run.output(0, kInt64, {static_cast<int64_t>(parts), run.attributes_.ranks}, &told)) return 0;
+  auto* const counts = static_cast<int64_t*>(told);
+  for (size_t i = 0; i < parts; ++i) {
+    for (size_t rank = 0; rank < ranks; ++rank)
+      counts[i * ranks + rank] = static_cast<int64_t>(rows[rank * parts + i]);
+    const int64_t total = std::accumulate(counts + i * ranks, counts + (i + 1) * ranks, int64_t{0});
     if (!run.output_like(i, total, &outputs[i])) return 0;
+  }
   return 1;
 }
 

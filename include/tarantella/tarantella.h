@@ -259,25 +259,25 @@ TNT_API tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps);
 /* Not collective. Ignores NULL. */
 TNT_API void tnt_zeros_release(tnt_zeros* zeros);
 
-/* Gives memory for the rows of all ranks, whose numbers are in rows[rank]: outputs[i] gets that of part i. Returns 0
- * where there is none: the job then fails. */
+/* Gives memory for the rows of all ranks, of which rank r has rows[r * parts + i] of part i: outputs[i] gets that of
+ * part i. Returns 0 where there is none: the job then fails. */
 typedef int (*tnt_allocate)(void* user, const uint64_t* rows, void** outputs);
 
 /* Both are collective, but do not block: they run on a thread of the context, one after the other, with blocking calls
  * of other threads between them. All ranks must begin them in one order. `context` is that of tnt_context_number().
- * parts[i] is the name, the type and the shape of one row of inputs[i], which has `rows` rows. Where ranks have other
+ * parts[i] is the name, the type and the shape of one row of inputs[i], which has rows[i] rows. Where ranks have other
  * parts, or another `number` of the training step, the job fails with TNT_MISMATCH. On that thread `done` is called at
  * the end, with a `result` of NULL and as in tnt_plan_submit(); until then inputs must stay unchanged and outputs
  * allocated, and after an error, in a job on several machines, until the process ends. If they return an error, `done`
  * is not called. */
 /* Gathers the rows of all ranks, in rank order. Their numbers may differ, and be 0. Calls `allocate` on that thread. */
 TNT_API tnt_code tnt_gather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
-                                 const void* const* inputs, size_t count, uint64_t rows, uint32_t number,
-                                 tnt_allocate allocate, tnt_done done, void* user);
+                                 const void* const* inputs, const uint64_t* rows, size_t count,
+                                 uint32_t number, tnt_allocate allocate, tnt_done done, void* user);
 /* Sums each element of the rows over the ranks, as tnt_allreduce(), into outputs[i]: all ranks have as many rows. */
 TNT_API tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts,
-                              const void* const* inputs, void* const* outputs, size_t count, uint64_t rows,
-                              uint32_t number, tnt_done done, void* user);
+                              const void* const* inputs, void* const* outputs, const uint64_t* rows,
+                              size_t count, uint32_t number, tnt_done done, void* user);
 
 /* Keeps a plan's results mapped, even after the plan or its context has ended. */
 typedef struct tnt_memory tnt_memory;

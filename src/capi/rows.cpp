@@ -21,29 +21,28 @@ struct Part {
   std::string description;  ///< of its rows, for errors and for the comparison over ranks
   DType dtype;
   size_t row_elements;
+  uint64_t rows;
   const void* input;
 };
 
 struct Rows {
   std::string name;
   std::vector<Part> parts;
-  uint64_t rows;
   uint32_t number;  ///< of the training step
 };
 
 /// What ranks tell each other before their rows.
 struct Header {
-  uint64_t rows;
   uint64_t number;
   uint64_t length;  ///< of the description of all parts
   uint64_t hash;    ///< of that description
 };
 constexpr size_t kHeaderWords = sizeof(Header) / sizeof(uint64_t);
 
-Result<Part> part_of(const tnt_tensor& tensor, const void* input) {
+Result<Part> part_of(const tnt_tensor& tensor, uint64_t rows, const void* input) {
   const auto dtype = static_cast<DType>(tensor.dtype);
   if (!is_valid(dtype)) return invalid(text("rows of ", name_of(tensor.name), " have an unknown dtype"));
-  Part part{text(name_of(tensor.name), " ", name_of(dtype), " [rows"), dtype, 1, input};
+  Part part{text(name_of(tensor.name), " ", name_of(dtype), " [rows"), dtype, 1, rows, input};
   for (size_t i = 0; i < tensor.dimensions; ++i) {
     part.description += text(", ", tensor.shape[i]);
     part.row_elements *= static_cast<size_t>(tensor.shape[i]);
@@ -63,13 +62,13 @@ Status differ(const std::string& name, const std::string& first, size_t rank, co
                                 "; give the rows of all ranks one type and shape")};
 }
 
-/// Collective. The number of rows of each rank. kMismatch, on all ranks, where parts or steps differ. `ranks` is the
-/// Stage, or the Across of a job on several nodes.
+/// Collective. The numbers of rows of the parts, rank by rank. kMismatch, on all ranks, where parts or steps differ.
+/// `ranks` is the Stage, or the Across of a job on several nodes.
 template <typename Ranks>
 Result<std::vector<uint64_t>> compare(Ranks& ranks, const Rows& own) {
   std::string description;
   for (const Part& part : own.parts) description += part.description + "\n";
-  const Header header{own.rows, own.number, description.size(), hash_of(description)};
+  const Header header{own.number, description.size(), hash_of(description)};
   std::vector<Header> all(ranks.size());
   const std::vector<uint64_t> words(all.size(), kHeaderWords);
   TNT_RETURN_IF_ERROR(allgather(ranks, &header, all.data(), words, DType::kUInt64, own.name));
@@ -88,8 +87,11 @@ Result<std::vector<uint64_t>> compare(Ranks& ranks, const Rows& own) {
     return differ(own.name, every.substr(0, lengths[0]), rank, other);
   }
   std::vector<uint64_t> rows;
-  for (const Header& each : all) rows.push_back(each.rows);
-  return rows;
+  for (const Part& part : own.parts) rows.push_back(part.rows);
+  std::vector<uint64_t> everyone(all.size() * rows.size());
+  const std::vector<uint64_t> counts(all.size(), rows.size());
+  TNT_RETURN_IF_ERROR(allgather(ranks, rows.data(), everyone.data(), counts, DType::kUInt64, own.name));
+  return everyone;
 }
 
 template <typename Ranks>
@@ -100,8 +102,9 @@ Status gather(Ranks& ranks, const Rows& own, tnt_allocate allocate, void* user) 
   if (allocate(user, rows.value().data(), outputs.data()) == 0)
     return {Code::kOutOfMemory, text("no memory for the rows of all ranks of ", own.name)};
   for (size_t i = 0; i < outputs.size(); ++i) {
-    std::vector<uint64_t> counts = rows.value();
-    for (uint64_t& each : counts) each *= own.parts[i].row_elements;
+    std::vector<uint64_t> counts;
+    for (size_t at = i; at < rows.value().size(); at += outputs.size())
+      counts.push_back(rows.value()[at] * own.parts[i].row_elements);
     TNT_RETURN_IF_ERROR(
         allgather(ranks, own.parts[i].input, outputs[i], counts, own.parts[i].dtype, own.name));
   }
@@ -113,22 +116,24 @@ Status sum(Ranks& ranks, const Rows& own, const std::vector<void*>& outputs) {
   const auto rows = compare(ranks, own);
   if (!rows.ok()) return rows.status();
   for (size_t i = 0; i < outputs.size(); ++i)
-    TNT_RETURN_IF_ERROR(allreduce(ranks, own.parts[i].input, outputs[i], own.rows * own.parts[i].row_elements,
-                                  own.parts[i].dtype, Reduction::kSum, own.name));
+    TNT_RETURN_IF_ERROR(allreduce(ranks, own.parts[i].input, outputs[i],
+                                  own.parts[i].rows * own.parts[i].row_elements, own.parts[i].dtype,
+                                  Reduction::kSum, own.name));
   return {};
 }
 
 /// Has `body(ranks, rows)` run on the thread of a context, and then `done`.
 template <typename Body>
 tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* parts, const void* const* inputs,
-               size_t count, uint64_t rows, uint32_t number, tnt_done done, void* user, Body body) noexcept {
+               const uint64_t* rows, size_t count, uint32_t number, tnt_done done, void* user,
+               Body body) noexcept {
   return guarded([&]() -> Status {
     TNT_RETURN_IF_ERROR(check_process(contexts().usable()));
     const auto inside = contexts().enter(context_number);
     if (inside == nullptr) return invalid(text("there is no context ", context_number, "; was it closed?"));
-    const auto own = std::make_shared<Rows>(Rows{name_of(name), {}, rows, number});
+    const auto own = std::make_shared<Rows>(Rows{name_of(name), {}, number});
     for (size_t i = 0; i < count; ++i) {
-      auto part = part_of(parts[i], inputs[i]);
+      auto part = part_of(parts[i], rows[i], inputs[i]);
       if (!part.ok()) return part.status();
       own->parts.push_back(std::move(part).value());
     }
@@ -151,16 +156,16 @@ tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* part
 extern "C" {
 
 tnt_code tnt_gather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
-                         const void* const* inputs, size_t count, uint64_t rows, uint32_t number,
+                         const void* const* inputs, const uint64_t* rows, size_t count, uint32_t number,
                          tnt_allocate allocate, tnt_done done, void* user) {
-  return start(context, name, parts, inputs, count, rows, number, done, user,
+  return start(context, name, parts, inputs, rows, count, number, done, user,
                [allocate, user](auto& ranks, const Rows& own) { return gather(ranks, own, allocate, user); });
 }
 
 tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts, const void* const* inputs,
-                      void* const* outputs, size_t count, uint64_t rows, uint32_t number, tnt_done done,
-                      void* user) {
-  return start(context, name, parts, inputs, count, rows, number, done, user,
+                      void* const* outputs, const uint64_t* rows, size_t count, uint32_t number,
+                      tnt_done done, void* user) {
+  return start(context, name, parts, inputs, rows, count, number, done, user,
                [all = std::vector<void*>(outputs, outputs + count)](auto& ranks, const Rows& own) {
                  return sum(ranks, own, all);
                });

@@ -103,7 +103,7 @@ class Gathering {
  public:
   explicit Gathering(uint64_t rows, uint64_t first) : rows_(rows) {
     for (uint64_t i = 0; i < 2 * rows; ++i) floats_.push_back(static_cast<float>(first + i / 2));
-    for (uint64_t i = 0; i < rows; ++i) integers_.push_back(static_cast<int64_t>(first + i));
+    for (uint64_t i = 0; i < 2 * rows; ++i) integers_.push_back(static_cast<int64_t>(2 * first + i));
   }
 
   tnt_code start(uint64_t context, uint32_t number = 0, tnt_dtype dtype = TNT_FLOAT32) {
@@ -111,8 +111,9 @@ class Gathering {
     const std::array<tnt_tensor, 2> parts = {tnt_tensor{"a", dtype, two.data(), 1},
                                              tnt_tensor{"b", TNT_INT64, nullptr, 0}};
     const std::array<const void*, 2> inputs = {floats_.data(), integers_.data()};
-    return tnt_gather_rows(context, "a loss", parts.data(), inputs.data(), 2, rows_, number, allocate, done,
-                           this);
+    const std::array<uint64_t, 2> rows = {rows_, 2 * rows_};  // of b, twice as many
+    return tnt_gather_rows(context, "a loss", parts.data(), inputs.data(), rows.data(), 2, number, allocate,
+                           done, this);
   }
   tnt_code wait() {
     ended_.wait(false);
@@ -126,8 +127,8 @@ class Gathering {
  private:
   static int allocate(void* user, const uint64_t* rows, void** outputs) {
     auto& self = *static_cast<Gathering*>(user);
-    self.all_floats_.resize(2 * (rows[0] + rows[1]));
-    self.all_integers_.resize(rows[0] + rows[1]);
+    self.all_floats_.resize(2 * (rows[0] + rows[2]));
+    self.all_integers_.resize(rows[1] + rows[3]);
     outputs[0] = self.all_floats_.data();
     outputs[1] = self.all_integers_.data();
     return self.has_memory ? 1 : 0;
@@ -159,11 +160,11 @@ TEST(CInterface, GathersRowsInOrderWhileTheCallerGoesOn) {
       ASSERT_EQ(next.start(number, 5), TNT_OK) << tnt_last_error();
       EXPECT_EQ(next.wait(), TNT_OK) << next.message();
       EXPECT_EQ(one.wait(), TNT_OK) << one.message();
-      std::vector<int64_t> wanted(2 + others);
+      std::vector<int64_t> wanted(2 * (2 + others));
       std::iota(wanted.begin(), wanted.end(), 0);
       EXPECT_EQ(one.integers(), wanted);
       EXPECT_EQ(next.integers(), wanted);
-      ASSERT_EQ(one.floats().size(), 2 * wanted.size());
+      ASSERT_EQ(one.floats().size(), wanted.size());
       for (size_t i = 0; i < one.floats().size(); ++i) EXPECT_EQ(one.floats()[i], static_cast<float>(i / 2));
     }
   });
@@ -177,14 +178,16 @@ TEST(CInterface, SumsRowsWhileTheCallerGoesOn) {
     const tnt_tensor part{"a", TNT_FLOAT32, two.data(), 1};
     const void* const input = own.data();
     void* const output = sums.data();
+    const uint64_t rows = 3;
     std::atomic<bool> ended{false};
     const auto done = [](void* user, tnt_code code, const char* message, const void*) {
       EXPECT_EQ(code, TNT_OK) << message;
       static_cast<std::atomic<bool>*>(user)->store(true);
       static_cast<std::atomic<bool>*>(user)->notify_all();
     };
-    ASSERT_EQ(tnt_sum_rows(tnt_context_number(context), "a", &part, &input, &output, 1, 3, 1, done, &ended),
-              TNT_OK)
+    ASSERT_EQ(
+        tnt_sum_rows(tnt_context_number(context), "a", &part, &input, &output, &rows, 1, 1, done, &ended),
+        TNT_OK)
         << tnt_last_error();
     ended.wait(false);
     EXPECT_EQ(sums, std::vector<float>(6, 3));
