@@ -125,10 +125,10 @@ class Backend(Protocol):
 
     def gather_rows(
         self, what: str, parts: Sequence[Any], share: Any, empty: Any, number: Any
-    ) -> tuple[Any, list[Any]]:
-        """How many rows the ranks before this one have, and the rows of all ranks, in rank order. Collective.
+    ) -> tuple[list[Any], list[Any]]:
+        """How many rows of each part each rank has, and the rows of all ranks, in rank order. Collective.
 
-        The parts are dense tensors with as many rows each. Where `empty`, a scalar bool or None, is true, this rank has
+        The parts are dense tensors. Where `empty`, a scalar bool or None, is true, this rank has
         none. The gradient is the sum of all ranks', which is collective, too, if `share` is None. Else all ranks
         compute the same of the rows, and weigh it by `share`, a scalar of float64: then the gradient is this rank's,
         divided by it. `number` is that of the training step, or None: where ranks are in different ones, MismatchError
@@ -187,8 +187,11 @@ class Backend(Protocol):
         Raises what the step raises.
         """
 
-    def stand_in(self, tensor: Any, rows: int) -> Any:
-        """In a trace: a tensor of the same type with so many rows, and no values."""
+    def stand_in(self, tensor: Any, rows: int | None) -> Any:
+        """In a trace: a tensor of the same type with so many rows, or an unknown number of them, and no values."""
+
+    def comes_from_inputs(self, tensor: Any, but: Sequence[Any]) -> bool:
+        """In a trace: whether a tensor is computed from what the trace takes, on another way than through `but`."""
 
     def is_used(self, tensor: Any) -> bool:
         """In a trace: whether anything is computed from the tensor."""

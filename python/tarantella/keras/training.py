@@ -90,10 +90,10 @@ class Training:
         # The start of the next call.
         self.batch_rows: int | None = None  # those of a full global batch, where they are known
 
-        # The end of the loss or metric, or the model.
-        # By loss or metric, then by the types of its rows: whether these are gathered, which all ranks know alike.
-        self.can_gather: weakref.WeakKeyDictionary[Any, dict[Any, bool]] = weakref.WeakKeyDictionary()
-        self.whole: weakref.WeakSet[Any] = weakref.WeakSet()  # metrics that every rank updates with all rows
+        # The end of the model.
+        # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
+        self.can_gather: dict[Any, bool] = {}
+        self.whole: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
 
         # The end of the layer or the model: what the code of a layer computes stays the same.
         self.added_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()

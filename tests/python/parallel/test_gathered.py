@@ -177,3 +177,27 @@ def test_own_compute_loss_is_tried_out_before_the_first_step(name: str, scripts:
         assert not said, said
     else:
         assert len([line for line in said if wanted in line]) == 1, ended.err
+
+
+def test_an_output_that_has_no_rows_is_not_gathered(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Prototypes(keras.layers.Layer):
+    def build(self, shape): self.table = self.add_weight(shape=(6, 1))
+    def call(self, x): return x, self.table * 1.0
+i = keras.Input((4,)); made = Prototypes()(keras.layers.Dense(1)(i))
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__(); self.dense, self.table = keras.layers.Dense(1), Prototypes()
+    def call(self, x): return self.table(self.dense(x))
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return keras.ops.mean((y - y_pred[0]) ** 2) + keras.ops.mean(y_pred[1] ** 2)
+m = Model(); m(x[:2]); m.compile(keras.optimizers.SGD(0.05))
+tnt.Model(m).fit(x, y, batch_size=8, verbose=0)
+"""
+    )
+    ended = scripts.ranks(2, source)
+    assert ended.code == 0, ended.err
+    wanted = "axis 0 of a part of the labels or predictions is not the rows"
+    assert len([line for line in ended.lines if wanted in line]) == 1, ended.err

@@ -17,6 +17,7 @@ from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, 
 from .row_checksum import checksum_of_rows
 from .slices import changed
 from .steps import (
+    comes_from_inputs,
     count_nan,
     graph,
     has_value,
@@ -46,6 +47,7 @@ __all__ = [
     "checksum",
     "checksum_of_rows",
     "checksums",
+    "comes_from_inputs",
     "count_nan",
     "counter",
     "differentiable_allreduce",

@@ -24,7 +24,7 @@ _KINDS = {
 
 def gather_rows(
     what: str, parts: Sequence[tf.Tensor], share: tf.Tensor | None, empty: tf.Tensor | None, number: tf.Tensor | None
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     if xla.compiled():
         raise NotImplementedError(
             f"the rows of all ranks of {what} are gathered, and XLA would have to know how many there are; compile the "
@@ -43,11 +43,11 @@ def gather_rows(
         what=what,
         alike=share is not None,
     )
-    counts.set_shape([context.size])
+    counts.set_shape([len(parts), context.size])
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
     made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
-    return tf.reduce_sum(counts[: context.rank]), made
+    return tf.unstack(counts), made
 
 
 def _maker(part: tf.Tensor) -> Any:
@@ -67,13 +67,13 @@ def _of_gather(op: Any, *upstream: Any) -> list[Any]:
     """What all ranks have for this rank's rows, summed, or, where it is alike, divided by this rank's share."""
     step, _, share, *parts = op.inputs
     counts, rank = op.outputs[0], runtime.get_rank()
-    before, rows = tf.reduce_sum(counts[:rank]), counts[rank]
     floats = [i for i, part in enumerate(parts) if part.dtype.is_floating]
     found = [tf.convert_to_tensor(upstream[1 + i]) for i in floats]
     if not op.get_attr("alike"):
         found = _sums(step, found, f"{tf.compat.as_str(op.get_attr('what'))}, gradient")
     gradients: list[Any] = [None] * len(parts)
     for i, each in zip(floats, found, strict=True):
+        before, rows = tf.reduce_sum(counts[i, :rank]), counts[i, rank]
         own = each[before : before + rows]
         if op.get_attr("alike"):
             own = tf.math.divide_no_nan(own, tf.cast(share, own.dtype))

@@ -13,6 +13,7 @@ from keras import tree
 
 from . import eager, reduce, xla
 from .dispatch import TAKES_BATCHES_IN_GRAPH
+from .graphs import Call, Place, all_before, through
 from .operations import operations
 
 
@@ -21,12 +22,27 @@ def trace(step: Callable[[Any], Any], spec: Any) -> None:
     tf.function(step, autograph=False).get_concrete_function(spec)
 
 
-def stand_in(tensor: tf.Tensor, rows: int) -> tf.Tensor:
+def stand_in(tensor: tf.Tensor, rows: int | None) -> tf.Tensor:
     return tf.compat.v1.placeholder(tensor.dtype, [rows, *tensor.shape[1:]])
 
 
 def is_used(tensor: tf.Tensor) -> bool:
     return bool(tensor.consumers())
+
+
+def comes_from_inputs(tensor: tf.Tensor, but: Sequence[Any]) -> bool:
+    graph = tf.compat.v1.get_default_graph()
+    ends = {id(each) for each in but}
+    inputs = {id(each) for each in graph.inputs} - {id(inner) for _, inner in graph.captures}
+
+    def before(each: Any, call: Call | None) -> list[Place] | None:
+        if id(each) in inputs:
+            return None
+        if id(each) in ends:
+            return []
+        return through(each, call, control_flow=True) or [(i, call) for i in each.op.inputs]
+
+    return not all_before(before, [(tensor, None)])
 
 
 def mark_batch(batch: Any, rows: Any) -> Any:

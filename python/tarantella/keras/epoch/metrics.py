@@ -38,7 +38,7 @@ def combine(model: Any) -> None:
     metrics = private.metrics_of(model)
     own = [metric for metric in metrics if rules_of(metric) is not None]
     theirs = {id(variable) for metric in own for variable in metric.variables}
-    whole = {id(variable) for metric in training.of(model).whole for variable in metric.variables}
+    whole = {id(variable) for metric in training.of(model).whole.values() for variable in metric.variables}
     summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
     if summed:
         # Of states that every rank has for all rows, the master's are taken.

@@ -8,6 +8,7 @@ before the first step, by a trace with the real numbers of rows; where that fail
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,8 @@ def try_out(model: Any, data: Any, rows: int | None) -> None:
         try:
             uses, reason = _traced(model, data, rows), ""
         except Exception as error:  # whatever user code raises
-            reason = f"it fails on them ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+            text = str(error).splitlines()[0] if str(error) else ""
+            reason = f"it fails on them ({type(error).__name__}: {text})"
     failed = runtime.context().allgather(np.array([bool(reason)], np.int64), "compute_loss").ravel()
     found.compute_loss_uses = tracker, "" if failed.any() else uses
     if failed.any():
@@ -83,16 +85,23 @@ def _traced(model: Any, data: Any, rows: int) -> str:
     def step(data: Any) -> None:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         predicted = model(x, training=True)
-        whole = tree.map_structure(functools.partial(_stand_in, rows=rows), (x, y, predicted, sample_weight))
-        hooks.original(model, "compute_loss")(x=whole[0], y=whole[1], y_pred=whole[2], sample_weight=whole[3])
-        used.append(any(backend.is_used(each) for each in tree.flatten(whole[0]) if each is not None))
+        whole = tree.map_structure(functools.partial(_stand_in, rows=rows), (y, predicted, sample_weight))
+        inputs = tree.map_structure(functools.partial(_stand_in, rows=None), x)  # so that its shape is used, too
+        added = list(model.losses)
+        function = hooks.original(model, "compute_loss")
+        for trains in (True, False):
+            options = {"training": trains} if "training" in inspect.signature(function).parameters else {}
+            loss = function(x=inputs, y=whole[0], y_pred=whole[1], sample_weight=whole[2], **options)
+            if backend.comes_from_inputs(loss, but=[*added, *model.losses]):
+                raise ValueError("it uses what the model's call has left, which has this rank's rows")
+        used.append(any(backend.is_used(each) for each in tree.flatten(inputs) if each is not None))
 
     mine = max(1, share(rows, runtime.get_rank(), runtime.get_size())[1])
     backend.trace(step, tree.map_structure(lambda leaf: backend.with_rows(leaf, mine), data))
     return _WITH_X if used[-1] else _WITHOUT_X
 
 
-def _stand_in(leaf: Any, rows: int) -> Any:
+def _stand_in(leaf: Any, rows: int | None) -> Any:
     if leaf is None:
         return None
     made = backend.stand_in(leaf, rows)
@@ -109,7 +118,7 @@ def _on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[..., Any]
         names = _ARGUMENTS if uses == _WITH_X else _ARGUMENTS[1:]
         given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
         own = {name: given[name] for name in names if name in given}
-        rows = gathered.of_all_ranks(step, model, f"compute_loss of {model.name}", own)
+        rows = gathered.of_all_ranks(step, f"compute_loss of {model.name}", own)
         if rows is None:
             return original(*args, **kwargs)
         given |= rows.structure

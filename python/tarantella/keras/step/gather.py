@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops, tree
+from keras import tree
 
 from ..._backend import backend
 from ..._job import runtime
@@ -19,9 +19,10 @@ def gather_rows(structure: Any) -> Any:
     or CLIP, or a mean over this rank's rows: gradients and logs are those of one process. On one rank, and outside of a
     distributed `train_step` or `test_step`, it returns the tensors as they are.
 
-    Raises ValueError for a value without an axis 0, and where the model's `tnt_reduction` is "sum": the ranks would
-    add up what each has for the global batch. Raises NotImplementedError under `jit_compile=True`. Collective: all
-    ranks call it as often in each step. MismatchError ends the job where their rows differ in type or shape.
+    Raises ValueError for a value without an axis 0, for one that is no dense tensor of numbers (None stays None), and
+    where the model's `tnt_reduction` is "sum": the ranks would add up what each has for the global batch. Raises
+    NotImplementedError under `jit_compile=True`. Collective: all ranks call it as often in each step. MismatchError
+    ends the job where their rows differ in type or shape.
     """
     step = current_step()
     if step is None or runtime.get_size() == 1:
@@ -31,8 +32,10 @@ def gather_rows(structure: Any) -> Any:
             f'tarantella.gather_rows gives the global batch to each rank, and with tnt_reduction = "sum" of '
             f'{step.model.name} what they compute is added up; set tnt_reduction = "mean", whatever the loss is'
         )
-    parts = [ops.convert_to_tensor(each) for each in tree.flatten(structure)]
-    if any(not each.shape.rank for each in parts):
-        raise ValueError("tarantella.gather_rows takes tensors with an axis of rows")
-    _, whole = backend.gather_rows("tarantella.gather_rows", parts, None, step.empty, step.step_number)
-    return tree.pack_sequence_as(structure, whole)
+    leaves = [each for each in tree.flatten(structure) if each is not None]
+    for each in leaves:
+        if wrong := backend.why_not_gathered(each):
+            raise ValueError(f"tarantella.gather_rows takes tensors with an axis of rows, and a part {wrong}")
+    _, whole = backend.gather_rows("tarantella.gather_rows", leaves, None, step.empty, step.step_number)
+    rest = iter(whole)
+    return tree.map_structure(lambda each: None if each is None else next(rest), structure)

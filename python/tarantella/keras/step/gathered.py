@@ -60,32 +60,41 @@ def names(model: Any) -> list[str]:
 class Rows:
     """The labels and predictions of all ranks."""
 
-    def __init__(self, before: Any, structure: Any) -> None:
-        self.before, self.structure = before, structure
+    def __init__(self, counts: Any, first: Any, structure: Any) -> None:
+        """`counts` are the numbers of rows of the ranks, `first` is a part with this rank's."""
+        self._counts, self._first, self.structure = counts, first, structure
 
     def own(self, step: Step, values: Any) -> Any:
-        """Of a value for each row, those of this rank's rows."""
-        return values[self.before : self.before + ops.cast(step.rows, self.before.dtype)]
+        """Of one value or several for each row, those of this rank's rows; of others, which all ranks have, a share."""
+        total = ops.sum(self._counts)
+        length = values.shape[0]
+        if length is not None and (not backend.is_eager() or length % int(total)):
+            return values * step.share(values.dtype)
+        before = ops.sum(self._counts[: runtime.get_rank()])
+        own = ops.cast(ops.shape(self._first)[0], before.dtype)
+        own = own if step.empty is None else ops.where(step.empty, 0, own)
+        each = ops.cast(ops.shape(values)[0], before.dtype) // total
+        return values[before * each : (before + own) * each]
 
 
-def of_all_ranks(step: Step, owner: Any, what: str, structure: Any, alike: bool = True) -> Rows | None:
+def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> Rows | None:
     """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
 
     Masks and logits that Keras has attached to tensors travel along. `alike`: all ranks compute the same of them, and
     their values have the weight of the step's rows (see `Backend.gather_rows`).
     """
     leaves = [each for each in tree.flatten(structure) if each is not None]
-    if not _can_gather(step, owner, what, leaves):
+    if not _can_gather(step, what, leaves):
         return None
     leaves = [ops.convert_to_tensor(each) for each in leaves]
     kinds = _ATTACHED if backend.is_eager() else _ATTACHED[:1]  # graphs show the logits
     attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in kinds if get(each) is not None]
     more = [get(leaves[i]) for get, _, i in attached]
-    before, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
+    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
     for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
         put(whole[i], each)
     rest = iter(whole[: len(leaves)])
-    return Rows(before, tree.map_structure(lambda each: None if each is None else next(rest), structure))
+    return Rows(counts[0], leaves[0], tree.map_structure(lambda each: None if each is None else next(rest), structure))
 
 
 _ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
@@ -94,9 +103,14 @@ _ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] =
 )
 
 
-def _can_gather(step: Step, owner: Any, what: str, leaves: list[Any]) -> bool:
-    known = training.of(step.model).can_gather.setdefault(owner, {})
-    kind = tuple((str(getattr(each, "dtype", type(each))), len(np.shape(each))) for each in leaves)
+def _rank(leaf: Any) -> int:
+    shape = getattr(leaf, "shape", None)
+    return -1 if shape is None or getattr(shape, "rank", 0) is None else len(shape)
+
+
+def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
+    known = training.of(step.model).can_gather
+    kind = (what, *((str(getattr(each, "dtype", type(each))), _rank(each)) for each in leaves))
     if kind not in known:
         reason = _why_not(step, leaves)
         known[kind] = not reason
@@ -111,7 +125,7 @@ def _can_gather(step: Step, owner: Any, what: str, leaves: list[Any]) -> bool:
 def _why_not(step: Step, leaves: list[Any]) -> str:
     """The reason of the first rank that has one, "" where none has. Collective."""
     mine = _reason(step, leaves)
-    shapes = [[-1 if n is None else int(n) for n in each.shape[1:]] for each in leaves] if not mine else []
+    shapes = [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves] if not mine else []
     digest = zlib.crc32(repr(shapes).encode())
     size = np.array([len(mine.encode()), digest], np.int64)
     everyone = runtime.context().allgather(size, "what is gathered")
@@ -128,10 +142,19 @@ def _why_not(step: Step, leaves: list[Any]) -> str:
     return reason if (lengths > 0).all() else f"on rank {first} {reason}"
 
 
+def _times(length: int | None, step: Step) -> int | None:
+    """How many times the rows of the batch an axis 0 has, as far as lengths are known; 0 if they do not fit."""
+    if length is None:
+        return None
+    return next((length // rows for rows in step.static_rows if rows and length % rows == 0), 0)
+
+
 def _reason(step: Step, leaves: list[Any]) -> str:
     wrong = [why for each in leaves if (why := backend.why_not_gathered(each))]
     if wrong:
         return f"a part of the labels or predictions {wrong[0]}"
+    if any(_times(each.shape[0], step) == 0 for each in leaves):
+        return "axis 0 of a part of the labels or predictions is not the rows"
     rows = training.of(step.model).batch_rows
     bytes_of_row = sum(
         int(np.prod([n or 1 for n in each.shape[1:]], dtype=np.int64))

@@ -64,7 +64,7 @@ class Term:
         """The loss of the global batch, which each rank counts by its share; None where rows are not gathered."""
         reduces = self.loss.reduction not in ("none", None)
         rows = gathered.of_all_ranks(
-            step, self.loss, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces
+            step, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces
         )
         if rows is None:
             return None
@@ -145,6 +145,8 @@ def _tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
             value = step.as_mean(value)
         # Keras leaves the weight out where the batch dimension is unknown: every global batch counts one.
         weight = step.share(value.dtype) if sample_weight is None else sample_weight
+        if step.has_all_rows and sample_weight is not None:  # the rows of all ranks
+            weight = weight * step.share(value.dtype)
         return original(value, sample_weight=weight)
 
     return update_state

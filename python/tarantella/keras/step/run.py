@@ -47,13 +47,13 @@ def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> A
     whole = training.of(model).whole
 
     def kept() -> list[Any]:
-        return [v for metric in whole for v in metric.variables]
+        return [v for metric in whole.values() for v in metric.variables]
 
     logs = backend.undo_where(step.copied, metrics, others, lambda: original(data), kept)
     if model.run_eagerly and step.copied:  # metrics that this very step made have seen the copied row alone
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
-            if metric not in whole and any(id(v) not in known for v in metric.variables):
+            if id(metric) not in whole and any(id(v) not in known for v in metric.variables):
                 metric.reset_state()
     return logs
 

@@ -39,12 +39,14 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
 
     def update_state(*args: Any, **kwargs: Any) -> Any:
         step = current_step()
-        if step is None:
+        if step is None or not gathered.needs_all_rows(metric):  # it may have been declared since
+            if step is not None:
+                training.of(step.model).whole.pop(id(metric), None)
             return original(*args, **kwargs)
-        rows = gathered.of_all_ranks(step, metric, f"the metric {metric.name!r}", (args, kwargs))
+        rows = gathered.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs))
         if rows is None:
             return original(*args, **kwargs)
-        training.of(step.model).whole.add(metric)
+        training.of(step.model).whole[id(metric)] = metric
         args, kwargs = rows.structure
         return hooks.original(metric, "update_state")(*args, **kwargs)
 

@@ -55,7 +55,7 @@ class Step:
         self._numbers: collections.Counter[Any] = collections.Counter()
         self._made: dict[Any, Any] = {}
         self.has_all_rows = False
-        # By graph, the id of a part and how it is gathered: the part, the rows before this rank's, those of all ranks.
+        # By graph, the id of a part and how it is gathered: the part, how many rows each rank has, the rows.
         self._gathered: dict[Any, tuple[Any, Any, Any]] = {}
 
     @property
@@ -108,16 +108,16 @@ class Step:
         """A sum over this rank's rows, divided by the share: what multiplies means by the share gets the sum back."""
         return value * ratio(1.0, self.share("float64"), value.dtype)
 
-    def gathered(self, what: str, parts: list[Any], alike: bool) -> tuple[Any, list[Any]]:
+    def gathered(self, what: str, parts: list[Any], alike: bool) -> tuple[list[Any], list[Any]]:
         """As `Backend.gather_rows`, `alike` with the weight of the step's rows: once for each part in each graph."""
         keys = [(backend.graph(), id(part), alike) for part in parts]
         new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self._gathered}
         if new:
             share = self.share("float64") if alike else None
-            before, whole = backend.gather_rows(what, list(new.values()), share, self.empty, self.step_number)
-            for (key, part), each in zip(new.items(), whole, strict=True):
-                self._gathered[key] = (part, before, each)
-        return self._gathered[keys[0]][1], [self._gathered[key][2] for key in keys]
+            counts, whole = backend.gather_rows(what, list(new.values()), share, self.empty, self.step_number)
+            for (key, part), *found in zip(new.items(), counts, whole, strict=True):
+                self._gathered[key] = (part, *found)
+        return [self._gathered[key][1] for key in keys], [self._gathered[key][2] for key in keys]
 
     @contextlib.contextmanager
     def on_all_rows(self) -> Iterator[None]:

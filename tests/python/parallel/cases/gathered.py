@@ -136,3 +136,20 @@ def penalty_on_gradients_through_all_rows(wrap: Wrap) -> Any:
             return total, outer.gradient(total, variables)
 
     return fitted(wrap, Penalized, SAMPLES, 16)
+
+
+class Views(Contrastive):
+    """Parts of several numbers of rows, and one that is missing."""
+
+    def step(self, data: Any, variables: Any) -> tuple[Any, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            out = self(x, training=True)
+            both, labels, _ = gathered((ops.concatenate([out, out * 1.5], 0), y, None))
+            loss = ops.std(both) + ops.mean(both[:, :1]) * ops.mean(ops.cast(labels, both.dtype))
+        return loss, tape.gradient(loss, variables)
+
+
+@case
+def parts_of_several_numbers_of_rows(wrap: Wrap) -> Any:
+    return [fitted(wrap, Views, *sizes, labels=True) for sizes in ((SAMPLES, 16), (7, 3))]

@@ -446,3 +446,95 @@ def own_compute_loss_on_batches(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.SGD(0.05))
     found = [model.train_on_batch(X[i : i + 9], TARGETS[i : i + 9]) for i in (0, 9, 18)]
     return [found, model.test_on_batch(X, TARGETS), model.get_weights()]
+
+
+class OfTheShape(keras.Model):
+    """Uses no values of the inputs, but their number."""
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **options: Any) -> Any:
+        return ops.sqrt(ops.sum((y - y_pred) ** 2) / ops.cast(ops.shape(x)[0], y_pred.dtype))
+
+
+class OfTheInputsWhenTested(keras.Model):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
+        loss = ops.sqrt(ops.mean((y - y_pred) ** 2))
+        return loss if training else loss + ops.max(x)
+
+
+class OfTwoOutputs(keras.Model):
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **options: Any) -> Any:
+        return super().compute_loss(x, y, y_pred) + ops.std(y_pred[0])
+
+
+@case
+def own_compute_loss_of_other_parts(wrap: Wrap) -> Any:
+    found = []
+    for eager in (False, True):
+        for kind in (OfTheShape, OfTheInputsWhenTested):
+            found.append(small(wrap, custom(kind), TARGETS, None, run_eagerly=eager))
+        inputs = keras.Input((FEATURES,))
+        hidden = keras.layers.Dense(5, "tanh")(inputs)
+        model = wrap(OfTwoOutputs(inputs, [keras.layers.Dense(1, name=name)(hidden) for name in ("a", "b")]))
+        model.compile(keras.optimizers.SGD(0.05), ["mse", "mae"], run_eagerly=eager)
+        history = model.fit(X[:7], [TARGETS[:7], TARGETS[:7]], batch_size=3, epochs=2, shuffle=False, verbose=0)
+        found.append(trained(model, history))
+    return found
+
+
+class Flat(keras.losses.Loss):
+    def call(self, true: Any, predicted: Any) -> Any:
+        return ops.reshape((true - predicted) ** 2, (-1,)) / (1 + ops.std(predicted))
+
+
+@case
+def predictions_of_other_numbers_of_rows(wrap: Wrap) -> Any:
+    """Each row has three, and a loss without a reduction has three values."""
+    x = np.stack([X, X + 1, X * 0.5], 1)
+    y = np.stack([TARGETS, TARGETS * 2, TARGETS - 1], 1)
+
+    def loss(true: Any, predicted: Any) -> Any:
+        return ops.mean((ops.reshape(true, (-1, 1)) - predicted) ** 2) / ops.std(predicted)
+
+    found = []
+    for n, batch in ((SAMPLES, 16), (7, 3)):
+        inputs = keras.Input((3, FEATURES))
+        hidden = keras.layers.Dense(1)(keras.layers.Dense(4, "tanh")(inputs))
+        flat = keras.layers.Lambda(lambda z: ops.reshape(z, (-1, 1)), output_shape=(1,))(hidden)
+        model = wrap(keras.Model(inputs, flat))
+        model.compile(keras.optimizers.SGD(0.05), loss)
+        history = model.fit(x[:n], y[:n, :, 0], batch_size=batch, epochs=2, shuffle=False, verbose=0)
+        found.append(trained(model, history))
+        model = wrap(keras.Model(inputs, hidden))
+        model.compile(keras.optimizers.SGD(0.01), Flat(reduction="none"))
+        history = model.fit(x[:n], y[:n], batch_size=batch, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    return found
+
+
+class Equal(keras.losses.Loss):
+    """Has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def call(self, true: Any, predicted: Any) -> Any:
+        return ops.std(true - predicted)
+
+
+@case
+def declared_later(wrap: Wrap) -> Any:
+    def error(true: Any, predicted: Any) -> Any:
+        return ops.mean(ops.abs(true - predicted), -1)
+
+    metric = keras.metrics.MeanMetricWrapper(error, name="error", dtype="float64")
+    model, found = wrap(net()), []
+    for reduction in (None, "mean"):
+        error.tnt_reduction = reduction  # type: ignore[attr-defined]
+        model.compile(keras.optimizers.SGD(0.05), Equal(), metrics=[metric])
+        history = model.fit(X[:7], TARGETS[:7], batch_size=3, shuffle=False, verbose=0)
+        found += [trained(model, history), model.evaluate(X[:7], TARGETS[:7], batch_size=3, verbose=0)]
+    return found
