@@ -3,8 +3,8 @@
 // TarantellaSumRows: rows of all ranks in, as TarantellaGather gives them, and their sums over the ranks out: it leads
 // from the gradients of the one's outputs to those of its inputs.
 //
-// The kernels are asynchronous, as that of TarantellaAllreduce. The ops are marked stateful: TensorFlow then runs them,
-// and other exchanges that are, in the order in which they were traced, which is the same on all ranks.
+// The kernels are asynchronous, as that of TarantellaAllreduce. The ops are marked stateful, so that TensorFlow neither
+// drops nor merges them; Python keeps them in the order of the trace, which is the same on all ranks.
 
 #include <algorithm>
 #include <functional>

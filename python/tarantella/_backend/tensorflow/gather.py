@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from ..._job import runtime
-from . import xla
+from . import eager, plans, xla
 from .operations import operations
 
 # Keras takes the logits of an output from the operation that makes it, where it finds one of these.
@@ -33,21 +35,44 @@ def gather_rows(
     context = runtime.context()
     every = tf.constant(tf.int64.max)
     makers = [_maker(part) for part in parts]
-    counts, rows = operations().tarantella_gather(
-        tf.zeros([], tf.int64) if number is None else number,
-        every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
-        tf.ones([], tf.float64) if share is None else share,
-        [part if maker is None else part.op.inputs[0] for part, maker in zip(parts, makers, strict=True)],
-        context=context.number,
-        ranks=context.size,
-        what=what,
-        alike=share is not None,
-    )
+    with _in_turn(tf.zeros([], tf.int64) if number is None else number) as (step, ended):
+        counts, rows = operations().tarantella_gather(
+            step,
+            every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
+            tf.ones([], tf.float64) if share is None else share,
+            [part if maker is None else part.op.inputs[0] for part, maker in zip(parts, makers, strict=True)],
+            context=context.number,
+            ranks=context.size,
+            what=what,
+            alike=share is not None,
+        )
+        ended.append(counts)
     counts.set_shape([len(parts), context.size])
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
     made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
     return tf.unstack(counts), made
+
+
+@functools.cache
+def _turn() -> tf.Variable:
+    return eager.counter()
+
+
+@contextlib.contextmanager
+def _in_turn(step: tf.Tensor) -> Iterator[tuple[tf.Tensor, list[tf.Tensor]]]:
+    """Gives the number of the step once what was traced before has ended, and takes what ends this.
+
+    TensorFlow keeps operations in order that use a variable, in branches, loops and functions, too.
+    """
+    ended: list[tf.Tensor] = []
+    if tf.executing_eagerly():
+        yield step, ended
+        return
+    with tf.control_dependencies([_turn().read_value()]):
+        step = tf.identity(step)
+    yield step, ended
+    plans.assign_after(ended, _turn())
 
 
 def _maker(part: tf.Tensor) -> Any:
@@ -93,4 +118,7 @@ def _sums(step: tf.Tensor, parts: list[Any], what: str) -> list[Any]:
     if not parts:
         return []
     context = runtime.context()
-    return list(operations().tarantella_sum_rows(step, parts, context=context.number, ranks=context.size, what=what))
+    with _in_turn(step) as (step, ended):
+        sums = operations().tarantella_sum_rows(step, parts, context=context.number, ranks=context.size, what=what)
+        ended += sums
+    return list(sums)

@@ -342,6 +342,34 @@ class Own(keras.Model):
         return self.compute_metrics(x, y, predicted) | {"norm": norm}
 
 
+class InBranches(Own):
+    """Gathers in branches and in a function, beside what its metrics gather."""
+
+    @tf.function(reduce_retracing=True)
+    def twice(self, x: Any, y: Any, predicted: Any) -> Any:
+        return self.compute_loss(x, y, predicted) + self.compute_loss(x, y, 2 * predicted)
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *args: Any, **options: Any) -> Any:
+        is_even = self.optimizer.iterations % 2 == 0
+        loss = super().compute_loss
+        return tf.cond(is_even, lambda: loss(x, y, y_pred), lambda: 0.5 * loss(x, y, y_pred + 1))
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.twice(x, y, predicted)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return self.compute_metrics(x, y, predicted)
+
+
+@case
+def in_branches_and_functions(wrap: Wrap) -> Any:
+    inputs = keras.Input((FEATURES,))
+    out = keras.layers.Dense(3)(keras.layers.Dense(5, "tanh")(inputs))
+    return [make(wrap, InBranches(inputs, out), LABELS, nearest, metrics=[nearest]) for make in (fitted, small)]
+
+
 @case
 def in_a_step_of_the_users(wrap: Wrap) -> Any:
     inputs = keras.Input((FEATURES,))
