@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,13 +42,19 @@ def _function_context(find: Callable[[], Gradients | None], original: _Method) -
     return make_function_context
 
 
+# By graph of a function that has been traced: the variables whose gradients it sums.
+_sums_of: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+
+
 def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Method:
     """A function that was traced before runs no Python, which would note what it sums."""
 
     def _call_flat(function: Any, *args: Any, **kwargs: Any) -> Any:
         of_step = find() if tf.executing_eagerly() else None
         if of_step is not None:
-            of_step.note_call(upstream.summed_in(function.graph))
+            if function.graph not in _sums_of:
+                _sums_of[function.graph] = upstream.summed_in(function.graph)
+            of_step.note_call(_sums_of[function.graph])
         return original(function, *args, **kwargs)
 
     return _call_flat
