@@ -25,8 +25,8 @@ class Worker {
   bool add(Task task) {
     const std::lock_guard lock(mutex_);
     if (closed_) return false;
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });  // first: it may fail
     tasks_.push_back(std::move(task));
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     added_.notify_one();
     return true;
   }

@@ -135,6 +135,9 @@ class Backend(Protocol):
         ends the job. `what` names the rows in errors.
         """
 
+    def shows_logits(self, tensor: Any) -> bool:
+        """Whether what `gather_rows` makes of a tensor shows Keras the logits that it is made of."""
+
     def why_not_gathered(self, part: Any) -> str:
         """Why `gather_rows` does not take this part, as the end of a sentence; "" if it does."""
 

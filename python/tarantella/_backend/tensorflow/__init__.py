@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
-from .gather import gather_rows, why_not_gathered
+from .gather import gather_rows, shows_logits, why_not_gathered
 from .operations import operations
 from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
@@ -69,6 +69,7 @@ __all__ = [
     "prepared",
     "quick_kernels",
     "run_step",
+    "shows_logits",
     "stand_in",
     "state_kept",
     "static_rows",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from ..._job import runtime
 from . import eager, plans, xla
@@ -79,6 +80,10 @@ def _maker(part: tf.Tensor) -> Any:
     return _ACTIVATIONS.get(part.op.type) if tf.is_symbolic_tensor(part) else None
 
 
+def shows_logits(tensor: Any) -> bool:
+    return _maker(tensor) is not None
+
+
 def why_not_gathered(part: Any) -> str:
     if isinstance(part, (tf.RaggedTensor, tf.SparseTensor)):
         return "is ragged or sparse"
@@ -94,13 +99,15 @@ def _of_gather(op: Any, *upstream: Any) -> list[Any]:
     counts, rank = op.outputs[0], runtime.get_rank()
     floats = [i for i, part in enumerate(parts) if part.dtype.is_floating]
     found = [tf.convert_to_tensor(upstream[1 + i]) for i in floats]
-    if not op.get_attr("alike"):
+    # Where a tape differentiates this, what comes back is no longer alike.
+    alike = op.get_attr("alike") and not record.could_possibly_record()
+    if not alike:
         found = _sums(step, found, f"{tf.compat.as_str(op.get_attr('what'))}, gradient")
     gradients: list[Any] = [None] * len(parts)
     for i, each in zip(floats, found, strict=True):
         before, rows = tf.reduce_sum(counts[i, :rank]), counts[i, rank]
         own = each[before : before + rows]
-        if op.get_attr("alike"):
+        if alike:
             own = tf.math.divide_no_nan(own, tf.cast(share, own.dtype))
         missing = tf.shape(parts[i], tf.int64)[0] - rows  # a copied row
         own = tf.pad(own, [[0, missing], *([0, 0] for _ in parts[i].shape[1:])])

@@ -111,19 +111,23 @@ def _stand_in(leaf: Any, rows: int | None) -> Any:
 
 
 def _on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(original).parameters.values()
+    theirs = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    order = [*theirs, *_ARGUMENTS[len(theirs) :]]  # what follows goes into *args
+
     def compute_loss(*args: Any, **kwargs: Any) -> Any:
         step, uses = current_step(), _uses(model)
         if step is None or not uses or step.has_all_rows:
             return original(*args, **kwargs)
         names = _ARGUMENTS if uses == _WITH_X else _ARGUMENTS[1:]
-        given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
+        given = dict(zip(order, args, strict=False)) | kwargs
         own = {name: given[name] for name in names if name in given}
         rows = gathered.of_all_ranks(step, f"compute_loss of {model.name}", own)
         if rows is None:
             return original(*args, **kwargs)
         given |= rows.structure
         with step.on_all_rows():
-            places = [given.pop(name) for name, _ in zip(_ARGUMENTS, args, strict=False)]
-            return original(*places, *args[len(_ARGUMENTS) :], **given)
+            places = [given.pop(name) for name, _ in zip(order, args, strict=False)]
+            return original(*places, *args[len(order) :], **given)
 
     return compute_loss

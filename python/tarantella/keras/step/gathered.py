@@ -87,8 +87,7 @@ def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> R
     if not _can_gather(step, what, leaves):
         return None
     leaves = [ops.convert_to_tensor(each) for each in leaves]
-    kinds = _ATTACHED if backend.is_eager() else _ATTACHED[:1]  # graphs show the logits
-    attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in kinds if get(each) is not None]
+    attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in _ATTACHED if get(each) is not None]
     more = [get(leaves[i]) for get, _, i in attached]
     counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
     for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
@@ -99,7 +98,7 @@ def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> R
 
 _ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
     (private.mask_of, private.set_mask),
-    (private.logits_of, private.set_logits),
+    (lambda each: None if backend.shows_logits(each) else private.logits_of(each), private.set_logits),
 )
 
 
@@ -110,7 +109,7 @@ def _rank(leaf: Any) -> int:
 
 def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
     known = training.of(step.model).can_gather
-    kind = (what, *((str(getattr(each, "dtype", type(each))), _rank(each)) for each in leaves))
+    kind = (what, *((type(each), str(getattr(each, "dtype", "")), _rank(each)) for each in leaves))
     if kind not in known:
         reason = _why_not(step, leaves)
         known[kind] = not reason

@@ -39,12 +39,12 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
 
     def update_state(*args: Any, **kwargs: Any) -> Any:
         step = current_step()
-        if step is None or not gathered.needs_all_rows(metric):  # it may have been declared since
-            if step is not None:
-                training.of(step.model).whole.pop(id(metric), None)
+        if step is None:
             return original(*args, **kwargs)
-        rows = gathered.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs))
+        needs = gathered.needs_all_rows(metric)  # it may have been declared since
+        rows = gathered.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
+            training.of(step.model).whole.pop(id(metric), None)
             return original(*args, **kwargs)
         training.of(step.model).whole[id(metric)] = metric
         args, kwargs = rows.structure

@@ -566,3 +566,38 @@ def declared_later(wrap: Wrap) -> Any:
         history = model.fit(X[:7], TARGETS[:7], batch_size=3, shuffle=False, verbose=0)
         found += [trained(model, history), model.evaluate(X[:7], TARGETS[:7], batch_size=3, verbose=0)]
     return found
+
+
+class Penalized(Own):
+    """With a penalty on the gradient of the loss, as an outer tape sees it."""
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                loss = self.compute_loss(x, y, self(x, training=True))
+            slopes = inner.gradient(loss, self.trainable_variables)
+            total = loss + 0.01 * tf.add_n([tf.reduce_sum(each**2) for each in slopes])
+        self.optimizer.apply(outer.gradient(total, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+@case
+def under_a_penalty_on_gradients(wrap: Wrap) -> Any:
+    inputs = keras.Input((FEATURES,))
+    out = keras.layers.Dense(3)(keras.layers.Dense(5, "tanh")(inputs))
+    rate = keras.optimizers.SGD(0.01)
+    return [make(wrap, Penalized(inputs, out), LABELS, nearest, optimizer=rate) for make in (fitted, small)]
+
+
+def along_the_rows_of_a_table(true: Any, predicted: Any) -> Any:
+    return ops.mean(keras.losses.categorical_crossentropy(true, predicted, axis=1)) / ops.std(predicted)
+
+
+@case
+def logits_of_a_softmax_along_another_axis(wrap: Wrap) -> Any:
+    inputs = keras.Input((3, FEATURES))
+    model = keras.Model(inputs, keras.layers.Softmax(axis=1)(keras.layers.Dense(2)(inputs)))
+    x = 40 * np.stack([X, X + 0.1, X * 0.5], 1)
+    y = np.eye(3)[np.arange(SAMPLES) % 3][:, :, None] * np.ones((1, 1, 2))
+    return fitted(wrap, model, y, along_the_rows_of_a_table, x=x, optimizer=keras.optimizers.SGD(0.001))
