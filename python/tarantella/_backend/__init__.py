@@ -205,8 +205,11 @@ class Backend(Protocol):
     def type_of(self, part: Any) -> Any:
         """The type of a tensor, dense or sparse, with any number of rows: axis 0 is None."""
 
-    def with_rows(self, spec: Any, rows: int) -> Any:
-        """The type `spec` with this number of rows; as it is where it has no rows, no known rank, or is not dense."""
+    def with_rows(self, spec: Any, rows: int | None) -> Any:
+        """The type `spec` with this number of rows, None for any.
+
+        As it is where it has no rows, no known rank, or is not dense.
+        """
 
     def why_not_compiled(self) -> str:
         """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""

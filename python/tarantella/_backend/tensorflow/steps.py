@@ -68,7 +68,7 @@ def type_of(part: Any) -> tf.TypeSpec:
     return kind([None, *part.shape[1:]], part.dtype)
 
 
-def with_rows(spec: Any, rows: int) -> Any:
+def with_rows(spec: Any, rows: int | None) -> Any:
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
         return spec
     return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)

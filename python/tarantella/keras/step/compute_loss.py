@@ -80,25 +80,28 @@ _WITHOUT_X, _WITH_X = "without x", "with x"
 
 
 def _traced(model: Any, data: Any, rows: int) -> str:
-    used = []
+    """Traces it for the real numbers of rows, which may not fit, and for unknown ones, whose use is seen."""
+    used: list[bool] = []
+    function = hooks.original(model, "compute_loss")
+    takes_training = "training" in inspect.signature(function).parameters
 
-    def step(data: Any) -> None:
+    def step(data: Any, rows: int | None) -> None:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        predicted = model(x, training=True)
+        predicted, added = model(x, training=True), list(model.losses)
         whole = tree.map_structure(functools.partial(_stand_in, rows=rows), (y, predicted, sample_weight))
-        inputs = tree.map_structure(functools.partial(_stand_in, rows=None), x)  # so that its shape is used, too
-        added = list(model.losses)
-        function = hooks.original(model, "compute_loss")
+        inputs = tree.map_structure(functools.partial(_stand_in, rows=None), x)
         for trains in (True, False):
-            options = {"training": trains} if "training" in inspect.signature(function).parameters else {}
+            options = {"training": trains} if takes_training else {}
             loss = function(x=inputs, y=whole[0], y_pred=whole[1], sample_weight=whole[2], **options)
             if backend.comes_from_inputs(loss, but=[*added, *model.losses]):
                 raise ValueError("it uses what the model's call has left, which has this rank's rows")
-        used.append(any(backend.is_used(each) for each in tree.flatten(inputs) if each is not None))
+        used.extend(backend.is_used(each) for each in tree.flatten(inputs) if each is not None)
 
     mine = max(1, share(rows, runtime.get_rank(), runtime.get_size())[1])
-    backend.trace(step, tree.map_structure(lambda leaf: backend.with_rows(leaf, mine), data))
-    return _WITH_X if used[-1] else _WITHOUT_X
+    for own, whole in ((mine, rows), (None, None)):
+        spec = tree.map_structure(functools.partial(backend.with_rows, rows=own), data)
+        backend.trace(functools.partial(step, rows=whole), spec)
+    return _WITH_X if any(used) else _WITHOUT_X
 
 
 def _stand_in(leaf: Any, rows: int | None) -> Any:
