@@ -47,7 +47,7 @@ Result<Part> part_of(const tnt_tensor& tensor, uint64_t rows, const void* input)
     part.description += text(", ", tensor.shape[i]);
     part.row_elements *= static_cast<size_t>(tensor.shape[i]);
   }
-  part.description += "]";
+  part.description += ']';
   return part;
 }
 
@@ -67,7 +67,7 @@ Status differ(const std::string& name, const std::string& first, size_t rank, co
 template <typename Ranks>
 Result<std::vector<uint64_t>> compare(Ranks& ranks, const Rows& own) {
   std::string description;
-  for (const Part& part : own.parts) description += part.description + "\n";
+  for (const Part& part : own.parts) description += part.description + '\n';
   const Header header{own.number, description.size(), hash_of(description)};
   std::vector<Header> all(ranks.size());
   const std::vector<uint64_t> words(all.size(), kHeaderWords);

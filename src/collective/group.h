@@ -72,9 +72,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// The thread that usually makes this rank's calls. While it waits, the rank is assumed to do nothing else. Other
   /// threads may make calls, too.
   std::thread::id caller() const { return caller_; }
-  bool is_caller() const { return acts_for_callers_ || std::this_thread::get_id() == caller_; }
+  bool is_caller() const { return acts_for_callers || std::this_thread::get_id() == caller_; }
   /// From here on this thread makes calls that callers have begun and do not wait for.
-  static void act_for_callers() { acts_for_callers_ = true; }
+  static void act_for_callers() { acts_for_callers = true; }
 
   /// Collective, one thread at a time. Blocks until all ranks have called it. What any rank wrote to shared memory
   /// before its call is visible to all ranks after theirs. `what` names the caller's operation in errors.
@@ -187,7 +187,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const int rank_;
   const int size_;
   const GroupOptions options_;
-  static inline thread_local bool acts_for_callers_ = false;
+  static inline thread_local bool acts_for_callers = false;
   const std::thread::id caller_;
   Group* parent_;  ///< nullptr after stand_alone()
   const transport::Region control_;
