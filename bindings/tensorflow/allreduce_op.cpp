@@ -18,7 +18,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -61,7 +60,7 @@ class Kernel {
 /// One run of the kernel, from compute() until TensorFlow's done callback has run.
 class Step {
  public:
-  Step(Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done)
+  Step(Kernel& kernel, TF_OpKernelContext* context, Done done)
       : kernel_(kernel),
         attributes_(kernel.attributes),
         context_(context),
@@ -92,7 +91,7 @@ class Step {
   Kernel& kernel_;
   const Attributes& attributes_;
   TF_OpKernelContext* const context_;
-  std::function<void()> done_;
+  Done done_;
   std::vector<Part> parts_;
   std::atomic<size_t> left_{parts_.size() + 1};  // one for start()
   std::mutex mutex_;
@@ -172,7 +171,7 @@ void Step::count_down(size_t parts) {
     }
   }
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context_, status.get());
-  api()->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&done_));
+  call(done_);
 }
 
 TF_Tensor* Step::copied_output(size_t i, TfStatus& status) {
@@ -201,10 +200,7 @@ TF_Tensor* Step::lent_output(size_t i, TfStatus& status) {
 }
 
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  // TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before this returns
-  (new Step(*static_cast<Kernel*>(kernel), context,
-            std::move(*reinterpret_cast<std::function<void()>*>(done))))
-      ->start();
+  (new Step(*static_cast<Kernel*>(kernel), context, moved_out(done)))->start();
 }
 
 void* create(TF_OpKernelConstruction* construction) {
@@ -237,7 +233,7 @@ void* create(TF_OpKernelConstruction* construction) {
 void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
 
 void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  pass_shapes(context, api()->TF_ShapeInferenceContextNumInputs(context) - 2, status);  // the gradients
+  pass_shapes(context, 0, api()->TF_ShapeInferenceContextNumInputs(context) - 2, status);  // the gradients
 }
 
 /// Runs when TensorFlow loads this library: it takes over what was registered meanwhile.

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 namespace tarantella::tensorflow {
 namespace {
@@ -84,13 +85,23 @@ TF_KernelBuilder* new_kernel(const char* op, TF_Compute compute) {
   return api()->TF_NewKernelBuilder(op, "CPU", create, compute, destroy);
 }
 
-void pass_shapes(TF_ShapeInferenceContext* context, int64_t count, TF_Status* status) {
+void pass_shapes(TF_ShapeInferenceContext* context, int64_t first, int64_t count, TF_Status* status) {
   TF_ShapeHandle* shape = api()->TF_NewShapeHandle();
   for (int i = 0; i < count && api()->TF_GetCode(status) == kOk; ++i) {
-    api()->TF_ShapeInferenceContextGetInput(context, i, shape, status);
+    api()->TF_ShapeInferenceContextGetInput(context, static_cast<int>(first) + i, shape, status);
     if (api()->TF_GetCode(status) == kOk) api()->TF_ShapeInferenceContextSetOutput(context, i, shape, status);
   }
   api()->TF_DeleteShapeHandle(shape);
+}
+
+void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
+  api()->TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+Done moved_out(TF_AsyncOpKernelDoneCallback* done) { return std::move(*reinterpret_cast<Done*>(done)); }
+
+void call(Done& done) {
+  api()->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&done));
 }
 
 }  // namespace tarantella::tensorflow

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tarantella/tarantella.h"
@@ -26,6 +27,7 @@ namespace tarantella::tensorflow {
 constexpr int kOk = 0;               // TF_Code
 constexpr int kInvalidArgument = 3;  // TF_Code
 constexpr int kAborted = 10;         // TF_Code
+constexpr int kInt64 = 9;            // TF_DataType
 
 using TF_ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 using TF_CreateKernel = void* (*)(TF_OpKernelConstruction*);
@@ -115,8 +117,18 @@ bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder*
 /// A kernel on the CPU that keeps nothing between two calls: `compute` gets nullptr.
 TF_KernelBuilder* new_kernel(const char* op, TF_Compute compute);
 
-/// Infers that the first `count` outputs have the shapes of the first `count` inputs.
-void pass_shapes(TF_ShapeInferenceContext* context, int64_t count, TF_Status* status);
+/// Infers that the first `count` outputs have the shapes of as many inputs, from number `first` on.
+void pass_shapes(TF_ShapeInferenceContext* context, int64_t first, int64_t count, TF_Status* status);
+
+/// Infers nothing about the outputs.
+void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status);
+
+/// What a run of an asynchronous kernel calls when it has ended.
+using Done = std::function<void()>;
+/// TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before the kernel returns.
+Done moved_out(TF_AsyncOpKernelDoneCallback* done);
+/// Ends the run, whose kernel TensorFlow may then destroy.
+void call(Done& done);
 
 /// A TF_Status for one call. Not copied.
 class TfStatus {

@@ -14,7 +14,6 @@
 namespace tarantella::tensorflow {
 namespace {
 
-constexpr int kInt64 = 9;                         // TF_DataType
 constexpr int kBool = 10;                         // TF_DataType
 constexpr int64_t kRowsLimit = int64_t{1} << 31;  // as in data/rows.py
 
@@ -137,10 +136,6 @@ void* create(TF_OpKernelConstruction* construction) {
 }
 
 void destroy(void* kernel) { delete static_cast<Cut*>(kernel); }
-
-void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  api()->TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
 
 bool register_cut() {
   if (api() == nullptr) return false;

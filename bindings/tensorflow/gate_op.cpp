@@ -18,7 +18,7 @@ void compute(void*, TF_OpKernelContext* context) {
 }
 
 void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  pass_shapes(context, api()->TF_ShapeInferenceContextNumInputs(context), status);
+  pass_shapes(context, 0, api()->TF_ShapeInferenceContextNumInputs(context), status);
 }
 
 bool register_gate() {

@@ -7,7 +7,6 @@
 // drops nor merges them; Python keeps them in the order of the trace, which is the same on all ranks.
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -19,8 +18,6 @@
 
 namespace tarantella::tensorflow {
 namespace {
-
-constexpr int kInt64 = 9;  // TF_DataType
 
 struct Attributes {
   uint64_t context = 0;
@@ -60,7 +57,7 @@ class Parts {
 /// One run of a kernel, from compute() until TensorFlow's done callback has run.
 class Run {
  public:
-  Run(const Attributes& attributes, TF_OpKernelContext* context, std::function<void()> done)
+  Run(const Attributes& attributes, TF_OpKernelContext* context, Done done)
       : attributes_(attributes), context_(context), done_(std::move(done)), inputs_(context, status_) {
     for (size_t i = attributes.sums ? 1 : 3; i < inputs_.tensors().size(); ++i)
       parts_.push_back(inputs_.tensors()[i]);
@@ -84,7 +81,7 @@ class Run {
 
   const Attributes& attributes_;
   TF_OpKernelContext* const context_;
-  std::function<void()> done_;
+  Done done_;
   TfStatus status_{*api()};
   const Inputs inputs_;  ///< the number of the step; for a gather that of the rows and the share; the parts
   std::vector<TF_Tensor*> parts_;
@@ -161,16 +158,13 @@ void Run::on_done(void* user, tnt_code code, const char* message, const void*) {
 
 void Run::end() {
   if (!status_.ok()) api()->TF_OpKernelContext_Failure(context_, status_.get());
-  std::function<void()> done = std::move(done_);
+  Done done = std::move(done_);
   delete this;
-  api()->TF_RunAsyncOpKernelDoneCallback(reinterpret_cast<TF_AsyncOpKernelDoneCallback*>(&done));
+  call(done);
 }
 
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  // TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before this returns
-  (new Run(*static_cast<Attributes*>(kernel), context,
-           std::move(*reinterpret_cast<std::function<void()>*>(done))))
-      ->start();
+  (new Run(*static_cast<Attributes*>(kernel), context, moved_out(done)))->start();
 }
 
 template <bool kSums>
@@ -198,19 +192,8 @@ void* create(TF_OpKernelConstruction* construction) {
 
 void destroy(void* kernel) { delete static_cast<Attributes*>(kernel); }
 
-void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  api()->TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
-
 void shapes_of_parts(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeHandle* const shape = api()->TF_NewShapeHandle();
-  const auto inputs = static_cast<int>(api()->TF_ShapeInferenceContextNumInputs(context));
-  for (int i = 1; i < inputs && api()->TF_GetCode(status) == kOk; ++i) {
-    api()->TF_ShapeInferenceContextGetInput(context, i, shape, status);
-    if (api()->TF_GetCode(status) == kOk)
-      api()->TF_ShapeInferenceContextSetOutput(context, i - 1, shape, status);
-  }
-  api()->TF_DeleteShapeHandle(shape);
+  pass_shapes(context, 1, api()->TF_ShapeInferenceContextNumInputs(context) - 1, status);
 }
 
 bool register_gather() {
