@@ -54,6 +54,7 @@ class Training:
         self.read = backend.counter()  # the sum of the fingerprints of the global batches, since ranks last compared it
         self.nan_labels = backend.counter()  # in this rank's rows
         self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
+        self.batch_rows: int | None = None  # those of a full global batch, where they are known
 
         # The next average of what layers keep, or the next values of the master.
         self.apart = False  # whether steps have run since
@@ -64,6 +65,8 @@ class Training:
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
         # predict_on_batch start from the master's weights, and in train_on_batch `weight_checks` find those trained.
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
+        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
+        self.compute_loss_uses: tuple[Any, str] = (None, "")
 
         # Only the end of the model.
         self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
@@ -79,21 +82,12 @@ class Training:
         self.numbers = backend.counter(4)
         self.reductions: list[Reduction] = []  # by the number of a call for the same variables in a trace
         self.end = Reduction()
-
-        # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
-        self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
-
-        # The next `compile`.
-        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
-        self.compute_loss_uses: tuple[Any, str] = (None, "")
-
-        # The start of the next call.
-        self.batch_rows: int | None = None  # those of a full global batch, where they are known
-
-        # The end of the model.
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
         self.can_gather: dict[Any, bool] = {}
         self.whole: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
+
+        # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
+        self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 
         # The end of the layer or the model: what the code of a layer computes stays the same.
         self.added_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()

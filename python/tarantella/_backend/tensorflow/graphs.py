@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -74,6 +74,15 @@ def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[
     if op.type != "Placeholder":
         return []
     return _of_placeholder(tensor, call)
+
+
+def operations(graph: Any, call: Call | None = None) -> Iterator[tuple[Any, Call | None]]:
+    """Those of a graph and of the functions that it runs, each with what runs it."""
+    for op in graph.get_operations():
+        yield op, call
+        for inside in functions(op, call):
+            if body(inside) is not None:
+                yield from operations(body(inside), inside)
 
 
 def body(call: Call) -> Any:

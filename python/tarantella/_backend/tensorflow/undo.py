@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from . import xla
-from .graphs import Call, Place, all_before, body, functions, through
+from .graphs import Call, Place, all_before, body, functions, operations, through
 from .origin import READS
 from .upstream import is_from_own_rows
 
@@ -18,7 +18,7 @@ def undo_where(
     variables: Sequence[Any],
     where_own: Sequence[Any],
     step: Callable[[], Any],
-    kept: Callable[[], Sequence[Any]] = tuple,
+    kept: Callable[[], Sequence[Any]],
 ) -> Any:
     every = [*variables, *where_own]
     values = [getattr(v, "value", v) for v in every]
@@ -52,7 +52,7 @@ def undo_where(
 def _assigned_from_own_rows() -> set[int]:
     """The ids of the handles of variables to which the trace assigns what this rank has for itself."""
     found: set[int] = set()
-    for op, call in _operations(tf.compat.v1.get_default_graph(), None):
+    for op, call in operations(tf.compat.v1.get_default_graph()):
         handles = [(each, call) for each in op.inputs if each.dtype == tf.resource]
         if not handles or op.type in READS or functions(op, None):
             continue
@@ -60,15 +60,6 @@ def _assigned_from_own_rows() -> set[int]:
         if is_from_own_rows([*values, *_conditions(call)]):
             found |= _captured(handles)
     return found
-
-
-def _operations(graph: Any, call: Call | None) -> Iterator[tuple[Any, Call | None]]:
-    """Those of a graph and of the functions that it runs."""
-    for op in graph.get_operations():
-        yield op, call
-        for inside in functions(op, call):
-            if body(inside) is not None:
-                yield from _operations(body(inside), inside)
 
 
 def _conditions(call: Call | None) -> Iterator[Place]:

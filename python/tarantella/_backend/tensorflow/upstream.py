@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..gradients import Upstream
 from . import origin
-from .graphs import BRANCHES, Call, Place, all_before, body, functions, symbolic, through
+from .graphs import BRANCHES, Call, Place, all_before, body, functions, operations, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
@@ -325,15 +325,11 @@ def are_unique(indices: Any) -> bool:
 
 def loops_over_rows() -> list[str]:
     found: list[str] = []
-    pending: list[tuple[Any, Call | None]] = [(tf.compat.v1.get_default_graph(), None)]
-    while pending:
-        graph, around = pending.pop()
-        for op in graph.get_operations():
-            inside = [one for one in functions(op, around) if body(one) is not None]
-            pending += [(body(one), one) for one in inside]
-            turns = [one for one in inside if one.attribute == "cond"]
-            if turns and any(_sums(body(one)) for one in inside):
-                found += [op.name] if is_from_own_rows([(body(turns[0]).outputs[0], turns[0])]) else []
+    for op, around in operations(tf.compat.v1.get_default_graph()):
+        inside = [one for one in functions(op, around) if body(one) is not None]
+        turns = [one for one in inside if one.attribute == "cond"]
+        if turns and any(_sums(body(one)) for one in inside):
+            found += [op.name] if is_from_own_rows([(body(turns[0]).outputs[0], turns[0])]) else []
     return found
 
 

@@ -84,7 +84,7 @@ def _try_out(step: Step) -> None:
 
 
 def _rows(leaf: Any, rows: slice) -> Any:
-    return None if leaf is None else ops.convert_to_tensor(reduction.batch_like(leaf, integers=False)[rows])
+    return None if leaf is None else ops.convert_to_tensor(reduction.batch_like(leaf)[rows])
 
 
 def _decide(step: Step, layer: Any, number: int, verdict: reduction.Verdict) -> None:

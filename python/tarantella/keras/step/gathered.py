@@ -8,7 +8,6 @@ Whether rows can be gathered is decided once for each kind of rows, by all ranks
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +15,10 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
-from ..._job.log import listed
 from .. import private, training
 from ..trials import sandbox
 from .step import Step, declared_reduction, name_of
@@ -124,21 +123,14 @@ def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
 def _why_not(step: Step, leaves: list[Any]) -> str:
     """The reason of the first rank that has one, "" where none has. Collective."""
     mine = _reason(step, leaves)
-    shapes = [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves] if not mine else []
-    digest = zlib.crc32(repr(shapes).encode())
-    size = np.array([len(mine.encode()), digest], np.int64)
-    everyone = runtime.context().allgather(size, "what is gathered")
-    lengths, digests = everyone.T
-    if not lengths.any():
-        if (digests == digests[0]).all():
-            return ""
-        other = int(np.flatnonzero(digests != digests[0])[0])
-        return f"the rows of rank {other} have another shape than those of rank 0"
-    text = np.frombuffer(mine.encode(), np.uint8)
-    joined = runtime.context().allgatherv(text, "why nothing is gathered").tobytes()
-    first = int(np.flatnonzero(lengths)[0])
-    reason = joined[: lengths[first]].decode()
-    return reason if (lengths > 0).all() else f"on rank {first} {reason}"
+    own = [] if mine else [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves]
+    everyone = [payload.decode().split("\n") for payload in _exchange.gather_bytes(f"{mine}\n{own}".encode())]
+    reasons, shapes = zip(*everyone, strict=True)
+    for rank, reason in enumerate(reasons):
+        if reason:
+            return reason if all(reasons) else f"on rank {rank} {reason}"
+    others = [rank for rank, each in enumerate(shapes) if each != shapes[0]]
+    return f"the rows of rank {others[0]} have another shape than those of rank 0" if others else ""
 
 
 def _times(length: int | None, step: Step) -> int | None:
@@ -164,13 +156,3 @@ def _reason(step: Step, leaves: list[Any]) -> str:
     if rows is not None and rows * bytes_of_row > limit * 2**20:
         return f"its rows take {rows * bytes_of_row / 2**20:.0f} MiB on each rank, more than TNT_GATHER_LIMIT={limit}"
     return ""
-
-
-def say(model: Any) -> None:
-    """Logs which functions are computed on the global batch."""
-    found = names(model)
-    if found:
-        log.logger.info(
-            f"{listed(found)}: computed on the global batch by every rank; where it is a mean over rows, "
-            "tnt_reduction = 'mean' on the function saves the exchange"
-        )

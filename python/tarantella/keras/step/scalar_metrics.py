@@ -1,6 +1,7 @@
 """Metrics of the user's own, which get the rows of all ranks, and metrics that get one number per batch.
 
-It is taken for a mean over rows. A `Sum` may get sums or means, and which cannot be known: a WARNING says what is done.
+Such a number is taken for a mean over rows, and weighted by the rank's share of them. A `Sum` may get sums or means,
+and which cannot be known: a WARNING says what is done.
 """
 
 from __future__ import annotations

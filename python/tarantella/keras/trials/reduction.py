@@ -92,11 +92,11 @@ def _agreed(verdicts: dict[Any, Verdict]) -> dict[Any, Verdict]:
     }
 
 
-def batch_like(tensor: Any, integers: bool) -> NDArray[Any]:
-    """Five rows of synthetic numbers with a tensor's shape and dtype: 0 and 1 with `integers`, else between them."""
+def batch_like(tensor: Any) -> NDArray[Any]:
+    """Five rows of synthetic numbers with a tensor's shape and dtype: between 0 and 1, integers 0 or 1."""
     shape = tuple(_UNKNOWN_LENGTH if n is None else int(n) for n in tensor.shape[1:])
     dtype = np.dtype(keras.backend.standardize_dtype(tensor.dtype))
-    random = np.random.default_rng([integers, *shape])
-    if integers or dtype.kind not in "f":
+    random = np.random.default_rng([0, *shape])
+    if dtype.kind not in "f":
         return random.integers(0, 2, (_ROWS, *shape)).astype(dtype)
     return random.uniform(0.05, 0.95, (_ROWS, *shape)).astype(dtype)
