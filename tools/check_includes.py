@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 _JOB = ("_core", "_job/", "_names", "_exchange")
 _DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
-_STEP = (*_MODEL, "keras/trials/", "keras/step/")
+_STEP = (*_MODEL, "keras/step/")
 _CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/differences")
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
@@ -63,7 +63,6 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/hooks": ("keras/private",),
     "keras/training": _DATA,
     "keras/replicas": _DATA,
-    "keras/trials/": _MODEL,
     "keras/step/": _STEP,
     "keras/epoch/": _MODEL,
     "keras/files": _MODEL,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,6 +17,16 @@ from .gradients import Gradients, Upstream
 
 # By the name of Keras's backend: the package that it needs.
 _NEEDS = {"tensorflow": "tensorflow"}
+
+
+class Beside(Protocol):
+    """A graph that runs beside training."""
+
+    def __call__(self, data: Any, draws_on: bool = False) -> Any:
+        """The results as arrays. Then the variables that it assigns are as they were when it was made.
+
+        With `draws_on` those of generators of random numbers stay: the next run draws others.
+        """
 
 
 class Backend(Protocol):
@@ -287,7 +297,22 @@ class Backend(Protocol):
     ) -> None:
         """Calls `look` with the arrays of the largest dense value and of its sum, the first time that this runs."""
 
-    # Eager, beside training.
+    # A first batch, and what is run beside training.
+
+    def look_ahead(self, iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
+        """Takes the next `count` batches, or what is left: the first one, and an iterator of its type that gives them.
+
+        The first one is None where there is none; missing components are None. Raises what the iterator raises.
+        """
+
+    def rows(self, data: Any, start: int, stop: int, total: int) -> Any:
+        """These rows, of `total`, of all tensors of a structure, dense or not. Scalars have none, and stay."""
+
+    def beside(self, function: Callable[[Any], Any], data: Any) -> Beside:
+        """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
+
+        It takes a structure of tensors and returns one of dense tensors. Raises what it raises.
+        """
 
     def apart(self, function: Callable[[], Any]) -> Any:
         """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""
@@ -297,12 +322,6 @@ class Backend(Protocol):
 
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of the result of `loss`, None where it does not depend on a variable. Eager."""
-
-    def functions_eager(self) -> AbstractContextManager[None]:
-        """Meanwhile the user's compiled functions run eagerly, in all threads: none is traced, so none keeps hooks."""
-
-    def state_kept(self, layers: Sequence[Any]) -> AbstractContextManager[None]:
-        """Afterwards the framework's random state, and the layers' variables unknown to Keras, are as before."""
 
 
 @functools.lru_cache(maxsize=1)

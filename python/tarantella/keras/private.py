@@ -62,6 +62,7 @@ __all__ = [
     "in_order",
     "initial_epoch",
     "is_kerass",
+    "is_of_keras",
     "is_seed",
     "is_shuffled",
     "legacy_h5_format",
@@ -381,6 +382,11 @@ def is_kerass(method: Any) -> bool:
     """Whether a method is Keras's own: replaced neither on its object nor on its class."""
     code = getattr(method, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(keras.__file__).parent)
+
+
+def is_of_keras(value: Any) -> bool:
+    """Whether a class or function comes from Keras itself."""
+    return str(getattr(value, "__module__", "")).startswith("keras.")
 
 
 def saves_on_batches(callback: Any) -> bool:

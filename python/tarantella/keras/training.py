@@ -90,8 +90,10 @@ class Training:
         self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
 
         # The end of the layer or the model: what the code of a layer computes stays the same.
-        self.added_sums: weakref.WeakKeyDictionary[Any, dict[int, bool]] = weakref.WeakKeyDictionary()
-        self.tried_for_coupling = False
+        # Whether what layers add, in training or not, is a sum over rows: 1, or 0 for a mean.
+        self._added_sums: weakref.WeakKeyDictionary[Any, dict[tuple[bool, int], Any]] = weakref.WeakKeyDictionary()
+        # By whether steps train: those whose first batch is still to be looked at, and shall be at the next epoch.
+        self.untried, self.undecided = {True, False}, set[bool]()
 
     def start(self) -> None:
         """Forgets what the previous call has read."""
@@ -99,6 +101,22 @@ class Training:
         self.nan_labels.assign(0)
         self.numbers.assign([0] * 4)
         self.completed = -1
+        self.try_again()
+
+    def try_again(self) -> None:
+        """Has the first batch of the next steps looked at again, where that of earlier ones did not tell enough."""
+        self.untried |= self.undecided
+
+    def is_added_known(self, layer: Any, trains: bool, number: int) -> bool:
+        """Whether `added_sum` was asked for before."""
+        return (trains, number) in self._added_sums.get(layer, {})
+
+    def added_sum(self, layer: Any, trains: bool, number: int) -> Any:
+        """A variable: 1 if what the layer adds with this number in a step is a sum over rows, 0 for a mean."""
+        known = self._added_sums.setdefault(layer, {})
+        if (trains, number) not in known:
+            known[trains, number] = backend.counter()
+        return known[trains, number]
 
     def reduction(self, number: int) -> Reduction:
         """What owns the plans of the call of this number for the same variables in a trace."""

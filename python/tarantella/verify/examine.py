@@ -1,4 +1,4 @@
-"""Experiments on one batch in one process that show why ranks, each with a part of the rows, compute other results."""
+"""Experiments on batches in one process that show why ranks, each with a part of the rows, compute other results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from keras import tree
 
 from .._backend import backend
-from ..keras import hooks
-from ..keras.trials import coupling, reduction
+from ..keras import hooks, private
+from ..keras.step import first_batch, trial
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
 
@@ -29,17 +29,15 @@ class Finding(NamedTuple):
 
 
 def examine(model: Any, data: Any) -> list[Finding]:
-    """Finds the parts of the model whose results depend on the distribution of rows. Runs eagerly, changes state."""
+    """Finds the parts of the model whose results depend on the distribution of rows. Changes state."""
     found: list[Finding] = []
     try:
         batch = keras.utils.unpack_x_y_sample_weight(data)
         rows = _rows(batch[0])
         if rows < 2:
             raise ValueError("the batch has a single row")
-        half, rest = slice(0, rows // 2), slice(rows // 2, rows)
-        found += _layers(model, batch[0], rows, half)
-        parts = [batch, coupling.cut(batch, rows, half), coupling.cut(batch, rows, rest)]
-        found += _losses(model, parts, not found)
+        found += _layers_and_what_they_add(model, batch[0], rows)
+        found += _compiled_loss(model, batch, rows, training=not found)
         found += _no_gradients(model, batch)
     except Exception as error:  # a model with a user-defined train_step may have no loss
         found.append(failed(error))
@@ -55,29 +53,51 @@ def _rows(x: Any) -> int:
     return next(len(leaf) for leaf in tree.flatten(x) if leaf is not None)
 
 
-def _layers(model: Any, x: Any, rows: int, half: slice) -> list[Finding]:
-    """Layers whose output changes when they are called again, or on half of the rows."""
-    found = coupling.suspects(coupling.recorded(model, x), rows, half, SAME)
-    return [
-        Finding(kind, coupling.title(layer), layer.name if coupling.switchable(layer) else "")
-        for layer, kind in found
-        if not getattr(layer, "synchronized", False)
+def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
+    every = private.every_layer(model)
+    off = {i for i, layer in enumerate(every) if getattr(layer, "synchronized", False)}
+    kinds: dict[int, str] = {}
+    while True:  # behind a layer that is found others can be told once it is off
+        found = trial.measure(model, x, rows, True, range(len(every)), off)
+        new = _with_others_of_the_kind(
+            every, dict.fromkeys(found.coupled, "coupled") | dict.fromkeys(found.random, "random")
+        )
+        kinds |= {i: kind for i, kind in new.items() if i not in off}
+        more = {i for i in new if trial.switchable(every[i])} - off
+        if not more:
+            break
+        off |= more
+    said = [
+        Finding(kind, first_batch.title(every[i]), every[i].name if trial.switchable(every[i]) else "")
+        for i, kind in sorted(kinds.items())
     ]
+    for (layer, _), figures in found.added.items():
+        said += _of_loss(f"a loss that {first_batch.title(every[layer])} adds", figures)
+    return said
 
 
-def _losses(model: Any, batches: list[Any], training: bool) -> list[Finding]:
-    """Terms of the loss that are not a mean over rows: compares the batch with its two halves."""
-    whole, first, second = ([*map(float, terms(model, batch, training))] for batch in batches)
-    rows = _rows(batches[1][0]), _rows(batches[2][0])
-    found = []
-    for i, (w, a, b) in enumerate(zip(whole, first, second, strict=True)):
-        name = loss_name(model) if i == 0 else f"add_loss number {i}"
-        verdict = reduction.judge(w, (a, b), rows, SAME)
-        if verdict.certainty is not reduction.Certainty.EXACT and (w, a, b) != (0, 0, 0):
-            found.append(Finding("coupled loss", name))
-        elif verdict.is_sum:
-            found.append(Finding("sum", name))
-    return found
+def _with_others_of_the_kind(every: list[Any], found: dict[int, str]) -> dict[int, str]:
+    """Where one layer of a class of Keras's is found, so are the others, whose inputs are not comparable then."""
+    classes = {type(every[i]): kind for i, kind in found.items() if private.is_of_keras(type(every[i]))}
+    others = {i: classes[type(each)] for i, each in enumerate(every) if type(each) in classes and _acts(each)}
+    return {i: kind for i, kind in others.items() if not isinstance(every[i], keras.Model)} | found
+
+
+def _acts(layer: Any) -> bool:
+    return getattr(layer, "rate", 1) != 0 and not getattr(layer, "synchronized", False)
+
+
+def _of_loss(name: str, figures: trial.Figures) -> list[Finding]:
+    kinds = {trial.Verdict.NEITHER: "coupled loss", trial.Verdict.SUM: "sum"}
+    return [Finding(kinds[figures.verdict()], name)] if figures.verdict() in kinds else []
+
+
+def _compiled_loss(model: Any, batch: Any, rows: int, training: bool) -> list[Finding]:
+    """Compares the loss of the batch with those of its two halves."""
+    half = rows // 2
+    parts = [batch, backend.rows(batch, 0, half, rows), backend.rows(batch, half, rows, rows)]
+    whole, first, second = (float(terms(model, part, training)[0]) for part in parts)
+    return _of_loss(loss_name(model), trial.Figures(whole, whole, (first, second), (half, rows - half)))
 
 
 def _no_gradients(model: Any, batch: Any) -> list[Finding]:
@@ -94,8 +114,8 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
 
 def switch_off(layer: Any) -> None:
     """Puts a layer into inference mode for the rest of this process."""
-    if coupling.switchable(layer):
-        hooks.hook(layer, "call", coupling.as_in_inference)
+    if trial.switchable(layer):
+        hooks.hook(layer, "call", trial.as_in_inference)
 
 
 def terms(model: Any, batch: Any, training: bool) -> list[Any]:

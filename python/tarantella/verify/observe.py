@@ -28,6 +28,7 @@ from ..keras.step.step import current_step
 from . import examine, record, repeat
 from .checksum import Rows
 
+_EXAMINED = 3  # batches
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
 
 
@@ -123,6 +124,7 @@ class Watch:
         self.losses: weakref.WeakKeyDictionary[Any, tuple[float, float]] = weakref.WeakKeyDictionary()
         self.models: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # numbered as they train
         self.known = 0
+        self.examined, self.findings = 0, list[examine.Finding]()
         self.builds = False  # while a step is traced only to build the model
 
     def data(self, model: Any) -> None:
@@ -184,15 +186,19 @@ class Watch:
         return bool(self.plan.get("examine") == [self.method, self.calls[self.method]])
 
     def examine(self, model: Any, data: Any) -> None:
-        """In a process that looks for causes: examines this batch and ends the script."""
-        if self._examines():
-            kept = Path(self.plan["kept"])
-            if self.size == 1:
+        """In a process that looks for causes: examines this batch, and ends the script after some of them."""
+        if not self._examines():
+            return
+        kept = Path(self.plan["kept"])
+        if self.size > 1:  # with the whole batch: on their own rows, ranks would see other numbers and losses
+            self.findings = backend.apart(lambda: repeat.compare(kept, model, data))
+        else:
+            if not self.examined:
                 repeat.keep(kept, model, data)  # before experiments change the model's state
-                findings = examine.examine(model, data)
-            else:  # with the whole batch: on their own rows, ranks would see other numbers and losses
-                findings = backend.apart(lambda: repeat.compare(kept, model, data))
-            (self.folder / f"findings.{self.rank}.json").write_text(json.dumps(findings))
+            self.findings += [each for each in examine.examine(model, data) if each not in self.findings]
+        (self.folder / f"findings.{self.rank}.json").write_text(json.dumps(self.findings))
+        self.examined += 1
+        if self.size > 1 or self.examined == _EXAMINED:
             raise SystemExit(0)
 
     def _same_start(self, model: Any, path: Path) -> None:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from ..keras.trials import coupling
+from ..keras.step import first_batch, trial
 from . import examine, record
 
 
@@ -53,18 +53,17 @@ def compare(path: Path, model: Any, data: Any) -> list[examine.Finding]:
 def _computed(model: Any, data: Any) -> tuple[list[str], list[Any]]:
     """The titles of all layer calls and of the loss; for each, sketches of its input and of its output."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
-    calls = coupling.recorded(model, batch[0])
-    titles = [coupling.title(call.layer) for call in calls]
-    sketches = [_sketch(part) for call in calls for part in (call.arguments, call.output)]
+    calls = trial.results(model, batch[0])
+    titles = [first_batch.title(layer) for layer, _, _ in calls]
+    sketches = [_sketch(side) for _, *sides in calls for side in sides]
     if getattr(model, "compiled", False):
         titles.append(examine.loss_name(model))
-        sketches += [_sketch(calls[-1].output), _sketch(examine.terms(model, batch, True)[:1])]
+        sketches += [_sketch(calls[-1][2]), _sketch([np.asarray(examine.terms(model, batch, True)[0])])]
     return titles, sketches
 
 
-def _sketch(structure: Any) -> Any:
-    numbers = coupling.numbers(structure)
-    return np.concatenate([record.sketch(each) for each in numbers]) if numbers else np.zeros(0)
+def _sketch(values: list[Any]) -> Any:
+    return np.concatenate([record.sketch(each) for each in values]) if values else np.zeros(0)
 
 
 def _near(one: Any, other: Any) -> bool:

@@ -57,7 +57,9 @@ def test_a_script_that_ends_sooner(launcher):
             "normalization", "differ: step 1, the loss: ", "likely cause: BatchNormalization 'batch_normalization': dep"
         ),
         extended(
-            "variance", "differ: step 1, the loss: ", "likely cause: add_loss number 1: depends on which rows share a"
+            "variance",
+            "differ: step 1, the loss: ",
+            "likely cause: a loss that Variance 'variance' adds: depends on which rows share a",
         ),
         ("by rank", "differ: step 1, the loss: ", "likely cause: ByRank 'by_rank', on rank 1: computes other numbers"),
         extended(
@@ -365,7 +367,8 @@ def test_experiments_tell_kinds_of_layers_and_losses():
     assert findings(keras.layers.Dropout(0.5, name="d")) == [("random", "Dropout 'd'")]
     assert findings(keras.layers.BatchNormalization(name="b"))[0] == ("coupled", "BatchNormalization 'b'")
     assert findings(Coupled(name="c"))[0] == ("coupled", "Coupled 'c'")
-    assert findings(Variance()) == [("coupled loss", "add_loss number 1")]
+    (found,) = findings(Variance(name="v"))
+    assert found == ("coupled loss", "a loss that Variance 'v' adds")
     assert findings(loss=summed) == [("sum", "the loss 'summed'")]
 
 

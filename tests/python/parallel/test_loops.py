@@ -214,7 +214,7 @@ fit("huber", keras.layers.Dense(3, kernel_regularizer="l2"))
     assert ended.code == 0, ended.err
     said = [line for line in ended.lines if "tarantella: WARNING" in line]
     assert len(said) == 1, said
-    assert "the layer 'coupled' adds depends on" in said[0]
+    assert "a loss that Coupled 'coupled' adds is neither a mean nor a sum over rows: " in said[0]
 
 
 def test_gradients_are_reduced_without_an_optimizer_in_groups_and_variables_come_from_any_root(

@@ -18,7 +18,6 @@ from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.epoch import metrics
 from tarantella.keras.step import gathered
-from tarantella.keras.trials import reduction
 
 STATES = [
     {"total": np.array([1.0, 5.0]), "count": np.array(2.0)},
@@ -58,31 +57,6 @@ def test_unknown_rules_are_refused(rules: Any) -> None:
 def test_rules_need_the_names_of_the_variables(rules: Any, names: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="needs its variables by different names"):
         combined(rules, names)
-
-
-@pytest.mark.parametrize(
-    ("both", "a", "b", "verdict"),
-    [
-        (4.4, 2.0, 6.0, (False, reduction.Certainty.EXACT)),  # (2 * 2 + 3 * 6) / 5
-        (8.0, 2.0, 6.0, (True, reduction.Certainty.EXACT)),
-        (-4.4 - 1e-5, -2.0, -6.0, (False, reduction.Certainty.EXACT)),
-        (4.5, 2.0, 6.0, (False, reduction.Certainty.COUPLED)),
-        (7.0, 2.0, 6.0, (True, reduction.Certainty.COUPLED)),
-        (0.0, 0.0, 0.0, reduction.UNKNOWN),
-        (float("nan"), 2.0, 6.0, reduction.UNKNOWN),
-        (float("inf"), 2.0, 6.0, reduction.UNKNOWN),
-    ],
-)
-def test_the_judge_of_reductions(both: float, a: float, b: float, verdict: Any) -> None:
-    assert reduction.judge(both, (a, b), (2, 3), 1e-4) == verdict
-    assert reduction.judge(both, (b, a), (3, 2), 1e-4) == verdict
-
-
-@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-5), ("float16", 1e-2), ("float64", 1e-5)])
-def test_the_judge_knows_how_types_round(dtype: str, rounding: float) -> None:
-    whole, a, b = (np.asarray(value, dtype) for value in (4.4 * (1 + rounding), 2.0, 6.0))
-    assert reduction._judged(whole, a, b) == (False, reduction.Certainty.EXACT)
-    assert reduction._judged(whole * 1.5, a, b).certainty is reduction.Certainty.COUPLED
 
 
 class Subclass(keras.losses.MeanSquaredError):

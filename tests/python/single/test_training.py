@@ -17,8 +17,7 @@ from tarantella._job import runtime
 from tarantella.keras import training
 from tarantella.keras.calls import on_batch, start
 from tarantella.keras.epoch import drift, layer_state
-from tarantella.keras.step import added_losses, log_sources, loops
-from tarantella.keras.trials import coupling, reduction, sandbox
+from tarantella.keras.step import first_batch, log_sources, loops, trial
 
 
 class Model:
@@ -54,7 +53,7 @@ def test_facts_end_with_the_model() -> None:
     kept, passing = Model(), Model()
     for each in (kept, passing):
         drift.start(each)
-        training.of(each).added_sums[each] = {0: True}
+        training.of(each).added_sum(each, True, 0)
     assert len(training._known) == before + 2
     del each, passing
     gc.collect()
@@ -189,35 +188,34 @@ def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
     assert int(rows) == 3
 
 
-def test_a_model_is_tried_out_for_coupling_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[Any] = []
-    monkeypatch.setattr(sandbox, "is_rowwise", lambda model: tried.append(model) or True)
-    coupling.say(model, None)
-    model.compile()
-    drift.start(model)
-    coupling.say(model, None)
-    assert tried == [model]
-
-
-def test_added_losses_are_tried_out_once_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_layers_add_is_known_for_each_model_and_kind_of_step(model: Any) -> None:
     layer = keras.layers.Layer()
-    tried: list[Any] = []
+    found = training.of(model)
+    assert not found.is_added_known(layer, True, 0)
+    found.added_sum(layer, True, 0).assign(1)
+    assert int(found.added_sum(layer, True, 0)) == 1 and found.is_added_known(layer, True, 0)
+    assert not found.is_added_known(layer, False, 0) and not training.of(Model()).is_added_known(layer, True, 0)
 
-    def try_out(step: Any) -> None:
-        tried.append(step.model)
-        added_losses._decide(step, layer, 0, reduction.Verdict(True, reduction.Certainty.EXACT))
 
-    monkeypatch.setattr(added_losses, "_try_out", try_out)
+def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bool] = []
 
-    def scaled(model: Any) -> Any:
-        step: Any = types.SimpleNamespace(
-            model=model, number=lambda owner: 0, weighed=lambda loss, share: (loss, share)
-        )
-        return added_losses._scaled(step, layer, 2.0)
+    def try_out(model: Any, trains: bool, batch: Any, watched: Any) -> None:
+        looked.append(trains)
+        training.of(model).undecided = {trains} if len(looked) < 3 else set()
 
-    one, other = Model(), Model()
-    assert [scaled(each) for each in (one, one, other)] == [(2.0, 1.0)] * 3
-    assert tried == [one, other]
+    monkeypatch.setattr(first_batch, "_try_out", try_out)
+    monkeypatch.setattr(trial, "watched", lambda model: [0])
+    model.steps_per_execution = 2
+    run = first_batch.looking_at_it(model, True, list)
+    assert run(iter([1, 2])) == [1, 2] and looked == []  # of this rank alone
+    with training.during(model, training.Call(trains=True)):
+        for looks in (1, 2, 3, 3):
+            before = len(looked)
+            assert run(iter([1, 2, 3])) == ([1, 2] if looks > before else [1, 2, 3])
+            assert run(iter([4, 5, 6])) == [4, 5, 6]
+            assert len(looked) == looks
+            training.of(model).try_again()
 
 
 def test_what_a_loop_does_is_the_last_setting() -> None:

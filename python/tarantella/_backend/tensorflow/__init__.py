@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from .beside import beside, look_ahead, rows
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
 from .gather import gather_rows, shows_logits, why_not_gathered
@@ -33,15 +34,16 @@ from .steps import (
     with_rows,
 )
 from .tape import differentiable_allreduce, gradient_hooks
-from .traceless import functions_eager, state_kept, variables_outside
 from .undo import undo_where
 from .updates import can_update, update_adam, update_sgd
 from .upstream import loops_over_rows, note_summed, summed_in_trace, upstream_of
+from .variables import variables_outside
 from .xla import why_not_compiled
 
 __all__ = [
     "allreduce",
     "apart",
+    "beside",
     "can_update",
     "changed",
     "checksum",
@@ -53,7 +55,6 @@ __all__ = [
     "differentiable_allreduce",
     "differentiable_sum",
     "end_of_data",
-    "functions_eager",
     "gather_rows",
     "gradient_hooks",
     "gradients",
@@ -61,6 +62,7 @@ __all__ = [
     "has_value",
     "is_eager",
     "is_used",
+    "look_ahead",
     "look_once",
     "loops_over_rows",
     "mark_batch",
@@ -68,10 +70,10 @@ __all__ = [
     "note_summed",
     "prepared",
     "quick_kernels",
+    "rows",
     "run_step",
     "shows_logits",
     "stand_in",
-    "state_kept",
     "static_rows",
     "step_errors",
     "step_function",

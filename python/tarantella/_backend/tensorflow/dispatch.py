@@ -65,12 +65,12 @@ class Dispatch:
         def run(handle: Any) -> Any:
             with tf.control_dependencies([operations().tarantella_await_batch()] if self._awaits else []):
                 batch = next(tf.nest.pack_sequence_as(spec, [handle], expand_composites=True))
-            return self._step(tree.map_structure(_none_if_optional, batch))
+            return self._step(tree.map_structure(none_if_optional, batch))
 
         return run
 
 
-def _none_if_optional(leaf: Any) -> Any:
+def none_if_optional(leaf: Any) -> Any:
     return None if isinstance(leaf, tf.experimental.Optional) else leaf
 
 

@@ -49,13 +49,23 @@ def undo_where(
     return result
 
 
-def _assigned_from_own_rows() -> set[int]:
-    """The ids of the handles of variables to which the trace assigns what this rank has for itself."""
-    found: set[int] = set()
-    for op, call in operations(tf.compat.v1.get_default_graph()):
+def assigned(graph: Any) -> set[int]:
+    """The ids of the handles of variables to which a graph, or a function that it calls, assigns."""
+    return {key for _, _, handles in _assignments(graph) for key in _captured(handles)}
+
+
+def _assignments(graph: Any) -> Iterator[tuple[Any, Call | None, list[Place]]]:
+    """The operations that assign, what runs each, and the handles of its variables."""
+    for op, call in operations(graph):
         handles = [(each, call) for each in op.inputs if each.dtype == tf.resource]
-        if not handles or op.type in READS or functions(op, None):
-            continue
+        if handles and op.type not in READS and not functions(op, None):
+            yield op, call, handles
+
+
+def _assigned_from_own_rows() -> set[int]:
+    """As `assigned`, in the trace, of what this rank has for itself."""
+    found: set[int] = set()
+    for op, call, handles in _assignments(tf.compat.v1.get_default_graph()):
         values = [(each, call) for each in op.inputs if each.dtype != tf.resource]
         if is_from_own_rows([*values, *_conditions(call)]):
             found |= _captured(handles)

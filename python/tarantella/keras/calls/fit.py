@@ -14,8 +14,6 @@ from ...data.feed import Input, feed_of, sized
 from .. import differences, files
 from ..callbacks import placement
 from ..epoch import drift
-from ..step.step import inputs_of
-from ..trials import coupling
 from . import awake, inputs, recorded, row_numbers, row_order, start, xla
 
 
@@ -67,7 +65,6 @@ def _fit_together(
     batches = start.feeds_alike(model, "fit", feeds, options | awake.settings())
     callbacks = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
     differences.say(model)
-    coupling.say(model, inputs_of(batches[0].element_spec.data))
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
     with xla.off_for_own_data(model, feeds), files.by_master(model), explained, awake.in_steps(model) as switches:
         xla.off_where_impossible(model, "train", "test")

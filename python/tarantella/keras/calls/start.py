@@ -24,8 +24,6 @@ from ...data.tf_data import seeds
 from .. import differences, hooks, private, replicas, training
 from ..epoch import drift, layer_state
 from ..step import compute_loss
-from ..step.step import inputs_of
-from ..trials import coupling
 from . import install, xla
 
 
@@ -103,7 +101,6 @@ def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int 
     differences.say(model)
     if kind != "predict":
         compute_loss.try_out(model, spec.data, rows)
-        coupling.say(model, inputs_of(spec.data))
 
 
 def _equalize(model: Any, spec: Any, kind: str) -> None:

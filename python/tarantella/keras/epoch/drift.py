@@ -150,7 +150,9 @@ class BeforeSteps(keras.callbacks.Callback):
     """Calls the schedule before each step. Not after it: Keras may run on_train_batch_end in another thread."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._schedule = training.of(self.model).weight_checks
+        found = training.of(self.model)
+        self._schedule = found.weight_checks
+        found.try_again()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._schedule.before_step()

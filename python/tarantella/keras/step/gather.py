@@ -8,6 +8,7 @@ from keras import tree
 
 from ..._backend import backend
 from ..._job import runtime
+from . import trial
 from .step import current_step
 
 
@@ -25,6 +26,7 @@ def gather_rows(structure: Any) -> Any:
     ends the job where their rows differ in type or shape.
     """
     step = current_step()
+    trial.note_gather()
     if step is None or runtime.get_size() == 1:
         return structure
     if step.is_sum:

@@ -20,7 +20,6 @@ from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
 from .. import private, training
-from ..trials import sandbox
 from .step import Step, declared_reduction, name_of
 
 # MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
@@ -44,7 +43,7 @@ def needs_all_rows(owner: Any) -> bool:
         and not hasattr(owner, "tnt_combine")
         and (
             (function is None and isinstance(owner, keras.losses.Loss))
-            or any(not sandbox.is_of_keras(each) or each.__name__ in _COUPLED for each in parts)
+            or any(not private.is_of_keras(each) or each.__name__ in _COUPLED for each in parts)
             or "call" in vars(owner)
             or private.options_of(owner).get("axis", -1) not in (-1, None)
         )

@@ -16,7 +16,7 @@ from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, private, training
 from ..hooks import hook, hook_functions
-from . import gradients, log_sources, normalization
+from . import first_batch, gradients, log_sources, normalization
 from .step import Step, running
 
 
@@ -35,7 +35,7 @@ def install(model: Any) -> None:
 def _function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if kind == "train":
         training.of(model).known_as_summed.clear()  # it will be traced anew
-    return backend.step_function(model, kind, awaits, function)
+    return first_batch.looking_at_it(model, kind == "train", backend.step_function(model, kind, awaits, function))
 
 
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
@@ -78,7 +78,7 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     has_users = not (is_kerass and hooks.are_kerass(model, "compute_loss", "compute_metrics"))
     is_numbered = has_users and runtime.get_size() > 1
     kept = training.of(model).numbers if is_numbered or backend.is_eager() else None
-    with running(Step(model, batch, kept, is_kerass, is_numbered)) as step:
+    with running(Step(model, batch, kept, is_kerass, is_numbered, trains)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
         log_sources.note(step, trains, logs)

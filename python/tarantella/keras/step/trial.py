@@ -1,0 +1,322 @@
+"""Calls a model on a batch and on two parts of it: how losses that layers add combine, and which layers couple rows.
+
+It is one more trace, made outside of any step, and variables are as before afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import enum
+import functools
+import inspect
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import layers, ops, tree
+
+from ..._backend import backend
+from .. import hooks, private
+
+# Numbers of a row that are compared.
+_SAMPLED = 1024
+# Relative to the largest value: numbers of rows differ in rounding, on GPUs to ten bits.
+_SAME, _SAME_LOSS = 1e-3, 1e-4
+_SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
+# Those of Keras that treat rows alike.
+REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
+# Layers whose arguments decide how they treat rows.
+_TOLD = (layers.Lambda, layers.EinsumDense, layers.TFSMLayer)
+
+
+class Verdict(enum.Enum):
+    """What a loss is over the rows of a batch."""
+
+    MEAN, SUM, NEITHER, UNKNOWN = "mean", "sum", "neither", "unknown"
+
+
+class Figures(NamedTuple):
+    """A loss for some rows of a batch, and for two parts of them."""
+
+    whole: float
+    again: float  # with other random numbers
+    parts: tuple[float, float]
+    rows: tuple[int, int]  # of the parts
+    tolerance: float = _SAME_LOSS  # relative to the largest
+
+    def distances(self) -> tuple[float, float]:
+        """How far `whole` is from the mean over the rows of the parts, and from their sum."""
+        (a, b), (first, second) = self.parts, self.rows
+        return abs(self.whole - (first * a + second * b) / (first + second)), abs(self.whole - a - b)
+
+    def verdict(self) -> Verdict:
+        """Values that are all zero, or not finite, show nothing; random ones what is sure beyond their scatter."""
+        values = (self.whole, self.again, *self.parts)
+        largest = max(map(abs, values))
+        if not math.isfinite(sum(values)) or largest == 0:
+            return Verdict.UNKNOWN
+        most = max(self.tolerance * largest, 4 * abs(self.whole - self.again))
+        is_mean, is_sum = (each <= most for each in self.distances())
+        if is_mean and is_sum:
+            return Verdict.UNKNOWN
+        return Verdict.MEAN if is_mean else Verdict.SUM if is_sum else Verdict.NEITHER
+
+
+class Rows(NamedTuple):
+    """Some rows of a batch."""
+
+    start: int
+    stop: int
+    total: int  # of the batch
+
+
+class Findings(NamedTuple):
+    """What was found. Layers are numbered as in `private.every_layer`."""
+
+    added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
+    gather: set[int]  # layers that gather the rows of all ranks
+    coupled: dict[int, float]  # layers that couple rows: the change of the output, relative to its largest value
+    random: set[int]  # layers whose output differs from call to call
+
+
+def measure(model: Any, x: Any, rows: int, trains: bool, watched: Iterable[int], off: Iterable[int]) -> Findings:
+    """Calls the model on `rows` rows of inputs, at least two, and on their halves; compares layers that are `watched`.
+
+    Layers that are `off` run in inference mode. Raises what the model raises.
+    """
+    trace = _Trace(model, trains, watched, off)
+    every, *halves = Rows(0, rows, rows), Rows(0, rows // 2, rows), Rows(rows // 2, rows, rows)
+    with _generators_kept():
+        run = backend.beside(trace.record, x)
+    whole, again = run(x, draws_on=True), run(x)
+    parts = [run(backend.rows(x, *half)) for half in halves]
+    tolerance = _tolerance(model)
+    values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
+    sizes, of_loss = (rows // 2, rows - rows // 2), tolerance if tolerance > _SAME else _SAME_LOSS
+    added = {key: Figures(w, g, (a, b), sizes, of_loss) for key, (w, g, a, b) in zip(trace.added, values, strict=True)}
+    coupled: dict[int, float] = {}
+    draws: set[int] = set()
+    for call, first, second, *others in zip(
+        trace.calls, *(result["calls"] for result in (whole, again, *parts)), strict=True
+    ):
+        if _change(call, first, second, every, tolerance):
+            draws.add(call.layer)
+        else:
+            changes = [_change(call, first, *each, tolerance) for each in zip(others, halves, strict=True)]
+            coupled[call.layer] = max(*changes, coupled.get(call.layer, 0.0))
+    coupled = {layer: change for layer, change in coupled.items() if change}
+    inner = _innermost(model, {*coupled, *draws})
+    return Findings(added, trace.gather, {i: coupled[i] for i in inner & {*coupled}}, inner & draws)
+
+
+def results(model: Any, x: Any) -> list[tuple[Any, list[Any], list[Any]]]:
+    """The layer of each call in training, and samples of what it is called with and of what it returns."""
+    every = private.every_layer(model)
+    trace = _Trace(model, True, range(len(every)), ())
+    made = backend.beside(trace.record, x)(x)["calls"]
+    return [
+        (every[call.layer], *([values for _, values in side] for side in sides))
+        for call, sides in zip(trace.calls, made, strict=True)
+    ]
+
+
+def watched(model: Any) -> list[int]:
+    """The layers that may couple rows: those with code of others than Keras, or told to act along the rows."""
+    every = private.every_layer(model)
+    return [
+        i
+        for i, layer in enumerate(every)
+        if not all(_keeps_rows_apart(part) for part in (layer, *getattr(layer, "operations", ())))
+    ]
+
+
+def differing(model: Any) -> list[int]:
+    """BatchNormalization and random layers, which nobody expects to be alike on parts of a batch, and can be off."""
+    return [i for i, layer in enumerate(private.every_layer(model)) if switchable(layer) and _differs(layer)]
+
+
+def _differs(layer: Any) -> bool:
+    draws = any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
+    return draws or isinstance(layer, layers.BatchNormalization)
+
+
+def _keeps_rows_apart(part: Any) -> bool:
+    if not isinstance(part, keras.Layer) or isinstance(part, _TOLD) or not private.is_of_keras(type(part)):
+        return False
+    if not isinstance(part.activity_regularizer, (type(None), *REGULARIZERS)):
+        return False
+    if isinstance(part, keras.Model):  # user-defined losses and metrics are not part of its call
+        return private.is_of_keras(part.call)
+    axes = tree.flatten([getattr(part, name, 1) for name in ("axis", "axes")])
+    return all(isinstance(axis, int) and (axis > 0 or axis == -1) for axis in axes) and all(
+        private.is_of_keras(value) for value in vars(part).values() if callable(value)
+    )
+
+
+# The trace that is made now.
+_current: contextvars.ContextVar[_Trace | None] = contextvars.ContextVar("tarantella_trial", default=None)
+
+
+def note_gather() -> None:
+    """Notes that the layer which is being called gathers the rows of all ranks."""
+    trace = _current.get()
+    if trace is not None:
+        trace.gather.update(trace.running)
+
+
+class _Signature(NamedTuple):
+    """A call of a layer in a trace: for what it takes and what it returns, which tensors have the rows first."""
+
+    layer: int
+    by_rows: tuple[list[bool], list[bool]]
+
+
+class _Trace:
+    """Records what happens while the model is traced."""
+
+    def __init__(self, model: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
+        self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
+        self.running: list[int] = []  # the layers that are being called
+        self.gather: set[int] = set()
+        self.calls: list[_Signature] = []
+        self._values: list[Any] = []
+        self.added: list[tuple[int, int]] = []
+        self._losses: list[Any] = []
+
+    def record(self, x: Any) -> dict[str, Any]:
+        """Calls the model; returns the losses that layers add, and what the calls of layers take and return."""
+        self._graph = backend.graph()
+        for each in (self.running, self.gather, self.calls, self._values, self.added, self._losses):
+            each.clear()
+        token = _current.set(self)
+        try:
+            with contextlib.ExitStack() as stack, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for i, layer in enumerate(private.every_layer(self._model)):
+                    stack.enter_context(hooks.hooking(layer, "add_loss", functools.partial(self._add, i), "trial"))
+                    if i in self._off:
+                        stack.enter_context(hooks.hooking(layer, "call", as_in_inference, "inference"))
+                    stack.enter_context(hooks.hooking(layer, "call", functools.partial(self._call, i), "trial"))
+                self._model(x, training=self._trains)
+        finally:
+            _current.reset(token)
+        return {"added": ops.stack([ops.zeros((), "float64"), *self._losses])[1:], "calls": list(self._values)}
+
+    def _add(self, layer: int, original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_loss(loss: Any) -> None:
+            for each in tree.flatten(loss) if self._is_outside_of_functions() else ():
+                self.added.append((layer, sum(other == layer for other, _ in self.added)))
+                self._losses.append(ops.sum(ops.cast(each, "float64")))
+
+        return add_loss
+
+    def _call(self, layer: int, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.running.append(layer)
+            try:
+                output = original(*args, **kwargs)
+            finally:
+                self.running.pop()
+            if layer in self._watched and self._is_outside_of_functions():
+                sides = [_numbers(side) for side in ((args, kwargs), output)]
+                taken, returned = ([_has_rows(t) for t in each] for each in sides)
+                self.calls.append(_Signature(layer, (taken, returned)))
+                self._values.append([[_sample(t) for t in each] for each in sides])
+            return output
+
+        return call
+
+    def _is_outside_of_functions(self) -> bool:
+        """What functions of the user's compute, the trace cannot return."""
+        return bool(backend.graph() is self._graph)
+
+
+def _change(signature: _Signature, whole: Any, part: Any, rows: Rows, tolerance: float) -> float:
+    """How far what a layer returns for some rows alone is from these rows of what it returns for all.
+
+    0.0 within the tolerance, and where it takes other values: then what comes before it has changed.
+    """
+    taken, returned = (
+        max((_apart(*each, rows) for each in zip(*sides, strict=True)), default=0.0)
+        for sides in zip(signature.by_rows, whole, part, strict=True)
+    )
+    return returned if taken <= tolerance < returned else 0.0
+
+
+def _apart(by_rows: bool, whole: Any, part: Any, rows: Rows) -> float:
+    """The largest difference, relative to the largest value of the whole."""
+    (shape, values), (of_part, others) = whole, part
+    total, count = rows.total, rows.stop - rows.start
+    axes = [i for i, (a, b) in enumerate(zip(shape, of_part, strict=True)) if a != b]
+    if len(axes) > 1 and all(shape[i] * count == of_part[i] * total for i in axes):
+        return math.inf  # numbers for pairs of rows
+    if by_rows and (shape[0], of_part[0]) == (total, count):
+        values = values[rows.start : rows.stop]
+    if values.shape != others.shape:
+        return 0.0  # nothing can be told
+    values, others = (each.astype(np.float64) for each in (values, others))
+    largest = np.abs(values).max(initial=0)
+    return float(np.abs(values - others).max(initial=0) / largest) if largest else 0.0
+
+
+def _numbers(structure: Any) -> list[Any]:
+    return [leaf for leaf in tree.flatten(structure) if ops.is_tensor(leaf) and not backend.why_not_gathered(leaf)]
+
+
+def _has_rows(tensor: Any) -> bool:
+    return tensor.shape[0] is None
+
+
+def _sample(tensor: Any) -> tuple[Any, Any]:
+    """The shape, and some of the numbers: of each row, where the number of rows is not known."""
+    shape = ops.convert_to_tensor(ops.shape(tensor), "int32")
+    flat = ops.reshape(tensor, (ops.shape(tensor)[0] if _has_rows(tensor) else 1, -1))
+    return shape, flat[:, :: ops.maximum(1, ops.shape(flat)[1] // _SAMPLED)]
+
+
+def _innermost(model: Any, found: set[int]) -> set[int]:
+    every = private.every_layer(model)
+    number = {id(layer): i for i, layer in enumerate(every)}
+    return {
+        i
+        for i in found
+        if not any(number.get(id(each)) in found for each in private.every_layer(every[i], include_self=False))
+    }
+
+
+def _tolerance(model: Any) -> float:
+    return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in private.every_layer(model))
+
+
+def switchable(layer: Any) -> bool:
+    """Whether a layer has an inference mode."""
+    return "training" in inspect.signature(layer.call).parameters
+
+
+def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a layer's `call` so that it runs in inference mode."""
+    signature = inspect.signature(original)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.arguments["training"] = False
+        return original(*given.args, **given.kwargs)
+
+    return call
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Afterwards the generators of Python and NumPy are as before."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
