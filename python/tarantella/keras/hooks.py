@@ -12,8 +12,12 @@ from . import private
 # What may be replaced -> on what. All are attributes of single objects, so other models stay plain Keras, except those
 # of modules, which `calls.process` replaces once a process, and `compile`.
 PATCHED: dict[str, str] = {
-    "fit": "model",
-    "evaluate": "model",
+    "fit": "the class of Keras that defines it, on one rank too",
+    "evaluate": "the class of Keras that defines it, on one rank too; model whose class has its own",
+    "predict": "the class of Keras that defines it, on one rank too",
+    "train_on_batch": "the class of Keras that defines it, on one rank too",
+    "test_on_batch": "the class of Keras that defines it, on one rank too",
+    "predict_on_batch": "the class of Keras that defines it, on one rank too",
     "train_step": "model, while there is a timeline, on one rank too",
     "test_step": "model",
     "predict_step": "model",

@@ -11,9 +11,8 @@ import keras
 from .._backend import load as load_backend
 from .._job import runtime
 from .._job.environment import prints_output
-from ..data.feed import Input
 from . import files
-from .calls import fit, inputs, on_batch, process
+from .calls import process, takeover
 from .strategy import ParallelStrategy, check_strategy
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
@@ -81,107 +80,58 @@ class Model:
 
     def fit(
         self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
-        shuffle: Any = True,
-        class_weight: Any = None,
-        sample_weight: Any = None,
-        initial_epoch: int = 0,
-        steps_per_epoch: int | None = None,
-        validation_steps: int | None = None,
-        validation_batch_size: int | None = None,
-        validation_freq: Any = 1,
+        *args: Any,
         tnt_micro_batch_size: int | None = None,
         tnt_validation_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
+        **kwargs: Any,
     ) -> Any:
-        """Trains as `keras.Model.fit` does; `batch_size` and the batches of datasets are global.
+        """Trains as `keras.Model.fit` does, with its arguments; `batch_size` and the batches of datasets are global.
 
         `tnt_micro_batch_size` is the number of rows per rank. Arrays, and datasets without batches, are batched by it
         times the number of ranks. If there is a global batch size too, it must be equal to that product.
         With `tnt_distribute_dataset=False`, x is the data of this rank alone, in micro batches. An epoch then ends when
         no rank has data left.
+        A `fit` of the model's own class runs as written, with its own arguments; the ranks share the work where it
+        calls Keras's. So it is for `evaluate`, `predict` and the methods for single batches.
         Call it on all ranks with the same arguments: it blocks until all of them train. It starts from the master's
         weights. Returns Keras's History, whose epochs hold global numbers on every rank. After a single batch,
         callbacks see the numbers of their own rank. `tarantella.keras.callbacks.Callback` changes this, and says which
         ranks write.
         Raises ValueError and TypeError for invalid arguments, tarantella.Error if ranks disagree or are lost.
         """
-        given = Input(
-            "training data",
-            x,
-            y,
-            sample_weight,
-            batch_size,
-            tnt_micro_batch_size,
-            tnt_distribute_dataset,
-            steps_per_epoch,
-            shuffle,
-            class_weight,
-        )
-        return fit.fit(
-            self._tarantella_model,
-            inputs.checked(given),
-            inputs.of_validation(
-                validation_data,
-                validation_batch_size,
-                tnt_validation_micro_batch_size,
-                tnt_distribute_validation_dataset,
-                validation_steps,
-            ),
-            validation_split,
-            epochs=epochs,
-            verbose=verbose,
-            callbacks=callbacks,
-            initial_epoch=initial_epoch,
-            validation_freq=validation_freq,
+        return self._call(
+            "fit",
+            args,
+            kwargs,
+            micro_batch_size=tnt_micro_batch_size,
+            distribute=tnt_distribute_dataset,
+            validation_micro_batch_size=tnt_validation_micro_batch_size,
+            distribute_validation=tnt_distribute_validation_dataset,
         )
 
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **ours: Any) -> Any:
+        return takeover.call(self._tarantella_model, name, args, kwargs, **ours)
+
     def evaluate(
-        self,
-        x: Any = None,
-        y: Any = None,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        sample_weight: Any = None,
-        steps: int | None = None,
-        callbacks: Any = None,
-        return_dict: bool = False,
-        tnt_micro_batch_size: int | None = None,
-        tnt_distribute_dataset: bool = True,
+        self, *args: Any, tnt_micro_batch_size: int | None = None, tnt_distribute_dataset: bool = True, **kwargs: Any
     ) -> Any:
         """Evaluates as `keras.Model.evaluate` does, each rank its share; the result is global on every rank.
 
         Blocks until all ranks have called it. Starts from the master's weights. Errors and further arguments as in
         `fit`.
         """
-        distributed = tnt_distribute_dataset
-        given = Input("evaluation data", x, y, sample_weight, batch_size, tnt_micro_batch_size, distributed, steps)
-        return fit.evaluate(
-            self._tarantella_model,
-            inputs.checked(given),
-            verbose=verbose,
-            callbacks=callbacks,
-            return_dict=return_dict,
-        )
+        ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
+        return self._call("evaluate", args, kwargs, **ours)
 
     def predict(
         self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
+        *args: Any,
         tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_predict_all_devices: bool = True,
+        **kwargs: Any,
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
@@ -191,44 +141,29 @@ class Model:
         With `tnt_distribute_dataset=False` this rank alone predicts its own x, with its own weights. Errors as in
         `fit`.
         """
-        given = Input(
-            "data to predict",
-            x,
-            batch_size=batch_size,
-            micro_batch_size=tnt_micro_batch_size,
-            distributed=tnt_distribute_dataset,
-            steps=steps,
-        )
-        return fit.predict(
-            self._tarantella_model,
-            inputs.checked(given),
-            verbose=verbose,
-            callbacks=callbacks,
-            everywhere=tnt_predict_all_devices,
-        )
+        ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
+        return self._call("predict", args, kwargs, **ours, everywhere=tnt_predict_all_devices)
 
-    def train_on_batch(
-        self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None, return_dict: bool = False
-    ) -> Any:
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
 
         Call it on all ranks with the same batch; blocks until all have. The first call since the model was compiled
         starts from the master's weights. Later, set weights on all ranks. The result is global on every rank. Errors
         as in `fit`.
         """
-        return on_batch.train(self._tarantella_model, x, y, sample_weight, class_weight, return_dict)
+        return self._call("train_on_batch", args, kwargs)
 
-    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False) -> Any:
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluates one global batch as `keras.Model.test_on_batch` does, from the master's weights.
 
         Call it on all ranks with the same batch; blocks until all have. The result is global on every rank. Errors as
         in `fit`.
         """
-        return on_batch.test(self._tarantella_model, x, y, sample_weight, return_dict)
+        return self._call("test_on_batch", args, kwargs)
 
-    def predict_on_batch(self, x: Any) -> Any:
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `test_on_batch`."""
-        return on_batch.predict(self._tarantella_model, x)
+        return self._call("predict_on_batch", args, kwargs)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
         """Saves the Keras model, on the master only unless `tnt_save_all_devices`.

@@ -6,7 +6,6 @@ Active only in processes that `tarantella verify` has started (TNT_VERIFY names 
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch
 from ..keras import hooks, private
-from ..keras.calls import start
+from ..keras.calls import fit, on_batch, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record, repeat
 from .checksum import Rows
@@ -45,8 +44,7 @@ def install(wrapper: type) -> None:
     watch = Watch(folder, plan)
     kind: Any = wrapper
     kind.__init__ = _after(kind.__init__, lambda self: watch.data(self.keras_model))
-    kind.fit = _fit(kind.fit, watch)
-    kind.train_on_batch = _train_on_batch(kind.train_on_batch, watch)
+    takeover.TAKEN.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
 
 
 def _warnings_to(path: Path) -> logging.Handler:
@@ -64,32 +62,26 @@ def _after(original: Callable[..., Any], act: Callable[[Any], None]) -> Callable
     return method
 
 
-def _fit(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def fit(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        model, callbacks = args[0].keras_model, given.arguments.get("callbacks")
-        own = _Callback(watch, model)
+def _fit(original: takeover.Taken, watch: Watch) -> takeover.Taken:
+    def fit(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
+        callbacks, own = given["callbacks"], _Callback(watch, model)
         if isinstance(callbacks, keras.callbacks.CallbackList):  # the user may pass the same list to fit again
-            given.arguments["callbacks"] = keras.callbacks.CallbackList([*callbacks.callbacks, own])
+            given["callbacks"] = keras.callbacks.CallbackList([*callbacks.callbacks, own])
         else:
-            given.arguments["callbacks"] = [*keras.tree.flatten(callbacks or []), own]
+            given["callbacks"] = [*keras.tree.flatten(callbacks or []), own]
         watch.call("fit", model)
-        return original(*given.args, **given.kwargs)
+        return original(model, method, given, ours)
 
     return fit
 
 
-def _train_on_batch(original: Callable[..., Any], watch: Watch) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def train_on_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        watch.call("train_on_batch", self.keras_model)
-        if self.built and self.keras_model not in watch.models:
-            watch.begin(self.keras_model)
-        logs = original(self, *args, **kwargs)
-        watch.step(self.keras_model)
+def _train_on_batch(original: takeover.Taken, watch: Watch) -> takeover.Taken:
+    def train_on_batch(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
+        watch.call("train_on_batch", model)
+        if model.built and model not in watch.models:
+            watch.begin(model)
+        logs = original(model, method, given, ours)
+        watch.step(model)
         return logs
 
     return train_on_batch

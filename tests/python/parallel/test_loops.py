@@ -217,6 +217,24 @@ fit("huber", keras.layers.Dense(3, kernel_regularizer="l2"))
     assert "a loss that Coupled 'coupled' adds is neither a mean nor a sum over rows: " in said[0]
 
 
+def test_a_fit_that_does_not_call_kerass_is_named(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Own(keras.Sequential):
+    def fit(self, x):
+        self.optimizer.build(self.trainable_variables)
+        return "fitted"
+model = tnt.Model(Own([keras.Input((4,)), keras.layers.Dense(1)]))
+model.compile("sgd", "mse")
+assert model.fit(x) == "fitted"
+"""
+    )
+    ended = scripts.ranks(2, source, "")
+    assert ended.code == 0, ended.err
+    assert "WARNING: fit of Own did not call Keras's own fit: every rank has run it for itself" in ended.err
+
+
 def test_gradients_are_reduced_without_an_optimizer_in_groups_and_variables_come_from_any_root(
     scripts: Any, tmp_path: Any
 ) -> None:

@@ -42,14 +42,67 @@ def checked(
     return given
 
 
-def of_validation(data: Any, batch_size: Any, micro_batch_size: Any, distributed: Any, steps: Any) -> Input:
-    """The checked input that `validation_data` is; its x is None where there is none. Errors as in `checked`."""
-    x, y, sample_weight = (None, None, None) if data is None else keras.utils.unpack_x_y_sample_weight(data)
-    if data is not None and x is None:
+def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
+    """The checked training and validation data of arguments of fit, which it takes out. No validation: its x is None.
+
+    Errors as in `checked`; ValueError where the x of validation data is None.
+    """
+    data = Input(
+        "training data",
+        x=given.pop("x"),
+        y=given.pop("y"),
+        sample_weight=given.pop("sample_weight"),
+        batch_size=given.pop("batch_size"),
+        micro_batch_size=ours.get("micro_batch_size"),
+        distributed=ours.get("distribute", True),
+        steps=given.pop("steps_per_epoch"),
+        shuffle=given.pop("shuffle"),
+        class_weight=given.pop("class_weight"),
+    )
+    validation = given.pop("validation_data")
+    x, y, sample_weight = (None, None, None) if validation is None else keras.utils.unpack_x_y_sample_weight(validation)
+    if validation is not None and x is None:
         raise ValueError("validation data is missing: x is None")
     names = "validation_batch_size", "tnt_validation_micro_batch_size", "tnt_distribute_validation_dataset"
-    given = Input("validation data", x, y, sample_weight, batch_size, micro_batch_size, distributed, steps)
-    return checked(given, names)
+    of_validation = Input(
+        "validation data",
+        x,
+        y,
+        sample_weight,
+        given.pop("validation_batch_size"),
+        ours.get("validation_micro_batch_size"),
+        ours.get("distribute_validation", True),
+        given.pop("validation_steps"),
+    )
+    return checked(data), checked(of_validation, names)
+
+
+def of_evaluation(given: dict[str, Any], ours: dict[str, Any]) -> Input:
+    """As `of_fit`, of evaluate."""
+    data = Input(
+        "evaluation data",
+        x=given.pop("x"),
+        y=given.pop("y"),
+        sample_weight=given.pop("sample_weight"),
+        batch_size=given.pop("batch_size"),
+        micro_batch_size=ours.get("micro_batch_size"),
+        distributed=ours.get("distribute", True),
+        steps=given.pop("steps"),
+    )
+    return checked(data)
+
+
+def of_prediction(given: dict[str, Any], ours: dict[str, Any]) -> Input:
+    """As `of_fit`, of predict."""
+    data = Input(
+        "data to predict",
+        x=given.pop("x"),
+        batch_size=given.pop("batch_size"),
+        micro_batch_size=ours.get("micro_batch_size"),
+        distributed=ours.get("distribute", True),
+        steps=given.pop("steps"),
+    )
+    return checked(data)
 
 
 def split(training: Input, validation: Input, part: float) -> tuple[Input, Input]:

@@ -6,19 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ...data.adapter import MicroBatches
-from .. import differences, private, training
+from .. import differences, private
 from ..epoch import end
 from ..hooks import hook
 from ..step import added_losses, compute_loss, gradients, log_sources, losses, normalization, run, scalar_metrics
 from ..step import optimizer as optimizers
-from . import recorded
+from . import recorded, takeover
 
 
 def install(model: Any) -> None:
     """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
-    hook(model, "fit", functools.partial(_whose_call, model, True))
-    hook(model, "evaluate", functools.partial(_whose_call, model, False))
+    takeover.hook_validation(model)
     gradients.install()
     for part in (run, added_losses, compute_loss, normalization):
         part.install(model)
@@ -33,17 +31,6 @@ def install(model: Any) -> None:
 def _install_compiled(model: Any) -> None:
     for part in (end, log_sources, scalar_metrics, losses):
         part.install(model)
-
-
-def _whose_call(model: Any, trains: bool, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Tells calls on our batches from those that a callback, or a user, makes with other data on this rank alone."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        x = args[0] if args else kwargs.get("x")
-        with training.during(model, training.Call(trains) if isinstance(x, MicroBatches) else None):
-            return original(*args, **kwargs)
-
-    return call
 
 
 def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:

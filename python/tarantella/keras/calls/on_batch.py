@@ -1,11 +1,11 @@
 """train_on_batch, test_on_batch and predict_on_batch: global batches in, global numbers out.
 
-With one rank they are plain Keras.
+With one rank they are plain Keras. They take what `fit.fit` takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,41 +20,44 @@ from .. import private, training
 from ..epoch import drift, user_logs
 from . import row_order, start
 
+_Method = Callable[..., Any]
+
 
 @timeline.part("train_on_batch", timeline.CALL)
-def train(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool) -> Any:
+def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.train_on_batch`."""
     if runtime.get_size() == 1:
-        return model.train_on_batch(x, y, sample_weight, class_weight, return_dict)
+        return method(**given)
     with start.core_errors():
         start.check_compiled(model, "train_on_batch")
+        x, y, sample_weight, class_weight = (given[name] for name in ("x", "y", "sample_weight", "class_weight"))
         if class_weight is not None:
             if sample_weight is not None:
                 raise ValueError("class_weight and sample_weight cannot be given at the same time")
             sample_weight = private.class_weight_to_sample_weights(y, class_weight)
         batch = _micro_batch(model, "train", (x, y, sample_weight))
         drift.before_step(model)
-        return _run(model, "train", batch, return_dict)
+        return _run(model, "train", batch, given["return_dict"])
 
 
 @timeline.part("test_on_batch", timeline.CALL)
-def test(model: Any, x: Any, y: Any, sample_weight: Any, return_dict: bool) -> Any:
+def test(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.test_on_batch`."""
     if runtime.get_size() == 1:
-        return model.test_on_batch(x, y, sample_weight, return_dict)
+        return method(**given)
     with start.core_errors():
         start.check_compiled(model, "test_on_batch")
-        batch = _micro_batch(model, "test", (x, y, sample_weight))
-        return _run(model, "test", batch, return_dict)
+        batch = _micro_batch(model, "test", (given["x"], given["y"], given["sample_weight"]))
+        return _run(model, "test", batch, given["return_dict"])
 
 
 @timeline.part("predict_on_batch", timeline.CALL)
-def predict(model: Any, x: Any) -> Any:
+def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.predict_on_batch`."""
     if runtime.get_size() == 1:
-        return model.predict_on_batch(x)
+        return method(**given)
     with start.core_errors():
-        batch = _micro_batch(model, "predict", (x,))
+        batch = _micro_batch(model, "predict", (given["x"],))
         outputs, positions = backend.run_step(model, "predict", batch)
         return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
 

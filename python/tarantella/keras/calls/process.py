@@ -8,17 +8,27 @@ from typing import Any
 from ..._job import runtime
 from ...data.adapter import MicroBatches
 from .. import files, hooks, private
-from . import proof
+from . import fit, on_batch, proof, takeover
 
 
 def install() -> None:
-    """Hooks Keras's functions that save, and on several ranks verifies Keras and hooks what reads data. Idempotent.
+    """Hooks Keras's methods that train and functions that save; on several ranks verifies Keras first. Idempotent.
 
     Also on one rank the functions that save take a tarantella.Model, and write whole files after Keras has asked about
     overwriting: nothing nearer to the user sees both. Raises NotImplementedError on several ranks for a Keras whose
     private names are not as they must be.
     """
     files.hook_writers()
+    takeover.install(
+        {
+            "fit": fit.fit,
+            "evaluate": fit.evaluate,
+            "predict": fit.predict,
+            "train_on_batch": on_batch.train,
+            "test_on_batch": on_batch.test,
+            "predict_on_batch": on_batch.predict,
+        }
+    )
     if runtime.get_size() > 1:
         proof.once()
         hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)

@@ -1,0 +1,141 @@
+"""Where calls are taken over: where Keras's own method begins, for the model that the user has wrapped.
+
+A class's own `fit`, `evaluate` and so on run as written, with the user's data. Other models train on this rank alone,
+parts of the wrapped one too, and so do calls of a callback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+
+from ..._job import log, runtime
+from ...data.adapter import MicroBatches
+from ...data.feed import Input
+from .. import hooks, training
+
+# What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
+Taken = Callable[[Any, Callable[..., Any], dict[str, Any], dict[str, Any]], Any]
+
+
+class _Call(NamedTuple):
+    """The call of a method of a wrapped model by the user."""
+
+    model: Any
+    options: dict[str, dict[str, Any]]  # those of ours, by method
+    begun: list[str]  # the methods of Keras's that have begun in it
+
+
+# Where a method of Keras's that begins now is taken over; None within one.
+_current: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("tarantella_call", default=None)
+# By method.
+TAKEN: dict[str, Taken] = {}
+
+
+def install(taken: dict[str, Taken]) -> None:
+    """Hooks the methods in the class of Keras that defines them. Idempotent."""
+    for name, each in taken.items():
+        TAKEN.setdefault(name, each)
+        owner = next(kind for kind in keras.Model.__mro__ if name in vars(kind))
+        hooks.hook(owner, name, functools.partial(_method, name))
+
+
+def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
+    """Calls a method of a wrapped model as its class defines it, with these options of ours where Keras's begins."""
+    begun: list[str] = []
+    with _calling(_Call(model, {name: options}, begun)):
+        result = getattr(model, name)(*args, **kwargs)
+    if name not in begun and runtime.get_size() > 1:
+        log.warn_once(
+            f"{name} of {type(model).__name__} did not call Keras's own {name}: every rank has run it for itself, on "
+            f"all data; call super().{name}(…) to let the ranks share the work"
+        )
+    return result
+
+
+@contextlib.contextmanager
+def _calling(call: _Call | None) -> Iterator[None]:
+    token = _current.set(call)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
+    def method(model: Any, *args: Any, **kwargs: Any) -> Any:
+        called = _current.get()
+        if called is None or called.model is not model:
+            return _by_this_rank(model, name, original, args, kwargs)
+        given = signature.bind(model, *args, **kwargs)
+        given.apply_defaults()
+        arguments = dict(given.arguments)
+        arguments |= arguments.pop("kwargs", {})
+        del arguments["self"]
+        called.begun.append(name)
+        with _calling(None):
+            return TAKEN[name](model, functools.partial(original, model), arguments, called.options.get(name, {}))
+
+    return method
+
+
+def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Tells the evaluations of our own batches within a fit from calls with other data on this rank alone."""
+    if training.known(model) is None or name not in ("fit", "evaluate"):
+        return original(model, *args, **kwargs)
+    x = args[0] if args else kwargs.get("x")
+    with training.during(model, training.Call(trains=False) if isinstance(x, MicroBatches) else None):
+        return original(model, *args, **kwargs)
+
+
+def hook_validation(model: Any) -> None:
+    """Has a fit give the user's validation data to a class's own `evaluate`, not our batches. Idempotent."""
+    if not hooks.are_kerass(model, "evaluate"):
+        hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
+
+
+@contextlib.contextmanager
+def validating(model: Any, data: Input, batches: list[MicroBatches]) -> Iterator[None]:
+    """Meanwhile these are the validation data of a fit, and the batches of this rank where there are any."""
+    found = training.of(model)
+    outer, found.validation = found.validation, (data, batches[0]) if batches else None
+    try:
+        yield
+    finally:
+        found.validation = outer
+
+
+def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        found = training.of(model).validation
+        if found is None or kwargs.get("x") is not found[1]:
+            return original(*args, **kwargs)
+        data = found[0]
+        ours = {"distribute": data.distributed, "micro_batch_size": data.micro_batch_size, "validates": True}
+        theirs = {"x": data.x, "y": data.y, "sample_weight": data.sample_weight, "batch_size": data.batch_size}
+        with _calling(_Call(model, {"evaluate": ours}, [])):
+            return original(*args, **{**kwargs, **theirs})
+
+    return evaluate
+
+
+def validation_batches(model: Any, given: dict[str, Any]) -> MicroBatches | None:
+    """Those of the fit around, where it says that Keras's `evaluate` shall use what it has kept.
+
+    Takes what they stand for out of the arguments.
+    """
+    found = training.of(model).validation
+    if not given.pop("_use_cached_eval_dataset", False) or found is None:
+        return None
+    for name in ("x", "y", "sample_weight", "batch_size"):
+        del given[name]
+    batches: MicroBatches = found[1]
+    return batches
