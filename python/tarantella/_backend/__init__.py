@@ -20,12 +20,13 @@ _NEEDS = {"tensorflow": "tensorflow"}
 
 
 class Beside(Protocol):
-    """A graph that runs beside training."""
+    """A function that runs beside training."""
 
-    def __call__(self, data: Any, draws_on: bool = False) -> Any:
-        """The results as arrays. Then the variables that it assigns are as they were when it was made.
+    def __call__(self, data: Any, draws_on: bool = False, rows: str = "own") -> Any:
+        """The results as arrays. Then the variables that it assigns are as before.
 
-        With `draws_on` those of generators of random numbers stay: the next run draws others.
+        With `draws_on` those of generators of random numbers stay: the next run draws others. `rows` says what
+        `Backend.recalled` does in this run.
         """
 
 
@@ -308,11 +309,20 @@ class Backend(Protocol):
     def rows(self, data: Any, start: int, stop: int, total: int) -> Any:
         """These rows, of `total`, of all tensors of a structure, dense or not. Scalars have none, and stay."""
 
+    def twice(self, data: Any) -> Any:
+        """A structure of tensors with its rows twice, one after the other."""
+
     def beside(self, function: Callable[[Any], Any], data: Any) -> Beside:
         """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
 
         It takes a structure of tensors and returns one of dense tensors. Raises what it raises.
         """
+
+    def beside_eagerly(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> Beside:
+        """`function`, run eagerly. `variables` are all that it may assign."""
+
+    def recalled(self, tensor: Any) -> Any:
+        """In a run of a `Beside`: the tensor itself for "own"; for "keep" too, which keeps it, "kept" returns it."""
 
     def apart(self, function: Callable[[], Any]) -> Any:
         """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""

@@ -68,6 +68,13 @@ class Training:
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
         self.compute_loss_uses: tuple[Any, str] = (None, "")
+        # By whether steps train: those whose first batch is still to be looked at, or shall be at the next epoch; what
+        # calls the model for it; why that failed. And the loss tracker for which they hold.
+        self.untried, self.undecided = {True, False}, set[bool]()
+        self.trials: dict[bool, Any] = {}
+        self.failed_trial: dict[bool, str] = {}
+        self._tried_for: Any = None
+        self.single_batches = 0  # trained on
 
         # Only the end of the model.
         self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
@@ -93,8 +100,6 @@ class Training:
         # The end of the layer or the model: what the code of a layer computes stays the same.
         # Whether what layers add, in training or not, is a sum over rows: 1, or 0 for a mean.
         self._added_sums: weakref.WeakKeyDictionary[Any, dict[tuple[bool, int], Any]] = weakref.WeakKeyDictionary()
-        # By whether steps train: those whose first batch is still to be looked at, and shall be at the next epoch.
-        self.untried, self.undecided = {True, False}, set[bool]()
 
     def start(self) -> None:
         """Forgets what the previous call has read."""
@@ -103,6 +108,20 @@ class Training:
         self.numbers.assign([0] * 4)
         self.completed = -1
         self.try_again()
+
+    def is_untried(self, model: Any, trains: bool) -> bool:
+        """Whether the first batch of such steps is still to be looked at, since the model was compiled."""
+        tracker = private.loss_tracker(model)
+        if self._tried_for is not tracker:
+            self._tried_for, self.untried, self.undecided = tracker, {True, False}, set()
+            self.trials, self.failed_trial = {}, {}
+        return trains in self.untried
+
+    def count_single_batch(self) -> None:
+        """Has a first batch looked at again after 1, 2, 4, 8, … single batches, of which none begins an epoch."""
+        self.single_batches += 1
+        if not self.single_batches & (self.single_batches - 1):
+            self.try_again()
 
     def try_again(self) -> None:
         """Has the first batch of the next steps looked at again, where that of earlier ones did not tell enough."""

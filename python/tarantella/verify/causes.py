@@ -42,7 +42,8 @@ _OF_FINDINGS = {
     ),
     "coupled loss": (
         "depends on which rows share a batch, and each rank has a part of the rows",
-        "use a loss that is a mean over rows; or accept it: each rank minimizes it on its own rows",
+        "use a loss that is a mean over rows, or compute it on the rows of all ranks (tarantella.gather_rows); or "
+        "accept it: each rank minimizes it on its own rows",
     ),
     "sum": (
         "is a sum over rows, not a mean",

@@ -50,7 +50,7 @@ def failed(error: Exception) -> Finding:
 
 
 def _rows(x: Any) -> int:
-    return next(len(leaf) for leaf in tree.flatten(x) if leaf is not None)
+    return next(int(leaf.shape[0]) for leaf in tree.flatten(x) if leaf is not None)
 
 
 def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
@@ -58,7 +58,7 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
     off = {i for i, layer in enumerate(every) if getattr(layer, "synchronized", False)}
     kinds: dict[int, str] = {}
     while True:  # behind a layer that is found others can be told once it is off
-        found = trial.measure(model, x, rows, True, range(len(every)), off)
+        found = trial.Trial(model, x, True, range(len(every)), off).measure(x, rows)
         new = _with_others_of_the_kind(
             every, dict.fromkeys(found.coupled, "coupled") | dict.fromkeys(found.random, "random")
         )
@@ -87,8 +87,8 @@ def _acts(layer: Any) -> bool:
     return getattr(layer, "rate", 1) != 0 and not getattr(layer, "synchronized", False)
 
 
-def _of_loss(name: str, figures: trial.Figures) -> list[Finding]:
-    kinds = {trial.Verdict.NEITHER: "coupled loss", trial.Verdict.SUM: "sum"}
+def _of_loss(name: str, figures: trial.Figures, sums: bool = False) -> list[Finding]:
+    kinds = {trial.Verdict.NEITHER: "coupled loss"} | ({trial.Verdict.SUM: "sum"} if sums else {})
     return [Finding(kinds[figures.verdict()], name)] if figures.verdict() in kinds else []
 
 
@@ -97,7 +97,7 @@ def _compiled_loss(model: Any, batch: Any, rows: int, training: bool) -> list[Fi
     half = rows // 2
     parts = [batch, backend.rows(batch, 0, half, rows), backend.rows(batch, half, rows, rows)]
     whole, first, second = (float(terms(model, part, training)[0]) for part in parts)
-    return _of_loss(loss_name(model), trial.Figures(whole, whole, (first, second), (half, rows - half)))
+    return _of_loss(loss_name(model), trial.Figures(whole, whole, (first, second), (half, rows - half)), sums=True)
 
 
 def _no_gradients(model: Any, batch: Any) -> list[Finding]:

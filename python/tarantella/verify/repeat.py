@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import tree
 
+from ..keras import private
 from ..keras.step import first_batch, trial
 from . import examine, record
 
@@ -53,7 +54,7 @@ def compare(path: Path, model: Any, data: Any) -> list[examine.Finding]:
 def _computed(model: Any, data: Any) -> tuple[list[str], list[Any]]:
     """The titles of all layer calls and of the loss; for each, sketches of its input and of its output."""
     batch = keras.utils.unpack_x_y_sample_weight(data)
-    calls = trial.results(model, batch[0])
+    calls = trial.Trial(model, batch[0], True, range(len(private.every_layer(model))), ()).results(batch[0])
     titles = [first_batch.title(layer) for layer, _, _ in calls]
     sketches = [_sketch(side) for _, *sides in calls for side in sides]
     if getattr(model, "compiled", False):

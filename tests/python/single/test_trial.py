@@ -105,7 +105,7 @@ class Adds(layers.Layer):
 
 def measured(model, *inputs, trains=True):
     x = inputs if len(inputs) > 1 else inputs[0]
-    return trial.measure(model, x, len(inputs[0]), trains, trial.watched(model), trial.differing(model))
+    return trial.Trial(model, x, trains, trial.watched(model), trial.differing(model)).measure(x, len(inputs[0]))
 
 
 def coupled(model, *inputs):
@@ -185,7 +185,7 @@ def test_layers_of_inputs_that_are_not_dense():
     words = keras.Input((9,), sparse=True)
     model = keras.Model(words, Adds(lambda x: ops.sum(x**2))(layers.Dense(3)(words)))
     sparse = tf.sparse.from_dense(RANDOM.integers(0, 2, (5, 9)).astype("float32"))
-    (figures,) = trial.measure(model, sparse, 5, True, trial.watched(model), ()).added.values()
+    (figures,) = trial.Trial(model, sparse, True, trial.watched(model), ()).measure(sparse, 5).added.values()
     assert figures.verdict() is Verdict.SUM
 
 
@@ -255,7 +255,8 @@ def test_random_losses_are_told_within_their_scatter(draw):
 
 
 def test_figures_that_could_be_both_show_nothing():
-    assert Figures(1.0, 3.0, (0.5, 0.5), (4, 4)).verdict() is Verdict.UNKNOWN
+    assert Figures(1.0, 3.0, (1.0, 0.5), (4, 4)).verdict() is Verdict.UNKNOWN
+    assert Figures(1.0, 1.1, (0.55, 0.5), (4, 4)).verdict() is Verdict.SUM
     assert Figures(1.0, 1.0, (0.5, 0.4), (4, 4)).verdict() is Verdict.NEITHER
 
 
@@ -334,10 +335,10 @@ def test_large_outputs_are_sampled():
 
     class Wide(layers.Layer):
         def call(self, x):
-            found.append(trial._sample(ops.repeat(x, 5000, axis=-1)))
+            found.append(trial._sample(ops.repeat(x, 5000, axis=-1), True))
             return x - ops.mean(x, 0)
 
     assert coupled(stack(Wide(name="w")), vectors())
     assert all(sample.shape[0] is None for _, sample in found)
-    shape, sample = trial._sample(tf.ones((3, 100, 50)))
+    shape, sample = trial._sample(tf.ones((3, 100, 50)), True)
     assert shape.numpy().tolist() == [3, 100, 50] and 1024 <= sample.shape[1] <= 2048

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from .beside import beside, look_ahead, rows
+from .beside import beside, beside_eagerly, look_ahead, recalled, rows, twice
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
 from .gather import gather_rows, shows_logits, why_not_gathered
@@ -44,6 +44,7 @@ __all__ = [
     "allreduce",
     "apart",
     "beside",
+    "beside_eagerly",
     "can_update",
     "changed",
     "checksum",
@@ -70,6 +71,7 @@ __all__ = [
     "note_summed",
     "prepared",
     "quick_kernels",
+    "recalled",
     "rows",
     "run_step",
     "shows_logits",
@@ -81,6 +83,7 @@ __all__ = [
     "summed_in_trace",
     "together",
     "trace",
+    "twice",
     "type_of",
     "undo_where",
     "update_adam",

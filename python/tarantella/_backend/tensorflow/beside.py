@@ -1,9 +1,9 @@
-"""Running a model beside training: by a trace of its own, with the variables as before afterwards."""
+"""Running a model beside training, with the variables as before afterwards."""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,47 +12,111 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from . import eager
 from .dispatch import none_if_optional
 from .undo import assigned
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")
-# Functions of the user's that are called in the trace are traced for it alone: nobody else may use what hooks change.
-_trace: contextvars.ContextVar[object | None] = contextvars.ContextVar("tarantella_beside", default=None)
+# What `recalled` does in a run: it returns its argument, keeps it, or returns what was kept.
+_MODES = ("own", "keep", "kept")
+# What is traced or run now. Functions of the user's that are called in it are traced for it alone.
+_current: contextvars.ContextVar[_Beside | None] = contextvars.ContextVar("tarantella_beside", default=None)
 
 
-def traced_beside() -> object | None:
-    """What the functions that are traced now belong to; None outside of a `Beside`."""
-    return _trace.get()
+def running_beside() -> object | None:
+    """What is traced or run now beside training; None if nothing is."""
+    return _current.get()
 
 
-class Beside:
-    """A function of tensors as a graph, made at once. Raises what the function raises."""
+def recalled(tensor: Any) -> Any:
+    beside = _current.get()
+    return tensor if beside is None else beside.recalled(tf.convert_to_tensor(tensor))
 
-    def __init__(self, function: Callable[[Any], Any], data: Any) -> None:
-        """`data` are what the function will be called with first; the numbers of rows (axis 0) may be others later."""
-        token = _trace.set(object())
+
+def beside(function: Callable[[Any], Any], data: Any) -> _Beside:
+    return _Traced(function, data)
+
+
+def beside_eagerly(function: Callable[[Any], Any], variables: Sequence[Any]) -> _Beside:
+    return _Eager(function, variables)
+
+
+class _Beside:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self._variables: list[Any] = []
+        self._before: list[tuple[Any, tf.Tensor]] = []  # the values before a run that has left some as they are
+
+    def recalled(self, tensor: tf.Tensor) -> tf.Tensor:
+        raise NotImplementedError
+
+    def _set_mode(self, mode: str) -> None:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def _as_current(self) -> Iterator[None]:
+        token = _current.set(self)
         try:
-            made = tf.function(function, autograph=False)
-            self._function = made.get_concrete_function(tree.map_structure(_with_any_rows, data))
+            yield
         finally:
-            _trace.reset(token)
-        handles = assigned(self._function.graph)
-        found = [v for v in self._function.graph.variables if id(v.handle) in handles]
-        self._before = [(v, v.read_value()) for v in found]
+            _current.reset(token)
 
-    def __call__(self, data: Any, draws_on: bool = False) -> Any:
-        """Runs it. Variables are as before, with `draws_on` except those of generators of random numbers."""
+    def __call__(self, data: Any, draws_on: bool = False, rows: str = "own") -> Any:
+        self._set_mode(rows)
+        before = self._before or [(v, tf.identity(tf.convert_to_tensor(v))) for v in self._variables]
+        self._before = before if draws_on else []
         try:
-            return tree.map_structure(lambda leaf: leaf.numpy(), self._function(data))
+            with self._as_current():
+                return tree.map_structure(lambda leaf: leaf.numpy(), self._function(data))
         finally:
-            for variable, value in self._before:
+            for variable, value in before:
                 if not (draws_on and variable.name.rpartition("/")[2].startswith(_GENERATORS)):
                     variable.assign(value)
 
 
-def beside(function: Callable[[Any], Any], data: Any) -> Beside:
-    return Beside(function, data)
+class _Traced(_Beside):
+    def __init__(self, function: Callable[[Any], Any], data: Any) -> None:
+        self._mode, self._kept = eager.counter(), list[tf.Variable]()
+        with self._as_current():
+            made = tf.function(function, autograph=False)
+            traced = made.get_concrete_function(tree.map_structure(_with_any_rows, data))
+        super().__init__(traced)
+        handles = assigned(traced.graph) - {id(v.handle) for v in self._kept}
+        self._variables = [v for v in traced.graph.variables if id(v.handle) in handles]
+
+    def recalled(self, tensor: tf.Tensor) -> tf.Tensor:
+        shape = [None, *tensor.shape[1:]]
+        empty = [0, *(n or 0 for n in shape[1:])]
+        kept = eager.apart(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
+        self._kept.append(kept)
+
+        def keep() -> tf.Tensor:
+            with tf.control_dependencies([kept.assign(tensor)]):
+                return tf.identity(tensor)
+
+        return tf.switch_case(tf.cast(self._mode, tf.int32), [lambda: tensor, keep, kept.read_value])
+
+    def _set_mode(self, mode: str) -> None:
+        self._mode.assign(_MODES.index(mode))
+
+
+class _Eager(_Beside):
+    def __init__(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> None:
+        super().__init__(function)
+        self._variables, self._mode, self._turn = list(variables), "own", 0
+        self._kept: list[tf.Tensor] = []
+
+    def recalled(self, tensor: tf.Tensor) -> tf.Tensor:
+        self._turn += 1
+        if self._mode == "keep":
+            self._kept.append(tensor)
+        return self._kept[self._turn - 1] if self._mode == "kept" else tensor
+
+    def _set_mode(self, mode: str) -> None:
+        self._mode, self._turn = mode, 0
+        if mode == "keep":
+            self._kept = []
 
 
 def _with_any_rows(leaf: Any) -> Any:
@@ -78,11 +142,44 @@ def rows(data: Any, start: int, stop: int, total: int) -> Any:
     return tree.map_structure(cut, data)
 
 
+def twice(data: Any) -> Any:
+    def repeated(leaf: Any) -> Any:
+        if leaf is None or len(leaf.shape) == 0:
+            return leaf
+        concat = tf.sparse.concat if isinstance(leaf, tf.SparseTensor) else tf.concat
+        return concat(axis=0, **{"sp_inputs" if concat is tf.sparse.concat else "values": [leaf, leaf]})
+
+    return tree.map_structure(repeated, data)
+
+
 def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
-    taken: Sequence[Any] = list(itertools.islice(iterator, count))
-    first = tree.map_structure(none_if_optional, taken[0]) if taken else None
-    if not taken or not isinstance(iterator, tf.data.Iterator):
-        return first, iter(taken)
-    again = functools.reduce(lambda one, other: one.concatenate(other), map(tf.data.Dataset.from_tensors, taken))
+    try:
+        first = next(iterator)
+    except StopIteration:
+        return None, iterator
+    seen = tree.map_structure(none_if_optional, first)
+    if not isinstance(iterator, tf.data.Iterator):
+        return seen, itertools.chain([first], iterator)
+    again = tf.data.Dataset.from_tensors(first)
+    if count > 1:
+        again = again.concatenate(_next_of(iterator, count - 1))
     variant = tf.data.experimental.to_variant(again)
-    return first, iter(tf.data.experimental.from_variant(variant, iterator.element_spec))
+    return seen, iter(tf.data.experimental.from_variant(variant, iterator.element_spec))
+
+
+def _next_of(iterator: Any, count: int) -> tf.data.Dataset:
+    """The next batches of an iterator, as they are asked for."""
+
+    @tf.autograph.experimental.do_not_convert
+    def following(_: tf.Tensor) -> Any:
+        return iterator.get_next_as_optional()
+
+    @tf.autograph.experimental.do_not_convert
+    def is_there(optional: Any) -> tf.Tensor:
+        return optional.has_value()
+
+    @tf.autograph.experimental.do_not_convert
+    def value(optional: Any) -> Any:
+        return optional.get_value()
+
+    return tf.data.Dataset.range(count).map(following).take_while(is_there).map(value)

@@ -13,7 +13,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 
 from ..gradients import Gradients
 from . import reduce, slices, upstream
-from .beside import traced_beside
+from .beside import running_beside
 
 _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
@@ -35,7 +35,7 @@ def _function_context(find: Callable[[], Gradients | None], original: _Method) -
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, of_step = original(*args, **kwargs), find()
-        if (beside := traced_beside()) is not None:
+        if (beside := running_beside()) is not None:
             return made._replace(context=(made.context, beside))
         if of_step is None:
             return made

@@ -37,6 +37,7 @@ def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, An
             sample_weight = private.class_weight_to_sample_weights(y, class_weight)
         batch = _micro_batch(model, "train", (x, y, sample_weight))
         drift.before_step(model)
+        training.of(model).count_single_batch()
         return _run(model, "train", batch, given["return_dict"])
 
 

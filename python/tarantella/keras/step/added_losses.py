@@ -48,7 +48,7 @@ def _scaled(step: Step, layer: Any, loss: Any) -> Any:
         return step.weighed(loss, 1.0 if _regularizes_sums() else None)
     known, number = training.of(step.model), step.number(layer)
     if not known.is_added_known(layer, step.trains, number):
-        first_batch.say_unknown(layer)
+        first_batch.say_unseen(step.model, layer, step.trains)
     # A variable, because it may turn out later than in the trace.
     is_sum = known.added_sum(layer, step.trains, number) > 0
     return step.weighed(loss, ops.where(is_sum, ops.ones((), "float64"), step.share("float64")))

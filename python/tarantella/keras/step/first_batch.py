@@ -17,7 +17,7 @@ from ..._job.log import listed
 from .. import private, training
 from . import trial
 from .step import inputs_of
-from .trial import Figures, Findings, Verdict
+from .trial import Figures, Trial, Verdict
 
 
 def looking_at_it(model: Any, trains: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -25,82 +25,91 @@ def looking_at_it(model: Any, trains: bool, function: Callable[[Any], Any]) -> C
 
     def run(iterator: Any) -> Any:
         found = training.of(model)
-        if found.call is not None and trains in found.untried:
-            watched = trial.watched(model)
-            batch, iterator = backend.look_ahead(iterator, model.steps_per_execution) if watched else (None, iterator)
-            if batch is not None:
-                _try_out(model, trains, batch, watched)
+        if found.call is not None and found.is_untried(model, trains):
+            if trial.watched(model):
+                batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
+                if batch is not None:
+                    _try_out(model, trains, batch)
             found.untried.discard(trains)
         return function(iterator)
 
     return run
 
 
-def _try_out(model: Any, trains: bool, batch: Any, watched: list[int]) -> None:
+def _try_out(model: Any, trains: bool, batch: Any) -> None:
+    found = training.of(model)
     rows = int(batch.rows if hasattr(batch, "rows") else batch.numbers[0])
-    mine: dict[str, Any] = {}
-    if rows > 1:
-        try:
-            mine = _as_json(trial.measure(model, inputs_of(batch.data), rows, trains, watched, trial.differing(model)))
-        except Exception as error:  # whatever the code of users raises
-            mine = {"failed": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+    mine: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
+    try:
+        x = inputs_of(batch.data)
+        if trains not in found.trials:
+            found.trials[trains] = Trial(model, x, trains, trial.watched(model), trial.differing(model))
+        findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
+        mine["added"] = [[*key, *figures] for key, figures in findings.added.items()]
+        mine["coupled"] = list(findings.coupled.items())
+    except Exception as error:  # whatever the code of users raises
+        mine["failed"] = f"{type(error).__name__}: {_said(error)}"
     everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(mine).encode())]
-    failed = next((each["failed"] for each in everyone if "failed" in each), None)
-    if failed is not None:
+    found.failed_trial[trains] = next((each["failed"] for each in everyone if "failed" in each), "")
+    if found.failed_trial[trains]:
         log.logger.info(
-            f"{model.name} is not tried out on its first batch, because it fails outside of a step: {failed}"
+            f"{model.name} is not tried out on its first batch, because its call fails there, outside of a step: "
+            f"{found.failed_trial[trains]}"
         )
+        found.trials.pop(trains, None)
         return
     if trains:
         _say_coupled(model, everyone)
     if _decide(model, trains, everyone):
-        training.of(model).undecided.add(trains)
+        found.undecided.add(trains)
     else:
-        training.of(model).undecided.discard(trains)
+        found.undecided.discard(trains)
+        del found.trials[trains]
 
 
-def _as_json(found: Findings) -> dict[str, Any]:
-    added = [[*key, *figures] for key, figures in found.added.items()]
-    return {"added": added, "gather": sorted(found.gather), "coupled": list(found.coupled.items())}
+def _said(error: Exception) -> str:
+    """What an error says, without what Keras puts around it."""
+    around = ("Exception encountered when calling", "Graph execution error", "Detected at node")
+    lines = (line.strip("\x1b[01m '\"") for line in str(error).replace("\\n", "\n").splitlines())
+    return next((line for line in lines if line and not line.startswith(around)), "")
 
 
 def _say_coupled(model: Any, everyone: list[dict[str, Any]]) -> None:
-    if any(each.get("gather") for each in everyone):
-        return  # on the rows of one rank alone these layers compute something else
     every = private.every_layer(model)
     most: dict[int, float] = {}
-    for layer, change in (pair for each in everyone for pair in each.get("coupled", ())):
+    for layer, change in (pair for each in everyone for pair in each["coupled"] if each["rows"]):
         most[layer] = max(change, most.get(layer, 0.0))
     if most:
         said = [
-            f"{title(every[layer])} ({'numbers for pairs of rows' if change > 1e9 else f'by {change:.1%}'})"
+            f"{title(every[layer])} ({'numbers for pairs of rows' if change > 1e9 else f'{change:.2g}'})"
             for layer, change in sorted(most.items())
         ]
         log.warn_once(
-            f"{listed(said)}: the output for a row depends on which rows share a batch: on half of the rows it is "
-            "another one. Each rank has its own rows, so training differs from one process; to avoid this, compute "
-            "each row (axis 0) by itself, or on the rows of all ranks, which tarantella.gather_rows returns"
+            f"{listed(said)}: the output for a row depends on which rows share a batch. On half of the rows it differs "
+            "by so much of its largest value, and each rank has its own rows, so training differs from one process; to "
+            "avoid this, compute each row (axis 0) by itself, or on tarantella.gather_rows(x)"
         )
 
 
 def _decide(model: Any, trains: bool, everyone: list[dict[str, Any]]) -> bool:
-    """Decides about each loss that a layer adds. True if something could not be told."""
+    """Decides about each loss that a layer adds. True if something could not be told.
+
+    Ranks with several rows tell; where none has, those with one, which they have taken twice.
+    """
+    least = 2 if any(each["rows"] > 1 for each in everyone) else 1
     found: dict[tuple[int, int], dict[int, Figures]] = {}
     for rank, each in enumerate(everyone):
-        for layer, number, *figures in each.get("added", ()):
+        for layer, number, *figures in each["added"] if each["rows"] >= least else ():
             found.setdefault((layer, number), {})[rank] = Figures(*figures)
-    gather = {layer for each in everyone for layer in each.get("gather", ())}
-    every, unknown = private.every_layer(model), not any(everyone)  # no rank had two rows
+    every, unknown = private.every_layer(model), False
     for (layer, number), by_rank in found.items():
         verdicts = {rank: figures.verdict() for rank, figures in by_rank.items()}
         kinds = {*verdicts.values()} - {Verdict.UNKNOWN}
         is_sum = sum(a - b for a, b in (figures.distances() for figures in by_rank.values())) > 0
-        if layer in gather:
-            is_sum = False
-        elif not kinds:
+        if not kinds:
             unknown, is_sum = True, False
-            say_unknown(every[layer])
-        elif kinds not in ({Verdict.MEAN}, {Verdict.SUM}) and not gather:
+            _say_unknown(every[layer], "is 0, or random, in the first batch")
+        elif kinds not in ({Verdict.MEAN}, {Verdict.SUM}):
             rank = next(rank for rank, each in verdicts.items() if each is not Verdict.UNKNOWN)
             rank = next((rank for rank, each in verdicts.items() if each is Verdict.NEITHER), rank)
             _say_neither(every[layer], rank, by_rank[rank], "sum" if is_sum else "mean")
@@ -110,20 +119,27 @@ def _decide(model: Any, trains: bool, everyone: list[dict[str, Any]]) -> bool:
 
 def _say_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
     (a, b), (first, second) = figures.parts, figures.rows
-    again = f", and {figures.again:.4g} with other random numbers" if figures.again != figures.whole else ""
     log.warn_once(
         f"a loss that {title(layer)} adds is neither a mean nor a sum over rows: {figures.whole:.4g} for "
-        f"{first + second} rows of rank {rank}{again}, {a:.4g} and {b:.4g} for {first} and {second} of them. It counts "
-        f"as a {taken}, so training differs from one process; computed on the rows of all ranks, which "
-        "tarantella.gather_rows returns, it would not"
+        f"{first + second} rows of rank {rank}, {a:.4g} and {b:.4g} for {first} and {second} of them. It counts "
+        f"as a {taken}, so training differs from one process; computed on tarantella.gather_rows(x), the rows of all "
+        "ranks, it would not"
     )
 
 
-def say_unknown(layer: Any) -> None:
-    """Warns once that what the layer adds counts as a mean."""
+def say_unseen(model: Any, layer: Any, trains: bool) -> None:
+    """Warns once that what the layer adds in a step was not seen before, and counts as a mean."""
+    failed = training.of(model).failed_trial.get(trains)
+    why = f"the model's call fails outside of a step ({failed})" if failed else "the model's call alone does not add it"
+    _say_unknown(layer, f"was not seen before the first step: {why}", again=False)
+
+
+def _say_unknown(layer: Any, why: str, again: bool = True) -> None:
     log.warn_once(
-        f"whether a loss that {title(layer)} adds is a mean or a sum over rows could not be told from the first batch; "
-        "it counts as a mean. It is looked at again in the next epoch; a sum divided by the number of rows is a mean"
+        f"a loss that {title(layer)} adds {why}. It counts as a mean over rows"
+        f"{' until the first batch of an epoch tells' * again}; "
+        f"{'if' if again else 'where'} it is a sum, training differs from one process{' until then' * again}. Divided "
+        "by the number of rows it would be a mean"
     )
 
 

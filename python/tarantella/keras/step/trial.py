@@ -28,6 +28,8 @@ _SAMPLED = 1024
 # Relative to the largest value: numbers of rows differ in rounding, on GPUs to ten bits.
 _SAME, _SAME_LOSS = 1e-3, 1e-4
 _SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
+# How many times nearer a random loss must be to one than to the other of a mean and a sum.
+_CLEARLY = 3
 # Those of Keras that treat rows alike.
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 # Layers whose arguments decide how they treat rows.
@@ -55,16 +57,16 @@ class Figures(NamedTuple):
         return abs(self.whole - (first * a + second * b) / (first + second)), abs(self.whole - a - b)
 
     def verdict(self) -> Verdict:
-        """Values that are all zero, or not finite, show nothing; random ones what is sure beyond their scatter."""
+        """Values that are all zero, or not finite, show nothing; random ones what is clearly nearer."""
         values = (self.whole, self.again, *self.parts)
-        largest = max(map(abs, values))
+        largest, (from_mean, from_sum) = max(map(abs, values)), self.distances()
         if not math.isfinite(sum(values)) or largest == 0:
             return Verdict.UNKNOWN
-        most = max(self.tolerance * largest, 4 * abs(self.whole - self.again))
-        is_mean, is_sum = (each <= most for each in self.distances())
-        if is_mean and is_sum:
-            return Verdict.UNKNOWN
-        return Verdict.MEAN if is_mean else Verdict.SUM if is_sum else Verdict.NEITHER
+        least = self.tolerance * largest
+        if abs(self.whole - self.again) > least:
+            near, far = sorted((from_mean, from_sum))
+            return Verdict.UNKNOWN if far < _CLEARLY * near else Verdict.MEAN if near == from_mean else Verdict.SUM
+        return Verdict.MEAN if from_mean <= least else Verdict.SUM if from_sum <= least else Verdict.NEITHER
 
 
 class Rows(NamedTuple):
@@ -79,50 +81,70 @@ class Findings(NamedTuple):
     """What was found. Layers are numbered as in `private.every_layer`."""
 
     added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
-    gather: set[int]  # layers that gather the rows of all ranks
     coupled: dict[int, float]  # layers that couple rows: the change of the output, relative to its largest value
     random: set[int]  # layers whose output differs from call to call
 
 
-def measure(model: Any, x: Any, rows: int, trains: bool, watched: Iterable[int], off: Iterable[int]) -> Findings:
-    """Calls the model on `rows` rows of inputs, at least two, and on their halves; compares layers that are `watched`.
+class Trial:
+    """A model as one more trace, which is called on batches of one type."""
 
-    Layers that are `off` run in inference mode. Raises what the model raises.
-    """
-    trace = _Trace(model, trains, watched, off)
-    every, *halves = Rows(0, rows, rows), Rows(0, rows // 2, rows), Rows(rows // 2, rows, rows)
-    with _generators_kept():
-        run = backend.beside(trace.record, x)
-    whole, again = run(x, draws_on=True), run(x)
-    parts = [run(backend.rows(x, *half)) for half in halves]
-    tolerance = _tolerance(model)
-    values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
-    sizes, of_loss = (rows // 2, rows - rows // 2), tolerance if tolerance > _SAME else _SAME_LOSS
-    added = {key: Figures(w, g, (a, b), sizes, of_loss) for key, (w, g, a, b) in zip(trace.added, values, strict=True)}
-    coupled: dict[int, float] = {}
-    draws: set[int] = set()
-    for call, first, second, *others in zip(
-        trace.calls, *(result["calls"] for result in (whole, again, *parts)), strict=True
-    ):
-        if _change(call, first, second, every, tolerance):
-            draws.add(call.layer)
-        else:
-            changes = [_change(call, first, *each, tolerance) for each in zip(others, halves, strict=True)]
-            coupled[call.layer] = max(*changes, coupled.get(call.layer, 0.0))
-    coupled = {layer: change for layer, change in coupled.items() if change}
-    inner = _innermost(model, {*coupled, *draws})
-    return Findings(added, trace.gather, {i: coupled[i] for i in inner & {*coupled}}, inner & draws)
+    def __init__(self, model: Any, x: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
+        """Compares the outputs of layers that are `watched`. Those that are `off` run in inference mode.
 
+        `x` are inputs of the type of the batches. Raises what the model raises. A model that cannot be traced and is
+        run eagerly runs eagerly here, too.
+        """
+        self._model, self._trace = model, _Trace(model, trains, watched, off)
+        every = private.every_layer(model)
+        with _as_before(every):
+            try:
+                self._run = backend.beside(self._trace.record, x)
+            except Exception:
+                if not getattr(model, "run_eagerly", False):
+                    raise
+                variables = [*model.variables, *model.metrics_variables, *backend.variables_outside(every)]
+                self._run = backend.beside_eagerly(self._trace.record, variables)
 
-def results(model: Any, x: Any) -> list[tuple[Any, list[Any], list[Any]]]:
-    """The layer of each call in training, and samples of what it is called with and of what it returns."""
-    every = private.every_layer(model)
-    trace = _Trace(model, True, range(len(every)), ())
-    made = backend.beside(trace.record, x)(x)["calls"]
-    return [
-        (every[call.layer], *([values for _, values in side] for side in sides))
-        for call, sides in zip(trace.calls, made, strict=True)
-    ]
+    def measure(self, x: Any, rows: int) -> Findings:
+        """Calls the model on `rows` rows of inputs, and on their halves; a single row is taken twice.
+
+        What the model gathers from all ranks is the same on the halves as on the whole, as it is on two ranks.
+        """
+        x, total = (x, rows) if rows > 1 else (backend.twice(x), 2)
+        half, every = total // 2, Rows(0, total, total)
+        halves = [Rows(0, half, total), Rows(half, total, total)]
+        with _as_before(private.every_layer(self._model)):
+            whole, again = self._run(x, draws_on=True, rows="keep"), self._run(x)
+            parts = [self._run(backend.rows(x, *each), rows="kept") for each in halves]
+        tolerance, trace = _tolerance(self._model), self._trace
+        of_loss = tolerance if tolerance > _SAME else _SAME_LOSS
+        values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
+        added = {
+            key: Figures(w, g, (a, b), (half, total - half), of_loss)
+            for key, (w, g, a, b) in zip(trace.added, values, strict=True)
+        }
+        coupled: dict[int, float] = {}
+        draws: set[int] = set()
+        calls = zip(trace.calls, *(result["calls"] for result in (whole, again, *parts)), strict=True)
+        for call, first, second, *others in calls:
+            if _change(call, first, second, every, tolerance):
+                draws.add(call.layer)
+            elif rows > 1:
+                changes = [_change(call, first, *each, tolerance) for each in zip(others, halves, strict=True)]
+                coupled[call.layer] = max(*changes, coupled.get(call.layer, 0.0))
+        coupled = {layer: change for layer, change in coupled.items() if change}
+        inner = _innermost(self._model, {*coupled, *draws})
+        return Findings(added, {i: coupled[i] for i in inner & {*coupled}}, inner & draws)
+
+    def results(self, x: Any) -> list[tuple[Any, list[Any], list[Any]]]:
+        """The layer of each call, and samples of what it is called with and of what it returns."""
+        every = private.every_layer(self._model)
+        with _as_before(every):
+            made = self._run(x)["calls"]
+        return [
+            (every[call.layer], *([values for _, values in side] for side in sides))
+            for call, sides in zip(self._trace.calls, made, strict=True)
+        ]
 
 
 def watched(model: Any) -> list[int]:
@@ -136,8 +158,11 @@ def watched(model: Any) -> list[int]:
 
 
 def differing(model: Any) -> list[int]:
-    """BatchNormalization and random layers, which nobody expects to be alike on parts of a batch, and can be off."""
-    return [i for i, layer in enumerate(private.every_layer(model)) if switchable(layer) and _differs(layer)]
+    """Keras's BatchNormalization and random layers, which nobody expects to be alike on parts of a batch."""
+    every = private.every_layer(model)
+    return [
+        i for i, each in enumerate(every) if private.is_of_keras(type(each)) and switchable(each) and _differs(each)
+    ]
 
 
 def _differs(layer: Any) -> bool:
@@ -158,15 +183,14 @@ def _keeps_rows_apart(part: Any) -> bool:
     )
 
 
-# The trace that is made now.
-_current: contextvars.ContextVar[_Trace | None] = contextvars.ContextVar("tarantella_trial", default=None)
+_running: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_trial", default=False)
 
 
-def note_gather() -> None:
-    """Notes that the layer which is being called gathers the rows of all ranks."""
-    trace = _current.get()
-    if trace is not None:
-        trace.gather.update(trace.running)
+def gathered(structure: Any) -> Any:
+    """What stands for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
+    if not _running.get():
+        return structure
+    return tree.map_structure(lambda each: None if each is None else backend.recalled(each), structure)
 
 
 class _Signature(NamedTuple):
@@ -181,8 +205,6 @@ class _Trace:
 
     def __init__(self, model: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
         self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
-        self.running: list[int] = []  # the layers that are being called
-        self.gather: set[int] = set()
         self.calls: list[_Signature] = []
         self._values: list[Any] = []
         self.added: list[tuple[int, int]] = []
@@ -191,20 +213,18 @@ class _Trace:
     def record(self, x: Any) -> dict[str, Any]:
         """Calls the model; returns the losses that layers add, and what the calls of layers take and return."""
         self._graph = backend.graph()
-        for each in (self.running, self.gather, self.calls, self._values, self.added, self._losses):
+        self._rows = next((each.shape[0] for each in tree.flatten(x) if each is not None and len(each.shape)), None)
+        for each in (self.calls, self._values, self.added, self._losses):
             each.clear()
-        token = _current.set(self)
-        try:
-            with contextlib.ExitStack() as stack, warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                for i, layer in enumerate(private.every_layer(self._model)):
-                    stack.enter_context(hooks.hooking(layer, "add_loss", functools.partial(self._add, i), "trial"))
-                    if i in self._off:
-                        stack.enter_context(hooks.hooking(layer, "call", as_in_inference, "inference"))
+        with contextlib.ExitStack() as stack, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for i, layer in enumerate(private.every_layer(self._model)):
+                stack.enter_context(hooks.hooking(layer, "add_loss", functools.partial(self._add, i), "trial"))
+                if i in self._off:
+                    stack.enter_context(hooks.hooking(layer, "call", as_in_inference, "inference"))
+                if i in self._watched:
                     stack.enter_context(hooks.hooking(layer, "call", functools.partial(self._call, i), "trial"))
-                self._model(x, training=self._trains)
-        finally:
-            _current.reset(token)
+            self._model(x, training=self._trains)
         return {"added": ops.stack([ops.zeros((), "float64"), *self._losses])[1:], "calls": list(self._values)}
 
     def _add(self, layer: int, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,16 +238,12 @@ class _Trace:
     def _call(self, layer: int, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.running.append(layer)
-            try:
-                output = original(*args, **kwargs)
-            finally:
-                self.running.pop()
-            if layer in self._watched and self._is_outside_of_functions():
+            output = original(*args, **kwargs)
+            if self._is_outside_of_functions():
                 sides = [_numbers(side) for side in ((args, kwargs), output)]
-                taken, returned = ([_has_rows(t) for t in each] for each in sides)
+                taken, returned = ([t.shape[0] == self._rows for t in each] for each in sides)
                 self.calls.append(_Signature(layer, (taken, returned)))
-                self._values.append([[_sample(t) for t in each] for each in sides])
+                self._values.append([[_sample(t, t.shape[0] == self._rows) for t in each] for each in sides])
             return output
 
         return call
@@ -269,14 +285,10 @@ def _numbers(structure: Any) -> list[Any]:
     return [leaf for leaf in tree.flatten(structure) if ops.is_tensor(leaf) and not backend.why_not_gathered(leaf)]
 
 
-def _has_rows(tensor: Any) -> bool:
-    return tensor.shape[0] is None
-
-
-def _sample(tensor: Any) -> tuple[Any, Any]:
-    """The shape, and some of the numbers: of each row, where the number of rows is not known."""
+def _sample(tensor: Any, by_rows: bool) -> tuple[Any, Any]:
+    """The shape, and some of the numbers, of each row or of all."""
     shape = ops.convert_to_tensor(ops.shape(tensor), "int32")
-    flat = ops.reshape(tensor, (ops.shape(tensor)[0] if _has_rows(tensor) else 1, -1))
+    flat = ops.reshape(tensor, (ops.shape(tensor)[0] if by_rows else 1, -1))
     return shape, flat[:, :: ops.maximum(1, ops.shape(flat)[1] // _SAMPLED)]
 
 
@@ -312,11 +324,34 @@ def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _generators_kept() -> Iterator[None]:
-    """Afterwards the generators of Python and NumPy are as before."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
+def _as_before(every: list[Any]) -> Iterator[None]:
+    """Afterwards the attributes of layers, and the generators of Python and NumPy, are as before."""
+    of_python, of_numpy, token = random.getstate(), np.random.get_state(), _running.set(True)
+    attributes = [(vars(layer), dict(vars(layer))) for layer in every]
+    kept = [(value, _content(value)) for _, each in attributes for value in each.values()]
     try:
         yield
     finally:
+        _running.reset(token)
         random.setstate(of_python)
         np.random.set_state(of_numpy)
+        for current, before in attributes:
+            for name in current.keys() - before.keys():
+                del current[name]
+            current.update((name, value) for name, value in before.items() if current.get(name) is not value)
+        for value, content in kept:
+            if content is not None:
+                _kind(value).clear(value)
+                (list.extend if _kind(value) is list else _kind(value).update)(value, content)
+
+
+def _kind(value: Any) -> Any:
+    """The type of Python's own that a list, dict or set is, or that Keras has made its own of; None for others."""
+    kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
+    return kind if type(value).__module__.startswith(("builtins", "keras.")) else None
+
+
+def _content(value: Any) -> Any:
+    """A copy of what a list, dict or set holds."""
+    kind = _kind(value)
+    return None if kind is None else kind(value)

@@ -136,6 +136,12 @@ def a_sum_that_begins_later(wrap: Wrap) -> Any:
     return trained(model, model.fit(batches(), epochs=3, callbacks=[begins], verbose=0))
 
 
+def gathered(rows: Any) -> Any:
+    """Those of all ranks."""
+    tarantella = sys.modules.get("tarantella")
+    return rows if tarantella is None else tarantella.gather_rows(rows)
+
+
 class Balanced(keras.layers.Layer):
     """Routes each row to one of four experts; the load-balancing loss is that of the global batch."""
 
@@ -146,8 +152,7 @@ class Balanced(keras.layers.Layer):
     def call(self, x: Any) -> Any:
         chances = ops.softmax(self.gate(x))
         chosen = ops.one_hot(ops.argmax(chances, -1), 4, dtype=chances.dtype)
-        tarantella = sys.modules.get("tarantella")
-        of_all = [chances, chosen] if tarantella is None else tarantella.gather_rows([chances, chosen])
+        of_all = gathered([chances, chosen])
         self.add_loss(ops.sum(ops.mean(of_all[0], 0) * ops.mean(of_all[1], 0)))
         self.add_loss(0.01 * ops.sum(ops.square(of_all[0])))
         return chances * chosen
@@ -163,8 +168,7 @@ class Centered(keras.layers.Layer):
     """Couples rows, those of the global batch."""
 
     def call(self, x: Any) -> Any:
-        tarantella = sys.modules.get("tarantella")
-        return x - ops.mean(x if tarantella is None else tarantella.gather_rows(x), axis=0)
+        return x - ops.mean(gathered(x), axis=0)
 
 
 @full
@@ -183,3 +187,146 @@ def two_inputs(wrap: Wrap) -> Any:
     model.compile(keras.optimizers.SGD(0.02), {"out": "mse"})
     x = {"one": X, "other": X[::-1]}
     return trained(model, model.fit(x, {"out": Y}, batch_size=6, epochs=2, verbose=0))
+
+
+class GathersAndAdds(keras.layers.Layer):
+    """Computes on the rows of all ranks, and adds a sum over its own; a model around it adds one, too."""
+
+    def call(self, x: Any) -> Any:
+        x = x - ops.mean(gathered(x), axis=0)
+        self.add_loss([0.01 * ops.sum(ops.square(x)), ops.var(gathered(x))])
+        return x
+
+
+class Around(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.dense = GathersAndAdds(), keras.layers.Dense(6)
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.01 * ops.sum(ops.abs(x)))
+        return self.dense(self.inner(x))
+
+
+@case
+def sums_beside_rows_of_all_ranks(wrap: Wrap) -> Any:
+    model = model_of(wrap, Around())
+    return [trained(model, model.fit(batches(), epochs=2, verbose=0)), model.evaluate(X, Y, batch_size=7, verbose=0)]
+
+
+class RandomInTraining(keras.layers.Layer):
+    """Draws nothing that counts, and adds losses in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.add_loss([0.01 * ops.sum(ops.square(x)), ops.mean(x)])
+            x = x + 0.0 * keras.random.normal(ops.shape(x), seed=self.seeds, dtype=x.dtype)
+        self.add_loss(0.1 * ops.mean(ops.abs(x)))
+        return x
+
+
+@case
+def random_layers_that_add_in_training(wrap: Wrap) -> Any:
+    model = model_of(wrap, RandomInTraining(), keras.layers.Dropout(0.0))
+    return results(model, model.fit(batches(), epochs=2, verbose=0), X, Y)
+
+
+class Changes(Adds):
+    """Adds another loss each time that the model is compiled."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(self.function(x))
+        return x
+
+
+@case
+def compiled_anew(wrap: Wrap) -> Any:
+    layer = Changes(lambda x: ops.mean(ops.square(x)))
+    model = model_of(wrap, layer)
+    found = [model.fit(batches(), verbose=0).history]
+    for function in (lambda x: 0.01 * ops.sum(ops.square(x)), lambda x: ops.mean(ops.abs(x))):
+        layer.function = function
+        model.compile(keras.optimizers.SGD(0.02), "mse")
+        found.append(model.fit(batches(), epochs=2, verbose=0).history)
+    return [found, model.get_weights()]
+
+
+@case
+def single_rows_first(wrap: Wrap) -> Any:
+    sizes = [1, 2, 8, 9]
+    ends = np.cumsum(sizes)
+
+    def source() -> Any:
+        for first, end in zip(ends - sizes, ends, strict=True):
+            yield X[first:end], Y[first:end]
+
+    types = tuple(tf.TensorSpec((None, n), tf.float64) for n in (FEATURES, 2))
+    rows = tf.data.Dataset.from_generator(source, output_signature=types)
+    model = model_of(wrap, AddsAsItTrains())
+    return trained(model, model.fit(rows, epochs=2, verbose=0))
+
+
+class Keeps(keras.Model):
+    """Leaves losses in a list, which its step takes out of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer, self.left = keras.layers.Dense(4, "tanh"), keras.layers.Dense(2), []
+
+    def call(self, x: Any) -> Any:
+        x = self.inner(x)
+        self.left.append(ops.mean(ops.square(x)))
+        self.latest = x
+        return self.outer(x)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self(x, training=True) - y)) + sum(self.left)
+        self.left.clear()
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+@full
+@case
+def what_a_call_leaves_in_lists(wrap: Wrap) -> Any:
+    keras.utils.set_random_seed(5)
+    model = Keeps()
+    model(X[:1])
+    model.left.clear()
+    model = wrap(model)
+    model.compile(keras.optimizers.SGD(0.02))
+    return trained(model, model.fit(batches(), epochs=2, verbose=0))
+
+
+class ByNumPy(Adds):
+    def call(self, x: Any) -> Any:
+        scale = float(np.abs(np.asarray(x)).max() > 0)  # which a trace has not
+        self.add_loss(scale * 0.01 * ops.sum(ops.square(x)))
+        return x
+
+
+class Eager(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.adds, self.outer = ByNumPy(), keras.layers.Dense(2)
+        self.outer.build((None, FEATURES))
+        self.built = True
+
+    def call(self, x: Any) -> Any:
+        return self.outer(self.adds(x))
+
+
+@full
+@case
+def eager_layers_of_numpy(wrap: Wrap) -> Any:
+    keras.utils.set_random_seed(5)
+    model = wrap(Eager())
+    model.compile(keras.optimizers.SGD(0.02), "mse", run_eagerly=True)
+    return trained(model, model.fit(batches(9).take(4), epochs=2, verbose=0))
