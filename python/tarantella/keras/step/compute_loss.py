@@ -56,13 +56,12 @@ def try_out(model: Any, data: Any, rows: int | None) -> None:
     found, tracker = training.of(model), private.loss_tracker(model)
     if not is_own(model) or found.compute_loss_uses[0] is tracker:
         return
-    uses, reason = "", "the number of rows of a batch is not known"
-    if rows is not None:
-        try:
-            uses, reason = _traced(model, data, rows), ""
-        except Exception as error:  # whatever user code raises
-            text = str(error).splitlines()[0] if str(error) else ""
-            reason = f"it fails on them ({type(error).__name__}: {text})"
+    uses = reason = ""
+    try:
+        uses = _traced(model, data, rows or _ROWS * runtime.get_size())
+    except Exception as error:  # whatever user code raises
+        text = str(error).splitlines()[0] if str(error) else ""
+        reason = f"it fails on them ({type(error).__name__}: {text})"
     failed = runtime.context().allgather(np.array([bool(reason)], np.int64), "compute_loss").ravel()
     found.compute_loss_uses = tracker, "" if failed.any() else uses
     if failed.any():
@@ -74,6 +73,7 @@ def try_out(model: Any, data: Any, rows: int | None) -> None:
         )
 
 
+_ROWS = 2  # of each rank, where those of a batch are not known
 _ARGUMENTS = ("x", "y", "y_pred", "sample_weight")
 # What `_traced` returns.
 _WITHOUT_X, _WITH_X = "without x", "with x"
