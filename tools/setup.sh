@@ -111,6 +111,14 @@ checksum() {
 is_current() { [ "$(cat "$SUMS/$1" 2>/dev/null)" = "$2" ]; }
 mark() { printf '%s\n' "$2" >"$SUMS/$1"; }
 
+# keras-hub, for the tests, needs Python 3.11.
+wants_keras_hub() { [ "$dev" ] && "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
+
+install_keras_hub() {
+  rm -rf build/keras-hub
+  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --target build/keras-hub -r tools/keras_hub.txt
+}
+
 has_mpis() {
   local name
   for name in "${mpis[@]}"; do [ -e "build/mpi/$name/.done" ] || return 1; done
@@ -136,9 +144,14 @@ main() {
   fi
   mkdir -p "$SUMS"
 
-  local requirements sources
+  local requirements sources hub
   requirements="$extras $(checksum pyproject.toml tools/build_metadata.py)"
   sources=$(checksum CMakeLists.txt src include bindings cmake python pyproject.toml tools/build_metadata.py README.md)
+  hub="$("$VENV/bin/python" --version) $(checksum tools/keras_hub.txt)"
+  if wants_keras_hub && ! { is_current keras-hub "$hub" && [ -d build/keras-hub ]; }; then
+    stage keras-hub "keras-hub in build/keras-hub, for the tests" install_keras_hub
+    mark keras-hub "$hub"
+  fi
   if is_current "requirements$extras" "$requirements" && is_current package "$sources" && has_mpis; then
     say "nothing to do"
     return
