@@ -116,7 +116,8 @@ wants_keras_hub() { [ "$dev" ] && "$VENV/bin/python" -c 'import sys; sys.exit(sy
 
 install_keras_hub() {
   rm -rf build/keras-hub
-  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --target build/keras-hub -r tools/keras_hub.txt
+  "$VENV/bin/python" -m pip install --disable-pip-version-check --no-deps --target build/keras-hub \
+    -r tools/keras_hub.txt
 }
 
 has_mpis() {

@@ -222,6 +222,9 @@ class Backend(Protocol):
         As it is where it has no rows, no known rank, or is not dense.
         """
 
+    def strategy_of(self, model: Any) -> str:
+        """The name of the framework's own way to train a model on several devices that is set, "" where none is."""
+
     def why_not_compiled(self) -> str:
         """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""
 

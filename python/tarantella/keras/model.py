@@ -37,6 +37,7 @@ class Model:
         runtime.init()
         if runtime.get_size() > 1:
             load_backend()
+            takeover.check_strategy(model)
         process.install()
         object.__setattr__(self, "_tarantella_model", model)
         object.__setattr__(self, "_tarantella_strategy", strategy)

@@ -235,6 +235,47 @@ assert model.fit(x) == "fitted"
     assert "WARNING: fit of Own did not call Keras's own fit: every rank has run it for itself" in ended.err
 
 
+def test_predictions_of_another_number_of_rows_are_refused(scripts: Any) -> None:
+    source = (
+        HEAD
+        + """
+class Whole(keras.Model):
+    def predict_step(self, data):
+        return keras.ops.concatenate([data[0] if isinstance(data, tuple) else data] * 2)[:3]
+i = keras.Input((4,)); model = tnt.Model(Whole(i, keras.layers.Dense(1)(i)))
+try:
+    model.predict(x, batch_size=8, verbose=0)
+except ValueError as error:
+    assert "predict_step returned 3 rows for the 4 rows of a batch on rank 0" in str(error), error
+    print("refused")
+"""
+    )
+    ended = scripts.ranks(2, source, "", options=("--output-on-all-devices",))
+    assert ended.out.count("refused") == 2, ended.err
+
+
+SCOPES = {
+    "the model was made": "with scope: m = net()\ntnt.Model(m)",
+    "it is wrapped": "with scope: tnt.Model(net())",
+    "it is trained": "m = tnt.Model(net()); m.compile('sgd', 'mse')\nwith scope: m.fit(x, x[:, :1])",
+}
+
+
+@pytest.mark.parametrize("where", SCOPES)
+def test_a_scope_of_a_strategy_that_is_left_in_is_named(where: str, scripts: Any) -> None:
+    source = (
+        HEAD
+        + f"""
+net = lambda: keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+scope = tf.distribute.MirroredStrategy(["/cpu:0"]).scope()
+{SCOPES[where]}
+"""
+    )
+    ended = scripts.ranks(2, source, "")
+    assert ended.code == 1
+    assert "ValueError: tarantella.Model trains on several ranks without tf.distribute: remove the Mirr" in ended.err
+
+
 def test_gradients_are_reduced_without_an_optimizer_in_groups_and_variables_come_from_any_root(
     scripts: Any, tmp_path: Any
 ) -> None:

@@ -22,6 +22,13 @@ def trace(step: Callable[[Any], Any], spec: Any) -> None:
     tf.function(step, autograph=False).get_concrete_function(spec)
 
 
+def strategy_of(model: Any) -> str:
+    strategy = model.distribute_strategy
+    return (
+        "" if strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy() else type(strategy).__name__
+    )
+
+
 def stand_in(tensor: tf.Tensor, rows: int | None) -> tf.Tensor:
     return tf.compat.v1.placeholder(tensor.dtype, [rows, *tensor.shape[1:]])
 

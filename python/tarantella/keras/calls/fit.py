@@ -147,5 +147,6 @@ def _predict_together(
     (batches,) = start.feeds_alike(model, "predict", [feed], arguments)
     callbacks = placement.arrange_to_predict(callbacks)
     with files.by_master(model):
-        outputs, positions = method(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
-    return row_order.in_order(outputs, positions, everywhere)
+        predicted = method(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
+    outputs, positions, lengths = predicted
+    return row_order.in_order(outputs, positions, lengths, everywhere)

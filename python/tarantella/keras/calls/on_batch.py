@@ -59,8 +59,9 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
         return method(**given)
     with start.core_errors():
         batch = _micro_batch(model, "predict", (given["x"],))
-        outputs, positions = backend.run_step(model, "predict", batch)
-        return row_order.in_order(tree.map_structure(np.asarray, outputs), np.asarray(positions), everywhere=True)
+        predicted = backend.run_step(model, "predict", batch)
+        outputs, positions, lengths = tree.map_structure(np.asarray, predicted)
+        return row_order.in_order(outputs, positions, lengths, everywhere=True)
 
 
 def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:

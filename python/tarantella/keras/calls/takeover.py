@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from ..._backend import backend
 from ..._job import log, runtime
 from ...data.adapter import MicroBatches
 from ...data.feed import Input
@@ -48,6 +49,8 @@ def install(taken: dict[str, Taken]) -> None:
 
 def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
     """Calls a method of a wrapped model as its class defines it, with these options of ours where Keras's begins."""
+    if runtime.get_size() > 1:
+        check_strategy(model)
     begun: list[str] = []
     with _calling(_Call(model, {name: options}, begun)):
         result = getattr(model, name)(*args, **kwargs)
@@ -57,6 +60,16 @@ def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *
             f"all data; call super().{name}(…) to let the ranks share the work"
         )
     return result
+
+
+def check_strategy(model: Any) -> None:
+    """Raises ValueError where the framework would train the model on several devices by itself."""
+    name = backend.strategy_of(model)
+    if name:
+        raise ValueError(
+            f"tarantella.Model trains on several ranks without tf.distribute: remove the {name} and its scope, in "
+            "which the model was made or this call is (docs/from_mirrored_strategy.md)"
+        )
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from keras import ops, tree
+
 from ..._backend import backend
 from ..._job import runtime, timeline
 from ...data import tf_data
@@ -91,6 +93,10 @@ def _predict_step(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def predict_step(batch: Any) -> Any:
         if not isinstance(batch, PredictBatch):
             return original(batch)
-        return original(batch.data), batch.positions
+        outputs = original(batch.data)
+        lengths = [batch.positions, *tree.flatten(outputs)]
+        # Ragged ones have none, and are refused later.
+        counts = [0 if backend.why_not_gathered(each) else ops.shape(each)[0] for each in lengths]
+        return outputs, batch.positions, ops.stack([ops.cast(each, "int64") for each in counts])[None]
 
     return predict_step

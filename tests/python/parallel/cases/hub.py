@@ -1,4 +1,4 @@
-"""The tasks of keras-hub, in small: classes with a `fit` of their own, which feed grain datasets and have own layers."""
+"""The tasks of keras-hub, in small: classes with a `fit` of their own, which feed grain datasets, and own layers."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def gpt2_with_lora_float32(wrap: Wrap) -> Any:
 
 
 def resnet(hub: Any, size: int, dtype: str) -> Any:
-    backbone = hub.models.ResNetBackbone(
+    return hub.models.ResNetBackbone(
         input_conv_filters=[64],
         input_conv_kernel_sizes=[3],
         stackwise_num_filters=[64, 8, 8],
@@ -115,7 +115,6 @@ def resnet(hub: Any, size: int, dtype: str) -> Any:
         image_shape=(size, size, 3),
         dtype=dtype,
     )
-    return backbone
 
 
 def synchronize(model: Any) -> None:

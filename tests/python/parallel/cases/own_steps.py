@@ -229,3 +229,28 @@ def batches_of_two_sizes(wrap: Wrap) -> Any:
         model.compile(keras.optimizers.Adam(0.01))
         found.append(trained(model, model.fit(tf.data.Dataset.zip((unlabelled, labelled)), epochs=2, verbose=0)))
     return found
+
+
+class Tiles(keras.Model):
+    """Predicts four tiles of each row, and one number for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return self.dense(x)
+
+    def predict_step(self, batch: Any) -> Any:
+        x = batch[0] if isinstance(batch, tuple) else batch
+        tiles = ops.reshape(x, (-1, 2))
+        return {"tiles": self(tiles, training=False), "whole": ops.sum(x, axis=1), "all": ops.reshape(x, (-1, 4, 2))}
+
+
+@case
+def several_predictions_for_a_row(wrap: Wrap) -> Any:
+    model = wrap(Tiles())
+    model.build((None, 2))
+    rows = data()[0][:, :1] * range(1, 9)
+    found = [model.predict(rows, batch_size=size, verbose=0) for size in (4, 9, 3)]
+    return [*found, model.predict_on_batch(rows[:7])]
