@@ -47,7 +47,7 @@ _JOB = ("_core", "_job/", "_names", "_exchange")
 _DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
-_CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/differences")
+_CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/written", "keras/differences")
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
@@ -65,7 +65,8 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/replicas": _DATA,
     "keras/step/": _STEP,
     "keras/epoch/": _MODEL,
-    "keras/files": _MODEL,
+    "keras/written": _MODEL,
+    "keras/files": (*_MODEL, "keras/written"),
     "keras/differences": _STEP,
     "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/files"),
     "keras/calls/": _CALLS,

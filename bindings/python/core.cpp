@@ -357,6 +357,13 @@ class Context {
     return result;
   }
 
+  std::optional<uint32_t> find_posted(int rank, const std::string& name) {
+    int found = 0;
+    uint32_t result = 0;
+    inside([&] { return tnt_find_posted(context_, rank, name.c_str(), &found, &result); });
+    return found != 0 ? std::optional(result) : std::nullopt;
+  }
+
   tnt_plan plan(const std::string& name, const std::vector<TensorSpec>& specs, size_t threshold,
                 int numbers) {
     std::vector<tnt_tensor> tensors;
@@ -525,6 +532,7 @@ NB_MODULE(_core, m) {
       .def("barrier", &Context::barrier)
       .def("post", &Context::post, "name"_a, "result"_a)
       .def("wait_posted", &Context::wait_posted, "rank"_a, "name"_a)
+      .def("find_posted", &Context::find_posted, "rank"_a, "name"_a)
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a, "numbers"_a = 0)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
       .def("release", &Context::release, "plan"_a)

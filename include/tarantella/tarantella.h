@@ -189,6 +189,10 @@ TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t resul
  * waited for `name` since then. Earlier posts do not count, and `rank` does not wait. TNT_MISMATCH, only on this rank,
  * if `rank` leaves or makes a later collective call without posting. */
 TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
+/* Not collective, does not block. Whether `rank` has ever posted `name`, as far as this rank has heard; then `result`
+ * is that of the last time. A rank's newest 1,023 posts are known. `rank` as for tnt_wait_posted(). */
+TNT_API tnt_code tnt_find_posted(tnt_context* context, int rank, const char* name, int* found,
+                                 uint32_t* result);
 
 /* Whether tnt_plan_submit() gets numbers of the training step, which are compared. With TNT_NUMBERS_LAST, a rank that
  * has submitted the plan's tensors submits no others before they are summed. Where one rank waits for such a plan and

@@ -148,4 +148,18 @@ tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint3
   });
 }
 
+tnt_code tnt_find_posted(tnt_context* context, int rank, const char* name, int* found, uint32_t* result) {
+  return on_context(context, [&](auto&) -> Status {
+    if (rank < 0 || rank >= context->size() || rank == context->rank()) {
+      return invalid(text("a rank cannot wait for a post of rank ", rank, " of ", context->size()));
+    }
+    const auto posted =
+        context->on_all_ranks([&](auto& ranks) { return ranks.find_post(rank, name_of(name)); });
+    if (!posted.ok()) return posted.status();
+    *found = posted.value().has_value() ? 1 : 0;
+    *result = posted.value().value_or(0);
+    return {};
+  });
+}
+
 }  // extern "C"

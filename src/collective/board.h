@@ -47,6 +47,20 @@ class Board {
     return {std::nullopt, lost};
   }
 
+  /// The value of the newest entry for `key`, if there is one.
+  std::optional<uint32_t> last(uint64_t key) const {
+    const uint32_t end = count_.load(std::memory_order_seq_cst);
+    std::optional<uint32_t> newest;
+    for (uint32_t i = end >= kEntries ? end - kEntries + 1 : 0; i != end; ++i) {
+      const Entry& entry = entries_[i % kEntries];
+      const uint64_t found = entry.key.load(std::memory_order_acquire);
+      const uint32_t value = entry.value.load(std::memory_order_acquire);
+      const bool overwritten = count_.load(std::memory_order_acquire) - i >= kEntries;
+      if (found == key && !overwritten) newest = value;
+    }
+    return newest;
+  }
+
   /// Changes with every post.
   transport::Word& count() { return count_; }
 

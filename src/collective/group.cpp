@@ -155,6 +155,11 @@ Result<uint32_t> Group::await_post(int from, const std::string& name) {
   return post_waits_.await(*memory_, poster, name, meetings_);
 }
 
+Result<std::optional<uint32_t>> Group::find_post(int from, const std::string& name) const {
+  TNT_RETURN_IF_ERROR(failure());
+  return seat(from).board.last(hash_of(name));
+}
+
 Status Group::fail(const Status& status) {
   if (status.ok()) return failure();
   bool first = false;

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,6 +120,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /// if `from` leaves or makes a later collective call without posting. Not while another thread makes a collective
   /// call.
   Result<uint32_t> await_post(int from, const std::string& name);
+
+  /// Not collective, does not block. What `from` has posted last for `name`, among its newest posts; none if it has
+  /// not. The failure of the communication, if it has failed.
+  Result<std::optional<uint32_t>> find_post(int from, const std::string& name) const;
 
   /// Ends the communication of all ranks with `status`, unless it has failed before. Returns the first cause, which
   /// every wait of every rank returns within kSlice. Thread-safe, does not block.

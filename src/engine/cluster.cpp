@@ -45,17 +45,29 @@ void Cluster::post(const std::string& name, uint32_t value) {
   if (bridge_ != nullptr) bridge_->post(across::Posts::make(name, value, calls_));
 }
 
-Result<uint32_t> Cluster::await_post(int from, const std::string& name) {
+template <typename Here, typename There>
+auto Cluster::of_poster(int from, Here here, There there) -> decltype(here(from)) {
   const across::Nodes& all = across_->nodes();
   const size_t node = all.node_of(from);
-  if (node != across_->own_node()) {
-    if (from == all.leader(node)) return posts_->await(from, name, calls_);
-    return Status(Code::kInvalidArgument, text("a rank cannot wait for a post of rank ", from,
-                                               ", which is on another machine and not its "
-                                               "first rank"));
+  if (node == across_->own_node()) {
+    const std::vector<int>& near = all.ranks_of(node);
+    return here(static_cast<int>(std::find(near.begin(), near.end(), from) - near.begin()));
   }
-  const std::vector<int>& near = all.ranks_of(node);
-  return group().await_post(static_cast<int>(std::find(near.begin(), near.end(), from) - near.begin()), name);
+  if (from == all.leader(node)) return there();
+  return Status(Code::kInvalidArgument, text("a rank cannot wait for a post of rank ", from,
+                                             ", which is on another machine and not its first rank"));
+}
+
+Result<uint32_t> Cluster::await_post(int from, const std::string& name) {
+  return of_poster(
+      from, [&](int near) { return group().await_post(near, name); },
+      [&] { return posts_->await(from, name, calls_); });
+}
+
+Result<std::optional<uint32_t>> Cluster::find_post(int from, const std::string& name) {
+  return of_poster(
+      from, [&](int near) { return group().find_post(near, name); },
+      [&] { return posts_->find(from, name); });
 }
 
 Result<std::unique_ptr<Communicator>> Cluster::create_group(const std::vector<int>& ranks) {

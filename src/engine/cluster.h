@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "collective/across/operations.h"
 #include "engine/communicator.h"
@@ -63,6 +64,8 @@ class Cluster final : private Driven {
   /// As Group::await_post(), of a rank of this node or the leader of another: kInvalidArgument otherwise. Not while
   /// another thread makes a collective call.
   Result<uint32_t> await_post(int from, const std::string& name);
+  /// As Group::find_post(), of the same ranks.
+  Result<std::optional<uint32_t>> find_post(int from, const std::string& name);
   /// As Communicator::create_group(), collective over the job, for ranks of one node: kInvalidArgument otherwise.
   Result<std::unique_ptr<Communicator>> create_group(const std::vector<int>& ranks);
 
@@ -71,6 +74,11 @@ class Cluster final : private Driven {
           std::shared_ptr<collective::across::Bridge> bridge)
       : node_(std::move(node)), bridge_(std::move(bridge)), posts_(std::move(posts)) {}
   Need advance() override { return {.looks = true, .pause = bridge_->advance()}; }
+
+  /// What `here` gives for the number of `from` in its node's group, if that is this node, or `there` for the leader of
+  /// another. kInvalidArgument for others.
+  template <typename Here, typename There>
+  auto of_poster(int from, Here here, There there) -> decltype(here(from));
 
   /// Before each call of the job; inside node_->call().
   void count_call() {

@@ -35,6 +35,9 @@ class Communicator final : private Driven {
   int job_rank(int rank) { return group_->job_rank(rank); }
   void post(const std::string& name, uint32_t value) { group_->post(name, value); }
   Result<uint32_t> await_post(int from, const std::string& name) { return group_->await_post(from, name); }
+  Result<std::optional<uint32_t>> find_post(int from, const std::string& name) {
+    return group_->find_post(from, name);
+  }
   /// The rank's progress thread.
   const std::shared_ptr<Engine>& engine() const { return engine_; }
 

@@ -250,6 +250,26 @@ TEST_P(AcrossNodes, APostOfRankZeroReachesAllThatAwaitIt) {
   });
 }
 
+TEST(PostsAcrossNodes, TheLastPostIsFoundAtAnyTime) {
+  FakeCluster cluster({0, 1, 1});
+  cluster.bridge_options().news_every = 20ms;
+  cluster.run([&](Cluster& rank) {
+    const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, "next"); }); };
+    for (uint32_t round = 1; round < 4; ++round) {
+      if (rank.rank() == 0) {
+        rank.post("save", round);
+      } else {
+        while (rank.find_post(0, "save").value() != round) std::this_thread::yield();
+        EXPECT_FALSE(rank.find_post(0, "other").value());
+      }
+      ASSERT_TRUE(meet().ok());
+    }
+    if (rank.rank() == 0) {
+      EXPECT_EQ(rank.find_post(2, "save").status().code(), Code::kInvalidArgument);
+    }
+  });
+}
+
 TEST(PostsAcrossNodes, ARankThatGoesOnWithoutThePostIsNamed) {
   FakeCluster cluster({0, 1, 1});
   cluster.bridge_options().news_every = 20ms;

@@ -80,6 +80,29 @@ TEST_P(Groups, SayThatAPostMayBeLostAmongMany) {
   });
 }
 
+TEST_P(Groups, FindTheLastPostAtAnyTime) {
+  world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
+    auto group = Group::create(std::move(memory), world_.options());
+    ASSERT_TRUE(group.ok());
+    using Found = std::optional<uint32_t>;
+    const auto expect = [&](const char* name, Found value) {
+      if (rank != 0) {
+        EXPECT_EQ(group.value()->find_post(0, name).value(), value);
+      }
+      EXPECT_TRUE(group.value()->barrier("next").ok());
+    };
+    expect("file", std::nullopt);
+    for (uint32_t i = 1; rank == 0 && i <= 3; ++i) group.value()->post("file", i);
+    EXPECT_TRUE(group.value()->barrier("posted").ok());
+    expect("file", 3);  // those before a collective call count, too
+    expect("other", std::nullopt);
+    for (uint32_t i = 0; rank == 0 && i < 1023; ++i) group.value()->post("other", i);
+    EXPECT_TRUE(group.value()->barrier("posted").ok());
+    expect("file", std::nullopt);  // too many since
+    expect("other", 1022);
+  });
+}
+
 TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
   world_.run_memories([&](int rank, std::unique_ptr<transport::Memory> memory) {
     auto group = Group::create(std::move(memory), world_.options());

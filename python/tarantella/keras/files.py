@@ -15,7 +15,7 @@ import keras
 
 from .._job import log, runtime, shared_files
 from .._job.errors import MismatchError, PeerLostError
-from . import hooks, private, training
+from . import hooks, private, training, written
 
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
@@ -28,6 +28,9 @@ _WRITERS = (
 )
 
 _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
+
+
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_saving", default=False)
 
 
 def hook_writers() -> None:
@@ -63,9 +66,25 @@ def by_every_rank() -> Iterator[None]:
 
 def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **options: Any) -> Any:
-        return original(*args, **options) if _everywhere.get() or runtime.is_master_rank() else None
+        path = args[0] if args else options.get("filepath")
+        return _saved_by_master(path, lambda: original(*args, **options))
 
     return save
+
+
+def _saved_by_master(path: Any, call: Callable[[], Any]) -> Any:
+    """Saves on the master, and notes it on all ranks, once for a save that is inside of another."""
+    if _everywhere.get() or _inside.get():
+        return call()
+    result = None
+    if runtime.is_master_rank():
+        token = _inside.set(True)
+        try:
+            result = call()
+        finally:
+            _inside.reset(token)
+    written.note(path)
+    return result
 
 
 def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,11 +92,11 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         wrapped = getattr(model, "_tarantella_model", None)
         if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
             return _together(method, filepath, lambda: save(wrapped, filepath, *args, **options), _everywhere.get())
-        if not _everywhere.get():
-            if not training.is_saved_by_master(model):
-                return original(model, filepath, *args, **options)
-            if not runtime.is_master_rank():
-                return None
+        if not _everywhere.get() and not training.is_saved_by_master(model):
+            return original(model, filepath, *args, **options)
+        return _saved_by_master(filepath, lambda: write(model, filepath, *args, **options))
+
+    def write(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
         shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
         if shards or not _is_one_file(method, filepath):
             return original(model, filepath, *args, **options)
@@ -108,7 +127,8 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
             return call()
     what = f"{method} of {str(path)!r}"
     if not runtime.is_master_rank():
-        _wait(what, method)
+        if not _wait(what, method):
+            written.note_elsewhere(path)
         shared_files.await_file(path)
         return None
     failed = True
@@ -122,17 +142,20 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
     return result
 
 
-def _wait(what: str, method: str) -> None:
-    context, master = runtime.context(), runtime.get_master_rank()
+def _wait(what: str, method: str) -> bool:
+    """False where the master has saved to another path."""
+    same, context, master = True, runtime.context(), runtime.get_master_rank()
     try:
         failed = context.wait_posted(master, what)
     except MismatchError as error:
         try:
             failed = context.wait_posted(master, method)  # perhaps to another path
+            same = False
         except MismatchError:
             raise error from None
     if failed:
         raise PeerLostError(f"rank {master} failed in {what}; its own error says why")
+    return same
 
 
 @contextlib.contextmanager

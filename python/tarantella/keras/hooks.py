@@ -52,6 +52,8 @@ PATCHED: dict[str, str] = {
     "save_model": "keras.src.saving.saving_lib, on one rank too",
     "save_weights_only": "keras.src.saving.saving_lib, on one rank too",
     "save_model_to_hdf5": "keras.src.legacy.saving.legacy_h5_format, on one rank too",
+    "load_model": "keras.models, keras.saving and keras.src.saving.saving_api",
+    "load_weights": "keras.src.saving.saving_api",
     "get_data_adapter": "keras.src.trainers.data_adapters",
     # Of the backend, in the thread of `calls.proof` while it runs.
     "allreduce": "the backend",

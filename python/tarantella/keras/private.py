@@ -21,7 +21,7 @@ KNOWN = "3.5 to 3.16"
 try:
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.losses.losses import LossFunctionWrapper
-    from keras.src.saving import saving_lib
+    from keras.src.saving import saving_api, saving_lib
     from keras.src.trainers import data_adapters
     from keras.src.trainers.data_adapters import array_slicing
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
@@ -82,6 +82,7 @@ __all__ = [
     "results",
     "rows_of",
     "saves_on_batches",
+    "saving_api",
     "saving_lib",
     "set_initial_epoch",
     "set_logits",
@@ -139,6 +140,8 @@ FUNCTIONS = (
     Name("saving_lib", "save_model"),
     Name("saving_lib", "save_weights_only"),
     Name("legacy_h5_format", "save_model_to_hdf5"),
+    Name("saving_api", "load_model"),
+    Name("saving_api", "load_weights"),
     Name("data_adapters", "get_data_adapter"),
     Name("array_slicing", "convert_to_sliceable"),
     Name("array_slicing", "TensorflowSparseWrapper"),
@@ -163,7 +166,10 @@ def check(samples: Mapping[str, Any]) -> None:
 
     `samples` has a built object of each kind that `NAMES` mentions, by that kind. Milliseconds; no rank waits.
     """
-    modules = {module.__name__.rpartition(".")[2]: module for module in (saving_lib, legacy_h5_format, data_adapters)}
+    modules = {
+        module.__name__.rpartition(".")[2]: module
+        for module in (saving_api, saving_lib, legacy_h5_format, data_adapters)
+    }
     owners = {**samples, **modules, "array_slicing": array_slicing}
     for owner, name, seen, used_by in (*NAMES, *FUNCTIONS):
         alternatives = [each.name for each in NAMES if each.owner == owner and each.seen != KNOWN]

@@ -33,6 +33,11 @@ void Posts::heard_calls(size_t node, uint32_t calls) {
 
 void Posts::heard_leave(size_t node) { row(node).left.store(1, std::memory_order_release); }
 
+Result<std::optional<uint32_t>> Posts::find(int from, const std::string& name) {
+  TNT_RETURN_IF_ERROR(group_.failure());
+  return row(nodes_.node_of(from)).board.last(hash_of(name));
+}
+
 Result<uint32_t> Posts::await(int from, const std::string& name, uint32_t calls) {
   TNT_RETURN_IF_ERROR(group_.failure());
   Row& other = row(nodes_.node_of(from));

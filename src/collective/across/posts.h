@@ -3,6 +3,7 @@
 // it hears, and all its ranks read it.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collective/across/nodes.h"
@@ -34,6 +35,8 @@ class Posts {
   /// As Group::await_post(), where this rank has made `calls` calls; `from` is the leader of another node. For one
   /// thread at a time.
   Result<uint32_t> await(int from, const std::string& name, uint32_t calls);
+  /// As Group::find_post(); `from` is the leader of another node.
+  Result<std::optional<uint32_t>> find(int from, const std::string& name);
 
  private:
   struct alignas(64) Row {

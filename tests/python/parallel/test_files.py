@@ -254,3 +254,96 @@ def test_a_save_that_the_master_never_makes_ends_all_ranks(scripts: Any, tmp_pat
     ended = scripts.ranks(2, source, str(tmp_path))
     assert ended.code == 1
     assert "a.keras': rank 0 goes on without it; call it on every rank, or on rank 0 alone" in ended.err, ended.err
+
+
+# What a callback saves and loads after each epoch.
+LOADS_IN_A_CALLBACK = """
+import tempfile
+second, differ = net(), []
+def loaded(name):
+    second.load_weights(path(name))
+    differ.append(max(abs(a - b).max() for a, b in zip(second.get_weights(), model.get_weights())))
+class Saves(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        {epoch}
+    def on_train_end(self, logs=None):
+        {end}
+if {stale} and rank == 0:
+    second.save_weights(path("a.weights.h5"))
+tnt.Barrier().execute()
+model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[Saves()])
+print("differ", differ, flush=True)
+"""
+LATE = "rank or np.linalg.svd(np.ones((900, 900))); "
+SAVED = 'self.model.save_weights(path("a.weights.h5"))'
+# After each epoch, at the end, whether there is an older file, and how often the other model's weights are compared.
+LOADED = {
+    "at once": (f"{LATE}{SAVED}; loaded('a.weights.h5')", "pass", False, 3),
+    "over an older file": (f"{LATE}{SAVED}; loaded('a.weights.h5')", "pass", True, 3),
+    "twice": (f"{LATE}{SAVED}; {SAVED}; loaded('a.weights.h5'); loaded('a.weights.h5')", "pass", True, 6),
+    "at the end": (f"{LATE}{SAVED}", "loaded('a.weights.h5')", False, 1),
+    "beside a save of the master's": (
+        f"rank or self.model.save(path('own.keras')); {LATE}{SAVED}; loaded('a.weights.h5')",
+        "pass",
+        True,
+        3,
+    ),
+    "as a whole model": (
+        f"{LATE}self.model.save(path(f'{{epoch}}.keras')); "
+        "second.set_weights(keras.models.load_model(path(f'{epoch}.keras')).get_weights()); "
+        "differ.append(abs(second.get_weights()[0] - self.model.get_weights()[0]).max())",
+        "pass",
+        False,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("when", LOADED)
+def test_what_a_callback_has_saved_can_be_loaded_in_it(when: str, scripts: Any, folder: Path) -> None:
+    epoch, end, stale, times = LOADED[when]
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end=end, stale=stale)
+    ended = scripts.ranks(2, source, str(folder), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count(f"differ {[0.0] * times}".replace("0.0", "np.float32(0.0)")) == 2, ended.out
+
+
+OWN_PATH = "own = os.path.join(tempfile.mkdtemp(), 'own.keras'); self.model.save(own)"
+ENDS = {
+    f"{OWN_PATH}; keras.models.load_model(own)": "own.keras' is not there: of what all ranks save only rank 0 writes",
+    "rank and (self.model.save(path('b.keras')), keras.models.load_model(path('b.keras')))": (
+        "tarantella.Error: rank 0 has not saved "
+    ),
+}
+
+
+@pytest.mark.parametrize("epoch", ENDS)
+def test_a_path_that_the_master_has_not_saved_is_named(epoch: str, scripts: Any, folder: Path) -> None:
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end="pass", stale=False)
+    ended = scripts.ranks(2, source, str(folder), TNT_TIMEOUT="3")
+    assert ended.code == 1
+    assert ENDS[epoch] in ended.err, ended.err
+
+
+def test_paths_that_differ_are_named_after_training(scripts: Any, folder: Path) -> None:
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=OWN_PATH, end="pass", stale=False)
+    ended = scripts.ranks(2, source, str(folder))
+    assert ended.code == 0, ended.err
+    (said,) = [line for line in ended.lines if "WARNING: rank 1 saves to '" in line]
+    assert "own.keras', where rank 0, which alone writes, has saved to '" in said
+
+
+def test_a_model_that_is_saved_to_a_folder_of_each_process_is_explained(scripts: Any, folder: Path) -> None:
+    source = (
+        HEAD
+        + """
+import tempfile
+own = os.path.join(tempfile.mkdtemp(), "own.keras")
+model.save(own)
+keras.models.load_model(own)
+tnt.Barrier().execute()
+"""
+    )
+    ended = scripts.ranks(2, source, str(folder))
+    assert ended.code == 1
+    assert "own.keras' is not there: of what all ranks save only rank 0 writes" in ended.err, ended.err

@@ -13,7 +13,7 @@ from typing import Any
 from ..._job import runtime, timeline
 from ..._job.environment import prints_output
 from ...data.feed import Input, feed_of, sized
-from .. import differences, files, training
+from .. import differences, files, training, written
 from ..callbacks import placement
 from ..epoch import drift
 from . import awake, inputs, recorded, row_numbers, row_order, start, takeover, xla
@@ -84,8 +84,7 @@ def _fit_together(
                 callbacks=[*switches, *callbacks],
                 **options,
             )
-    # The files that the master's callbacks wrote are there when any rank goes on.
-    runtime.context().barrier()
+    written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._job import runtime
 from ...data.adapter import MicroBatches
-from .. import files, hooks, private
+from .. import files, hooks, private, written
 from . import fit, on_batch, proof, takeover
 
 
@@ -31,6 +31,7 @@ def install() -> None:
     )
     if runtime.get_size() > 1:
         proof.once()
+        written.hook_loading()
         hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
 
 

@@ -1,0 +1,127 @@
+"""What the master saves for all ranks in callbacks: a rank that loads it waits for it. The master never waits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from .. import _exchange
+from .._job import log, runtime, shared_files
+from .._job.environment import number
+from .._job.errors import Error
+from . import hooks, private
+
+# Saves by path: on the master what it has written, on others what they have left to it.
+_saves: dict[str, int] = {}
+# The paths of the latest saves, in order, since ranks compared them; how many there were before.
+_order: list[str] = []
+_before = 0
+# Seconds until a rank takes it that its path is not the master's.
+_PATIENCE = 10.0
+# Paths of this rank that the master has saved to others.
+_elsewhere: set[str] = set()
+
+
+def _key(path: Any) -> str:
+    return os.path.abspath(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
+
+
+def note(path: Any) -> None:
+    """Notes a save: on the master, which has written, and tells the others; on others, which leave it to the master."""
+    key = _key(path)
+    _saves[key] = _saves.get(key, 0) + 1
+    _order.append(key)
+    if runtime.is_master_rank():
+        runtime.context().post(f"saved {key}", _saves[key])
+        runtime.context().post(f"save {_before + len(_order)}", zlib.crc32(key.encode()))
+
+
+def note_elsewhere(path: Any) -> None:
+    """Notes that the master has saved to another path in the place of this one of another rank."""
+    _saves[_key(path)] = 0
+    _elsewhere.add(_key(path))
+
+
+def hook_loading() -> None:
+    """Has Keras's functions that load wait for the master. Idempotent."""
+    for module in (keras.models, keras.saving, private.saving_api):
+        hooks.hook(module, "load_model", functools.partial(_loading, 0))
+    hooks.hook(private.saving_api, "load_weights", functools.partial(_loading, 1))
+
+
+def _loading(place: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    def load(*args: Any, **kwargs: Any) -> Any:
+        await_written(args[place] if len(args) > place else kwargs.get("filepath"))
+        return original(*args, **kwargs)
+
+    return load
+
+
+def await_written(path: Any) -> None:
+    """Blocks until the master has saved this path as often as this rank has left it to the master.
+
+    Raises FileNotFoundError where it is not there then, as with a path of this rank's own; tarantella.Error where the
+    master has not saved for TNT_TIMEOUT seconds, or the job has failed.
+    """
+    key = _key(path)
+    if runtime.get_size() == 1 or runtime.is_master_rank() or key not in _saves:
+        return
+    begin, limit, is_said = time.monotonic(), number("TNT_TIMEOUT", 300), False
+    while not _is_saved(key):
+        waited = time.monotonic() - begin
+        if waited > 1 and not is_said:
+            is_said = True
+            log.logger.info("rank %d waits until rank 0 has saved %r", runtime.get_rank(), key)
+        if waited > min(limit, _PATIENCE) and _is_other_saved(key):
+            break
+        if waited > limit:
+            raise Error(
+                f"rank 0 has not saved {key!r}, for which rank {runtime.get_rank()} waits; save it on all ranks"
+            )
+        time.sleep(0.01)
+    shared_files.await_file(key)
+    if not os.path.exists(key):
+        raise FileNotFoundError(
+            f"{key!r} is not there: of what all ranks save only rank 0 writes, and it has saved to another path; give "
+            "all ranks the same path (make it before, on one rank, or from what all know: no tempfile, time or process "
+            "number), or write on every rank: tnt_save_all_devices=True, or run_on_all_ranks=True of a callback"
+        )
+
+
+def _is_saved(key: str) -> bool:
+    """Whether the master has saved the path as often as this rank has left it to the master."""
+    if key in _elsewhere or key not in _order:  # ranks have met since
+        return True
+    count = runtime.context().find_posted(runtime.get_master_rank(), f"saved {key}")
+    return count is not None and count >= _saves[key]
+
+
+def _is_other_saved(key: str) -> bool:
+    """Whether the master has never saved the path, and another one in the place of it, as far as saves correspond."""
+    context, master = runtime.context(), runtime.get_master_rank()
+    place = _before + len(_order) - _order[::-1].index(key)
+    instead = context.find_posted(master, f"save {place}")
+    return context.find_posted(master, f"saved {key}") is None and instead not in (None, zlib.crc32(key.encode()))
+
+
+def compare() -> None:
+    """Warns of paths that differ from the master's. All that was saved before is there when it returns. Collective."""
+    global _before
+    everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(_order).encode())]
+    _before += len(_order)
+    _order.clear()
+    for rank, paths in enumerate(everyone):
+        others = [each for each in paths if each not in everyone[0]]
+        if others and everyone[0]:
+            mine = everyone[0][min(paths.index(others[0]), len(everyone[0]) - 1)]
+            log.warn_once(
+                f"rank {rank} saves to {others[0]!r}, where rank 0, which alone writes, has saved to {mine!r}: give "
+                "all ranks the same path"
+            )
