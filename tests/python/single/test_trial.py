@@ -27,7 +27,10 @@ class Recommender(keras.Model):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.users, self.bias = layers.Embedding(60, 5), layers.Embedding(60, 1)
+        self.users, self.bias = (
+            layers.Embedding(60, 5, keras.initializers.RandomNormal(stddev=1.0)),
+            layers.Embedding(60, 1),
+        )
 
     def call(self, x):
         users = self.users(x[:, 0])

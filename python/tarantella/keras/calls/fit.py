@@ -67,7 +67,8 @@ def _fit_together(
 ) -> Any:
     feeds = [feed_of(data, model)]
     if validation.x is not None:
-        feeds.append(feed_of(inputs.sized_like(feeds[0].batch_size, validation), model))
+        validation = inputs.sized_like(feeds[0].batch_size, validation)
+        feeds.append(feed_of(validation, model))
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
     batches = start.feeds_alike(model, "fit", feeds, options | awake.settings())
     callbacks = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
@@ -93,7 +94,8 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
     """`keras.Model.evaluate`: the numbers of all rows, on every rank."""
     batches = takeover.validation_batches(model, given)
     if batches is not None:
-        return method(batches, **given)
+        with training.during(model, training.Call(trains=False)):
+            return method(batches, **given)
     data = inputs.of_evaluation(given, ours)
     if runtime.get_size() == 1:
         data = sized(data, model)

@@ -26,10 +26,10 @@ def in_order(outputs: Any, positions: NDArray[np.int64], lengths: NDArray[np.int
     places = _gathered(positions, only)
     kept = np.flatnonzero(places >= 0)
     order = kept[np.argsort(places[kept], kind="stable")]
-    ordered = [
-        _gathered(leaf, only)[(order[:, None] * n + np.arange(n)).ravel()]
-        for leaf, n in zip(leaves, times, strict=True)
-    ]
+    ordered = []
+    for leaf, n in zip(leaves, times, strict=True):
+        rows = _gathered(leaf, only)
+        ordered.append(rows[(order[:, None] * n + np.arange(n)).ravel()] if len(rows) else rows)
     return tree.pack_sequence_as(outputs, ordered) if only in (None, runtime.get_rank()) else None
 
 

@@ -30,7 +30,7 @@ class _Call(NamedTuple):
 
     model: Any
     options: dict[str, dict[str, Any]]  # those of ours, by method
-    begun: list[str]  # the methods of Keras's that have begun in it
+    begun: list[str]  # the methods of Keras's that have been taken over in it
 
 
 # Where a method of Keras's that begins now is taken over; None within one.
@@ -54,10 +54,11 @@ def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *
     begun: list[str] = []
     with _calling(_Call(model, {name: options}, begun)):
         result = getattr(model, name)(*args, **kwargs)
-    if name not in begun and runtime.get_size() > 1:
+    if not begun and runtime.get_size() > 1:
+        kind = type(model)
         log.warn_once(
-            f"{name} of {type(model).__name__} did not call Keras's own {name}: every rank has run it for itself, on "
-            f"all data; call super().{name}(…) to let the ranks share the work"
+            f"{name} of {kind.__module__}.{kind.__qualname__} did not call Keras's own {name}: every rank has run it "
+            f"for itself, on all data; call super().{name}(…) to let the ranks share the work"
         )
     return result
 
@@ -102,7 +103,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Tells the evaluations of our own batches within a fit from calls with other data on this rank alone."""
-    if training.known(model) is None or name not in ("fit", "evaluate"):
+    if training.known(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
     x = args[0] if args else kwargs.get("x")
     with training.during(model, training.Call(trains=False) if isinstance(x, MicroBatches) else None):

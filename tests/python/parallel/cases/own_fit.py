@@ -173,3 +173,94 @@ def calls_in_a_callback(wrap: Wrap) -> Any:
     model, callback = made(wrap, Model()), Alone()
     history = model.fit(X, Y, batch_size=6, epochs=2, callbacks=[callback], validation_split=0.2, verbose=0)
     return [trained(model, history), callback.found]
+
+
+class OwnSteps(Model):
+    """Steps with trackers of their own, those of evaluation with another log; an evaluate that passes all on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained, self.tested = keras.metrics.Mean(name="trained"), keras.metrics.Mean(name="tested")
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.trained, self.tested]
+
+    def train_step(self, batch: Any) -> Any:
+        x, y = batch
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self(x, training=True) - y))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        self.trained.update_state(loss)
+        return {"trained": self.trained.result()}
+
+    def test_step(self, batch: Any) -> Any:
+        x, y = batch
+        errors = ops.abs(self(x, training=False) - y)
+        self.tested.update_state(ops.mean(errors, axis=1))
+        return {"tested": self.tested.result(), "twice": 2 * self.tested.result()}
+
+    def evaluate(self, *args: Any, **options: Any) -> Any:
+        return super().evaluate(*args, **options)
+
+
+@case
+def own_steps_and_evaluate(wrap: Wrap) -> Any:
+    model = wrap(OwnSteps())
+    model.compile(keras.optimizers.SGD(0.02))
+    history = model.fit(X, Y, batch_size=9, epochs=2, validation_data=(X[:18], Y[:18]), verbose=0)
+    return trained(model, history)
+
+
+class UsesSizes(Model):
+    """An evaluate that uses what Keras passes of a fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[Any] = []
+
+    def evaluate(self, x: Any, y: Any, batch_size: int, steps: Any = None, **options: Any) -> Any:
+        self.sizes.append([batch_size, steps or 0])
+        options.pop("_use_cached_eval_dataset", None)
+        return super().evaluate(x, y, batch_size=batch_size, steps=steps, **options)
+
+
+@case
+def evaluates_as_many_rows_as_it_trains(wrap: Wrap) -> Any:
+    model, found = made(wrap, UsesSizes()), []
+    for options in ({"validation_steps": 2}, {"validation_batch_size": 5}, {}):
+        options |= {"validation_data": (X[:20], Y[:20]), "verbose": 0}
+        found.append(model.fit(X, Y, batch_size=6, epochs=2, **options).history)
+    return [found, list(model.sizes)]
+
+
+class OnBatches(Model):
+    def fit(self, x: Any, y: Any) -> Any:
+        return [self.train_on_batch(x[i : i + 8], y[i : i + 8]) for i in range(0, len(x), 8)]
+
+
+class BatchesAlone(keras.callbacks.Callback):
+    """Calls the methods for single batches of the model that is trained: this rank for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.found.append(self.model.test_on_batch(X[:7], Y[:7]))
+
+
+class Twice(keras.layers.Layer):
+    def call(self, x: Any) -> Any:
+        return 2 * x
+
+
+@case
+def single_batches(wrap: Wrap) -> Any:
+    model = made(wrap, OnBatches())
+    found = [model.fit(X, Y), model.get_weights()]
+    keras.utils.set_random_seed(9)
+    model = made(wrap, keras.Sequential([keras.Input((FEATURES,)), Twice(), keras.layers.Dense(2)]))
+    callback = BatchesAlone()
+    return [*found, trained(model, model.fit(X, Y, batch_size=6, callbacks=[callback], verbose=0)), callback.found]
