@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 from typing import Any
 
@@ -210,6 +211,22 @@ class Model:
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
         """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
         return model_from_config(config, custom_objects)
+
+
+def _signature(name: str) -> inspect.Signature:
+    """What a method takes: the arguments of Keras's own, and ours."""
+    theirs = inspect.signature(getattr(keras.Model, name)).parameters.values()
+    ours = inspect.signature(getattr(Model, name)).parameters.values()
+    return inspect.Signature(
+        [
+            *(each for each in theirs if each.kind is not each.VAR_KEYWORD),
+            *(each for each in ours if each.kind is each.KEYWORD_ONLY),
+        ]
+    )
+
+
+for _name in takeover.METHODS:
+    getattr(Model, _name).__signature__ = _signature(_name)
 
 
 class Sequential(Model):

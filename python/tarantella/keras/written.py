@@ -35,6 +35,8 @@ def _key(path: Any) -> str:
 
 def note(path: Any) -> None:
     """Notes a save: on the master, which has written, and tells the others; on others, which leave it to the master."""
+    if runtime.get_size() == 1:
+        return
     key = _key(path)
     _saves[key] = _saves.get(key, 0) + 1
     _order.append(key)

@@ -21,6 +21,7 @@ from ...data.adapter import MicroBatches
 from ...data.feed import Input
 from .. import hooks, training
 
+METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
 Taken = Callable[[Any, Callable[..., Any], dict[str, Any], dict[str, Any]], Any]
 
