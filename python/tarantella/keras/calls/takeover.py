@@ -147,7 +147,8 @@ def validation_batches(model: Any, given: dict[str, Any]) -> MicroBatches | None
 
     Takes what they stand for out of the arguments.
     """
-    found = training.of(model).validation
+    known = training.known(model)  # None on one rank
+    found = None if known is None else known.validation
     if not given.pop("_use_cached_eval_dataset", False) or found is None:
         return None
     for name in ("x", "y", "sample_weight", "batch_size"):
