@@ -372,6 +372,38 @@ def test_experiments_tell_kinds_of_layers_and_losses():
     assert findings(loss=summed) == [("sum", "the loss 'summed'")]
 
 
+def test_experiments_on_sparse_rows_and_gathered_ones():
+    import keras
+    import tensorflow as tf
+
+    import tarantella as tnt
+    from tarantella.verify import examine
+
+    class Spread(keras.layers.Layer):
+        def __init__(self, gathers, **options):
+            super().__init__(**options)
+            self.gathers = gathers
+
+        def call(self, x):
+            rows = tnt.gather_rows(x) if self.gathers else x
+            self.add_loss([keras.ops.mean(keras.ops.var(rows, axis=0)), keras.ops.sum(x)])
+            return x - keras.ops.mean(rows, axis=0)
+
+    random = np.random.default_rng(0)
+    x = tf.sparse.from_dense(random.integers(0, 2, (20, 6)).astype("float32"))
+    y = random.normal(size=(20, 1)).astype(np.float32)
+    for gathers, wanted in (
+        (False, [("coupled", "Spread 's'"), ("coupled loss", "a loss that Spread 's' adds")]),
+        (True, []),
+    ):
+        inputs = keras.Input((6,), sparse=True)
+        outputs = keras.layers.Dense(1)(Spread(gathers, name="s")(keras.layers.Dense(8, "relu")(inputs)))
+        model = keras.Model(inputs, outputs)
+        model.compile("sgd", "mse")
+        found = [(each.kind, each.name) for each in examine.examine(model, (x, y))]
+        assert [each for each in found if "mse" not in each[1]] == wanted
+
+
 def test_a_sketch_is_as_long_as_the_tensor():
     random = np.random.default_rng(1)
     large, other = random.normal(size=(2, 300, 5000))
