@@ -34,15 +34,12 @@ class Board {
   Found find(uint64_t key, uint32_t step, uint32_t nth) const {
     const uint32_t end = count_.load(std::memory_order_seq_cst);
     bool lost = end >= kEntries;
-    // the slot of the oldest entry may be overwritten at this moment
-    for (uint32_t i = end >= kEntries ? end - kEntries + 1 : 0; i != end; ++i) {
-      const Entry& entry = entries_[i % kEntries];
-      const uint64_t found = entry.key.load(std::memory_order_acquire);
-      const uint32_t value = entry.value.load(std::memory_order_acquire);
-      const bool recent = static_cast<int32_t>(entry.step.load(std::memory_order_acquire) - step) >= 0;
-      if (count_.load(std::memory_order_acquire) - i >= kEntries) continue;
+    for (uint32_t i = oldest(end); i != end; ++i) {
+      const std::optional<Post> post = read(i);
+      if (!post) continue;
+      const bool recent = static_cast<int32_t>(post->step - step) >= 0;
       lost = lost && recent;
-      if (recent && found == key && --nth == 0) return {value, false};
+      if (recent && post->key == key && --nth == 0) return {post->value, false};
     }
     return {std::nullopt, lost};
   }
@@ -51,12 +48,9 @@ class Board {
   std::optional<uint32_t> last(uint64_t key) const {
     const uint32_t end = count_.load(std::memory_order_seq_cst);
     std::optional<uint32_t> newest;
-    for (uint32_t i = end >= kEntries ? end - kEntries + 1 : 0; i != end; ++i) {
-      const Entry& entry = entries_[i % kEntries];
-      const uint64_t found = entry.key.load(std::memory_order_acquire);
-      const uint32_t value = entry.value.load(std::memory_order_acquire);
-      const bool overwritten = count_.load(std::memory_order_acquire) - i >= kEntries;
-      if (found == key && !overwritten) newest = value;
+    for (uint32_t i = oldest(end); i != end; ++i) {
+      const std::optional<Post> post = read(i);
+      if (post && post->key == key) newest = post->value;
     }
     return newest;
   }
@@ -70,6 +64,24 @@ class Board {
     std::atomic<uint32_t> value;
     transport::Word step;
   };
+  struct Post {
+    uint64_t key;
+    uint32_t value;
+    uint32_t step;
+  };
+
+  /// The first of `end` entries that is kept. The slot of the one before may be overwritten at this moment.
+  static uint32_t oldest(uint32_t end) { return end >= kEntries ? end - kEntries + 1 : 0; }
+
+  /// Entry number `i`, unless it was overwritten meanwhile.
+  std::optional<Post> read(uint32_t i) const {
+    const Entry& entry = entries_[i % kEntries];
+    const Post post{entry.key.load(std::memory_order_acquire), entry.value.load(std::memory_order_acquire),
+                    entry.step.load(std::memory_order_acquire)};
+    if (count_.load(std::memory_order_acquire) - i >= kEntries) return std::nullopt;
+    return post;
+  }
+
   transport::Word count_;
   std::array<Entry, kEntries> entries_;
 };

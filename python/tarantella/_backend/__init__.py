@@ -214,7 +214,7 @@ class Backend(Protocol):
         """False for a variable that was made in a trace that failed."""
 
     def type_of(self, part: Any) -> Any:
-        """The type of a tensor, dense or sparse, with any number of rows: axis 0 is None."""
+        """The type of a tensor, dense or not, with any number of rows: axis 0 is None. A scalar has none."""
 
     def with_rows(self, spec: Any, rows: int | None) -> Any:
         """The type `spec` with this number of rows, None for any.
@@ -304,9 +304,9 @@ class Backend(Protocol):
     # A first batch, and what is run beside training.
 
     def look_ahead(self, iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
-        """Takes the next `count` batches, or what is left: the first one, and an iterator of its type that gives them.
+        """Takes the next batch: this one, and an iterator of its type that gives it and what follows, at least `count`.
 
-        The first one is None where there is none; missing components are None. Raises what the iterator raises.
+        It is None where there is none; missing components of it are None. Raises what the iterator raises.
         """
 
     def rows(self, data: Any, start: int, stop: int, total: int) -> Any:

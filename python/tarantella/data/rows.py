@@ -13,6 +13,11 @@ class MicroBatch(NamedTuple):
     # be the same on all ranks. One tensor, because every component of an element costs TensorFlow time in each step.
     numbers: Any
 
+    @property
+    def rows(self) -> Any:
+        """Those of this rank."""
+        return self.numbers[0]
+
 
 class PaddedMicroBatch(NamedTuple):
     """A `MicroBatch` of a dataset in which a batch may have fewer rows than there are ranks.
@@ -24,6 +29,11 @@ class PaddedMicroBatch(NamedTuple):
     data: Any
     numbers: Any
     copied: Any  # scalar bool: whether the one row is a copy
+
+    @property
+    def rows(self) -> Any:
+        """Those of this rank."""
+        return self.numbers[0]
 
 
 class PredictBatch(NamedTuple):

@@ -41,9 +41,7 @@ def say_of_metrics(model: Any) -> None:
     own = [
         metric.name
         for metric in private.metrics_of(model)
-        if id(metric) not in compiled
-        and not type(metric).__module__.startswith("keras.")
-        and not hasattr(metric, "tnt_combine")
+        if id(metric) not in compiled and not private.is_of_keras(type(metric)) and not hasattr(metric, "tnt_combine")
     ]
     if own:
         log.warn_once(

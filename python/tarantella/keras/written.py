@@ -25,8 +25,6 @@ _order: list[str] = []
 _before = 0
 # Seconds until a rank takes it that its path is not the master's.
 _PATIENCE = 10.0
-# Paths of this rank that the master has saved to others.
-_elsewhere: set[str] = set()
 
 
 def _key(path: Any) -> str:
@@ -47,8 +45,7 @@ def note(path: Any) -> None:
 
 def note_elsewhere(path: Any) -> None:
     """Notes that the master has saved to another path in the place of this one of another rank."""
-    _saves[_key(path)] = 0
-    _elsewhere.add(_key(path))
+    _saves[_key(path)] = 0  # it waits for none, and is explained where it is not there
 
 
 def hook_loading() -> None:
@@ -99,7 +96,7 @@ def await_written(path: Any) -> None:
 
 def _is_saved(key: str) -> bool:
     """Whether the master has saved the path as often as this rank has left it to the master."""
-    if key in _elsewhere or key not in _order:  # ranks have met since
+    if key not in _order:  # ranks have met since, or it was saved elsewhere
         return True
     count = runtime.context().find_posted(runtime.get_master_rank(), f"saved {key}")
     return count is not None and count >= _saves[key]

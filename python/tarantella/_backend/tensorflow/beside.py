@@ -14,6 +14,7 @@ from keras import tree
 
 from . import eager
 from .dispatch import none_if_optional
+from .steps import type_of
 from .undo import assigned
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
@@ -80,7 +81,7 @@ class _Traced(_Beside):
         self._mode, self._kept = eager.counter(), list[tf.Variable]()
         with self._as_current():
             made = tf.function(function, autograph=False)
-            traced = made.get_concrete_function(tree.map_structure(_with_any_rows, data))
+            traced = made.get_concrete_function(tree.map_structure(_type_of, data))
         super().__init__(traced)
         handles = assigned(traced.graph) - {id(v.handle) for v in self._kept}
         self._variables = [v for v in traced.graph.variables if id(v.handle) in handles]
@@ -119,13 +120,8 @@ class _Eager(_Beside):
             self._kept = []
 
 
-def _with_any_rows(leaf: Any) -> Any:
-    if leaf is None or len(leaf.shape) == 0:
-        return leaf if leaf is None else tf.type_spec_from_value(leaf)
-    shape = [None, *leaf.shape[1:]]
-    if isinstance(leaf, tf.RaggedTensor):
-        return tf.RaggedTensorSpec(shape, leaf.dtype, leaf.ragged_rank, leaf.row_splits.dtype)
-    return (tf.SparseTensorSpec if isinstance(leaf, tf.SparseTensor) else tf.TensorSpec)(shape, leaf.dtype)
+def _type_of(leaf: Any) -> Any:
+    return None if leaf is None else type_of(leaf)
 
 
 def rows(data: Any, start: int, stop: int, total: int) -> Any:

@@ -71,8 +71,12 @@ def run_step(model: Any, kind: str, batch: Any) -> Any:
 
 
 def type_of(part: Any) -> tf.TypeSpec:
-    kind = tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec
-    return kind([None, *part.shape[1:]], part.dtype)
+    if len(part.shape) == 0:
+        return tf.type_spec_from_value(part)
+    shape = [None, *part.shape[1:]]
+    if isinstance(part, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, part.dtype, part.ragged_rank, part.row_splits.dtype)
+    return (tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec)(shape, part.dtype)
 
 
 def with_rows(spec: Any, rows: int | None) -> Any:

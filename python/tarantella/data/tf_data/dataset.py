@@ -149,12 +149,12 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
 
 @tf.autograph.experimental.do_not_convert
 def _with_share(batch: Any) -> Any:
-    return batch.data, tf.cast(batch.numbers[0] / batch.numbers[1], keras.config.floatx())
+    return batch.data, tf.cast(batch.rows / batch.numbers[1], keras.config.floatx())
 
 
 @tf.autograph.experimental.do_not_convert
 def _has_rows(batch: Any) -> tf.Tensor:
-    return batch.numbers[0] > 0
+    return batch.rows > 0
 
 
 def _data_of(batch: Any) -> Any:

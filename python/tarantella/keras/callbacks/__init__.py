@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from .. import files
+from .. import files, private
 from . import internal
 
 __all__ = ["Callback"]
@@ -17,7 +17,7 @@ WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint"
 
 def is_one_of(callback: Any, *names: str) -> bool:
     """Whether it is one of these callbacks of Keras or a subclass. Not every Keras version has all of them."""
-    return any(kind.__module__.startswith("keras.") and kind.__name__ in names for kind in type(callback).__mro__)
+    return any(private.is_of_keras(kind) and kind.__name__ in names for kind in type(callback).__mro__)
 
 
 class Callback(keras.callbacks.Callback):

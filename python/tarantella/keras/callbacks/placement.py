@@ -133,7 +133,7 @@ def _sees_batches(callback: Callback) -> bool:
 
 def _is_own(callback: Any) -> bool:
     """Whether it is user-defined, so that it may stop for any reason."""
-    return not type(callback).__module__.startswith("keras.") or is_one_of(callback, "LambdaCallback")
+    return not private.is_of_keras(type(callback)) or is_one_of(callback, "LambdaCallback")
 
 
 def _may_stop_training(callback: Any) -> bool:

@@ -47,18 +47,7 @@ def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
 
     Errors as in `checked`; ValueError where the x of validation data is None.
     """
-    data = Input(
-        "training data",
-        x=given.pop("x"),
-        y=given.pop("y"),
-        sample_weight=given.pop("sample_weight"),
-        batch_size=given.pop("batch_size"),
-        micro_batch_size=ours.get("micro_batch_size"),
-        distributed=ours.get("distribute", True),
-        steps=given.pop("steps_per_epoch"),
-        shuffle=given.pop("shuffle"),
-        class_weight=given.pop("class_weight"),
-    )
+    data = _taken("training data", given, ours, (*_DATA, "shuffle", "class_weight"), steps="steps_per_epoch")
     validation = given.pop("validation_data")
     x, y, sample_weight = (None, None, None) if validation is None else keras.utils.unpack_x_y_sample_weight(validation)
     if validation is not None and x is None:
@@ -74,35 +63,29 @@ def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
         ours.get("distribute_validation", True),
         given.pop("validation_steps"),
     )
-    return checked(data), checked(of_validation, names)
+    return data, checked(of_validation, names)
 
 
 def of_evaluation(given: dict[str, Any], ours: dict[str, Any]) -> Input:
     """As `of_fit`, of evaluate."""
-    data = Input(
-        "evaluation data",
-        x=given.pop("x"),
-        y=given.pop("y"),
-        sample_weight=given.pop("sample_weight"),
-        batch_size=given.pop("batch_size"),
-        micro_batch_size=ours.get("micro_batch_size"),
-        distributed=ours.get("distribute", True),
-        steps=given.pop("steps"),
-    )
-    return checked(data)
+    return _taken("evaluation data", given, ours, _DATA)
 
 
 def of_prediction(given: dict[str, Any], ours: dict[str, Any]) -> Input:
     """As `of_fit`, of predict."""
-    data = Input(
-        "data to predict",
-        x=given.pop("x"),
-        batch_size=given.pop("batch_size"),
-        micro_batch_size=ours.get("micro_batch_size"),
-        distributed=ours.get("distribute", True),
-        steps=given.pop("steps"),
-    )
-    return checked(data)
+    return _taken("data to predict", given, ours, ("x", "batch_size"))
+
+
+_DATA = ("x", "y", "sample_weight", "batch_size")
+
+
+def _taken(
+    what: str, given: dict[str, Any], ours: dict[str, Any], names: tuple[str, ...], steps: str = "steps"
+) -> Input:
+    """The checked input of these arguments, which it takes out; `steps` is Keras's name for their number."""
+    parts = {name: given.pop(name) for name in names}
+    sizes = {"micro_batch_size": ours.get("micro_batch_size"), "distributed": ours.get("distribute", True)}
+    return checked(Input(what, **parts, **sizes, steps=given.pop(steps)))
 
 
 def split(training: Input, validation: Input, part: float) -> tuple[Input, Input]:

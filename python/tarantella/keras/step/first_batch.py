@@ -23,8 +23,9 @@ from .trial import Figures, Trial, Verdict
 def looking_at_it(model: Any, trains: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function of steps, which looks at the first batch where it is due. Collective where it is."""
 
+    found = training.of(model)
+
     def run(iterator: Any) -> Any:
-        found = training.of(model)
         if found.call is not None and found.is_untried(model, trains):
             if trial.watched(model):
                 batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
@@ -38,7 +39,7 @@ def looking_at_it(model: Any, trains: bool, function: Callable[[Any], Any]) -> C
 
 def _try_out(model: Any, trains: bool, batch: Any) -> None:
     found = training.of(model)
-    rows = int(batch.rows if hasattr(batch, "rows") else batch.numbers[0])
+    rows = int(batch.rows)
     mine: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
     try:
         x = inputs_of(batch.data)
