@@ -47,7 +47,15 @@ _JOB = ("_core", "_job/", "_names", "_exchange")
 _DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
-_CALLS = (*_STEP, "keras/epoch/", "keras/callbacks/", "keras/files", "keras/written", "keras/differences")
+_CALLS = (
+    *_STEP,
+    "keras/epoch/",
+    "keras/callbacks/",
+    "keras/files",
+    "keras/moved",
+    "keras/written",
+    "keras/differences",
+)
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
@@ -66,9 +74,11 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/step/": _STEP,
     "keras/epoch/": _MODEL,
     "keras/written": _MODEL,
-    "keras/files": (*_MODEL, "keras/written"),
+    "keras/moved": (*_MODEL, "keras/written"),
+    "keras/files": (*_MODEL, "keras/moved", "keras/written"),
+    "keras/tuners": _MODEL,
     "keras/differences": _STEP,
-    "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/files"),
+    "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/written"),
     "keras/calls/": _CALLS,
     "keras/model": (*_CALLS, "keras/calls/", "keras/strategy"),
     "collectives": _JOB,

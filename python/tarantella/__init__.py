@@ -124,6 +124,16 @@ def _observe(module: Any) -> None:
 
 if _is_verified():  # a process of `tarantella verify`, which observes every model
     _imports.after_import(f"{__name__}.keras.model", _observe)
+
+
+def _tune(module: Any) -> None:
+    from .keras import tuners
+
+    tuners.install(module)
+
+
+if layout().size > 1:
+    _imports.now_or_after("keras_tuner", _tune)
 if layout().launched or layout().size > 1:
     _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
 

@@ -46,6 +46,14 @@ class Backend(Protocol):
     def end_of_data(self) -> tuple[type[Exception], ...]:
         """The classes of the errors that a function of steps raises where the data have ended."""
 
+    @property
+    def checkpoint_writers(self) -> Sequence[tuple[type, str, Callable[..., tuple[str, Callable[[], Any]]]]]:
+        """Methods that write checkpoints: the class, the name, and a function of the call's arguments.
+
+        It returns the path, or the folder, and what to call on a rank for which another one has written: that brings
+        the object up to date and returns what the method would have returned.
+        """
+
     # Sums over ranks, within a step.
 
     def allreduce(

@@ -19,6 +19,14 @@ def after_import(name: str, act: Callable[[Any], None]) -> None:
         sys.meta_path.insert(0, _After(name, act))
 
 
+def now_or_after(name: str, act: Callable[[Any], None]) -> None:
+    """As `after_import`, and at once where the module has been imported."""
+    if name in sys.modules:
+        act(sys.modules[name])
+    else:
+        after_import(name, act)
+
+
 class _After(importlib.abc.MetaPathFinder):
     """Calls a function at the end of one import, then is gone."""
 

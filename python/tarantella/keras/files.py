@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import errno
 import functools
 import os
@@ -13,9 +12,10 @@ from typing import Any
 
 import keras
 
+from .._backend import backend
 from .._job import log, runtime, shared_files
 from .._job.errors import MismatchError, PeerLostError
-from . import hooks, private, training, written
+from . import hooks, moved, private, training, written
 
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
@@ -27,11 +27,6 @@ _WRITERS = (
     ("save_weights", private.saving_lib, "save_weights_only"),
 )
 
-_everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
-
-
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_saving", default=False)
-
 
 def hook_writers() -> None:
     """Makes Keras write complete files, on the master, for every tarantella.Model and for models in `by_master`."""
@@ -39,13 +34,34 @@ def hook_writers() -> None:
         hooks.hook(module, name, functools.partial(_writer, method))
 
 
+def hook_checkpoints() -> None:
+    """Has the master write what all ranks save to one path by the backend's checkpoints; the others block until then.
+
+    A rank whose path differs from the master's, or that saves while the master does not, writes. Idempotent.
+    """
+    for owner, name, follow in backend.checkpoint_writers:
+        hooks.hook(owner, name, functools.partial(_written_once, f"{owner.__name__}.{name}", follow))
+
+
+def _written_once(name: str, follow: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def save(*args: Any, **options: Any) -> Any:
+        def call() -> Any:
+            return original(*args, **options)
+
+        path, following = follow(*args, **options)
+        return together(name, path, call, written.is_by_every_rank(), following, elsewhere=call)
+
+    return save
+
+
 @contextlib.contextmanager
 def by_master(model: Any) -> Iterator[None]:
     """Inside this context, saving this Keras model, or a model inside it, writes on the master only.
 
-    On the other ranks, save returns at once. `by_every_rank` overrides it.
+    On the other ranks, save returns at once, and so does what moves or removes the file. `written.by_every_rank`
+    overrides it.
     """
-    with contextlib.ExitStack() as hooked:
+    with moved.by_master(), contextlib.ExitStack() as hooked:
         for each in private.every_layer(model):
             if isinstance(each, keras.Model):
                 hooked.enter_context(training.saving_by_master(each))
@@ -54,47 +70,22 @@ def by_master(model: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def by_every_rank() -> Iterator[None]:
-    """Inside this context, this rank writes, even inside `by_master`."""
-    token = _everywhere.set(True)
-    try:
-        yield
-    finally:
-        _everywhere.reset(token)
-
-
 def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **options: Any) -> Any:
         path = args[0] if args else options.get("filepath")
-        return _saved_by_master(path, lambda: original(*args, **options))
+        return written.by_master(path, lambda: original(*args, **options))
 
     return save
 
 
-def _saved_by_master(path: Any, call: Callable[[], Any]) -> Any:
-    """Saves on the master, and notes it on all ranks, once for a save that is inside of another."""
-    if _everywhere.get() or _inside.get():
-        return call()
-    result = None
-    if runtime.is_master_rank():
-        token = _inside.set(True)
-        try:
-            result = call()
-        finally:
-            _inside.reset(token)
-    written.note(path)
-    return result
-
-
 def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def save(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
-        wrapped = getattr(model, "_tarantella_model", None)
+        by_all, wrapped = written.is_by_every_rank(), getattr(model, "_tarantella_model", None)
         if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
-            return _together(method, filepath, lambda: save(wrapped, filepath, *args, **options), _everywhere.get())
-        if not _everywhere.get() and not training.is_saved_by_master(model):
+            return together(method, filepath, lambda: save(wrapped, filepath, *args, **options), by_all)
+        if not by_all and not training.is_saved_by_master(model):
             return original(model, filepath, *args, **options)
-        return _saved_by_master(filepath, lambda: write(model, filepath, *args, **options))
+        return written.by_master(filepath, lambda: write(model, filepath, *args, **options))
 
     def write(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
         shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
@@ -118,22 +109,35 @@ def write(model: Any, method: str, path: Any, args: tuple[Any, ...], options: di
             os.makedirs(os.path.dirname(os.path.realpath(full)), exist_ok=True)
         return hooks.original(model, method)(full, *args, **options)
 
-    return _together(method, full, call, everywhere)
+    return together(method, full, call, everywhere)
 
 
-def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool) -> Any:
+def together(
+    method: str,
+    path: Any,
+    call: Callable[[], Any],
+    everywhere: bool,
+    follow: Callable[[], Any] = lambda: None,
+    elsewhere: Callable[[], Any] | None = None,
+) -> Any:
+    """Calls on the master, which writes `path`; the other ranks block until it has, and return what `follow` returns.
+
+    With `elsewhere`, a rank calls that if the master writes to another path instead, or nothing. Raises as `write`.
+    """
     if everywhere or runtime.get_size() == 1:
-        with by_every_rank():
+        with written.by_every_rank():
             return call()
     what = f"{method} of {str(path)!r}"
     if not runtime.is_master_rank():
-        if not _wait(what, method):
+        if not _wait(what, method, elsewhere is not None):
+            if elsewhere is not None:
+                return elsewhere()
             written.note_elsewhere(path)
         shared_files.await_file(path)
-        return None
+        return follow()
     failed = True
     try:
-        with by_every_rank(), _naming(what):
+        with written.by_every_rank(), _naming(what):
             result = call()
         failed = False
     finally:
@@ -142,17 +146,19 @@ def _together(method: str, path: Any, call: Callable[[], Any], everywhere: bool)
     return result
 
 
-def _wait(what: str, method: str) -> bool:
-    """False where the master has saved to another path."""
+def _wait(what: str, method: str, may_differ: bool) -> bool:
+    """False where the master has saved to another path, or where it has not saved if it `may_differ`."""
     same, context, master = True, runtime.context(), runtime.get_master_rank()
     try:
         failed = context.wait_posted(master, what)
     except MismatchError as error:
         try:
             failed = context.wait_posted(master, method)  # perhaps to another path
-            same = False
         except MismatchError:
-            raise error from None
+            if not may_differ:
+                raise error from None
+            failed = False
+        same = False
     if failed:
         raise PeerLostError(f"rank {master} failed in {what}; its own error says why")
     return same

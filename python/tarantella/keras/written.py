@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import json
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -23,6 +25,8 @@ _saves: dict[str, int] = {}
 # The paths of the latest saves, in order, since ranks compared them; how many there were before.
 _order: list[str] = []
 _before = 0
+_everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_saving", default=False)
 # Seconds until a rank takes it that its path is not the master's.
 _PATIENCE = 10.0
 
@@ -31,7 +35,53 @@ def _key(path: Any) -> str:
     return os.path.abspath(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
 
 
-def note(path: Any) -> None:
+@contextlib.contextmanager
+def by_every_rank() -> Iterator[None]:
+    """Inside this context, `by_master` acts on every rank."""
+    token = _everywhere.set(True)
+    try:
+        yield
+    finally:
+        _everywhere.reset(token)
+
+
+def is_by_every_rank() -> bool:
+    """Whether this is inside of `by_every_rank`."""
+    return _everywhere.get()
+
+
+def by_master(path: Any, call: Callable[[], Any]) -> Any:
+    """Calls on the master, which writes `path` (None: removes something), and notes that on all ranks. Never blocks.
+
+    What it calls may come here again, and then acts at once. Returns None on the other ranks.
+    """
+    if _everywhere.get() or _inside.get():
+        return call()
+    result = None
+    if runtime.is_master_rank():
+        token = _inside.set(True)
+        try:
+            result = call()
+        finally:
+            _inside.reset(token)
+    if path is not None:
+        _note(path)
+    return result
+
+
+def is_left_to_master(path: Any) -> bool:
+    """Whether callbacks have saved this path, a path in this folder, or a file of this kind beside it."""
+    key = _key(path)
+    folder, suffix = os.path.dirname(key), os.path.splitext(key)[1]
+    return any(
+        each == key
+        or each.startswith(key + os.sep)
+        or (suffix and each.endswith(suffix) and os.path.dirname(each) == folder)
+        for each in _saves
+    )
+
+
+def _note(path: Any) -> None:
     """Notes a save: on the master, which has written, and tells the others; on others, which leave it to the master."""
     if runtime.get_size() == 1:
         return
@@ -72,6 +122,7 @@ def await_written(path: Any) -> None:
     key = _key(path)
     if runtime.get_size() == 1 or runtime.is_master_rank() or key not in _saves:
         return
+    context, master = runtime.context(), runtime.get_master_rank()
     begin, limit, is_said = time.monotonic(), number("TNT_TIMEOUT", 300), False
     while not _is_saved(key):
         waited = time.monotonic() - begin
@@ -86,6 +137,11 @@ def await_written(path: Any) -> None:
             )
         time.sleep(0.01)
     shared_files.await_file(key)
+    if not os.path.exists(key) and context.find_posted(master, f"saved {key}") is not None:
+        raise FileNotFoundError(
+            f"{key!r} is not there: rank 0 has saved it, and has removed it before rank {runtime.get_rank()} has "
+            "loaded it; remove it in a later call of the callback"
+        )
     if not os.path.exists(key):
         raise FileNotFoundError(
             f"{key!r} is not there: of what all ranks save only rank 0 writes, and it has saved to another path; give "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,8 @@ tnt.Barrier().execute()
 model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[Saves()])
 print("differ", [float(each) for each in differ], flush=True)
 """
-LATE = "rank or np.linalg.svd(np.ones((900, 900))); "
+WAITS = "np.linalg.svd(np.ones((900, 900)))"
+LATE = f"rank or {WAITS}; "
 SAVED = 'self.model.save_weights(path("a.weights.h5"))'
 # After each epoch, at the end, whether there is an older file, and how often the other model's weights are compared.
 LOADED = {
@@ -308,9 +310,57 @@ def test_what_a_callback_has_saved_can_be_loaded_in_it(when: str, scripts: Any, 
     assert ended.out.count(f"differ {[0.0] * times}") == 2, ended.out
 
 
+# What a callback does with its files after each epoch, and what is there after three of them.
+MOVES = {
+    "removes the one before": (
+        f"{LATE}self.model.save(path(f'{{epoch}}.keras')); epoch and os.remove(path(f'{{epoch - 1}}.keras'))",
+        ["2.keras"],
+    ),
+    "keeps the last two it finds": (
+        f"{LATE}self.model.save(path(f'{{epoch}}.keras')); "
+        "[each.unlink() for each in sorted(pathlib.Path(folder).glob('*.keras'))[:-2]]",
+        ["1.keras", "2.keras"],
+    ),
+    "copies, renames and loads": (
+        f"{LATE}{SAVED}; shutil.copy(path('a.weights.h5'), path('b.weights.h5')); "
+        "os.replace(path('b.weights.h5'), path('c.weights.h5')); loaded('c.weights.h5')",
+        ["a.weights.h5", "c.weights.h5"],
+    ),
+    "begins with an empty folder": (
+        "shutil.rmtree(path('kept'), ignore_errors=False) if epoch else None; rank or os.makedirs(path('kept')); "
+        f"{LATE}self.model.save(path('kept/a.keras'))",
+        ["kept"],
+    ),
+    "moves into a folder": (
+        f"os.makedirs(path('best'), exist_ok=True); {LATE}{SAVED}; "
+        "moved = shutil.copy2(path('a.weights.h5'), path('best')); loaded('best/a.weights.h5'); "
+        "assert moved == path('best/a.weights.h5'), moved",
+        ["a.weights.h5", "best"],
+    ),
+    "on every rank its own": (
+        "own = path(f'rank{rank}.txt'); open(own, 'w').close(); shutil.copy(own, own + '.copy'); os.remove(own); "
+        f"{SAVED}",
+        ["a.weights.h5", "rank0.txt.copy", "rank1.txt.copy"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MOVES)
+def test_files_of_a_callback_are_moved_and_removed_once(what: str, scripts: Any, folder: Path) -> None:
+    epoch, left = MOVES[what]
+    source = HEAD + "import pathlib, shutil\n" + LOADS_IN_A_CALLBACK.format(epoch=epoch, end="pass", stale=False)
+    ended = scripts.ranks(2, source, str(folder), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert sorted(each.name for each in folder.iterdir() if each.name != "script.py") == left
+    assert not any(map(float, re.findall(r"\d\.[\de-]+", ended.out))), ended.out
+
+
 OWN_PATH = "own = os.path.join(tempfile.mkdtemp(), 'own.keras'); self.model.save(own)"
 ENDS = {
     f"{OWN_PATH}; keras.models.load_model(own)": "own.keras' is not there: of what all ranks save only rank 0 writes",
+    f"{SAVED}; rank and ({WAITS}, loaded('a.weights.h5')); os.remove(path('a.weights.h5'))": (
+        "has removed it before rank 1 has loaded it"
+    ),
     "rank and (self.model.save(path('b.keras')), keras.models.load_model(path('b.keras')))": (
         "tarantella.Error: rank 0 has not saved "
     ),
@@ -347,3 +397,87 @@ tnt.Barrier().execute()
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code == 1
     assert "own.keras' is not there: of what all ranks save only rank 0 writes" in ended.err, ended.err
+
+
+CHECKPOINTS = """
+import tensorflow as tf
+class Saves(keras.callbacks.Callback):
+    def set_model(self, model):
+        super().set_model(model)
+        self.checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        self.latest = tf.train.CheckpointManager(self.checkpoint, path("latest"), 3)
+        self.steps = tf.Variable(0)
+        options = {"step_counter": self.steps, "checkpoint_interval": 4}
+        self.sometimes = tf.train.CheckpointManager(self.checkpoint, path("sometimes"), 2, **options)
+        self.own = tf.train.CheckpointManager(self.checkpoint, path(f"own{rank}"), 1)
+        self.seen = []
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps.assign_add(1)
+        rank or np.linalg.svd(np.ones((200, 200)))
+        saved = self.latest.save()
+        before = [each.copy() for each in self.model.get_weights()]
+        self.checkpoint.restore(saved).expect_partial()
+        assert all((a == b).all() for a, b in zip(before, self.model.get_weights()))
+        assert tf.train.latest_checkpoint(path("latest")) == saved == self.latest.latest_checkpoint
+        others = self.sometimes.save(), self.sometimes.checkpoints, self.checkpoint.save(path("numbered/x"))
+        self.seen.append((saved, self.latest.checkpoints, *others, int(self.checkpoint.save_counter)))
+        assert len(self.own.checkpoints) == (batch > 0) and self.own.save()
+saves = Saves()
+model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[saves])
+if rank: saves.checkpoint.write(path("alone"))
+saves.latest.save()
+if not rank: saves.latest.save()
+tnt.Barrier().execute()
+print(saves.seen, sorted(os.listdir(folder)), len(saves.latest.checkpoints), flush=True)
+"""
+
+
+def test_checkpoints_of_tensorflow_are_written_once(scripts: Any, folder: Path) -> None:
+    ended = scripts.ranks(2, HEAD + CHECKPOINTS, str(folder), options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    first, second = (line.partition(" ")[2] for line in ended.out.splitlines())
+    assert first == second
+    assert "['alone.data-00000-of-00001', 'alone.index', 'latest', 'numbered', 'own0', 'own1', 'sometimes'] 3" in first
+
+
+# With a tuner of KerasTuner: its folder, and its other options.
+TUNER = """
+import tempfile
+sys.path.insert(0, {packages!r})
+import keras_tuner
+def build(hyperparameters):
+    units = hyperparameters.Int("units", 2, 9)
+    model = tnt.Model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(units), keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.Adam(hyperparameters.Choice("rate", [1e-2, 1e-3])), "mse")
+    return model
+tuner = keras_tuner.RandomSearch(
+    build, "val_loss", max_trials=2, directory={directory}, project_name="search", {options}
+)
+tuner.search(x, y, epochs=1, validation_data=(x, y), verbose=0)
+best = tuner.get_best_models(1)[0]
+print("found", tuner.get_best_hyperparameters()[0].values, best.evaluate(x, y, verbose=0), flush=True)
+"""
+PACKAGES = Path(__file__).parents[3] / "build" / "keras-hub"  # see tools/keras_hub.txt
+KERAS_TUNER = pytest.mark.skipif(not (PACKAGES / "keras_tuner").is_dir(), reason="KerasTuner is not in build/keras-hub")
+
+
+@KERAS_TUNER
+@pytest.mark.parametrize("options", ["", "seed=1, overwrite=True"])
+def test_a_tuner_searches_once_for_all_ranks(options: str, scripts: Any, folder: Path) -> None:
+    """The second run has the folder of the first one: it is read by all ranks, or emptied by one."""
+    source = HEAD + TUNER.format(packages=str(PACKAGES), directory="folder", options=options)
+    for _ in range(2):
+        ended = scripts.ranks(2, source, str(folder), options=("--output-on-all-devices",))
+        assert ended.code == 0, ended.err
+        found = re.findall(r"found (.*)", ended.out)
+        assert len(found) == 2 and found[0] == found[1], ended.out
+    assert len(list((folder / "search").glob("trial_*"))) == 2
+
+
+@KERAS_TUNER
+def test_tuners_with_a_folder_of_each_process_are_named(scripts: Any, folder: Path) -> None:
+    source = HEAD + TUNER.format(packages=str(PACKAGES), directory="tempfile.mkdtemp()", options="seed=1")
+    ended = scripts.ranks(2, source, str(folder))
+    assert ended.code == 1
+    assert "MismatchError: the tuner of rank 1 has the folder '" in ended.err, ended.err
+    assert "give all ranks the same directory and project_name" in ended.err

@@ -10,6 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from .beside import beside, beside_eagerly, look_ahead, recalled, rows, twice
+from .checkpoints import checkpoint_writers
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
 from .gather import gather_rows, shows_logits, why_not_gathered
@@ -48,6 +49,7 @@ __all__ = [
     "beside_eagerly",
     "can_update",
     "changed",
+    "checkpoint_writers",
     "checksum",
     "checksum_of_rows",
     "checksums",

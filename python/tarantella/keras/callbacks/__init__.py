@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from .. import files, private
+from .. import private, written
 from . import internal
 
 __all__ = ["Callback"]
@@ -73,7 +73,7 @@ class Callback(keras.callbacks.Callback):
         return logs if self.global_logs is None or self.global_logs.logs is None else dict(self.global_logs.logs)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> None:
-        with files.by_every_rank() if self._saves_here else contextlib.nullcontext():
+        with written.by_every_rank() if self._saves_here else contextlib.nullcontext():
             getattr(self.keras_callback, name)(*args, **kwargs)
 
 

@@ -32,6 +32,7 @@ def install() -> None:
     if runtime.get_size() > 1:
         proof.once()
         written.hook_loading()
+        files.hook_checkpoints()
         hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
 
 
