@@ -36,8 +36,8 @@ def _made_together(original: Callable[..., None]) -> Callable[..., None]:
         for rank, folder in enumerate(folders):
             if folder != folders[0]:
                 raise MismatchError(
-                    f"the tuner of rank {rank} has the folder {folder!r}, that of rank 0 {folders[0]!r}: give all ranks "
-                    "the same directory and project_name, no tempfile, time or process number"
+                    f"the tuner of rank {rank} has the folder {folder!r}, that of rank 0 {folders[0]!r}: give all "
+                    "ranks the same directory and project_name, no tempfile, time or process number"
                 )
 
     return init

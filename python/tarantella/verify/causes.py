@@ -7,7 +7,8 @@ from .compare import Difference
 
 _OF_DIFFERENCES = {
     "steps": (
-        "the script takes another number of steps: its batches or epochs depend on the number of ranks",
+        "the script takes another number of steps: its batches or epochs depend on the number of ranks, or a callback "
+        "stops or starts training by what a rank alone sees",
         "pass the same arguments to fit on any number of ranks; Tarantella distributes the rows",
     ),
     "model": (
@@ -24,8 +25,10 @@ _OF_DIFFERENCES = {
         "seed=… of a dataset's shuffle)",
     ),
     "rate": (
-        "the script makes the learning rate depend on the number of ranks",
-        "use the learning rate of one process: the global batch is the same",
+        "the script makes the learning rate depend on the number of ranks, or a callback sets it by the logs of a batch, "
+        "which are each rank's own",
+        "use the learning rate of one process: the global batch is the same; wrap such a callback: "
+        "tarantella.keras.callbacks.Callback(callback)",
     ),
 }
 
@@ -57,6 +60,32 @@ _OF_FINDINGS = {
 
 SUSPECTS = tuple(_OF_FINDINGS)
 
+# No experiment judges these. The rows of docs/exactness.md say more.
+_NOT_EXAMINED = {
+    "own step": (
+        "is user-defined: what it makes of a rank's own rows other than sums and means over them is that rank's (a "
+        "gradient times the loss, a condition on the loss, a counter of rows)",
+        "compute it on the rows of all ranks (tarantella.gather_rows); set tnt_reduction = 'sum' in the class if its "
+        "loss is a sum over rows",
+    ),
+    "declared": (
+        "declares tnt_reduction, which nothing checks",
+        "take the declaration out, and Tarantella computes it on the rows of all ranks",
+    ),
+    "own optimizer": (
+        "is user-defined: random numbers, and what it keeps beside variables, are each rank's own",
+        "draw random numbers in train_step, and keep state in the optimizer's variables",
+    ),
+    "embedding": (
+        "gives gradients for single rows, and optimizers treat repeated ones by rules of their own",
+        "make what is looked up by positions a weight of a layer; or accept it: the gradient is the same",
+    ),
+    "own weights": (
+        "assigns weights in training, each rank from its own rows",
+        "compute them from the rows of all ranks (tarantella.gather_rows); or accept it: floats are averaged",
+    ),
+}
+
 
 def explain(difference: Difference, findings: list[tuple[str, str, str]], warnings: list[str]) -> list[str]:
     """Lines that name the likely cause and its cure."""
@@ -72,11 +101,22 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
             lines += [f"{title}: {listed(names)}: {cause}", f"cure: {cure}"]
     if not lines and warnings:
         lines = ["likely cause: see the warnings of Tarantella"]
-    elif not lines and unknown:
-        lines = [f"likely cause: not found: the experiment on this batch failed ({unknown[0]})"]
     elif not lines:
-        lines = [
-            "likely cause: none found: no layer is random or couples rows, and the loss is a mean over rows; "
-            "user-defined train_steps, callbacks and optimizers were not examined"
-        ]
+        lines = _not_examined(findings)
+        if unknown:
+            lines.insert(0, f"likely cause: not found: the experiment on this batch failed ({unknown[0]})")
+        elif not lines:
+            lines = [
+                "likely cause: none found: no layer is random or couples rows, the loss is a mean over rows, and step, "
+                "loss and optimizer are Keras's; callbacks were not examined"
+            ]
     return lines + [f"warning of Tarantella: {warning}" for warning in warnings]
+
+
+def _not_examined(findings: list[tuple[str, str, str]]) -> list[str]:
+    lines = []
+    for kind, (cause, cure) in _NOT_EXAMINED.items():
+        names = [name for found, name, _ in findings if found == kind]
+        if names:
+            lines += [f"possible cause: {listed(names)}: {cause}", f"cure: {cure}"]
+    return lines

@@ -11,6 +11,7 @@ from keras import tree
 from .._backend import backend
 from ..keras import hooks, private
 from ..keras.step import first_batch, trial
+from ..keras.step.step import name_of
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
 
@@ -19,8 +20,9 @@ class Finding(NamedTuple):
     """A part of the model and why its results may differ.
 
     Kinds: "random", "coupled" (its rows depend on each other), "coupled loss", "sum" (a loss that is a sum over rows),
-    "no gradient" (only rounding), "rank" (computes other numbers on a rank than on one process), and "unknown" (an
-    experiment failed; the name says why).
+    "no gradient" (only rounding), "rank" (computes other numbers on a rank than on one process), "unknown" (an
+    experiment failed; the name says why); and what no experiment judges: "own step", "declared", "own optimizer",
+    "embedding", "own weights".
     """
 
     kind: str
@@ -30,17 +32,41 @@ class Finding(NamedTuple):
 
 def examine(model: Any, data: Any) -> list[Finding]:
     """Finds the parts of the model whose results depend on the distribution of rows. Changes state."""
-    found: list[Finding] = []
+    found = _not_examined(model)
+    judged = len(found)
     try:
         batch = keras.utils.unpack_x_y_sample_weight(data)
         rows = _rows(batch[0])
         if rows < 2:
             raise ValueError("the batch has a single row")
         found += _layers_and_what_they_add(model, batch[0], rows)
-        found += _compiled_loss(model, batch, rows, training=not found)
+        found += _compiled_loss(model, batch, rows, training=len(found) == judged)
         found += _no_gradients(model, batch)
     except Exception as error:  # a model with a user-defined train_step may have no loss
         found.append(failed(error))
+    return found
+
+
+def _not_examined(model: Any) -> list[Finding]:
+    """The parts of the model that are user-defined, or follow rules of their own, and that no experiment judges."""
+    name, optimizer = type(model).__name__, getattr(model, "optimizer", None)
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    layers = private.every_layer(model, include_self=False)
+    losses = [each for each in tree.flatten(getattr(model, "loss", None)) if each is not None]
+    found = [
+        Finding("own step", f"{name}.{method}")
+        for method in ("train_step", "compute_loss")
+        if not private.is_kerass(getattr(type(model), method))
+    ]
+    found += [Finding("declared", name_of(each)) for each in (model, *losses) if hasattr(each, "tnt_reduction")]
+    if inner is not None and not private.is_of_keras(type(inner)):
+        found.append(Finding("own optimizer", type(inner).__name__))
+    found += [Finding("embedding", first_batch.title(e)) for e in layers if isinstance(e, keras.layers.Embedding)]
+    found += [
+        Finding("own weights", first_batch.title(e))
+        for e in layers
+        if not private.is_of_keras(type(e)) and e.trainable and any(not (w.trainable or private.is_seed(w)) for w in e.variables)
+    ]
     return found
 
 

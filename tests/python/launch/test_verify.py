@@ -372,6 +372,53 @@ def test_experiments_tell_kinds_of_layers_and_losses():
     assert findings(loss=summed) == [("sum", "the loss 'summed'")]
 
 
+def test_what_no_experiment_judges_is_named_where_nothing_else_is_found():
+    import keras
+
+    from tarantella.verify import examine
+
+    def declared(y, p):
+        return keras.ops.mean(y - p)
+
+    declared.tnt_reduction = "mean"
+
+    class Own(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    class Clips(keras.optimizers.SGD):
+        pass
+
+    class Counts(keras.layers.Layer):
+        def build(self, shape):
+            self.seen = self.add_weight(shape=(), trainable=False)
+
+        def call(self, x):
+            return x
+
+    x, y = np.arange(20).reshape(10, 2), np.ones((10, 2, 1), np.float32)
+    inputs = keras.Input((2,), dtype="int32")
+    embedded = keras.layers.Embedding(20, 3, name="e")(inputs)
+    outputs = keras.layers.Dense(1)(Counts(name="c")(keras.layers.Dropout(0.5, name="d")(embedded)))
+    model = Own(inputs, outputs)
+    model.compile(Clips(), declared)
+    found = examine.examine(model, (x, y))
+    assert [each[:2] for each in found if each.kind in causes.SUSPECTS] == [("random", "Dropout 'd'")]
+    own = [each for each in found if each.kind not in causes.SUSPECTS]
+    assert [each[:2] for each in own] == [
+        ("own step", "Own.train_step"),
+        ("declared", "declared"),
+        ("own optimizer", "Clips"),
+        ("embedding", "Embedding 'e'"),
+        ("own weights", "Counts 'c'"),
+    ]
+    difference = compare.Difference("weights", moments(START)[0], "")
+    assert not any("possible cause" in line for line in causes.explain(difference, found, []))
+    lines = causes.explain(difference, own, [])
+    assert len(lines) == 10 and all(line.startswith("cure: ") for line in lines[1::2])
+    assert lines[0].startswith("possible cause: Own.train_step: is user-defined: what it makes of a rank's own rows")
+
+
 def test_experiments_on_sparse_rows_and_gathered_ones():
     import keras
     import tensorflow as tf
