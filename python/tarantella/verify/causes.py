@@ -25,8 +25,8 @@ _OF_DIFFERENCES = {
         "seed=… of a dataset's shuffle)",
     ),
     "rate": (
-        "the script makes the learning rate depend on the number of ranks, or a callback sets it by the logs of a batch, "
-        "which are each rank's own",
+        "the script makes the learning rate depend on the number of ranks, or a callback sets it by the logs of a "
+        "batch, which are each rank's own",
         "use the learning rate of one process: the global batch is the same; wrap such a callback: "
         "tarantella.keras.callbacks.Callback(callback)",
     ),

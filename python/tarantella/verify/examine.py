@@ -65,7 +65,7 @@ def _not_examined(model: Any) -> list[Finding]:
     found += [
         Finding("own weights", first_batch.title(e))
         for e in layers
-        if not private.is_of_keras(type(e)) and e.trainable and any(not (w.trainable or private.is_seed(w)) for w in e.variables)
+        if not private.is_of_keras(type(e)) and any(not (w.trainable or private.is_seed(w)) for w in e.variables)
     ]
     return found
 
