@@ -90,6 +90,7 @@ class Hosts:
         self.folder = Path()
         self.mark = ""
         self.is_limited = False
+        self.dead_networks: list[tuple[str, str]] = []
         switch = f"{self.prefix}-switch"
         self._ip("netns", "add", switch)
         self._ip("-n", switch, "link", "add", "name", "bridge0", "type", "bridge")
@@ -193,6 +194,17 @@ class Hosts:
         """Takes the host from the network."""
         self._ip("-n", f"{self.prefix}-switch", "link", "set", host, "down")
 
+    def add_dead_network(self, device: str, addresses: list[str]) -> None:
+        """A device of this name on the first hosts, with these addresses: up, with carrier, and connected to nothing,
+        as the bridge of a container engine is."""
+        for host, address in zip(self.names, addresses, strict=False):
+            space = f"{self.prefix}-{host}"
+            self._ip("-n", space, "link", "add", device, "type", "veth", "peer", "name", f"{device}-peer")
+            self._ip("-n", space, "address", "add", address, "dev", device)
+            for each in (device, f"{device}-peer"):
+                self._ip("-n", space, "link", "set", each, "up")
+            self.dead_networks.append((space, device))
+
     def limit(self, rate: str) -> None:
         """No host sends more than this from now on, such as 100mbit or 1gbit."""
         for host in self.names:
@@ -219,7 +231,10 @@ class Hosts:
         return sum(int(count) for text in said for count in re.findall(r"overlimits (\d+)", text))
 
     def mend(self) -> None:
-        """Undoes cut() and limit()."""
+        """Undoes cut(), limit() and add_dead_network()."""
+        for space, device in self.dead_networks:
+            self._ip("-n", space, "link", "delete", device)
+        self.dead_networks.clear()
         for host in self.names:
             self._ip("-n", f"{self.prefix}-switch", "link", "set", host, "up")
             self._ip("-n", f"{self.prefix}-{host}", "neighbour", "flush", "all")
@@ -228,6 +243,11 @@ class Hosts:
         if self.is_limited:
             self._receive_in_order(False)
         self.is_limited = False
+
+    def listening(self, host: str, program: str) -> list[int]:
+        """The TCP ports on which processes of this name listen on a host."""
+        said = self._run("ip", "netns", "exec", f"{self.prefix}-{host}", "ss", "-ltnp")
+        return [int(port) for port in re.findall(rf':(\d+)\s+\S+\s+users:\(\("{program}"', said)]
 
     def end_all(self) -> list[int]:
         """Ends the processes that a job has left, and returns which these were."""

@@ -67,6 +67,11 @@ VARIABLES = {
         "fit keeps cores from going idle; auto: ranks of one CPU, where it makes steps faster",
         flag_or_auto,
     ),
+    "TNT_SOCKET_IFNAME": Variable(
+        "the name of a network device, as in eth0",
+        "the device over which the machines have met",
+        "carries data between machines, where there is no faster fabric than TCP (docs/cluster.md)",
+    ),
     "TNT_TRANSPORT": Variable(
         "mpi-abi or openmpi, or one of them with the path of a library of MPI: mpi-abi:PATH",
         "the MPI that is found",

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/host.h"
+#include "base/network.h"
 #include "launch/cluster/connection.h"
 #include "launch/cluster/message.h"
 #include "launch/cluster/starter.h"
@@ -99,7 +100,8 @@ struct Share {
   Command command;
   Placement placement;
   int node = 0, first = 0;
-  std::string mark;  ///< of the processes of this job on this host
+  std::string mark;    ///< of the processes of this job on this host
+  std::string device;  ///< over which it reaches the head
 };
 
 Status refusal(const Status& status) {
@@ -161,6 +163,8 @@ std::vector<Additions> additions_of(const Share& share, const JobOrder& order, c
     if (order.shares.size() > 1) {
       added["TNT_NODES"] = nodes;
       added["TNT_TRANSPORT"] = order.transport;
+      if (!share.user.contains(kDeviceVariable) && !share.device.empty())
+        added[kDeviceVariable] = share.device;
     }
     for (const auto& [name, value] : own) {
       const bool is_for_leader =
@@ -304,7 +308,8 @@ int run_node() {
     head.flush(Deadline::after(kMeeting));
     return 0;
   };
-  const Result<Share> share = prepare(*order, node, own);
+  Result<Share> share = prepare(*order, node, own);
+  if (share.ok()) share.value().device = device_of(head.fd());
   if (!share.ok()) {
     return refuse(share.status(), share.status().code() == Code::kInvalidArgument ? kUsageError : kCannotRun);
   }

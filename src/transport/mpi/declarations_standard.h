@@ -11,6 +11,7 @@ typedef struct MPI_ABI_Errhandler* MPI_Errhandler;
 typedef struct MPI_ABI_Info* MPI_Info;
 typedef struct MPI_ABI_Message* MPI_Message;
 typedef struct MPI_ABI_Request* MPI_Request;
+typedef struct MPI_T_cvar_handle_t* MPI_T_cvar_handle;
 typedef int64_t MPI_Count;
 
 typedef struct {
@@ -46,6 +47,11 @@ int MPI_Imrecv_c(void* buf, MPI_Count count, MPI_Datatype datatype, MPI_Message*
                  MPI_Request* request);
 int MPI_Irecv_c(void* buf, MPI_Count count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm,
                 MPI_Request* request);
+int MPI_T_cvar_get_index(const char* name, int* cvar_index);
+int MPI_T_cvar_handle_alloc(int cvar_index, void* obj_handle, MPI_T_cvar_handle* handle, int* count);
+int MPI_T_cvar_handle_free(MPI_T_cvar_handle* handle);
+int MPI_T_cvar_write(MPI_T_cvar_handle handle, const void* buf);
+int MPI_T_init_thread(int required, int* provided);
 int MPI_Isend_c(const void* buf, MPI_Count count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm,
                 MPI_Request* request);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/network.h"
 #include "transport/mpi/abort.h"
 #include "transport/mpi/library.h"
 #include "transport/mpi/process_manager.h"
@@ -52,24 +53,18 @@ class MpiWire final : public Wire {
     const auto bytes = bytes_of(transfer);
     const bool sends = transfer.kind == Transfer::Kind::kSend;
     if (broken_ || (sends && lost_.contains(transfer.peer)))
-      return refuse(transfer,
-                    {Code::kPeerLost, text("machine ", transfer.peer, " cannot be reached any more")});
+      return refuse(transfer, unreachable(transfer.peer));
     if (!sends) return begin_receive(transfer);
     if (bytes.size() > mpi_.longest)
       return refuse(transfer,
                     {Code::kInvalidArgument, text("a message of ", bytes.size(), " bytes is longer than the ",
                                                   mpi_.longest, " bytes that this MPI can send")});
-    TntMpiRequest request{};
-    const auto tag = static_cast<int32_t>(transfer.tag);
-    const auto send = transfer.tag < kForeseen ? mpi_.send : mpi_.send_foreseen;
-    const int error = guarded([&] { return send(bytes.data(), bytes.size(), transfer.peer, tag, &request); });
-    if (error != 0) return fail(transfer, error);
-    requests_.push_back(request);
-    flights_.push_back({transfer.peer, &transfer, bytes.size(), nullptr});
+    if (unsent_.contains(transfer.peer) || !send(transfer)) unsent_[transfer.peer].push_back(&transfer);
   }
 
   void pump() override {
-    if (broken_) return;
+    if (broken_) return unsent_.clear();
+    send_unsent();
     if (!waiting_.empty() && (requests_.empty() || turn_++ % kProbeEvery == 0)) take_arrivals();
     if (!requests_.empty()) test_flights();
   }
@@ -77,15 +72,19 @@ class MpiWire final : public Wire {
   bool advance(Transfer& transfer) override { return state_of(transfer) == kEnded; }
 
   bool give_up(Transfer& transfer) override {
+    if (transfer.kind == Transfer::Kind::kSend) {
+      const auto unsent = unsent_.find(transfer.peer);
+      return unsent != unsent_.end() && std::erase(unsent->second, &transfer) > 0;
+    }
     const auto found = waiting_.find({transfer.peer, transfer.tag});
-    if (transfer.kind == Transfer::Kind::kSend || found == waiting_.end()) return false;
+    if (found == waiting_.end()) return false;
     if (std::erase(found->second, &transfer) == 0) return false;  // its message is arriving
     if (found->second.empty()) waiting_.erase(found);
     return true;
   }
 
   void finish(Deadline deadline) override {
-    if (!flights_.empty() || broken_ || !lost_.empty()) return;
+    if (!flights_.empty() || !unsent_.empty() || broken_ || !lost_.empty()) return;
     if (meet(deadline) && finalizes_) finalize();
   }
 
@@ -117,6 +116,39 @@ class MpiWire final : public Wire {
     }
     flights_.clear();
     requests_.clear();
+  }
+
+  /// False if nothing can leave for this peer now.
+  bool send(Transfer& transfer) {
+    const auto bytes = bytes_of(transfer);
+    TntMpiRequest request{};
+    const auto tag = static_cast<int32_t>(transfer.tag);
+    const auto call = transfer.tag < kForeseen ? mpi_.send : mpi_.send_foreseen;
+    const int error = guarded([&] { return call(bytes.data(), bytes.size(), transfer.peer, tag, &request); });
+    if (error > 0 && mpi_.is_busy(error)) return false;
+    if (error != 0) return fail(transfer, error), true;
+    requests_.push_back(request);
+    flights_.push_back({transfer.peer, &transfer, bytes.size(), nullptr});
+    return true;
+  }
+
+  void send_unsent() {
+    for (auto& [peer, transfers] : unsent_) {
+      while (!broken_ && !transfers.empty()) {
+        Transfer& next = *transfers.front();
+        if (lost_.contains(peer)) {
+          refuse(next, unreachable(peer));
+        } else if (!send(next)) {
+          break;
+        }
+        transfers.pop_front();
+      }
+    }
+    std::erase_if(unsent_, [](const auto& each) { return each.second.empty(); });
+  }
+
+  static Status unreachable(int peer) {
+    return {Code::kPeerLost, text("machine ", peer, " cannot be reached any more")};
   }
 
   void take_arrivals() {
@@ -259,6 +291,9 @@ class MpiWire final : public Wire {
     for (const auto& [channel, transfers] : waiting_) {
       for (Transfer* each : transfers) fail(*each, error);
     }
+    for (const auto& [peer, transfers] : unsent_) {
+      for (Transfer* each : transfers) refuse(*each, unreachable(peer));
+    }
     keep_for_ever();
     waiting_.clear();
   }
@@ -281,7 +316,12 @@ class MpiWire final : public Wire {
       const int to = (rank() + step) % size();
       TntMpiRequest request{};
       const auto tag = static_cast<int32_t>(kMeeting);
-      if (guarded([&] { return mpi_.send(nullptr, 0, to, tag, &request); }) != 0) return false;
+      int error = 0;
+      const auto leaves = [&] {
+        error = guarded([&] { return mpi_.send(nullptr, 0, to, tag, &request); });
+        return error <= 0 || !mpi_.is_busy(error);
+      };
+      if (!wait(deadline, leaves) || error != 0) return false;
       requests_.push_back(request);
       flights_.push_back({to, nullptr, 0, nullptr});
       int& came = met_[(rank() - step + size()) % size()];
@@ -310,21 +350,29 @@ class MpiWire final : public Wire {
   std::vector<TntMpiEnd> ends_;
   std::map<Channel, std::deque<Transfer*>> waiting_;  ///< receives whose message has not come; none is empty
   std::map<Channel, std::deque<TntMpiArrival>>
-      early_;               ///< messages whose receive has not begun; none is empty
+      early_;  ///< messages whose receive has not begun; none is empty
+  std::map<int, std::deque<Transfer*>>
+      unsent_;              ///< by peer: sends that MPI could not take yet; none is empty
   std::map<int, int> met_;  ///< by peer: messages of meet() that have come and are not counted yet
   std::set<int> lost_;      ///< peers that MPI could not reach; it may end the process when it is asked again
   bool broken_ = false;
   unsigned turn_ = 0;  ///< of pump()
 };
 
+std::string over(const std::string& device) {
+  return device.empty()
+             ? ""
+             : text(" over the network device ", device, " (", kDeviceVariable, " chooses another)");
+}
+
 struct Start {
   int error = 0;
   TntMpiJob job{};
 };
 
-Start start(const TntMpi& mpi, const std::string& library) {
+Start start(const TntMpi& mpi, const std::string& library, const std::string& device) {
   Start started;
-  const Settings settings(mpi, library);
+  const Settings settings(mpi, library, device);
   catch_aborts();
   const SignalHandlers handlers;
   started.error = guarded([&] { return mpi.start(&started.job); });
@@ -333,20 +381,19 @@ Start start(const TntMpi& mpi, const std::string& library) {
 }
 
 /// start() on a thread of its own: MPI waits without a limit for a node that does not come.
-Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::string& library, int node,
-                          Duration warn_every) {
-  std::packaged_task<Start()> task([&mpi, library] { return start(mpi, library); });
+Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::string& library,
+                          const std::string& device, int node, Duration warn_every) {
+  std::packaged_task<Start()> task([&mpi, library, device] { return start(mpi, library, device); });
   std::future<Start> started = task.get_future();
   const auto since = Clock::now();
   std::thread(std::move(task)).detach();
   while (started.wait_for(std::min(warn_every, deadline.left())) != std::future_status::ready) {
     const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - since).count();
     if (deadline.passed())
-      return Status(
-          Code::kTimeout,
-          text("MPI did not start on machine ", node, " within ", waited,
-               " s: another machine did not come, or cannot be reached; make the same calls on every "
-               "rank (limit: TNT_TIMEOUT)"));
+      return Status(Code::kTimeout,
+                    text("MPI did not start on machine ", node, " within ", waited,
+                         " s: another machine did not come, or cannot be reached", over(device),
+                         "; make the same calls on every rank (limit: TNT_TIMEOUT)"));
     log_warning(text("machine ", node, " has waited ", waited, " s for the other machines to start MPI"));
   }
   return started.get();
@@ -369,13 +416,13 @@ Status check(const TntMpiJob& job, const std::string& transport, int node, int n
 }
 
 /// Starts MPI, and makes the wire.
-Result<std::unique_ptr<Wire>> make(const std::string& transport, int node, int nodes, bool finalizes,
-                                   Deadline deadline, Duration warn_every) {
+Result<std::unique_ptr<Wire>> make(const std::string& transport, const std::string& device, int node,
+                                   int nodes, bool finalizes, Deadline deadline, Duration warn_every) {
   const auto mpi = load_mpi(transport);
   if (!mpi.ok()) return mpi.status();
   const auto before = shared_memory_files();
-  const auto started =
-      start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), node, warn_every);
+  const auto started = start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), device,
+                                   node, warn_every);
   if (!started.ok() || started.value().job.alone) {
     for (const std::string& each : shared_memory_files()) {
       if (!before.contains(each)) (void)unlink(each.c_str());
@@ -384,7 +431,8 @@ Result<std::unique_ptr<Wire>> make(const std::string& transport, int node, int n
   if (!started.ok()) return started.status();
   const auto& [error, job] = started.value();
   if (error != 0)
-    return Status(Code::kSystem, text("cannot start ", transport, ": ", described(*mpi.value(), error)));
+    return Status(Code::kSystem,
+                  text("cannot start ", transport, over(device), ": ", described(*mpi.value(), error)));
   TNT_RETURN_IF_ERROR(check(job, transport, node, nodes));
   return wire_over(*mpi.value(), node, nodes, finalizes);
 }
@@ -397,7 +445,7 @@ std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool fina
 
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
                                             Deadline deadline, Duration warn_every) {
-  return make(transport, node, nodes, true, deadline, warn_every);
+  return make(transport, device_to_use(""), node, nodes, true, deadline, warn_every);
 }
 
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
@@ -408,6 +456,7 @@ Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int no
         "on several machines Open MPI carries data for `tarantella` only, not for ranks that another "
         "starter has started; pip install 'tarantella[mpi]' on all of them brings MPICH, or start with "
         "`tarantella`");
+  const std::string device = device_to_use(device_of(leaders.at(0).get()));
   Fd own;
   Status served;
   std::thread manager;
@@ -425,7 +474,7 @@ Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int no
   }
   Result<std::unique_ptr<Wire>> wire = [&] {
     const ProcessVariables variables(own.get(), node, nodes);
-    return make(transport, node, nodes, false, deadline, warn_every);
+    return make(transport, device, node, nodes, false, deadline, warn_every);
   }();
   const Status started = wire.ok() ? ProcessManager::let_go(own.get(), deadline) : wire.status();
   // What goes wrong here ends the manager, and so the start of the others. MPI may use its socket until it has ended.

@@ -90,6 +90,34 @@ int count_neighbours(TntMpiJob* job) {
   return MPI_Comm_free(&host);
 }
 
+#ifdef TARANTELLA_OPENMPI
+void limit_retries() {}
+#else
+/// Sets how often MPICH tries before the hint of ask_not_to_wait() counts: not by the environment, since it would count
+/// for what MPICH sends itself while it starts.
+void limit_retries() {
+  constexpr int kRetries = 100;
+  int level = 0, variable = 0, count = 0;
+  MPI_T_cvar_handle handle{};
+  if (MPI_T_init_thread(MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS ||
+      MPI_T_cvar_get_index("MPIR_CVAR_CH4_OFI_MAX_EAGAIN_RETRY", &variable) != MPI_SUCCESS ||
+      MPI_T_cvar_handle_alloc(variable, nullptr, &handle, &count) != MPI_SUCCESS)
+    return;  // another MPI, or network
+  (void)MPI_T_cvar_write(handle, &kRetries);
+  (void)MPI_T_cvar_handle_free(&handle);
+}
+#endif
+
+/// Has MPICH over libfabric return an error where it would otherwise try for ever to send to a process that has died.
+/// MPIs that do not know the hint ignore it.
+int ask_not_to_wait(MPI_Comm comm) {
+  MPI_Info hints;
+  if (const int error = MPI_Info_create(&hints); error != MPI_SUCCESS) return error;
+  if (const int error = MPI_Info_set(hints, "eagain", "true"); error != MPI_SUCCESS) return error;
+  if (const int error = MPI_Comm_set_info(comm, hints); error != MPI_SUCCESS) return error;
+  return MPI_Info_free(&hints);
+}
+
 int start(TntMpiJob* job) {
   if (const int error = initialize(job); error != MPI_SUCCESS || job->at_end || !job->threads) return error;
   if (ours) {  // a program that has initialized MPI has chosen for itself
@@ -102,10 +130,13 @@ int start(TntMpiJob* job) {
     if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, each); error != MPI_SUCCESS) return error;
     if (const int error = MPI_Comm_set_errhandler(*each, MPI_ERRORS_RETURN); error != MPI_SUCCESS)
       return error;
+    if (const int error = ask_not_to_wait(*each); error != MPI_SUCCESS) return error;
   }
   if (const int error = MPI_Comm_rank(all, &job->rank); error != MPI_SUCCESS) return error;
   if (const int error = MPI_Comm_size(all, &job->size); error != MPI_SUCCESS) return error;
-  return count_neighbours(job);
+  if (const int error = count_neighbours(job); error != MPI_SUCCESS) return error;
+  limit_retries();
+  return MPI_SUCCESS;
 }
 
 int send(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
@@ -190,6 +221,13 @@ void library(char* text, size_t room) {
   write_to(text, room, name);
 }
 
+bool is_busy(int error) {
+  char said[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  return error != MPI_SUCCESS && MPI_Error_string(error, said, &length) == MPI_SUCCESS &&
+         std::strstr(said, "could not be issued (EAGAIN)") != nullptr;
+}
+
 void describe(int error, char* text, size_t room) {
   char said[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
@@ -212,6 +250,7 @@ extern "C" __attribute__((visibility("default"))) const TntMpi* tarantella_mpi()
                             receive,
                             test,
                             finalize,
+                            is_busy,
                             describe};
   return &table;
 }

@@ -1,8 +1,11 @@
 #include "transport/mpi/settings.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 
+#include "base/network.h"
 #include "transport/mpi/library.h"
 #include "transport/wire.h"
 
@@ -11,22 +14,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_infiniband() {
-  std::error_code error;
-  const fs::directory_iterator devices("/sys/class/infiniband", error);
-  return !error && devices != fs::directory_iterator();
+/// Whether there are devices of a class that libfabric and UCX use without TCP: InfiniBand, EFA and Omni-Path, or
+/// Slingshot.
+bool has_fast_fabric() {
+  const auto has_devices = [](const char* folder) {
+    std::error_code error;
+    const fs::directory_iterator devices(folder, error);
+    return !error && devices != fs::directory_iterator();
+  };
+  return has_devices("/sys/class/infiniband") || has_devices("/sys/class/cxi");
+}
+
+/// By which a user chooses the network of an MPI.
+constexpr const char* kChoices[] = {"FI_PROVIDER",
+                                    "FI_TCP_IFACE",
+                                    "FI_SOCKETS_IFACE",
+                                    "MPIR_CVAR_OFI_USE_PROVIDER",
+                                    "I_MPI_OFI_PROVIDER",
+                                    "I_MPI_FABRICS",
+                                    "UCX_NET_DEVICES",
+                                    "UCX_TLS",
+                                    "OMPI_MCA_pml",
+                                    "OMPI_MCA_btl",
+                                    "OMPI_MCA_btl_tcp_if_include",
+                                    "OMPI_MCA_btl_tcp_if_exclude"};
+
+bool user_has_chosen() {
+  return std::any_of(std::begin(kChoices), std::end(kChoices),
+                     [](const char* each) { return getenv(each) != nullptr; });
 }
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
-Settings::Settings(const TntMpi& mpi, const std::string& library) {
+std::string device_to_use(const std::string& met) {
+  if (has_fast_fabric() || user_has_chosen()) return "";
+  const char* chosen = getenv(kDeviceVariable);
+  return chosen == nullptr ? met : chosen;
+}
+
+Settings::Settings(const TntMpi& mpi, const std::string& library, const std::string& device) {
+  if (!device.empty()) take_device(device);
   const std::string name = name_of(mpi);
   // One process a host calls MPI, so it has no use for shared memory; test hosts are on one machine.
   set("MPIR_CVAR_NOLOCAL", "1");
   // Over TCP, the UCX of MPICH 5.0 is slower, and ends the process when it sends to one that has died.
-  if (contains(name, "ch4:ucx") && contains(name, "ofi") && !has_infiniband())
+  if (contains(name, "ch4:ucx") && contains(name, "ofi") && !has_fast_fabric())
     set("MPIR_CVAR_CH4_NETMOD", "ofi");
   // Where a transfer fails that is under way, MPICH ends the process: by a signal, which abort.h handles.
   set("MPIR_CVAR_COREDUMP_ON_ABORT", "1");
@@ -48,6 +82,14 @@ Settings::Settings(const TntMpi& mpi, const std::string& library) {
 
 Settings::~Settings() {
   for (const char* each : ours_) (void)unsetenv(each);
+}
+
+void Settings::take_device(const std::string& device) {
+  // Without these, libfabric takes the first device of its provider "sockets", though it leads nowhere.
+  set("FI_PROVIDER", "tcp");
+  set("FI_TCP_IFACE", device);
+  set("UCX_NET_DEVICES", device);
+  set("OMPI_MCA_btl_tcp_if_include", device);
 }
 
 void Settings::set(const char* name, const std::string& value) {

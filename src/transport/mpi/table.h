@@ -9,7 +9,7 @@
 extern "C" {
 
 /// Grows with every change of this file. A plugin with another version is refused.
-constexpr uint32_t kTntMpiVersion = 2;
+constexpr uint32_t kTntMpiVersion = 3;
 
 /// A request, and a message that has been matched; both are pointers in every ABI of MPI.
 using TntMpiRequest = void*;
@@ -62,6 +62,8 @@ struct TntMpi {
   int (*test)(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended);
   /// Finalizes MPI if start() has initialized it.
   int (*finalize)();
+  /// Whether send() has failed with this error since nothing can leave for that process now: it may be called again.
+  bool (*is_busy)(int error);
   /// Writes a text that ends with 0.
   void (*describe)(int error, char* text, size_t room);
 };

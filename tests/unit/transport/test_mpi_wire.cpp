@@ -33,6 +33,7 @@ constexpr TntMpi kFails{
     .receive = nullptr,
     .test = [](int32_t, TntMpiRequest*, TntMpiEnd*, int32_t*) { return kBroken; },
     .finalize = nullptr,
+    .is_busy = [](int) { return false; },
     .describe = [](int error, char* text, size_t room) { std::snprintf(text, room, "error %d", error); },
 };
 
@@ -80,6 +81,60 @@ TEST_P(BrokenMpi, IsNotCalledAgainOnceItHasAborted) {
     EXPECT_EQ(later->status().code(), Code::kPeerLost);
   }
   EXPECT_EQ(calls, 1);
+}
+
+/// An MPI that can send to process 2 only while it is not busy, and whose sends end at once.
+struct Busy {
+  static inline bool is_busy = true;
+  static inline std::vector<std::pair<int, uint64_t>> left;  ///< to whom, and how many bytes
+
+  static TntMpi table() {
+    TntMpi mpi = kFails;
+    is_busy = true;
+    left.clear();
+    mpi.send = mpi.send_foreseen = [](const void*, uint64_t length, int32_t to, int32_t, TntMpiRequest*) {
+      if (is_busy && to == 2) return kBroken;
+      left.emplace_back(to, length);
+      return 0;
+    };
+    mpi.is_busy = [](int error) { return error == kBroken; };
+    mpi.test = [](int32_t count, TntMpiRequest*, TntMpiEnd* ends, int32_t* ended) {
+      for (int32_t k = 0; k < count; ++k) ends[k] = {k, 0, 0};
+      *ended = count;
+      return 0;
+    };
+    return mpi;
+  }
+};
+
+TEST_P(BrokenMpi, SendsLaterAndInOrderWhatItCannotTakeNow) {
+  const TntMpi mpi = Busy::table();
+  const auto wire = wire_over(mpi, 0, 3, true);
+  const std::vector<std::byte> bytes(100);
+  const auto send = [&](int to, size_t length) {
+    return wire->send(to, GetParam(), std::span(bytes).first(length), nullptr);
+  };
+  const std::vector<Request> sent{send(2, 1), send(1, 2), send(2, 3), send(2, 4)};
+  EXPECT_EQ(wire->progress(), 1U);
+  wire->cancel(sent[2]);
+  EXPECT_EQ(wire->progress(), 1U);
+  EXPECT_EQ(sent[2]->status().code(), Code::kPeerLost);
+  EXPECT_FALSE(sent[0]->ended() || sent[3]->ended());
+  Busy::is_busy = false;
+  EXPECT_EQ(wire->progress(), 2U);
+  EXPECT_TRUE(sent[0]->is_whole() && sent[1]->is_whole() && sent[3]->is_whole());
+  EXPECT_EQ(Busy::left, (std::vector<std::pair<int, uint64_t>>{{1, 2}, {2, 1}, {2, 4}}));
+}
+
+TEST_P(BrokenMpi, EndsWithWhatItCouldNotSend) {
+  const TntMpi mpi = Busy::table();
+  auto wire = wire_over(mpi, 0, 3, true);
+  const std::vector<std::byte> bytes(100);
+  const Request sent = wire->send(2, GetParam(), bytes, nullptr);
+  EXPECT_EQ(wire->progress(), 0U);
+  wire->close(Deadline::after(10ms));
+  EXPECT_TRUE(sent->ended());
+  EXPECT_EQ(sent->status().code(), Code::kPeerLost);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tags, BrokenMpi, testing::Values(kForeseen - 1, kForeseen));

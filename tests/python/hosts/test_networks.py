@@ -1,0 +1,90 @@
+"""Hosts with more than one network: that over which the launchers have met carries the data."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+SUMS = """
+    import numpy as np
+    import tarantella as tnt
+    for size in (1, 1000, 1000000):  # messages that leave at once, and that ask first
+        total = tnt.Allreduce().execute(np.full(size, tnt.get_rank() + 1.0, np.float32))
+        assert (total == 3).all(), total
+    print("summed", flush=True)
+"""
+# A device before eth0 in the order of names, and behind it: one address on both hosts, and networks of their own.
+DEAD = {
+    "docker0": ["172.17.0.1/16", "172.17.0.1/16"],
+    "zmanage0": ["10.240.0.1/24", "10.240.1.1/24"],
+}
+
+
+def add_dead_networks(hosts) -> None:
+    for device, addresses in DEAD.items():
+        hosts.add_dead_network(device, addresses)
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "open_mpi", "intel_mpi"], indirect=True)
+def test_devices_that_lead_nowhere(hosts, executable, mpi):
+    add_dead_networks(hosts)
+    hosts.script(SUMS)
+    job = hosts.run(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env=mpi)
+    assert (job.code, job.out) == (0, "summed\n"), job.err
+
+
+def test_the_users_device_is_used_and_named(hosts, executable, mpich):
+    add_dead_networks(hosts)
+    hosts.script(SUMS)
+    job = hosts.run(
+        executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env={"TNT_SOCKET_IFNAME": "zmanage0"}
+    )
+    assert job.code != 0
+    assert "over the network device zmanage0 (TNT_SOCKET_IFNAME chooses another)" in job.err, job.err
+
+
+def test_devices_that_lead_nowhere_where_torchrun_has_started_the_ranks(hosts):
+    add_dead_networks(hosts)
+    hosts.script(SUMS)
+    jobs = []
+    for rank in (0, 1):
+        place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
+        environment = {"MASTER_ADDR": "node1", **{name: str(value) for name, value in place.items()}}
+        jobs.append(hosts.start(sys.executable, "train.py", host=f"node{rank + 1}", env=environment))
+    assert [(job.wait().code, job.out, job.err) for job in jobs] == [(0, "summed\n", "")] * 2
+
+
+def test_a_port_scan_ends_no_job(hosts, executable):
+    """2,000 connections to the port of a rank's MPI, closed or with junk in them, while the job runs."""
+    hosts.script("""
+        import os, time
+        import numpy as np
+        import tarantella as tnt
+        total = tnt.Allreduce()
+        total.execute(np.ones(9, np.float32))
+        open(f"up{tnt.get_rank()}", "w").close()
+        while total.execute(np.array([float(os.path.exists("scanned"))]))[0] < 2:
+            pass
+    """)
+    hosts.script(
+        """
+        import socket, sys
+        for number in range(2000):
+            with socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) as connection:
+                if number % 2:
+                    connection.send(b"x" * 200)
+        """,
+        name="scan.py",
+    )
+    job = hosts.start(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py")
+    hosts.wait_for_files("up0", "up1")
+    ports = hosts.listening("node1", "python3")
+    assert ports
+    for port in ports:
+        scan = hosts.run(sys.executable, "scan.py", hosts.address("node1"), port, host="node3")
+        assert scan.code == 0, scan.err
+    (hosts.folder / "scanned").touch()
+    assert (job.wait().code, job.err) == (0, "")
