@@ -75,7 +75,7 @@ class Job:
             self.process.kill()
             raise
         self.seconds = time.monotonic() - self.started
-        self.code, self.out, self.err = self.process.returncode, out.decode(), err.decode()
+        self.code, self.out, self.err = self.process.returncode, (out or b"").decode(), (err or b"").decode()
         return self
 
 

@@ -40,7 +40,8 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     if (!connection.ok()) return connection.status();
     auto& [memory, nodes, wire] = connection.value();
     if (nodes) {
-      auto cluster = Cluster::create(std::move(memory), std::move(wire), *nodes, group_options, {});
+      auto cluster = Cluster::create(std::move(memory), std::move(wire), *nodes, group_options,
+                                     {.silence = group_options.timeout});
       if (!cluster.ok()) return cluster.status();
       *context = new tnt_context(std::move(cluster).value());
     } else {

@@ -147,6 +147,10 @@ void Job::read_head() {
 }
 
 void Job::look_at_head() {
+  if (Clock::now() - told_alive_ >= kLookAtHead) {
+    told_alive_ = Clock::now();
+    job_.head->send(Message::Kind::kAlive);
+  }
   job_.head->check();
   if (job_.head->closed()) abandon();
 }

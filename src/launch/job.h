@@ -42,7 +42,7 @@ class Job {
   void abandon();
   void handle_signal(const Signals::Event& event);
   void read_head();
-  /// Ends the ranks if the head, or the network to it, is gone.
+  /// Tells the head that this host runs. Ends the ranks if the head, or the network to it, is gone.
   void look_at_head();
   void read_exec_failure();
   void read_reports();
@@ -67,6 +67,7 @@ class Job {
   Failures failures_;
   Notes notes_;
   Shutdown shutdown_;
+  Clock::time_point told_alive_{};
   bool abandoned_ = false;  ///< the head has said that the job ends
   bool all_met_ = false;    ///< all ranks of a job on several hosts wait for one another, or have met
   bool orphaned_ = false;   ///< of a node launcher: what has started it is gone

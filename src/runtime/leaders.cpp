@@ -266,11 +266,12 @@ Result<std::vector<Fd>> meet_leaders(const Leaders& leaders, Deadline deadline) 
   if (met.ok()) {
     for (const Fd& each : met.value()) {
       set_option(each.get(), IPPROTO_TCP, TCP_NODELAY);
-      // MPI reads from it without a limit, and the network may be cut
+      // it ends within eight seconds where the machine or the network is gone, also while MPI reads from it
       set_option(each.get(), SOL_SOCKET, SO_KEEPALIVE);
-      set_option(each.get(), IPPROTO_TCP, TCP_KEEPIDLE, 10);
-      set_option(each.get(), IPPROTO_TCP, TCP_KEEPINTVL, 5);
-      set_option(each.get(), IPPROTO_TCP, TCP_KEEPCNT, 4);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPIDLE, 2);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPINTVL, 2);
+      set_option(each.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
+      set_option(each.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, 8000);  // for what was sent last
     }
   }
   return met;

@@ -725,8 +725,8 @@ TEST(EndsOfNodes, ACutLinkIsNoticedOnBothSides) {
     EXPECT_LT(Clock::now() - before, kNoticed + 1s);  // for a busy machine
     EXPECT_EQ(status.code(), Code::kPeerLost);
     const bool first = rank.rank() < 2;
-    const std::string part = first ? "rank 0 has heard nothing from the machine of ranks 2 to 3 for"
-                                   : "rank 2 has heard nothing from the machine of ranks 0 to 1 for";
+    const std::string part = first ? "' with ranks 2 to 3: rank 0 has heard nothing from it for"
+                                   : "' with ranks 0 to 1: rank 2 has heard nothing from it for";
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   });
 }
@@ -746,7 +746,7 @@ TEST(EndsOfNodes, ANodeThatIsOffIsNoticedByAllOthersWhileTheyMakeNoCall) {
     }
     const Deadline limit = Deadline::after(20s);
     while (rank.group().failure().ok() && !limit.passed()) std::this_thread::sleep_for(1ms);
-    EXPECT_NE(rank.group().failure().message().find("the machine of rank 1 "), std::string::npos)
+    EXPECT_NE(rank.group().failure().message().find("' with rank 1: rank "), std::string::npos)
         << rank.group().failure().message();
     --left;
   });
@@ -778,6 +778,31 @@ TEST(EndsOfNodes, AJobThatIsStoppedEverywhereGoesOn) {
     const Status status = meet();
     EXPECT_TRUE(status.ok()) << status.message();
   });
+}
+
+TEST(EndsOfNodes, ANodeThatIsSilentForAWhileIsNamedAndAwaited) {
+  QuickCluster cluster({1, 1});
+  cluster.bridge_options().missed = 300ms;
+  cluster.bridge_options().silence = 60s;
+  testing::internal::CaptureStderr();
+  cluster.run([&](Cluster& rank) {
+    const auto meet = [&] { return rank.call([](Across& across) { return barrier(across, ""); }); };
+    ASSERT_TRUE(meet().ok());
+    if (rank.rank() == 0) {
+      cluster.network().stop(1);
+      std::this_thread::sleep_for(1500ms);
+      cluster.network().resume(1);
+    }
+    const Status status = meet();
+    EXPECT_TRUE(status.ok()) << status.message();
+    if (rank.rank() == 0) std::this_thread::sleep_for(300ms);  // until news have come
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("WARNING: rank 0 has heard nothing from host '"), std::string::npos) << said;
+  EXPECT_NE(said.find("' with rank 1 for 0 s: is it paused, stopped or swapping? It is lost after 60 s"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("' with rank 1 is heard again, after 1 s"), std::string::npos) << said;
 }
 
 TEST(EndsOfNodes, ANodeThatHasLeftEndsOnlyWaitsForIt) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/fixed_text.h"
+#include "base/host.h"
 #include "base/log.h"
 
 namespace tarantella::collective::across {
@@ -19,6 +21,10 @@ constexpr int kLooks = 4;
 // node costs its core little, and a transfer hardly takes longer.
 constexpr int kPausePart = 64;
 constexpr Duration kLeastPause = 50us, kLongestPause = 1ms;
+
+int64_t seconds_of(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
 
 transport::Tag tag_of(Stream stream) { return static_cast<transport::Tag>(stream); }
 
@@ -127,20 +133,22 @@ void Bridge::hear(size_t node, Duration now) {
   if (peer.left.load(std::memory_order_relaxed)) return;
   // over a slow link, news come behind all bytes that were sent before
   if (const size_t received = wire_->received(static_cast<int>(node)); received != peer.received) {
+    if (std::exchange(peer.is_missed, false))
+      log_warning(text(named(node), " is heard again, after ", seconds_of(now - peer.heard_at), " s"));
     peer.received = received;
     peer.heard_at = now;
   }
   if (peer.hearing != nullptr && peer.hearing->ended()) {
     const Status status = peer.hearing->status();
     if (!status.ok()) {
-      (void)group_->fail({Code::kPeerLost, text("the connection to ", nodes_.describe(node),
-                                                " has failed: ", status.message())});
+      (void)group_->fail({Code::kPeerLost, text("lost ", named(node), ": ", status.message())});
       peer.left.store(true);
       return;
     }
     peer.joined = true;
     News& news = *peer.heard;
     news.end_texts();
+    peer.host = news.host.data();
     {
       const std::lock_guard lock(mutex_);
       // News that come after a gap may be from before it: they were under way while a machine or the link stood still.
@@ -165,15 +173,26 @@ void Bridge::hear(size_t node, Duration now) {
     const auto bytes = std::as_writable_bytes(std::span(peer.heard.get(), 1));
     peer.hearing = receive(node, Stream::kNews, bytes, peer.heard);
   }
-  const Duration silent = now - peer.heard_at;
-  if (silent > (peer.joined ? options_.silence : group_->limit()))
-    (void)group_->fail({Code::kPeerLost, no_news_of(node, silent)});
+  judge_silence(node, now - peer.heard_at);
 }
 
-std::string Bridge::no_news_of(size_t node, Duration silent) const {
-  return text("rank ", group_->job_rank(0), " has heard nothing from the machine of ", nodes_.describe(node),
-              " for ", static_cast<int>(in_seconds(silent)),
-              " s; it is off or stopped, or the network to it is cut");
+void Bridge::judge_silence(size_t node, Duration silent) {
+  if (silent > options_.silence)
+    (void)group_->fail(
+        {Code::kPeerLost,
+         text("lost ", named(node), ": rank ", group_->job_rank(0), " has heard nothing from it for ",
+              seconds_of(silent),
+              " s; it is paused or stopped, or the network to it is cut (limit: TNT_TIMEOUT)")});
+  if (silent <= options_.missed || !peers_[node].joined || std::exchange(peers_[node].is_missed, true))
+    return;
+  log_warning(text("rank ", group_->job_rank(0), " has heard nothing from ", named(node), " for ",
+                   seconds_of(silent), " s: is it paused, stopped or swapping? It is lost after ",
+                   seconds_of(options_.silence), " s (TNT_TIMEOUT)"));
+}
+
+std::string Bridge::named(size_t node) const {
+  const std::string& host = peers_[node].host;
+  return text(host.empty() ? "the machine of " : text("host '", host, "' with "), nodes_.describe(node));
 }
 
 void Bridge::say(size_t node, Duration now) {
@@ -200,6 +219,7 @@ void Bridge::say(size_t node, Duration now) {
   write_text(failure.message(), news.message);
   news.call = waits_only_for(node);
   write_text(awaited_name_, news.call_name);
+  write_text(host_name(), news.host);
   peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
   peer.said_at = now;
   peer.knows_failure = !failure.ok();

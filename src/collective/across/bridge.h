@@ -40,9 +40,11 @@ constexpr transport::Tag kFirstTag = 16;
 
 struct BridgeOptions {
   Duration news_every = 1s;
-  /// A node that is silent for this long, while this one runs, is lost. With the time until the next news and the next
-  /// look it is noticed within ten seconds.
-  Duration silence = 8s;
+  /// A node that is silent for this long, while this one runs, is named in a WARNING. With the time until the next news
+  /// and the next look that is within ten seconds.
+  Duration missed = 8s;
+  /// After this long it is lost.
+  Duration silence = 300s;
   /// If this node does not look for so long, it was stopped, and the others may have been, too: silence counts anew.
   Duration stopped = 3s;
 };
@@ -136,7 +138,9 @@ class Bridge {
     Duration call_since{}, call_heard_at{};  ///< in the time of now()
     bool knows_failure = false;
     bool knows_leave = false;
-    bool joined = false;  ///< has said something
+    std::string host;
+    bool joined = false;     ///< has said something
+    bool is_missed = false;  ///< there was a WARNING since it was last heard
     std::atomic<bool> left{false};
   };
 
@@ -156,7 +160,9 @@ class Bridge {
   uint32_t waits_only_for(size_t node) const;
   void close_wire(Duration now);
   bool is_closed();
-  std::string no_news_of(size_t node, Duration silent) const;
+  void judge_silence(size_t node, Duration silent);
+  /// The node's host and ranks, for messages.
+  std::string named(size_t node) const;
 
   const std::shared_ptr<Group> group_;
   const Nodes nodes_;

@@ -19,10 +19,11 @@ struct News {
   /// The number of the call that waits for the node that hears this, if nothing else is under way; 0: none.
   uint32_t call = 0;
   std::array<char, 220> call_name{};
+  std::array<char, 64> host{};
   std::array<char, 768> message{};
 
   /// Ends the texts, whatever has arrived.
-  void end_texts() { call_name.back() = message.back() = '\0'; }
+  void end_texts() { call_name.back() = host.back() = message.back() = '\0'; }
   /// Why the node's communication has failed, after end_texts().
   Status failure() const {
     const bool known = code >= 0 && code <= static_cast<int32_t>(Code::kSystem);

@@ -1,6 +1,7 @@
 #include "launch/cluster/cluster.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -32,6 +33,14 @@ std::string joined_by(const std::vector<std::string>& words, char separator) {
   std::string all;
   for (const std::string& word : words) all += (all.empty() ? "" : std::string(1, separator)) + word;
   return all;
+}
+
+/// TNT_TIMEOUT, which the ranks read, too, and refuse if it is none.
+Duration silence_in(const Environment& user) {
+  const std::string word = stripped(user, "TNT_TIMEOUT");
+  char* end = nullptr;
+  const double seconds = std::strtod(word.c_str(), &end);
+  return word.empty() || *end != '\0' || !(seconds > 0) ? Duration(300s) : from_seconds(seconds);
 }
 
 }  // namespace
@@ -77,7 +86,7 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Command& com
   const std::vector<std::string> of_starter = joined(environment, added);
   const Orphans orphans;
   AllTimelines timelines(options, order.shares);
-  const ClusterJob job{options, starter, order, secret.value(), of_starter, timelines};
+  const ClusterJob job{options, starter, order, secret.value(), of_starter, timelines, silence_in(user)};
   const Verdict verdict = Head(job, std::move(listener).value(), signals.value(), orphans).run();
   if (verdict.signal != 0) die_of(verdict.signal);
   return verdict.code;

@@ -87,7 +87,7 @@ void Head::wait() {
   for (size_t index = 0; index < strangers_.size(); ++index) {
     strangers_[index].watch(poller, [this, index] { greet(index); });
   }
-  const bool deaf = !gathers_ && (stdout_.full() || stderr_.full());
+  const bool deaf = is_deaf();
   for (size_t node = 0; node < nodes_.size(); ++node) {
     if (nodes_[node].connection) nodes_[node].connection->watch(poller, [this, node] { hear(node); }, deaf);
   }
@@ -99,9 +99,26 @@ void Head::wait() {
   for (size_t node = 0; node < nodes_.size(); ++node) {
     if (!nodes_[node].connection) continue;
     nodes_[node].connection->check();
-    if (nodes_[node].connection->closed()) lose(node);
+    if (nodes_[node].connection->closed())
+      lose(node, "the machine, the network or the launcher there has failed");
   }
+  judge_silence();
   look_at_starter();
+}
+
+void Head::judge_silence() {
+  const auto now = Clock::now();
+  const bool hears = now - std::exchange(looked_at_, now) <= 2 * kLook && !is_deaf();
+  for (size_t index = 0; index < nodes_.size(); ++index) {
+    Node& node = nodes_[index];
+    if (!hears) node.heard_at = now;
+    const auto silent = now - node.heard_at;
+    const Duration limit = endings_.failed() ? Connection::kSilence : job_.silence;
+    if (running_ && !node.over && silent > limit)
+      lose(index,
+           text("it has not answered for ", std::chrono::duration_cast<std::chrono::seconds>(silent).count(),
+                " s; it is paused, stopped or swapping"));
+  }
 }
 
 void Head::accept_all() {
@@ -136,6 +153,7 @@ void Head::greet(size_t index) {
 }
 
 void Head::hear(size_t node) {
+  nodes_[node].heard_at = Clock::now();
   for (const Message& message : nodes_[node].connection->read()) take(node, message);
 }
 
@@ -190,7 +208,7 @@ void Head::take(size_t node, const Message& message) {
   }
 }
 
-void Head::lose(size_t node) {
+void Head::lose(size_t node, const std::string& why) {
   nodes_[node].connection.reset();
   if (std::exchange(nodes_[node].over, true)) return;
   const HostShare& share = job_.order.shares[node];
@@ -204,8 +222,7 @@ void Head::lose(size_t node) {
                                 : text("ranks ", share.first, "-", share.first + share.ranks - 1);
   endings_.lost(
       static_cast<int>(node),
-      text("lost host '", share.host, "' with ", ranks,
-           ": the machine, the network or the launcher there has failed; the other ranks were stopped"),
+      text("lost host '", share.host, "' with ", ranks, ": ", why, "; the other ranks were stopped"),
       Clock::now());
 }
 
@@ -360,6 +377,8 @@ bool Head::all_ready() const {
 bool Head::all_over() const {
   return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.over; });
 }
+
+bool Head::is_deaf() const { return !gathers_ && (stdout_.full() || stderr_.full()); }
 
 std::string Head::silent_hosts() const {
   const bool all_came =

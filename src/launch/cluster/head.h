@@ -29,6 +29,7 @@ struct ClusterJob {
   const std::string& secret;
   const std::vector<std::string>& environment;  ///< of the starter's command, "NAME=value"
   AllTimelines& timelines;
+  Duration silence;  ///< after which a host that can be reached, but does not answer, is lost
 };
 
 class Head {
@@ -49,6 +50,7 @@ class Head {
     std::unique_ptr<Connection> connection;
     bool ready = false;
     std::vector<std::string> warnings;
+    Clock::time_point heard_at = Clock::now();
     bool over = false;  ///< it has given its verdict, or is lost
     bool sends_records = false;
   };
@@ -59,7 +61,8 @@ class Head {
   void greet(size_t index);
   void hear(size_t node);
   void take(size_t node, const Message& message);
-  void lose(size_t node);
+  void lose(size_t node, const std::string& why);
+  void judge_silence();
   void look_at_starter();
   void drain_starter();
   void handle_signal(const Signals::Event& event);
@@ -73,6 +76,8 @@ class Head {
   bool all_ready() const;
   bool all_over() const;
   std::string silent_hosts() const;
+  /// Whether it leaves what hosts say unread, since the user's terminal or pipe is full.
+  bool is_deaf() const;
   void end_starter();
   void write_rest();
 
@@ -91,6 +96,7 @@ class Head {
   std::vector<int> states_;  ///< of all ranks, as in runtime::Attendance
   Clock::time_point states_told_{};
   bool states_changed_ = false;
+  Clock::time_point looked_at_ = Clock::now();
   bool running_ = false;  ///< all hosts are ready, and were told to start their ranks
   bool told_to_end_ = false;
   std::optional<Deadline> deadline_;  ///< for the start, and for the end of a job that has failed

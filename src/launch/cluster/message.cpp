@@ -8,7 +8,7 @@ namespace tarantella::launch {
 namespace {
 
 constexpr size_t kHead = 8;
-constexpr int kLastKind = static_cast<int>(Message::Kind::kRecorded);
+constexpr int kLastKind = static_cast<int>(Message::Kind::kAlive);
 
 // Beyond all clocks; sums of some such times do not overflow.
 constexpr int64_t kLatest = INT64_MAX / 8;

@@ -12,6 +12,7 @@
 //   node launcher   kOutput, kError: output of ranks, for the user's stdout and stderr
 //   head            kSignal   pass it on to the ranks, as if the node launcher had got it
 //   head            kEnd      end the ranks: the job has failed on another host
+//   node launcher   kAlive    once in a while: this host runs
 //   both            kAttendance  which ranks have joined or ended: of the host (till all have met), or of all
 //   node launcher   kVerdict  all ranks have ended
 //
@@ -53,7 +54,8 @@ struct Message {
     kTime,
     kClock,
     kRecords,
-    kRecorded
+    kRecorded,
+    kAlive
   };
   Kind kind = Kind::kHello;
   std::string content;

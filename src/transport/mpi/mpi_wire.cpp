@@ -1,5 +1,7 @@
 #include "transport/mpi/mpi_wire.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <deque>
 #include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -27,6 +30,7 @@ namespace {
 
 constexpr Duration kFinalize = 1s;
 constexpr Duration kPause = 200us;
+constexpr Duration kLookAtLifelines = 500ms;
 
 std::string described(const TntMpi& mpi, int error) {
   if (error == kAborted) return "it has stopped, as it does when any machine is gone";
@@ -48,6 +52,9 @@ class MpiWire final : public Wire {
 
   ~MpiWire() override { keep_for_ever(); }
 
+  /// By rank, connections that end with the peer. Before all other calls.
+  void watch(std::map<int, Fd> lifelines) { lifelines_ = std::move(lifelines); }
+
  protected:
   void begin(Transfer& transfer) override {
     const auto bytes = bytes_of(transfer);
@@ -64,6 +71,7 @@ class MpiWire final : public Wire {
 
   void pump() override {
     if (broken_) return unsent_.clear();
+    look_at_lifelines();
     send_unsent();
     if (!waiting_.empty() && (requests_.empty() || turn_++ % kProbeEvery == 0)) take_arrivals();
     if (!requests_.empty()) test_flights();
@@ -105,17 +113,54 @@ class MpiWire final : public Wire {
     std::unique_ptr<std::byte[]> aside;  ///< where a message goes that is too long; else null
   };
 
-  /// Parts from all flights: MPI, or a network card, may still touch their bytes. To wait until MPI has completed or
-  /// cancelled them might take for ever.
-  void keep_for_ever() {
-    if (flights_.empty()) return;
+  /// Parts from a flight: MPI, or a network card, may still touch its bytes. To wait until MPI has completed or
+  /// cancelled it might take for ever.
+  void keep_for_ever(size_t index) {
     static auto* const kept = new std::vector<std::pair<Flight, std::shared_ptr<const void>>>;
-    for (Flight& each : flights_) {
-      auto owner = each.transfer != nullptr ? owner_of(*each.transfer) : nullptr;
-      kept->emplace_back(std::move(each), std::move(owner));
+    Flight& flight = flights_[index];
+    auto owner = flight.transfer != nullptr ? owner_of(*flight.transfer) : nullptr;
+    kept->emplace_back(std::move(flight), std::move(owner));
+    remove(index);
+  }
+
+  void keep_for_ever() {
+    while (!flights_.empty()) keep_for_ever(flights_.size() - 1);
+  }
+
+  void remove(size_t index) {
+    if (index + 1 < flights_.size()) flights_[index] = std::move(flights_.back());
+    flights_.pop_back();
+    requests_[index] = requests_.back();
+    requests_.pop_back();
+  }
+
+  /// What a peer has said before its end may come a little later, over MPI.
+  void look_at_lifelines() {
+    if (const auto now = Clock::now(); now < look_again_) return;
+    look_again_ = Clock::now() + kLookAtLifelines;
+    for (auto& [peer, lifeline] : lifelines_) {
+      pollfd entry{lifeline.get(), POLLRDHUP, 0};
+      if (!lifeline.valid() || ::poll(&entry, 1, 0) <= 0) continue;
+      if (ended_.insert(peer).second) continue;
+      lifeline = Fd();
+      cut(peer);
     }
-    flights_.clear();
-    requests_.clear();
+  }
+
+  void cut(int peer) {
+    lost_.insert(peer);
+    const Status why(Code::kPeerLost, text("its process has ended, or machine ", peer, " cannot be reached"));
+    for (size_t index = flights_.size(); index-- > 0;) {
+      if (flights_[index].peer != peer) continue;
+      Transfer* const transfer = flights_[index].transfer;
+      keep_for_ever(index);
+      if (transfer != nullptr) refuse(*transfer, why);
+    }
+    std::erase_if(waiting_, [&](const auto& each) {
+      if (each.first.first != peer) return false;
+      for (Transfer* transfer : each.second) refuse(*transfer, why);
+      return true;
+    });
   }
 
   /// False if nothing can leave for this peer now.
@@ -248,10 +293,7 @@ class MpiWire final : public Wire {
     } else {
       settle(flight, how.error);
     }
-    std::swap(flight, flights_.back());
-    flights_.pop_back();
-    requests_[index] = requests_.back();
-    requests_.pop_back();
+    remove(index);
   }
 
   void settle(const Flight& flight, int error) {
@@ -345,6 +387,9 @@ class MpiWire final : public Wire {
 
   const TntMpi& mpi_;
   const bool finalizes_;
+  std::map<int, Fd> lifelines_;
+  std::set<int> ended_;  ///< peers whose lifeline has ended
+  Clock::time_point look_again_{};
   std::vector<TntMpiRequest> requests_;
   std::vector<Flight> flights_;  ///< of requests_
   std::vector<TntMpiEnd> ends_;
@@ -416,8 +461,8 @@ Status check(const TntMpiJob& job, const std::string& transport, int node, int n
 }
 
 /// Starts MPI, and makes the wire.
-Result<std::unique_ptr<Wire>> make(const std::string& transport, const std::string& device, int node,
-                                   int nodes, bool finalizes, Deadline deadline, Duration warn_every) {
+Result<std::unique_ptr<MpiWire>> make(const std::string& transport, const std::string& device, int node,
+                                      int nodes, bool finalizes, Deadline deadline, Duration warn_every) {
   const auto mpi = load_mpi(transport);
   if (!mpi.ok()) return mpi.status();
   const auto before = shared_memory_files();
@@ -434,18 +479,23 @@ Result<std::unique_ptr<Wire>> make(const std::string& transport, const std::stri
     return Status(Code::kSystem,
                   text("cannot start ", transport, over(device), ": ", described(*mpi.value(), error)));
   TNT_RETURN_IF_ERROR(check(job, transport, node, nodes));
-  return wire_over(*mpi.value(), node, nodes, finalizes);
+  return std::make_unique<MpiWire>(*mpi.value(), node, nodes, finalizes);
 }
 
 }  // namespace
 
-std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes) {
-  return std::make_unique<MpiWire>(mpi, rank, size, finalizes);
+std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes,
+                                std::map<int, Fd> lifelines) {
+  auto wire = std::make_unique<MpiWire>(mpi, rank, size, finalizes);
+  wire->watch(std::move(lifelines));
+  return wire;
 }
 
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
                                             Deadline deadline, Duration warn_every) {
-  return make(transport, device_to_use(""), node, nodes, true, deadline, warn_every);
+  auto wire = make(transport, device_to_use(""), node, nodes, true, deadline, warn_every);
+  if (!wire.ok()) return wire.status();
+  return std::unique_ptr<Wire>(std::move(wire).value());
 }
 
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
@@ -459,32 +509,42 @@ Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int no
   const std::string device = device_to_use(device_of(leaders.at(0).get()));
   Fd own;
   Status served;
-  std::thread manager;
+  std::optional<ProcessManager> manager;
+  std::thread serving;
   if (node == 0) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       return Status::system("socketpair for MPI", errno);
     own = Fd(ends[0]);
     leaders.insert(leaders.begin(), Fd(ends[1]));
-    manager = std::thread([&served, all = std::move(leaders), deadline]() mutable {
-      served = ProcessManager(std::move(all)).serve(deadline);
+    manager.emplace(std::move(leaders));
+    serving = std::thread([&] {
+      served = manager->serve(deadline);
+      if (!served.ok()) (void)manager->take_sockets();  // the others hear of it
     });
   } else {
     own = std::move(leaders.at(0));
   }
-  Result<std::unique_ptr<Wire>> wire = [&] {
+  auto wire = [&] {
     const ProcessVariables variables(own.get(), node, nodes);
     return make(transport, device, node, nodes, false, deadline, warn_every);
   }();
   const Status started = wire.ok() ? ProcessManager::let_go(own.get(), deadline) : wire.status();
   // What goes wrong here ends the manager, and so the start of the others. MPI may use its socket until it has ended.
   if (!wire.ok()) (void)::shutdown(own.get(), SHUT_RDWR);
+  std::map<int, Fd> lifelines;
+  if (node > 0) lifelines.emplace(0, Fd(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0)));
   static auto* const kept = new std::vector<Fd>;
   kept->push_back(std::move(own));
-  if (manager.joinable()) manager.join();
+  if (serving.joinable()) serving.join();
   if (wire.ok() && !served.ok()) return served;  // it names the machine
   if (!started.ok()) return started;
-  return wire;
+  if (manager) {
+    std::vector<Fd> sockets = manager->take_sockets();
+    for (size_t k = 1; k < sockets.size(); ++k) lifelines.emplace(static_cast<int>(k), std::move(sockets[k]));
+  }
+  wire.value()->watch(std::move(lifelines));
+  return std::unique_ptr<Wire>(std::move(wire).value());
 }
 
 }  // namespace tarantella::transport

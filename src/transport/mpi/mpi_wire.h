@@ -1,6 +1,7 @@
 #pragma once
 // A wire between the nodes of a job, through MPI: node k is rank k of MPI_COMM_WORLD. One process a node calls MPI.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,10 +40,14 @@ Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int no
 /// The same for processes that no mpiexec has started as one for each node: node 0 is the process manager of MPI for
 /// the others. `leaders`: on node 0 the connections to the nodes 1, 2, …; on others that to node 0 (runtime/leaders.h).
 /// Needs MPICH or Intel MPI: kInvalidArgument for Open MPI. close() does not finalize MPI, which nobody waits for here.
+/// The connections stay, as lifelines.
 Result<std::unique_ptr<Wire>> make_mpi_wire(const std::string& transport, int node, int nodes,
                                             std::vector<Fd> leaders, Deadline deadline, Duration warn_every);
 
 /// A wire over an MPI that has been started; close() finalizes it if `finalizes`. `mpi` must outlive it.
-std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes);
+/// `lifelines`: by rank, connections that end when the peer's process or machine does, or cannot be reached any more:
+/// transfers with it then end with kPeerLost. Some or all may be missing.
+std::unique_ptr<Wire> wire_over(const TntMpi& mpi, int rank, int size, bool finalizes,
+                                std::map<int, Fd> lifelines = {});
 
 }  // namespace tarantella::transport

@@ -67,8 +67,13 @@ Status ProcessManager::serve(Deadline deadline) {
                   text("the first rank of machine ", k, " ended while MPI started; see its own message")};
     }
   }
-  processes_.clear();
   return status;
+}
+
+std::vector<Fd> ProcessManager::take_sockets() {
+  std::vector<Fd> sockets;
+  for (Process& each : processes_) sockets.push_back(std::move(each.socket));
+  return sockets;
 }
 
 bool ProcessManager::read(Process& process) {

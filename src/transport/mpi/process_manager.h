@@ -19,8 +19,10 @@ class ProcessManager {
   explicit ProcessManager(std::vector<Fd> sockets);
 
   /// Blocks until all processes have started MPI and called let_go(). Errors: kPeerLost if one has ended before;
-  /// kTimeout; kMismatch for words that are not of the protocol. Then it closes all connections.
+  /// kTimeout; kMismatch for words that are not of the protocol.
   Status serve(Deadline deadline);
+  /// The connections. Call it last.
+  std::vector<Fd> take_sockets();
 
   /// In a process that has started MPI: ends its connection, which MPI keeps as a number, but uses no more. Blocks
   /// until the manager has heard it. Errors: kPeerLost if it is gone; kTimeout.

@@ -349,3 +349,66 @@ def test_a_host_that_never_joins_is_named_and_ends_the_wait_of_the_others(hosts,
         assert " ended (exit code 0) before it joined, and rank " in words
         assert "tarantella: rank " in words
         hosts.wait_for_none()
+
+
+SUMS = """
+    import os
+    import numpy as np
+    import tarantella as tnt
+    total = tnt.Allreduce()
+    rank = tnt.get_rank()
+    while total.execute(np.array([float(os.path.exists("over"))]))[0] < tnt.get_size():
+        if not os.path.exists(f"up{rank}"):
+            open(f"up{rank}", "w").close()
+    print("summed", flush=True)
+"""
+
+
+def start_summing(hosts, executable, **variables: str):
+    """A job of 2 x 2 ranks that sum until there is a file "over"."""
+    hosts.script(SUMS)
+    with (hosts.folder / "err").open("wb") as err:
+        job = hosts.start(executable, hosts.hostfile(2, 2), "--", "train.py", env=variables, stderr=err)
+    hosts.wait_for_files(*ALL)
+    return job
+
+
+def wait_for_line(hosts, part: str) -> None:
+    """Until the job has said it."""
+    end = time.monotonic() + 30
+    while part not in (hosts.folder / "err").read_text():
+        assert time.monotonic() < end, (hosts.folder / "err").read_text()
+        time.sleep(0.05)
+
+
+def pause(hosts, host: str) -> list[int]:
+    """Stops all processes of a host, whose kernel still answers."""
+    stopped = hosts.processes(host)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    return stopped
+
+
+@pytest.mark.full
+def test_a_host_that_is_paused_is_named_and_awaited(hosts, executable):
+    job = start_summing(hosts, executable)
+    stopped = pause(hosts, "node2")
+    wait_for_line(hosts, "WARNING: rank 0 has heard nothing from host 'node2' with ranks 2 to 3 for 8 s")
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    wait_for_line(hosts, "host 'node2' with ranks 2 to 3 is heard again")
+    (hosts.folder / "over").touch()
+    job.wait()
+    assert (job.code, job.out) == (0, "summed\n")
+
+
+def test_a_host_that_stays_paused_is_lost(hosts, executable):
+    job = start_summing(hosts, executable, TNT_TIMEOUT="3")
+    pause(hosts, "node2")
+    job.wait()
+    assert job.code == 1
+    said = (hosts.folder / "err").read_text()
+    assert "tarantella: lost host 'node2' with ranks 2-3: it has not answered for " in said, said
+    assert "it is paused, stopped or swapping; the other ranks were stopped" in said, said
+    hosts.end_all()
+    forget_record(hosts)
