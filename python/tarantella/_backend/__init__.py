@@ -50,8 +50,8 @@ class Backend(Protocol):
     def checkpoint_writers(self) -> Sequence[tuple[type, str, Callable[..., tuple[str, Callable[[], Any]]]]]:
         """Methods that write checkpoints: the class, the name, and a function of the call's arguments.
 
-        It returns the path, or the folder, and what to call on a rank for which another one has written: that brings
-        the object up to date and returns what the method would have returned.
+        It returns the path, or the folder, and what to call on a rank for which another one has written, if the method
+        has returned something there: that brings the object up to date and returns the same.
         """
 
     # Sums over ranks, within a step.

@@ -28,6 +28,10 @@ _WRITERS = (
 )
 
 
+# What the master tells of a save: whether it has returned something.
+_NOTHING, _FAILED, _DONE = 0, 1, 2
+
+
 def hook_writers() -> None:
     """Makes Keras write complete files, on the master, for every tarantella.Model and for models in `by_master`."""
     for method, module, name in _WRITERS:
@@ -61,13 +65,27 @@ def by_master(model: Any) -> Iterator[None]:
     On the other ranks, save returns at once, and so does what moves or removes the file. `written.by_every_rank`
     overrides it.
     """
-    with moved.by_master(), contextlib.ExitStack() as hooked:
+    with moved.by_master(), _naming_the_master(), contextlib.ExitStack() as hooked:
         for each in private.every_layer(model):
             if isinstance(each, keras.Model):
                 hooked.enter_context(training.saving_by_master(each))
                 for method in (*SUFFIXES, "export"):
                     hooked.enter_context(hooks.hooking(each, method, _left_to_master))
         yield
+
+
+@contextlib.contextmanager
+def _naming_the_master() -> Iterator[None]:
+    """Adds to an error about a file that callbacks run on all ranks, and that only the master writes."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError) as error:
+        if written.has_saves() and not getattr(error, "__notes__", None):
+            error.__notes__ = [  # type: ignore[union-attr]
+                "callbacks run on all ranks, and of what these save rank 0 alone writes, later than the others go on: "
+                "read, make and remove such files on one rank (tarantella.is_master_rank()), or load them by Keras"
+            ]
+        raise
 
 
 def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,40 +146,42 @@ def together(
         with written.by_every_rank():
             return call()
     what = f"{method} of {str(path)!r}"
+    written.know(path)
     if not runtime.is_master_rank():
-        if not _wait(what, method, elsewhere is not None):
+        told = _wait(what, method, elsewhere is not None)
+        if told is None:
             if elsewhere is not None:
                 return elsewhere()
             written.note_elsewhere(path)
         shared_files.await_file(path)
-        return follow()
-    failed = True
+        return follow() if told != _NOTHING else None
+    told = _FAILED
     try:
         with written.by_every_rank(), _naming(what):
             result = call()
-        failed = False
+        told = _NOTHING if result is None else _DONE
     finally:
         for name in (what, method):
-            runtime.context().post(name, int(failed))
+            runtime.context().post(name, told)
     return result
 
 
-def _wait(what: str, method: str, may_differ: bool) -> bool:
-    """False where the master has saved to another path, or where it has not saved if it `may_differ`."""
-    same, context, master = True, runtime.context(), runtime.get_master_rank()
+def _wait(what: str, method: str, may_differ: bool) -> int | None:
+    """What the master has told. None where it has saved to another path, or not at all if it `may_differ`."""
+    context, master = runtime.context(), runtime.get_master_rank()
+    told: int | None = None
     try:
-        failed = context.wait_posted(master, what)
+        told = context.wait_posted(master, what)
     except MismatchError as error:
         try:
-            failed = context.wait_posted(master, method)  # perhaps to another path
+            elsewhere = context.wait_posted(master, method)  # perhaps to another path
+            told = elsewhere if elsewhere == _FAILED and not may_differ else None
         except MismatchError:
             if not may_differ:
                 raise error from None
-            failed = False
-        same = False
-    if failed:
+    if told == _FAILED:
         raise PeerLostError(f"rank {master} failed in {what}; its own error says why")
-    return same
+    return told
 
 
 @contextlib.contextmanager

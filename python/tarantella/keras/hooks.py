@@ -63,6 +63,8 @@ PATCHED: dict[str, str] = {
     "copy": "shutil, while a model is trained or evaluated",
     "copy2": "shutil, while a model is trained or evaluated",
     "copyfile": "shutil, while a model is trained or evaluated",
+    "symlink": "os, while a model is trained or evaluated",
+    "link": "os, while a model is trained or evaluated",
     "copytree": "shutil, while a model is trained or evaluated",
     "load_model": "keras.models, keras.saving and keras.src.saving.saving_api",
     "load_weights": "keras.src.saving.saving_api",

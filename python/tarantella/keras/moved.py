@@ -22,9 +22,9 @@ _MOVE = (
     (shutil, "copy2"),
     (shutil, "copyfile"),
     (shutil, "copytree"),
+    (os, "symlink"),
+    (os, "link"),
 )
-# Those that put a file into a folder if they are given one.
-_INTO_FOLDERS = ("move", "copy", "copy2")
 
 
 @contextlib.contextmanager
@@ -40,16 +40,16 @@ def by_master() -> Iterator[None]:
 
 
 def _left_to_master(module: ModuleType, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    moves = (module, name) in _MOVE
+    moves, copies = (module, name) in _MOVE, "copy" in name or "link" in name
 
     def act(*args: Any, **kwargs: Any) -> Any:
-        paths = [*args, *kwargs.values()]
-        if not paths or kwargs.get("dir_fd") is not None or not written.is_left_to_master(paths[0]):
+        source: Any = args[0] if args else kwargs.get("src", kwargs.get("path"))
+        if kwargs.get("dir_fd") is not None or not written.is_left_to_master(source, copies):
             return original(*args, **kwargs)
-        target = paths[1] if moves else None
-        if name in _INTO_FOLDERS and os.path.isdir(paths[1]):
-            target = os.path.join(paths[1], os.path.basename(paths[0]))
+        target = (args[1] if len(args) > 1 else kwargs.get("dst")) if moves else None
         result = written.by_master(target, lambda: original(*args, **kwargs))
-        return result if runtime.is_master_rank() or module is os else target
+        if runtime.is_master_rank() or module is os or target is None:
+            return result
+        return os.path.join(target, os.path.basename(source)) if os.path.isdir(target) else target
 
     return act

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import tree
 
 KNOWN = "3.5 to 3.16"
@@ -418,3 +419,9 @@ def rows_of(adapter: Any) -> int:
 def is_shuffled(adapter: Any) -> Any:
     """The argument `shuffle` of an ArrayDataAdapter."""
     return adapter._shuffle
+
+
+def draw_alike(oracle: Any) -> None:
+    """Has an oracle of KerasTuner draw by its present seed: BayesianOptimization has a generator of its own."""
+    if hasattr(oracle, "_random_state"):
+        oracle._random_state = np.random.RandomState(oracle.seed)

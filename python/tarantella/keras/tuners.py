@@ -11,7 +11,7 @@ from typing import Any
 from .. import _exchange
 from .._job import runtime
 from .._job.errors import MismatchError
-from . import hooks
+from . import hooks, private
 
 
 def install(keras_tuner: Any) -> None:
@@ -32,6 +32,7 @@ def _made_together(original: Callable[..., None]) -> Callable[..., None]:
             given.arguments["overwrite"] = False  # the master has emptied it
             original(*given.args, **given.kwargs)
             tuner.oracle.set_state(state)
+            private.draw_alike(tuner.oracle)
         folders = [each.decode() for each in _exchange.gather_bytes(os.path.abspath(tuner.project_dir).encode())]
         for rank, folder in enumerate(folders):
             if folder != folders[0]:

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import json
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,12 +28,17 @@ _order: list[str] = []
 _before = 0
 _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_saving", default=False)
+# Patterns of the paths to which callbacks save that run on the master only, and how often these have run.
+_patterns: set[str] = set()
+_checkpoints = 0
+_OF_MODELS = (".keras", ".h5", ".hdf5")
+_BEGIN = time.time()  # of the job, about
 # Seconds until a rank takes it that its path is not the master's.
 _PATIENCE = 10.0
 
 
 def _key(path: Any) -> str:
-    return os.path.abspath(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else ""
+    return os.path.abspath(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else ""
 
 
 @contextlib.contextmanager
@@ -57,28 +63,73 @@ def by_master(path: Any, call: Callable[[], Any]) -> Any:
     """
     if _everywhere.get() or _inside.get():
         return call()
-    result = None
-    if runtime.is_master_rank():
-        token = _inside.set(True)
-        try:
-            result = call()
-        finally:
-            _inside.reset(token)
-    if path is not None:
-        _note(path)
-    return result
+    token = _inside.set(True)
+    try:
+        return call() if runtime.is_master_rank() else None
+    finally:
+        _inside.reset(token)
+        if path is not None:  # also where it has failed, which the user may catch: the others do not know
+            _note(path)
 
 
-def is_left_to_master(path: Any) -> bool:
-    """Whether callbacks have saved this path, a path in this folder, or a file of this kind beside it."""
+def is_left_to_master(path: Any, copies: bool = False) -> bool:
+    """Whether the job's models or callbacks have saved this path, a folder that it is in, or a path in this folder.
+
+    True also for a model's file that is older than the job, which no rank can have written for itself, unless it is
+    only copied: one of an earlier run, that a callback clears away.
+    """
     key = _key(path)
-    folder, suffix = os.path.dirname(key), os.path.splitext(key)[1]
-    return any(
-        each == key
-        or each.startswith(key + os.sep)
-        or (suffix and each.endswith(suffix) and os.path.dirname(each) == folder)
-        for each in _saves
-    )
+    if not key:
+        return False
+    inside, above = key + os.sep, _above(key)
+    if _is_checkpoint(key) or any(each in above or each.startswith(inside) for each in _saves):
+        return True
+    return not copies and key.endswith(_OF_MODELS) and _is_older_than_job(key)
+
+
+def _above(key: str) -> list[str]:
+    """The path, and the folders that it is in, nearest first."""
+    above = [key]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    return above
+
+
+def _is_older_than_job(key: str) -> bool:
+    """True also for a file that is not there: the master has removed it."""
+    try:
+        return os.stat(key).st_mtime < _BEGIN
+    except FileNotFoundError:
+        return any(os.path.dirname(each) == os.path.dirname(key) for each in _saves)
+    except OSError:
+        return False
+
+
+def has_saves() -> bool:
+    """Whether the job's models or callbacks have saved."""
+    return bool(_saves or _patterns)
+
+
+def know(path: Any) -> None:
+    """Notes that the master writes this path, without a save that others wait for."""
+    _saves.setdefault(_key(path), 0)
+
+
+def expect_checkpoints(pattern: Any) -> None:
+    """Notes a path, with fields in braces, to which a callback saves that runs on the master only."""
+    _patterns.add(re.sub(r"\\\{.*?\\\}", ".*", re.escape(_key(pattern))))
+
+
+def count_checkpoint() -> None:
+    """Called on all ranks where such a callback has run, or would have, on the master after it."""
+    global _checkpoints
+    _checkpoints += 1
+    if runtime.is_master_rank():
+        runtime.context().post("checkpoints", _checkpoints)
+
+
+def _is_checkpoint(key: str) -> bool:
+    return any(re.fullmatch(pattern, key) for pattern in _patterns)
 
 
 def _note(path: Any) -> None:
@@ -120,7 +171,10 @@ def await_written(path: Any) -> None:
     master has not saved for TNT_TIMEOUT seconds, or the job has failed.
     """
     key = _key(path)
-    if runtime.get_size() == 1 or runtime.is_master_rank() or key not in _saves:
+    if runtime.get_size() == 1 or runtime.is_master_rank():
+        return
+    key = next((each for each in _above(key) if each in _saves), key)  # it may be in a folder that was moved
+    if key not in _saves and not _is_checkpoint(key):
         return
     context, master = runtime.context(), runtime.get_master_rank()
     begin, limit, is_said = time.monotonic(), number("TNT_TIMEOUT", 300), False
@@ -137,6 +191,8 @@ def await_written(path: Any) -> None:
             )
         time.sleep(0.01)
     shared_files.await_file(key)
+    if key not in _saves:
+        return
     if not os.path.exists(key) and context.find_posted(master, f"saved {key}") is not None:
         raise FileNotFoundError(
             f"{key!r} is not there: rank 0 has saved it, and has removed it before rank {runtime.get_rank()} has "
@@ -152,6 +208,9 @@ def await_written(path: Any) -> None:
 
 def _is_saved(key: str) -> bool:
     """Whether the master has saved the path as often as this rank has left it to the master."""
+    if key not in _saves:
+        count = runtime.context().find_posted(runtime.get_master_rank(), "checkpoints")
+        return _checkpoints == 0 or (count is not None and count >= _checkpoints)
     if key not in _order:  # ranks have met since, or it was saved elsewhere
         return True
     count = runtime.context().find_posted(runtime.get_master_rank(), f"saved {key}")

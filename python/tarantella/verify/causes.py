@@ -65,12 +65,12 @@ _NOT_EXAMINED = {
     "own step": (
         "is user-defined: what it makes of a rank's own rows other than sums and means over them is that rank's (a "
         "gradient times the loss, a condition on the loss, a counter of rows)",
-        "compute it on the rows of all ranks (tarantella.gather_rows); set tnt_reduction = 'sum' in the class if its "
-        "loss is a sum over rows",
+        "compute it on the rows of all ranks (tarantella.gather_rows); declare tnt_reduction = 'sum' in the class if "
+        "its loss is a sum over rows, and only then",
     ),
     "declared": (
         "declares tnt_reduction, which nothing checks",
-        "take the declaration out, and Tarantella computes it on the rows of all ranks",
+        "see whether it is that, a mean or a sum over rows",
     ),
     "own optimizer": (
         "is user-defined: random numbers, and what it keeps beside variables, are each rank's own",
@@ -99,13 +99,15 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
         if names:
             title = "also possible" if lines else "likely cause"
             lines += [f"{title}: {listed(names)}: {cause}", f"cure: {cure}"]
-    if not lines and warnings:
-        lines = ["likely cause: see the warnings of Tarantella"]
-    elif not lines:
+    if not lines:
         lines = _not_examined(findings)
-        if unknown:
+        if warnings:
+            lines.insert(0, "likely cause: see the warnings of Tarantella")
+        elif unknown:
             lines.insert(0, f"likely cause: not found: the experiment on this batch failed ({unknown[0]})")
-        elif not lines:
+        elif lines:
+            lines.append("callbacks that change weights or optimizers were not examined either")
+        else:
             lines = [
                 "likely cause: none found: no layer is random or couples rows, the loss is a mean over rows, and step, "
                 "loss and optimizer are Keras's; callbacks were not examined"

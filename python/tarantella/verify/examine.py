@@ -40,7 +40,7 @@ def examine(model: Any, data: Any) -> list[Finding]:
         if rows < 2:
             raise ValueError("the batch has a single row")
         found += _layers_and_what_they_add(model, batch[0], rows)
-        found += _compiled_loss(model, batch, rows, training=len(found) == judged)
+        found += _compiled_loss(model, batch, rows, training=len(found) == judged and not _synchronizes(model))
         found += _no_gradients(model, batch)
     except Exception as error:  # a model with a user-defined train_step may have no loss
         found.append(failed(error))
@@ -50,24 +50,27 @@ def examine(model: Any, data: Any) -> list[Finding]:
 def _not_examined(model: Any) -> list[Finding]:
     """The parts of the model that are user-defined, or follow rules of their own, and that no experiment judges."""
     name, optimizer = type(model).__name__, getattr(model, "optimizer", None)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
     layers = private.every_layer(model, include_self=False)
     losses = [each for each in tree.flatten(getattr(model, "loss", None)) if each is not None]
-    found = [
-        Finding("own step", f"{name}.{method}")
-        for method in ("train_step", "compute_loss")
-        if not private.is_kerass(getattr(type(model), method))
-    ]
+    is_own = not private.is_kerass(type(model).train_step)
+    found = [Finding("own step", f"{name}.train_step")] if is_own else []
     found += [Finding("declared", name_of(each)) for each in (model, *losses) if hasattr(each, "tnt_reduction")]
     if inner is not None and not private.is_of_keras(type(inner)):
         found.append(Finding("own optimizer", type(inner).__name__))
-    found += [Finding("embedding", first_batch.title(e)) for e in layers if isinstance(e, keras.layers.Embedding)]
+    if type(inner) is not keras.optimizers.SGD or inner.momentum:  # else repeated rows are added up
+        found += [Finding("embedding", first_batch.title(e)) for e in layers if isinstance(e, keras.layers.Embedding)]
     found += [
         Finding("own weights", first_batch.title(e))
         for e in layers
         if not private.is_of_keras(type(e)) and any(not (w.trainable or private.is_seed(w)) for w in e.variables)
     ]
     return found
+
+
+def _synchronizes(model: Any) -> bool:
+    """Whether layers normalize over the rows of all ranks: alone, the two halves of a batch have other numbers."""
+    return any(getattr(layer, "synchronized", False) for layer in private.every_layer(model))
 
 
 def failed(error: Exception) -> Finding:

@@ -16,6 +16,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import tree
 
 from .._backend import backend
 from .._job import log
@@ -132,8 +133,9 @@ class Watch:
                     return original(data)  # traced to build the model, or a step of this rank alone
                 if model not in self.models:  # several ranks have already built it
                     backend.apart(lambda: self._build(model, data))
-                rows.note(data, step.rows if step else None)
-                self.examine(model, data)
+                seen = tree.map_structure(_as_tensor, data)
+                rows.note(seen, step.rows if step else None)
+                self.examine(model, seen)
                 return original(data)
 
             return train_step
@@ -250,6 +252,11 @@ class Watch:
         before = self.losses.get(model, (0.0, 0.0))
         self.losses[model] = now
         return now[0] - before[0], now[1] - before[1]
+
+
+def _as_tensor(leaf: Any) -> Any:
+    """An eager step of train_on_batch gets what the user has given."""
+    return keras.ops.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _precision(model: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -272,7 +273,7 @@ class Saves(keras.callbacks.Callback):
 if {stale} and rank == 0:
     second.save_weights(path("a.weights.h5"))
 tnt.Barrier().execute()
-model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[Saves()])
+model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[{before}Saves()])
 print("differ", [float(each) for each in differ], flush=True)
 """
 WAITS = "np.linalg.svd(np.ones((900, 900)))"
@@ -304,14 +305,42 @@ LOADED = {
 @pytest.mark.parametrize("when", LOADED)
 def test_what_a_callback_has_saved_can_be_loaded_in_it(when: str, scripts: Any, folder: Path) -> None:
     epoch, end, stale, times = LOADED[when]
-    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end=end, stale=stale)
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end=end, stale=stale, before="")
     ended = scripts.ranks(2, source, str(folder), options=("--output-on-all-devices",))
     assert ended.code == 0, ended.err
     assert ended.out.count(f"differ {[0.0] * times}") == 2, ended.out
 
 
+SLOW_CHECKPOINT = f"""keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: rank or {WAITS}),
+    keras.callbacks.ModelCheckpoint(path("{{epoch}}.keras"))"""
 # What a callback does with its files after each epoch, and what is there after three of them.
 MOVES = {
+    "copies what a ModelCheckpoint has saved": (
+        "shutil.copy(path(f'{epoch + 1}.keras'), path('latest.keras')); "
+        "second.set_weights(keras.models.load_model(path('latest.keras')).get_weights()); "
+        "differ.append(abs(second.get_weights()[0] - self.model.get_weights()[0]).max())",
+        ["1.keras", "2.keras", "3.keras", "latest.keras"],
+    ),
+    "goes on after an error that it catches": (
+        f"""
+        try: os.replace(path('a.weights.h5'), path('b.weights.h5'))
+        except FileNotFoundError: assert epoch == 0
+        {LATE}{SAVED}; loaded('a.weights.h5')
+        if epoch: second.load_weights(path('b.weights.h5'))""",
+        ["a.weights.h5", "b.weights.h5"],
+    ),
+    "clears away an earlier run's": (
+        "if epoch == 0: [os.remove(each) for each in map(str, pathlib.Path(folder).glob('old*.keras'))]\n        "
+        f"{LATE}{SAVED}; loaded('a.weights.h5')",
+        ["a.weights.h5"],
+    ),
+    "links and moves folders": (
+        f"os.makedirs(path('run'), exist_ok=True); {LATE}self.model.save(path('run/m.keras')); "
+        "shutil.rmtree(path('best'), ignore_errors=True); shutil.move(path('run'), path('best')); "
+        "keras.models.load_model(path('best/m.keras')); epoch and os.remove(path('link')); "
+        "os.symlink(path('best/m.keras'), path('link'))",
+        ["best", "link"],
+    ),
     "removes the one before": (
         f"{LATE}self.model.save(path(f'{{epoch}}.keras')); epoch and os.remove(path(f'{{epoch - 1}}.keras'))",
         ["2.keras"],
@@ -338,9 +367,9 @@ MOVES = {
         ["a.weights.h5", "best"],
     ),
     "on every rank its own": (
-        "own = path(f'rank{rank}.txt'); open(own, 'w').close(); shutil.copy(own, own + '.copy'); os.remove(own); "
-        f"{SAVED}",
-        ["a.weights.h5", "rank0.txt.copy", "rank1.txt.copy"],
+        f"{SAVED}; own = path(f'rank{{rank}}.weights.h5'); open(own, 'w').close(); shutil.copy(own, own + '.copy'); "
+        "os.remove(os.fsencode(own))",
+        ["a.weights.h5", "rank0.weights.h5.copy", "rank1.weights.h5.copy"],
     ),
 }
 
@@ -348,7 +377,12 @@ MOVES = {
 @pytest.mark.parametrize("what", MOVES)
 def test_files_of_a_callback_are_moved_and_removed_once(what: str, scripts: Any, folder: Path) -> None:
     epoch, left = MOVES[what]
-    source = HEAD + "import pathlib, shutil\n" + LOADS_IN_A_CALLBACK.format(epoch=epoch, end="pass", stale=False)
+    before = f"{SLOW_CHECKPOINT}, " if "ModelCheckpoint" in what else ""
+    options = {"epoch": epoch, "end": "pass", "stale": False, "before": before}
+    source = HEAD + "import pathlib, shutil\n" + LOADS_IN_A_CALLBACK.format(**options)
+    for old in ("old1.keras", "old2.keras") if "earlier" in what else ():
+        (folder / old).touch()
+        os.utime(folder / old, (0, 0))
     ended = scripts.ranks(2, source, str(folder), options=("--output-on-all-devices",))
     assert ended.code == 0, ended.err
     assert sorted(each.name for each in folder.iterdir() if each.name != "script.py") == left
@@ -369,14 +403,14 @@ ENDS = {
 
 @pytest.mark.parametrize("epoch", ENDS)
 def test_a_path_that_the_master_has_not_saved_is_named(epoch: str, scripts: Any, folder: Path) -> None:
-    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end="pass", stale=False)
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=epoch, end="pass", stale=False, before="")
     ended = scripts.ranks(2, source, str(folder), TNT_TIMEOUT="3")
     assert ended.code == 1
     assert ENDS[epoch] in ended.err, ended.err
 
 
 def test_paths_that_differ_are_named_after_training(scripts: Any, folder: Path) -> None:
-    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=OWN_PATH, end="pass", stale=False)
+    source = HEAD + LOADS_IN_A_CALLBACK.format(epoch=OWN_PATH, end="pass", stale=False, before="")
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code == 0, ended.err
     (said,) = [line for line in ended.lines if "WARNING: rank 1 saves to '" in line]

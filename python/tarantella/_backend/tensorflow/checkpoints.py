@@ -20,12 +20,8 @@ def _save(checkpoint: Any, file_prefix: Any, options: Any = None) -> tuple[str, 
 
 
 def _save_managed(manager: Any, *args: Any, **options: Any) -> tuple[str, Follow]:
-    before = tf.train.get_checkpoint_state(manager.directory)
-
     def follow() -> Any:
         state = tf.train.get_checkpoint_state(manager.directory)
-        if state is None or state == before:  # the interval of the manager has not passed
-            return None
         manager.checkpoint.save_counter.assign_add(1)
         times = zip(state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps, strict=True)
         manager._maybe_delete = collections.OrderedDict(times)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import _exchange
 from ..._job import runtime
-from .. import private, replicas
+from .. import private, replicas, written
 from ..epoch import end, layer_state
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
@@ -35,6 +35,19 @@ class AverageBeforeSaving(keras.callbacks.Callback):
         saves = any(private.would_save(each, batch) for each in self._savers)
         if _exchange.on_any_rank(saves, "checkpoints"):
             layer_state.average(self.model)
+
+
+class CheckpointCounter(keras.callbacks.Callback):
+    """Follows a ModelCheckpoint, which runs on the master only: tells the other ranks how far it has come."""
+
+    def __init__(self, checkpoint: Any) -> None:
+        super().__init__()
+        written.expect_checkpoints(checkpoint.filepath)
+        if private.saves_on_batches(checkpoint):
+            self.on_train_batch_end = self.on_epoch_end
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        written.count_checkpoint()
 
 
 class GlobalLogs(keras.callbacks.Callback):

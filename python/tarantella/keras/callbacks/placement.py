@@ -25,10 +25,13 @@ _PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
 
 def for_this_rank(callbacks: Any) -> list[Any]:
     """The user's callbacks that run on this rank."""
+    return [each for each in _asked(callbacks) if _runs_here(each)]
+
+
+def _asked(callbacks: Any) -> list[Any]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
-    asked = [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
-    return [each for each in asked if _runs_here(each)]
+    return [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
 
 
 def _as_asked(callback: Any) -> Any:
@@ -57,7 +60,8 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     Raises ValueError on all ranks if two ranks would write the same file, or if a callback that changes the learning
     rate or the weights is missing on some ranks.
     """
-    mine = for_this_rank(callbacks)
+    asked = _asked(callbacks)
+    mine = [each for each in asked if _runs_here(each)]
     inner = [_inner(each) for each in mine]
     needs = {
         "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
@@ -84,7 +88,15 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
         if isinstance(each, Callback):
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
     differ = any(each != kinds[0] for each in kinds)
-    return [*first, *mine, internal.Agreement("restores" in wanted, differ, wanted & internal.WISHES.keys())]
+    placed = [every for each in asked for every in (each, _counter(each)) if every is not None and _runs_here(every)]
+    return [*first, *placed, internal.Agreement("restores" in wanted, differ, wanted & internal.WISHES.keys())]
+
+
+def _counter(callback: Any) -> Any:
+    """On every rank what counts the checkpoints of a callback that writes on the master only; None for others."""
+    inner = _inner(callback)
+    everywhere = isinstance(callback, Callback) and callback.run_on_all_ranks
+    return internal.CheckpointCounter(inner) if is_one_of(inner, "ModelCheckpoint") and not everywhere else None
 
 
 def _check_steering(names: list[list[str]]) -> None:

@@ -12,7 +12,7 @@ from ... import _exchange
 from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import described
-from .. import replicas, training
+from .. import files, replicas, training
 from ..step import gradients as of_step
 from ..step import loops
 from ..step import optimizer as optimizers
@@ -44,6 +44,7 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
         raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
     if runtime.get_size() > 1:
         proof.once()
+        files.hook_checkpoints()
         optimizers.install(optimizer)
         training.set_loop(optimizer, loops.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
     return optimizer

@@ -70,14 +70,15 @@ elif kind == "shuffled":
 elif kind == "second":
     model().fit(x, y, batch_size=51, verbose=0)
     model(keras.layers.Dropout(0.5)).fit(x, y, batch_size=51, verbose=0)
-elif kind == "float64 batches":
-    made = model(built=False)  # by its first batch
+elif kind in ("float64 batches", "dropout in batches"):
+    made = model(*[keras.layers.Dropout(0.5)] * (kind != "float64 batches"), built=False)  # by its first batch
     for start in range(0, 100, 20):
         made.train_on_batch(x[start : start + 20], y[start : start + 20])
 else:
     layer = {
         "dropout": keras.layers.Dropout(0.5),
         "normalization": keras.layers.BatchNormalization(),
+        "synchronized": keras.Sequential([keras.layers.BatchNormalization(synchronized=True), ByRank()]),
         "variance": Variance(),
         "by rank": ByRank(),
         "coupled": Coupled(),
