@@ -6,26 +6,16 @@
 #include "base/hash.h"
 
 namespace tarantella::runtime {
-namespace {
-
-constexpr char kMagic[8] = "TNTMEET";
-
-}  // namespace
 
 Hello hello_of(const Leaders& leaders) {
   Hello hello{};
-  std::memcpy(hello.magic, kMagic, sizeof kMagic);
-  write_text(leaders.job, hello.job);
   write_text(TARANTELLA_VERSION, hello.version);
   hello.layout = hash_of(leaders.layout);
   hello.node = leaders.node;
   return hello;
 }
 
-bool is_of_job(Hello& hello, const Leaders& leaders) {
-  hello.job[sizeof hello.job - 1] = hello.version[sizeof hello.version - 1] = '\0';
-  return std::memcmp(hello.magic, kMagic, sizeof kMagic) == 0 && leaders.job == hello.job;
-}
+void end_texts(Hello& hello) { hello.version[sizeof hello.version - 1] = '\0'; }
 
 Status judge(const Hello& said, const Leaders& leaders) {
   if (std::strcmp(said.version, TARANTELLA_VERSION) != 0)

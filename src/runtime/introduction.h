@@ -1,6 +1,6 @@
 #pragma once
-// What the leaders of a job's machines say when they meet (leaders.h). Anyone may connect to them: all is of fixed
-// size, and nothing is believed that was not checked. Pure.
+// What the leaders of a job's machines say when they meet (leaders.h), once each knows that the other has the job's
+// secret. All is of fixed size. Pure.
 
 #include <cstdint>
 
@@ -9,10 +9,8 @@
 
 namespace tarantella::runtime {
 
-/// What both sides say first.
+/// What the leader of another machine than 0 says first.
 struct Hello {
-  char magic[8];
-  char job[72];
   char version[32];
   uint64_t layout;
   int32_t node;
@@ -25,8 +23,7 @@ struct Answer {
 };
 
 Hello hello_of(const Leaders& leaders);
-/// Ends the texts. Returns whether a leader of this job has said it.
-bool is_of_job(Hello& hello, const Leaders& leaders);
+void end_texts(Hello& hello);
 /// Whether machine 0 takes a leader of this job that says this. Errors: kMismatch for another version or layout, or a
 /// machine that the job does not have.
 Status judge(const Hello& said, const Leaders& leaders);

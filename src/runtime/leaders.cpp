@@ -14,8 +14,9 @@
 #include <memory>
 #include <thread>
 
-#include "base/hash.h"
 #include "base/log.h"
+#include "base/mac.h"
+#include "runtime/door.h"
 #include "runtime/introduction.h"
 
 namespace tarantella::runtime {
@@ -27,7 +28,7 @@ constexpr Duration kAnswer = 1s;   // from machine 0, after the deadline that bo
 constexpr Duration kUnknown = 10s;
 constexpr Duration kSlice = 200ms;
 constexpr int kTries = 8;  // ports
-constexpr size_t kMostStrangers = 1024;
+constexpr char kOneKey[] = ", and have all machines one key (that of the home folder, or of TNT_KEY_FILE)?";
 
 void set_option(int socket, int level, int option, int value = 1) {
   (void)::setsockopt(socket, level, option, &value, sizeof value);
@@ -108,38 +109,23 @@ Status judge(const Hello& said, const Leaders& leaders, const std::vector<Fd>& p
   return {};
 }
 
-/// Who has connected to machine 0, and may be anyone.
-struct Stranger {
-  Fd socket;
-  Deadline deadline = Deadline::after(kReply);
+/// Takes a guest that knows the job's secret: a leader of another machine. Errors: those of judge().
+Status take(Fd guest, const Leaders& leaders, std::vector<Fd>& peers) {
   Hello said{};
-  size_t heard = 0;
-};
-
-/// Reads what has come. Makes it a peer if it is a leader, and lets it go if not. Errors: those of judge().
-Status hear(Stranger& from, const Leaders& leaders, std::vector<Fd>& peers) {
-  const int socket = from.socket.get();
-  char* const said = reinterpret_cast<char*>(&from.said);
-  const ssize_t got = ::recv(socket, said + from.heard, sizeof(Hello) - from.heard, MSG_DONTWAIT);
-  if (got < 0 && (errno == EINTR || errno == EAGAIN)) return {};
-  from.heard += static_cast<size_t>(std::max<ssize_t>(got, 0));
-  if (got > 0 && from.heard < sizeof(Hello)) return {};
-  Fd connection = std::move(from.socket);
   // a leader that has waited too long is gone, and connects again
-  if (got <= 0 || !is_of_job(from.said, leaders) || is_gone(socket) || !send_all(socket, hello_of(leaders)))
-    return {};
-  Status status = judge(from.said, leaders, peers);
+  if (!receive_all(guest.get(), said, Deadline::after(kReply)) || is_gone(guest.get())) return {};
+  end_texts(said);
+  Status status = judge(said, leaders, peers);
   if (!status.ok()) {
-    (void)send_all(socket, answer_of(status));
+    (void)send_all(guest.get(), answer_of(status));
     return status;
   }
-  peers[static_cast<size_t>(from.said.node) - 1] = std::move(connection);
+  peers[static_cast<size_t>(said.node) - 1] = std::move(guest);
   return {};
 }
 
-Status gather(int listener, const Leaders& leaders, std::vector<Fd>& peers, Deadline deadline) {
+Status gather(Door door, const Leaders& leaders, std::vector<Fd>& peers, Deadline deadline) {
   Warnings warnings(leaders);
-  std::vector<Stranger> strangers;
   while (true) {
     std::string missing;
     for (size_t k = 0; k < peers.size(); ++k) {
@@ -151,20 +137,14 @@ Status gather(int listener, const Leaders& leaders, std::vector<Fd>& peers, Dead
     if (missing.empty()) return {};
     warnings.warn("machine " + missing);
     if (deadline.passed())
-      return {Code::kTimeout, text("of ", leaders.nodes, " machines these did not come in time: ", missing,
-                                   "; did their ranks start, and do they reach host '", leaders.host, "'?")};
-    std::vector<pollfd> entries{{strangers.size() < kMostStrangers ? listener : -1, POLLIN, 0}};
-    for (const Stranger& each : strangers) entries.push_back({each.socket.get(), POLLIN, 0});
+      return {Code::kTimeout,
+              text("of ", leaders.nodes, " machines these did not come in time: ", missing,
+                   "; did their ranks start, do they reach host '", leaders.host, "'", kOneKey)};
+    std::vector<pollfd> entries;
+    for (const int fd : door.descriptors()) entries.push_back({fd, POLLIN, 0});
     const Deadline slice = Deadline::after(std::min(kSlice, deadline.left()));
-    if (::poll(entries.data(), entries.size(), slice.left_ms()) < 0) continue;
-    for (size_t k = 0; k < strangers.size(); ++k) {
-      if (entries[k + 1].revents != 0) TNT_RETURN_IF_ERROR(hear(strangers[k], leaders, peers));
-    }
-    std::erase_if(strangers,
-                  [](const Stranger& each) { return !each.socket.valid() || each.deadline.passed(); });
-    if (entries[0].revents == 0) continue;
-    if (Fd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)); socket.valid())
-      strangers.push_back({.socket = std::move(socket)});
+    (void)::poll(entries.data(), entries.size(), slice.left_ms());
+    for (Fd& guest : door.admit()) TNT_RETURN_IF_ERROR(take(std::move(guest), leaders, peers));
   }
 }
 
@@ -174,7 +154,7 @@ Result<std::vector<Fd>> host(const Leaders& leaders, Deadline deadline) {
     listener = listener_on(port_of(leaders.job, attempt));
   if (!listener.valid()) return Status::system("cannot listen for the other machines", errno);
   std::vector<Fd> peers(static_cast<size_t>(leaders.nodes) - 1);
-  const Status status = gather(listener.get(), leaders, peers, deadline);
+  const Status status = gather(Door(std::move(listener), leaders.job), leaders, peers, deadline);
   const Answer answer = answer_of(status);
   for (const Fd& peer : peers) {
     if (peer.valid()) (void)send_all(peer.get(), answer);
@@ -217,9 +197,8 @@ Fd search(const Leaders& leaders, const Addresses& addresses, Deadline deadline)
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     for (int attempt = 0; attempt < kTries; ++attempt) {
       Fd socket = connection_to(*each, port_of(leaders.job, attempt));
-      Hello said{};
-      if (socket.valid() && send_all(socket.get(), hello_of(leaders)) &&
-          receive_all(socket.get(), said, Deadline::after(kReply)) && is_of_job(said, leaders))
+      if (socket.valid() && knock(socket.get(), leaders.job, Deadline::after(kReply)) &&
+          send_all(socket.get(), hello_of(leaders)))
         return socket;
       if (deadline.passed()) return {};
     }
@@ -242,7 +221,7 @@ Result<std::vector<Fd>> join(const Leaders& leaders, Deadline deadline) {
     if (deadline.passed())
       return Status(Code::kTimeout, text("machine ", leaders.node, " found no rank 0 on host '", leaders.host,
                                          "' in time; did it start there, and are the ports ", kFirstPort,
-                                         " to ", kFirstPort + kPorts, " open between the machines?"));
+                                         " to ", kFirstPort + kPorts, " open between the machines", kOneKey));
     warnings.warn(text("rank 0 on host '", leaders.host, "'"));
     std::this_thread::sleep_for(50ms);
   }
@@ -258,7 +237,9 @@ Result<std::vector<Fd>> join(const Leaders& leaders, Deadline deadline) {
 }  // namespace
 
 int port_of(const std::string& job, int attempt) {
-  return kFirstPort + static_cast<int>((hash_of(job) / 7 + static_cast<uint64_t>(attempt) * 1009) % kPorts);
+  const Tag128 tag = mac(key_of(job), "port");
+  return kFirstPort +
+         static_cast<int>((tag[0] + 256U * tag[1] + static_cast<uint64_t>(attempt) * 1009) % kPorts);
 }
 
 Result<std::vector<Fd>> meet_leaders(const Leaders& leaders, Deadline deadline) {

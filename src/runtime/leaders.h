@@ -13,7 +13,7 @@ namespace tarantella::runtime {
 
 struct Leaders {
   std::string host;    ///< of machine 0: a name or an address
-  std::string job;     ///< the same for all, at most 64 characters
+  std::string job;     ///< the same secret for all (door.h)
   std::string layout;  ///< the number of ranks of each machine, which all must know alike
   int node = 0;        ///< this machine
   int nodes = 1;
@@ -22,7 +22,7 @@ struct Leaders {
 
 /// Blocks until the leaders of all machines have met. Returns connections: on machine 0 that to machine k as number
 /// k - 1, on others that to machine 0. The job gives the port: the first that is free of a few between kFirstPort and
-/// kFirstPort + kPorts; who connects tries them all, and asks for the job.
+/// kFirstPort + kPorts; who connects tries them all, and knocks (door.h).
 /// Errors: kTimeout at the deadline; kPeerLost if a leader that had come is gone; kMismatch for another version or
 /// layout; kSystem, also if `host` stays unknown for ten seconds. Every leader that has come gets the error.
 Result<std::vector<Fd>> meet_leaders(const Leaders& leaders, Deadline deadline);

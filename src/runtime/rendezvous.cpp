@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/fixed_text.h"
+#include "base/mac.h"
 #include "runtime/memory.h"
 #include "runtime/patience.h"
 
@@ -44,7 +45,8 @@ struct Address {
 Address address_of(const std::string& job) {
   Address address;
   address.name.sun_family = AF_UNIX;
-  const std::string path = text("tarantella-", ::getuid(), "-", job);
+  // everybody sees it in /proc/net/unix, but only who knows the job can make it
+  const std::string path = text("tarantella-", hex(mac(key_of(job), text("meeting of user ", ::getuid()))));
   std::memcpy(address.name.sun_path + 1, path.data(), path.size());  // leading NUL: abstract, no file
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   return address;

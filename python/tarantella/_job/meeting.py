@@ -6,6 +6,7 @@ processes of an MPI job of their own (src/runtime/leaders.h). The starter only t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from . import key
 from .environment import Layout
 from .started_by import numbering
 
@@ -52,8 +54,10 @@ def of(place: Layout, timeout: float) -> Meeting:
     Raises RuntimeError, with the cure, if the starter does not tell enough, or if there is no MPI.
     """
     transport = os.environ.get("TNT_TRANSPORT", "").strip()
-    if not place.starter or len(place.nodes) == 1:
+    if place.launched:
         return Meeting(place.job, "", transport)
+    if len(place.nodes) == 1 or not place.starter:
+        return Meeting(_named_here(place.job), "", transport)
     job, host = place.job, os.environ.get("MASTER_ADDR", "")
     if place.starter == "mpiexec":
         job, told = _ask_hydra(place, timeout)
@@ -69,7 +73,14 @@ def of(place: Layout, timeout: float) -> Meeting:
         )
     if place.local_rank == 0 and ":" not in transport:
         transport = _mpi(transport)
-    return Meeting(job, host, transport)
+    return Meeting(key.named(job), host, transport)
+
+
+def _named_here(job: str) -> str:
+    """The job's name on one machine, where the kernel tells whose process it is, and a key only hides the name."""
+    with contextlib.suppress(RuntimeError):  # there may be no home folder
+        return key.named(job)
+    return job
 
 
 def first_of(hosts: str) -> str:

@@ -67,6 +67,11 @@ VARIABLES = {
         "fit keeps cores from going idle; auto: ranks of one CPU, where it makes steps faster",
         flag_or_auto,
     ),
+    "TNT_KEY_FILE": Variable(
+        "a file of yours with mode 600",
+        "~/.config/tarantella/key, made once",
+        "by its key the ranks of srun, mpiexec and torchrun on several machines know one another",
+    ),
     "TNT_SOCKET_IFNAME": Variable(
         "the name of a network device, as in eth0",
         "the device over which the machines have met",

@@ -23,7 +23,6 @@ constexpr Duration kEndWithin = 20s;  // after kEnd: longer than a node launcher
 constexpr Duration kGather = 60s;     // for the timelines of all hosts
 constexpr Duration kGatherHurried = 10s;
 constexpr Duration kStarterEnds = 3s;  // after the last node launcher
-constexpr size_t kMostStrangers = 1024;
 
 }  // namespace
 
@@ -31,7 +30,7 @@ Duration Head::start_limit(size_t nodes) { return 9s + nodes * Duration(50ms); }
 
 Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans)
     : job_(job),
-      listener_(std::move(listener)),
+      door_(std::in_place, std::move(listener.socket), job.secret),
       signals_(signals),
       orphans_(orphans),
       nodes_(job.order.shares.size()),
@@ -83,9 +82,11 @@ void Head::wait() {
   poller.add(starter_.out(), POLLIN, [this] { drain_starter(); });
   poller.add(starter_.err(), POLLIN, [this] { drain_starter(); });
   if (!starter_exit_) poller.add(starter_.pidfd(), POLLIN);
-  if (!running_) poller.add(listener_.socket.get(), POLLIN, [this] { accept_all(); });
-  for (size_t index = 0; index < strangers_.size(); ++index) {
-    strangers_[index].watch(poller, [this, index] { greet(index); });
+  if (door_) {
+    for (const int fd : door_->descriptors()) poller.add(fd, POLLIN);
+  }
+  for (size_t index = 0; index < guests_.size(); ++index) {
+    guests_[index].watch(poller, [this, index] { greet(index); });
   }
   const bool deaf = is_deaf();
   for (size_t node = 0; node < nodes_.size(); ++node) {
@@ -95,7 +96,10 @@ void Head::wait() {
   if (!stderr_.idle()) poller.add(stderr_.fd(), POLLOUT, [this] { stderr_.write_some(); });
   const auto look = static_cast<int>(kLook / 1ms);
   if (poller.wait(look)) poller.handle();
-  std::erase_if(strangers_, [](const Connection& each) { return each.closed(); });
+  std::erase_if(guests_, [](const Connection& each) { return each.closed(); });
+  if (door_) {
+    for (Fd& socket : door_->admit()) guests_.emplace_back(std::move(socket));
+  }
   for (size_t node = 0; node < nodes_.size(); ++node) {
     if (!nodes_[node].connection) continue;
     nodes_[node].connection->check();
@@ -121,23 +125,15 @@ void Head::judge_silence() {
   }
 }
 
-void Head::accept_all() {
-  while (strangers_.size() < kMostStrangers) {
-    Fd socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) return;
-    strangers_.emplace_back(std::move(socket));
-  }
-}
-
 void Head::greet(size_t index) {
-  Connection& stranger = strangers_[index];
-  const std::vector<Message> messages = stranger.read();
+  Connection& guest = guests_[index];
+  const std::vector<Message> messages = guest.read();
   if (messages.empty()) return;
   const std::optional<Hello> hello = hello_in(messages[0]);
-  if (!hello || hello->secret != job_.secret) return stranger.close();
+  if (!hello) return guest.close();
   const auto node = static_cast<size_t>(hello->node);
   if (hello->node < 0 || node >= nodes_.size() || nodes_[node].connection) {
-    stranger.close();
+    guest.close();
     return fail_start(text("'", printable(hello->host), "' says that it is host ", hello->node, " of ",
                            nodes_.size(), ": the MPI that started it is another than the launcher's"),
                       kLaunchError);
@@ -148,7 +144,7 @@ void Head::greet(size_t index) {
              ", but this one is ", TARANTELLA_VERSION, "; install the same version on all hosts"),
         kLaunchError);
   }
-  nodes_[node].connection = std::make_unique<Connection>(std::move(stranger));
+  nodes_[node].connection = std::make_unique<Connection>(std::move(guest));
   nodes_[node].connection->send(Message::Kind::kJob, content_of(job_.order));
 }
 
@@ -306,8 +302,8 @@ void Head::advance() {
   if (!running_ && !start_failure_ && all_ready()) {
     running_ = true;
     deadline_.reset();
-    strangers_.clear();
-    listener_ = Listener();
+    guests_.clear();
+    door_.reset();
     print_warnings();
     tell_all(Message::Kind::kGo);
   }

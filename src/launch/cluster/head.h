@@ -18,6 +18,7 @@
 #include "launch/process.h"
 #include "launch/signals.h"
 #include "launch/verdict.h"
+#include "runtime/door.h"
 
 namespace tarantella::launch {
 
@@ -57,7 +58,6 @@ class Head {
 
   Status start();
   void wait();
-  void accept_all();
   void greet(size_t index);
   void hear(size_t node);
   void take(size_t node, const Message& message);
@@ -82,7 +82,7 @@ class Head {
   void write_rest();
 
   const ClusterJob& job_;
-  Listener listener_;
+  std::optional<runtime::Door> door_;  ///< until all hosts are ready
   Signals& signals_;
   const Orphans& orphans_;
 
@@ -90,7 +90,7 @@ class Head {
   Process starter_;
   std::optional<Exit> starter_exit_;
   Tail starter_said_;
-  std::vector<Connection> strangers_;  ///< that have not said who they are
+  std::vector<Connection> guests_;  ///< that know the secret, and have not said which host they are
   std::vector<Node> nodes_;
   Endings endings_;
   std::vector<int> states_;  ///< of all ranks, as in runtime::Attendance

@@ -119,13 +119,13 @@ std::vector<Message> MessageReader::add(std::string_view data) {
 }
 
 std::string content_of(const Hello& hello) {
-  return Packer().add(hello.secret).add(hello.version).add(hello.host).add(hello.node).take();
+  return Packer().add(hello.version).add(hello.host).add(hello.node).take();
 }
 
 std::optional<Hello> hello_in(const Message& message) {
   if (message.kind != Message::Kind::kHello) return std::nullopt;
   Unpacker in(message.content);
-  Hello hello{in.word(), in.word(), in.word(), in.number()};
+  Hello hello{in.word(), in.word(), in.number()};
   return in.ok() ? std::optional(std::move(hello)) : std::nullopt;
 }
 

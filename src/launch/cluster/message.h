@@ -4,7 +4,7 @@
 //
 // A frame is eight bytes, kind and size as little-endian 32-bit integers, and `size` bytes of content.
 //
-//   node launcher   kHello    who it is; the head closes the connection if the secret is wrong
+//   node launcher   kHello    who it is, once both have proved that they know the secret (runtime/door.h)
 //   head            kJob      what to run
 //   node launcher   kReady    it could start its ranks now, and what the user should know
 //                   kRefused  it could not, and why; the connection ends
@@ -79,7 +79,6 @@ class MessageReader {
 
 /// The first message of a node launcher.
 struct Hello {
-  std::string secret;
   std::string version;
   std::string host;
   int node = -1;

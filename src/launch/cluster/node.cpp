@@ -38,6 +38,7 @@
 #include "launch/settings.h"
 #include "launch/versions.h"
 #include "runtime/attendance.h"
+#include "runtime/door.h"
 #include "timeline/memory.h"
 
 namespace tarantella::launch {
@@ -294,11 +295,17 @@ int run_node() {
   const std::optional<Meeting> meeting = meeting_in(own[kNode]);
   own.erase(kNode);
   if (!meeting) return give_up(text(kNode, " does not say where the job's launcher is"));
-  Result<Fd> socket = connect_to(meeting->addresses, meeting->port, Deadline::after(kMeeting));
+  const Deadline meet = Deadline::after(kMeeting);
+  Result<Fd> socket = connect_to(meeting->addresses, meeting->port, meet);
+  // among many strangers the head may have dropped this one, too
+  while (socket.ok() && !runtime::knock(socket.value().get(), meeting->secret, meet)) {
+    if (meet.passed()) return give_up("the job's launcher does not answer, or another program has its port");
+    socket = connect_to(meeting->addresses, meeting->port, meet);
+  }
   if (!socket.ok()) return give_up(socket.status().message());
   Connection head(std::move(socket).value());
   const int node = node_in(own);
-  head.send(Message::Kind::kHello, content_of(Hello{meeting->secret, TARANTELLA_VERSION, host_name(), node}));
+  head.send(Message::Kind::kHello, content_of(Hello{TARANTELLA_VERSION, host_name(), node}));
   const std::optional<Message> job = await(head, Message::Kind::kJob);
   const std::optional<JobOrder> order = job ? order_in(*job) : std::nullopt;
   if (!order) return kLaunchError;  // the head knows why

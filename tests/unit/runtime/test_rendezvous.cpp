@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mac.h"
 #include "captured.h"
 #include "job_name.h"
 #include "runtime/attendance.h"
@@ -106,7 +107,7 @@ TEST(Rendezvous, SaysWhoHoldsTheNameOfItsJob) {
   if (stranger == 0) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    const std::string path = text("tarantella-", ::getuid(), "-", job);
+    const std::string path = text("tarantella-", hex(mac(key_of(job), text("meeting of user ", ::getuid()))));
     std::copy(path.begin(), path.end(), name.sun_path + 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
     if (::setuid(65534) != 0) ::_exit(1);

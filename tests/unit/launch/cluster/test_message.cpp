@@ -52,7 +52,7 @@ TEST(Message, ContentsComeBack) {
   EXPECT_EQ(found->command.words, order.command.words);
   EXPECT_EQ(found->words, order.words);
   EXPECT_EQ(found->environment, order.environment);
-  const auto hello = hello_in({Message::Kind::kHello, content_of(Hello{"s", "1", "h", 3})});
+  const auto hello = hello_in({Message::Kind::kHello, content_of(Hello{"1", "h", 3})});
   EXPECT_EQ(hello->node, 3);
   const auto verdict =
       verdict_in({Message::Kind::kVerdict, content_of(Verdict{.code = 137, .words = "w\n"})});
