@@ -15,7 +15,7 @@ import keras
 from .._backend import backend
 from .._job import log, runtime, shared_files
 from .._job.errors import MismatchError, PeerLostError
-from . import hooks, moved, private, training, written
+from . import h5_files, hooks, moved, private, training, written
 
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
@@ -108,9 +108,11 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def write(model: Any, filepath: Any, *args: Any, **options: Any) -> Any:
         shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
         if shards or not _is_one_file(method, filepath):
-            return original(model, filepath, *args, **options)
-        return _whole(filepath, lambda partial: original(model, partial, *args, **options))
+            with _naming(f"{method} of {str(filepath)!r}"):
+                return raising(model, filepath, *args, **options)
+        return _whole(filepath, lambda partial: raising(model, partial, *args, **options))
 
+    raising = h5_files.raising_errors()(original)
     return save
 
 
@@ -240,6 +242,10 @@ def _whole(path: Any, write_to: Callable[[str], Any]) -> Any:
             except OSError as error:  # no permission to read the folder, or a file system without fsync of folders
                 if error.errno not in (errno.EACCES, errno.EINVAL, errno.ENOTSUP):
                     raise
+    except OSError as error:
+        if str(error.filename).startswith(beside):
+            error.filename = target
+        raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return result

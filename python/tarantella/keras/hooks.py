@@ -49,7 +49,7 @@ PATCHED: dict[str, str] = {
     "assign_add": "optimizer",
     "assign_sub": "optimizer",
     "update_step": "optimizer",
-    "__init__": "keras_tuner's BaseTuner",
+    "__init__": "keras_tuner's BaseTuner; h5py.File, on one rank too",
     "compile": "the class of Keras that defines it, after hvd.init",
     "save_model": "keras.src.saving.saving_lib, on one rank too",
     "save_weights_only": "keras.src.saving.saving_lib, on one rank too",

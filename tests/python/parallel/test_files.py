@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 HEAD = """
@@ -187,6 +190,121 @@ def test_a_save_that_is_killed_leaves_the_old_file(way: str, name: str, scripts:
     assert ended.code == 137, ended.err
     assert (folder / f".{name}.partial.0" / name).exists()  # it was being written, where no pattern finds it
     assert files_in(folder) == files_in(folder.with_suffix(".old"))
+
+
+# After a first save in each way: what keeps the second one from the disk.
+NO_ROOM = """
+import errno, resource, subprocess
+wide = lambda: keras.Sequential([keras.Input((2,)), keras.layers.Dense(9000), keras.layers.Dense(1)])
+model = tnt.Model(wide())
+model.compile("adam", "mse")
+def fit(epochs, callback):
+    model.fit(x, y, batch_size=8, epochs=epochs, verbose=0, callbacks=[callback])
+C, rounds = keras.callbacks, []
+WAYS = {
+    "save": lambda: model.save(path("a.keras")),
+    "legacy": lambda: model.save(path("a.h5")),
+    "large": lambda: model.save(path("large.keras")),
+    "weights": lambda: model.save_weights(path("a.weights.h5")),
+    "folder": lambda: model.save(path(f"folder{len(rounds)}"), zipped=False),
+    "checkpoint": lambda: fit(1, C.ModelCheckpoint(path("c.weights.h5"), save_weights_only=True)),
+    "backup": lambda: fit(1 + len(rounds), C.BackupAndRestore(path("backup"), delete_checkpoint=False)),
+}
+def save(way):
+    if way == "large":  # Keras writes its weights to the disk first
+        keras.src.saving.saving_lib.is_memory_sufficient = lambda model: False
+    WAYS[way]()
+def everything():
+    return {os.path.relpath(os.path.join(at, name), folder): open(os.path.join(at, name), "rb").read()
+            for at, _, names in os.walk(folder) for name in names if name != "filler" and "folder" not in at}
+def fill(rest):
+    with open(path("filler"), "wb", buffering=0) as filler:
+        try:
+            while filler.write(b"x" * 4096): pass
+        except OSError:
+            filler.truncate(filler.tell() - rest)
+ways = [way for way in WAYS if ONLY in (None, way) and (ONLY or way not in ("checkpoint", "backup"))]
+for way in ways:
+    save(way)
+rounds.append("second")
+if rank == 0:
+    before = everything()
+    np.savez(folder + ".npz", **{name: np.frombuffer(content, "uint8") for name, content in before.items()})
+    LIMIT
+if ONLY:
+    save(ONLY)
+for way in ways:
+    try:
+        save(way)
+    except OSError as error:
+        assert errno.errorcode[error.errno] in KINDS, error
+        assert "partial" not in str(error) and folder in str(error) + str(getattr(error, "__notes__", "")), error
+    except tnt.Error as error:
+        assert rank and "rank 0 failed in save" in str(error), error
+    else:
+        raise AssertionError(way)
+    if rank == 0:
+        after = everything()
+        assert after == before, (way, [(name, len(after.get(name, ""))) for name in {**after, **before}
+                                       if after.get(name) != before.get(name)])
+        left = [name for at, folders, _ in os.walk(folder) for name in folders if "partial" in name]
+        assert not left, (way, left)
+print("whole", flush=True)
+"""
+FULL = "('ENOSPC',)"
+LIMITS = {
+    "full": ("fill(0)", FULL),
+    "nearly full": ("fill(65536)", FULL),
+    "limited": ("resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))", "('EFBIG',)"),
+    "read-only": ("subprocess.run(['mount', '-o', 'remount,ro', folder], check=True)", "('EROFS',)"),
+}
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Of 16 MB, which the test may fill."""
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small disk (are you root?): {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def no_room(limit: str, only: str | None = None) -> str:
+    code, kinds = LIMITS[limit]
+    return HEAD + NO_ROOM.replace("LIMIT", code).replace("KINDS", kinds).replace("ONLY", repr(only))
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_save_for_which_there_is_no_room_is_an_error_and_leaves_the_old_file(
+    limit: str, scripts: Any, small_disk: Path
+) -> None:
+    ended = scripts.ranks(2, no_room(limit), str(small_disk))
+    assert ended.code == 0, ended.err
+    assert "whole" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("callback", "limit", "said"),
+    [
+        ("checkpoint", "nearly full", "No space left on device"),
+        ("backup", "full", "No space left on device"),
+        pytest.param("backup", "limited", "File too large", marks=pytest.mark.full),
+    ],
+)
+def test_a_callback_for_which_there_is_no_room_ends_all_ranks(
+    callback: str, limit: str, said: str, scripts: Any, small_disk: Path
+) -> None:
+    ended = scripts.ranks(2, no_room(limit, callback), str(small_disk))
+    assert ended.code == 1, ended.err
+    assert f"{said}: '{small_disk}/" in ended.err, ended.err
+    assert "partial" not in ended.err
+    assert "rank 0 (pid" in ended.lines[-1], ended.err
+    before = {name: bytes(content) for name, content in np.load(f"{small_disk}.npz").items()}
+    paths = [each for each in small_disk.rglob("*") if each.name != "filler" and each != small_disk / "backup"]
+    assert {str(each.relative_to(small_disk)): each.read_bytes() for each in paths} == before
 
 
 BACKUP = """
