@@ -8,6 +8,7 @@
 #include <climits>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 
 #include "base/fd.h"
 #include "launch/say.h"
@@ -35,9 +36,32 @@ std::string python_in(const std::string& folder) {
   return "";
 }
 
+/// Why the Python of the environment whose programs are in `folder` cannot be run; empty if it was to have none.
+std::string lost_python(const std::string& folder) {
+  for (const char* name : {"python3", "python"}) {
+    const std::string python = folder + "/" + name;
+    struct stat info{};
+    if (::lstat(python.c_str(), &info) != 0) continue;
+    char target[PATH_MAX];
+    const ssize_t length = ::readlink(python.c_str(), target, sizeof target);
+    if (length <= 0) return text("'", python, "' is not a program (chmod +x?)");
+    const std::string_view shown(target, static_cast<size_t>(length));
+    return text("'", python, "' leads to '", shown,
+                "', which cannot be run (was that Python upgraded or removed?)");
+  }
+  return is_file(folder + "/../pyvenv.cfg") ? text("the virtual environment of '", folder, "' has no python3")
+                                            : "";
+}
+
 Result<std::string> find_python(const std::string& folder, const std::string& path) {
   std::string python = folder.empty() ? "" : python_in(folder);
-  if (python.empty()) python = program_in(path, "python3");
+  if (!python.empty()) return python;
+  const std::string lost = folder.empty() ? "" : lost_python(folder);
+  if (!lost.empty()) {
+    return Status(Code::kSystem,
+                  text(lost, "; create this environment again, or name a Python with --python-interpreter"));
+  }
+  python = program_in(path, "python3");
   if (python.empty()) return Status(Code::kSystem, "no python3 beside the tarantella executable or in PATH");
   return python;
 }

@@ -27,7 +27,7 @@ std::string program_in(const std::string& path, const std::string& name);
 /// is one word); an empty one says that the script is a program. Without one, a script that is executable and begins
 /// with "#!" is its own program; any other script, and a command line that begins with options of Python, is run by
 /// python3 (or python) in `folder`, else by the first python3 in `path`, a value of PATH. kSystem if there is no such
-/// program, kInvalidArgument if options of Python are to be a program.
+/// program, or if that in `folder` is broken; kInvalidArgument if options of Python are to be a program.
 Result<Command> command_for(const std::string& script, const std::vector<std::string>& arguments,
                             const std::optional<std::string>& interpreter, const std::string& folder,
                             const std::string& path);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -51,6 +52,17 @@ def test_invalid_options_of_python_are_refused(launcher, words, part):
     assert (result.returncode, result.out) == (2, "")
     assert part in result.err
     assert result.err.count("\n") == 1
+
+
+def test_the_python_of_an_environment_that_is_gone_is_not_replaced(launcher):
+    """As after an upgrade of Python: a link that leads nowhere."""
+    (launcher.folder / "bin").mkdir()
+    copy = shutil.copy(launcher.executable, launcher.folder / "bin")
+    (launcher.folder / "bin/python3").symlink_to("/no/such/python3")
+    launcher.script("print('runs')")
+    result = launcher.run("-n", "1", "script.py", program=copy)
+    assert (result.returncode, result.out) == (127, "")
+    assert "python3' leads to '/no/such/python3', which cannot be run" in result.err
 
 
 def test_help_is_a_command(launcher):

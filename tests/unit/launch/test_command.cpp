@@ -42,6 +42,28 @@ TEST_F(CommandTest, PythonInPathComesNext) {
   EXPECT_FALSE(command_for(script, {}, {}, folder_, "").ok());
 }
 
+TEST_F(CommandTest, ABrokenPythonBesideTheExecutableIsNotReplaced) {
+  const std::string script = file("a.py", "");
+  file("path/python3", "", true);
+  const auto said = [&] {
+    return command_for(script, {}, {}, folder_ / "bin", folder_ / "path").status().message();
+  };
+  const std::string bin = (folder_ / "bin").string();
+  const std::string cure = "; create this environment again, or name a Python with --python-interpreter";
+  file("bin/python3", "");
+  EXPECT_EQ(said(), text("'", bin, "/python3' is not a program (chmod +x?)", cure));
+  fs::remove(folder_ / "bin/python3");
+  fs::create_symlink("/no/such/python", folder_ / "bin/python3");
+  EXPECT_EQ(said(), text("'", bin,
+                         "/python3' leads to '/no/such/python', which cannot be run (was that Python "
+                         "upgraded or removed?)",
+                         cure));
+  fs::remove(folder_ / "bin/python3");
+  EXPECT_EQ(said(), "");
+  file("pyvenv.cfg", "");
+  EXPECT_EQ(said(), text("the virtual environment of '", bin, "' has no python3", cure));
+}
+
 TEST_F(CommandTest, AnInterpreterRunsAnyScript) {
   const std::string script = file("run", "#!/bin/sh\n", true);
   const std::string tool = file("path/my tool", "", true);
