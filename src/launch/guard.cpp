@@ -14,10 +14,12 @@
 #include <charconv>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "launch/proc.h"
+#include "launch/process.h"
 
 namespace tarantella::launch {
 namespace {
@@ -62,14 +64,18 @@ void close_others() {
   for (const int fd : open) ::close(fd);
 }
 
-[[noreturn]] void keep_guard(int end_of_launcher, std::span<const pid_t> groups, const std::string& entry,
-                             const std::string& record) {
+[[noreturn]] void keep_guard(Fd end_of_launcher, Fd alive, std::span<const pid_t> groups,
+                             const std::string& entry, const std::string& record) {
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::setsid();
   ::prctl(PR_SET_NAME, kName);
-  ::dup2(end_of_launcher, STDIN_FILENO);
+  ::dup2(end_of_launcher.get(), STDIN_FILENO);
+  // These first: at the limit of descriptors the others cannot be listed.
+  alive = Fd();
+  ::close(STDOUT_FILENO);
+  ::close(STDERR_FILENO);
   close_others();
   if (::chdir("/") != 0) ::_exit(1);  // keeps no file system busy
   char byte = 0;
@@ -95,17 +101,20 @@ Result<Guard> Guard::start(const std::string& job_id, int ranks, const std::stri
   guard.groups_ = Mapping(shared, bytes);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return Status::system("pipe2", errno);
-  const Fd read_end(ends[0]);
+  Fd read_end(ends[0]);
   guard.alive_ = Fd(ends[1]);
   guard.pid_ = ::fork();
   if (guard.pid_ < 0) return Status::system("fork", errno);
   if (guard.pid_ == 0) {
-    keep_guard(read_end.get(), {static_cast<pid_t*>(shared), static_cast<size_t>(ranks)},
-               text(kMark, '=', job_id), record);
+    keep_guard(std::move(read_end), std::move(guard.alive_),
+               {static_cast<pid_t*>(shared), static_cast<size_t>(ranks)}, text(kMark, '=', job_id), record);
   }
   guard.process_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, guard.pid_, 0)));
-  if (!guard.process_.valid()) return Status::system("pidfd_open (Linux 5.3 or newer is needed)", errno);
-  return guard;
+  if (guard.process_.valid()) return guard;
+  const int error = errno;
+  ::kill(guard.pid_, SIGKILL);
+  ::waitpid(guard.pid_, nullptr, 0);
+  return no_pidfd(error);
 }
 
 void Guard::set_group(int rank, pid_t group) {

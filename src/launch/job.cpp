@@ -46,7 +46,7 @@ Verdict Job::run() {
 
 Status Job::start() {
   Result<ReportPipe> pipe = ReportPipe::open();
-  if (!pipe.ok()) return pipe.status();
+  if (!pipe.ok()) return cannot_start("the ranks", pipe.status());
   report_pipe_ = std::move(pipe).value();
   if (const Status status = ranks_.start(input_, report_pipe_); !status.ok()) return status;
   report_pipe_.close_write();

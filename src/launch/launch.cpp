@@ -17,6 +17,7 @@
 #include "launch/log_files.h"
 #include "launch/orphans.h"
 #include "launch/placement.h"
+#include "launch/process.h"
 #include "launch/record.h"
 #include "launch/say.h"
 #include "launch/script.h"
@@ -63,9 +64,7 @@ int print_dry_run(const Placement& placement, const Command& command, const std:
 Result<Verdict> run(const JobDescription& job, Signals& signals, const std::string& job_id,
                     const runtime::Attendance& attendance) {
   Result<Guard> guard = Guard::start(job_id, job.placement.ranks, job.record.path());
-  if (!guard.ok()) {
-    return Status(Code::kSystem, "cannot start the process that guards the job: " + guard.status().message());
-  }
+  if (!guard.ok()) return cannot_start("the process that guards the job", guard.status());
   const Orphans orphans;
   return Job(job, signals, orphans, guard.value(), attendance).run();
 }
@@ -150,7 +149,7 @@ int launch(Options options) {
   }
   if (is_dry) return print_dry_run(placement, command.value(), additions, options, user);
   Result<Signals> signals = Signals::open();  // before any file of ours meets a limit
-  if (!signals.ok()) return refuse(signals.status(), kLaunchError);
+  if (!signals.ok()) return refuse(cannot_start("the job", signals.status()), kLaunchError);
   Result<LogFiles> logs = options.log_dir ? LogFiles::open(*options.log_dir, placement.ranks) : LogFiles();
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
   // --cleanup has no -x, and looks where its own environment says

@@ -97,12 +97,20 @@ Result<Process> Process::spawn(const SpawnRequest& request) {
     const int error = errno;
     process.signal(SIGKILL);
     ::waitpid(pid, nullptr, 0);
-    return Status::system(error == ENOSYS ? "pidfd_open (Linux 5.3 or newer is needed)" : "pidfd_open",
-                          error);
+    return no_pidfd(error);
   }
   process.out_ = std::move(out.read_end);
   process.err_ = std::move(err.read_end);
   return process;
+}
+
+Status no_pidfd(int error) {
+  return Status::system(error == ENOSYS ? "pidfd_open (Linux 5.3 or newer is needed)" : "pidfd_open", error);
+}
+
+Status cannot_start(const std::string& what, const Status& cause) {
+  return {Code::kSystem, text("cannot start ", what, ": ", cause.message(),
+                              "; use fewer ranks or raise the limits (ulimit -u, -n)")};
 }
 
 void Process::signal(int number) const { ::kill(own_group_ ? -pid_ : pid_, number); }

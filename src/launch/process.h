@@ -52,6 +52,11 @@ struct Exit {
   int code() const { return by_signal ? 128 + value : value; }
 };
 
+/// The error of pidfd_open.
+Status no_pidfd(int error);
+/// The error of a job whose processes the machine does not let start. `what` could not be started.
+Status cannot_start(const std::string& what, const Status& cause);
+
 /// Owns the descriptors, not the process: after the destructor it runs on until this process ends, when the kernel
 /// kills it by SIGKILL.
 class Process {

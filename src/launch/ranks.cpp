@@ -27,9 +27,11 @@ Ranks::Ranks(const JobDescription& job, const Inherited& inherited, const Orphan
 
 Status Ranks::start(const Input& input, const ReportPipe& reports) {
   null_ = Fd(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  if (!null_.valid()) return Status::system("open /dev/null", errno);
+  if (!null_.valid()) return cannot_start("the ranks", Status::system("open /dev/null", errno));
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return Status::system("pipe2", errno);
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return cannot_start("the ranks", Status::system("pipe2", errno));
+  }
   failure_read_ = Fd(ends[0]);
   failure_write_ = Fd(ends[1]);
   const int ranks = job_.placement.ranks;
@@ -46,9 +48,7 @@ Status Ranks::start(const Input& input, const ReportPipe& reports) {
     request.environment = &environment;
     Result<Process> process = Process::spawn(request);
     if (!process.ok()) {
-      return {Code::kSystem,
-              text("cannot start rank ", job_.first + rank, " of ", ranks, ": ", process.status().message(),
-                   "; use fewer ranks or raise the limits (ulimit -u, -n)")};
+      return cannot_start(text("rank ", job_.first + rank, " of ", ranks), process.status());
     }
     processes_.push_back(std::move(process).value());
     job_.record.add_rank(processes_.back().pid());

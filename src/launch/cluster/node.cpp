@@ -32,6 +32,7 @@
 #include "launch/log_files.h"
 #include "launch/orphans.h"
 #include "launch/placement.h"
+#include "launch/process.h"
 #include "launch/record.h"
 #include "launch/say.h"
 #include "launch/script.h"
@@ -209,7 +210,7 @@ Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::
   if (!logs.ok()) return logs.status();
   Record record(own, share.mark, options.script);
   Result<Guard> guard = Guard::start(share.mark, share.placement.ranks, record.path());
-  if (!guard.ok()) return guard.status();
+  if (!guard.ok()) return cannot_start("the process that guards the job", guard.status());
   const Orphans orphans;
   const JobDescription job{.placement = share.placement,
                            .options = options,

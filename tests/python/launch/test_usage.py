@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -155,6 +157,20 @@ def test_closed_streams(launcher):
     assert result.returncode == 0
     assert (launcher.folder / "done0").exists()
     assert (launcher.folder / "done1").exists()
+
+
+def test_a_job_that_meets_the_limit_of_open_files_ends_with_one_line(launcher):
+    """At every point of its start; and no process stays that holds its streams."""
+    codes = []
+    for files in range(4, 24):
+        limit = (files, files)
+        options = {"preexec_fn": functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, limit), "timeout": 20}
+        result = launcher.run("-n", "2", "--python-interpreter", "", "/bin/true", **options)
+        codes.append(result.returncode)
+        if result.returncode != 0:
+            assert re.fullmatch(r"tarantella: cannot start .*raise the limits \(ulimit -u, -n\)\n", result.err), files
+        launcher.wait_for_none()
+    assert codes == sorted(codes, reverse=True) and set(codes) == {0, 1}
 
 
 def test_too_few_open_files(launcher):
