@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import data
 from ._job import imports as _imports
 from ._job import runtime as _runtime
+from ._job import signals as _signals
 from ._job import timeline as _timeline
 from ._job import uncaught as _uncaught
 from ._job import variables as _variables
@@ -134,6 +135,8 @@ def _tune(module: Any) -> None:
 
 if layout().size > 1:
     _imports.now_or_after("keras_tuner", _tune)
+if layout().launched:
+    _signals.install()
 if layout().launched or layout().size > 1:
     _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
 

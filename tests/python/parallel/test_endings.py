@@ -271,3 +271,31 @@ model.save(sys.argv[1])
     assert ended.lines[-1].startswith("tarantella: rank 0 "), ended.err
     assert not list(scripts.folder.glob("*keras*"))
     assert not list(scripts.folder.glob(".*keras*"))
+
+
+ONCE = """
+import os, signal
+calls, seen = [], set()
+def handler(*_): calls.append("handled")
+def note(number, _): seen.add(number)
+signal.signal(signal.SIGTERM, handler)
+import tarantella as tnt
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, note)
+assert signal.getsignal(signal.SIGTERM) is handler and signal.signal(signal.SIGTERM, handler) is handler
+for process in sys.argv[1].split():
+    os.kill(getattr(os, process)(), signal.SIGTERM)
+for number in (signal.SIGUSR1, signal.SIGUSR2):  # when they are back, the launcher has forwarded all that came before
+    os.kill(os.getppid(), number)
+    while number not in seen:
+        signal.sigtimedwait([], 0.01)
+print(calls, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("order", ["getpid getppid", "getppid getpid"])
+def test_a_handler_runs_once_for_a_signal_to_launcher_and_rank(order: str, scripts: Any) -> None:
+    """As systemd and `scancel -f` send it."""
+    ended = scripts.ranks(1, "import sys\n" + ONCE, order)
+    assert ended.out == "['handled']\n", ended.err
