@@ -61,7 +61,15 @@ Result<std::vector<Host>> hosts_named(const std::string& source, const std::stri
   return summed(ranks);
 }
 
-Result<std::vector<Host>> slurm_hosts(const Environment& environment, bool& counts_tasks) {
+Result<std::vector<Host>> slurm_hosts(const Environment& environment, Allocation& allocation) {
+  bool& counts_tasks = allocation.counts_tasks;
+  int parts = 0;
+  if (to_number(stripped(environment, "SLURM_HET_SIZE"), parts) && parts > 1) {
+    return Status(
+        Code::kInvalidArgument,
+        text("it is heterogeneous, and tarantella would know one of its ", parts,
+             " components only; ask for one component, or unset SLURM_HET_SIZE to use the first one"));
+  }
   const std::string list = stripped(environment, "SLURM_JOB_NODELIST");
   std::vector<std::string> names;
   if (const Status status = expand_names(list, 1, names); !status.ok()) {
@@ -77,6 +85,11 @@ Result<std::vector<Host>> slurm_hosts(const Environment& environment, bool& coun
   if (!counts_tasks) return hosts;
   const Result<std::vector<int>> counts = expand_counts(tasks);
   if (!counts.ok()) return wrong("SLURM_TASKS_PER_NODE", tasks, counts.status().message());
+  if (counts.value().size() != hosts.size() && environment.contains("SLURM_STEP_ID")) {
+    allocation.is_in_step = true;
+    counts_tasks = false;
+    return hosts;
+  }
   if (counts.value().size() != hosts.size()) {
     return wrong("SLURM_TASKS_PER_NODE", tasks,
                  text("it has ", counts.value().size(), " numbers for ", hosts.size(), " hosts"));
@@ -208,7 +221,7 @@ Result<std::optional<Allocation>> find_allocation(const Environment& environment
   found.counts_tasks = true;
   if (!slurm.empty() && environment.contains("SLURM_JOB_NODELIST")) {
     found.job = "Slurm job " + slurm;
-    hosts = slurm_hosts(environment, found.counts_tasks);
+    hosts = slurm_hosts(environment, found);
     found.gpus = slurm_gpus(environment);
   } else if (!pbs.empty() && environment.contains("PBS_NODEFILE")) {
     found.job = "PBS job " + pbs;

@@ -17,7 +17,9 @@ struct Allocation {
   std::string job;  ///< for messages: "Slurm job 12"
   std::vector<Host> hosts;
   bool counts_tasks = false;  ///< the slots are the tasks per host that the user asked for
-  std::optional<int> gpus;    ///< of each host, as Slurm tells the shell of salloc; unset: it does not
+  bool is_in_step =
+      false;  ///< Slurm tells the tasks of the step on other hosts in which this process runs instead
+  std::optional<int> gpus;  ///< of each host, as Slurm tells the shell of salloc; unset: it does not
 };
 
 /// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside

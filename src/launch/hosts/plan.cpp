@@ -48,6 +48,14 @@ Result<Plan> plan_in(Allocation allocation, const Options& options, size_t gpus)
   int all = 0;
   for (const Host& host : hosts) all += host.slots.value_or(0);
   const bool counts_gpus = usual_ranks(options, gpus, 0) > 0;
+  if (allocation.is_in_step && !counts_gpus && !options.ranks && !options.ranks_per_node) {
+    return Status(Code::kInvalidArgument, text(printable(allocation.job),
+                                               ": srun has started this process, and Slurm does not tell it "
+                                               "the tasks of all ",
+                                               hosts.size(),
+                                               " hosts of the job; say how many ranks they run "
+                                               "(-n or --n-per-node), or start tarantella without srun"));
+  }
   if (counts_gpus || options.ranks_per_node || options.ranks.value_or(0) > all) {
     for (Host& host : hosts) host.slots.reset();
   }

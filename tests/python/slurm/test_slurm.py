@@ -200,6 +200,17 @@ def test_the_shell_of_salloc_starts_through_srun(folder):
     assert done.returncode == 7
 
 
+def test_a_shell_that_srun_has_started_in_a_job_on_several_nodes(folder):
+    """As `srun --pty bash`: there Slurm tells the tasks of that shell, but the nodes of the job."""
+    folder.write(SHOW_PLACE)
+    shell = ("salloc", "--quiet", "--nodes=2", "--ntasks=2", "srun", "--nodes=1", "--ntasks=1", folder.executable)
+    done = folder.run(*shell, "--", "train.py")
+    assert done.returncode == 2
+    assert "the tasks of all 2 hosts of the job; say how many ranks they run (-n or --n-per-node)" in done.stderr
+    done = folder.run(*shell, "-n", "2", "--", "train.py")
+    assert (done.returncode, done.stdout) == (0, "n1 0 of 2 in 1,1 True\n"), done.stderr
+
+
 def test_srun_starts_ranks_by_itself(folder):
     folder.write("""
         import numpy as np

@@ -35,6 +35,28 @@ TEST(Allocation, SlurmCountsTasksOnlyIfTheUserDoes) {
   EXPECT_EQ(found(job).value()->hosts, (Hosts{{"n1", 2}, {"n2", 2}, {"m", 1}}));
 }
 
+TEST(Allocation, InAStepSlurmTellsTheTasksOfThatOnly) {
+  const Environment step{{"SLURM_JOB_ID", "12"},
+                         {"SLURM_JOB_NODELIST", "n[1-2]"},
+                         {"SLURM_NTASKS", "1"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_TASKS_PER_NODE", "1"}};
+  EXPECT_TRUE(found(step).value()->is_in_step);
+  EXPECT_FALSE(found(step).value()->counts_tasks);
+  EXPECT_EQ(found(step).value()->hosts, (Hosts{{"n1", {}}, {"n2", {}}}));
+}
+
+TEST(Allocation, AHeterogeneousJobIsNotTakenForItsFirstComponent) {
+  Environment job{{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n1"}, {"SLURM_HET_SIZE", "2"}};
+  EXPECT_EQ(
+      mistake(job),
+      "cannot read the hosts of Slurm job 12: it is heterogeneous, and tarantella would know one of its 2 "
+      "components only; ask for one component, or unset SLURM_HET_SIZE to use the first one; --hostfile "
+      "names them instead");
+  job["SLURM_HET_SIZE"] = "1";
+  EXPECT_EQ(found(job).value()->hosts, (Hosts{{"n1", {}}}));
+}
+
 TEST(Allocation, SlurmTellsTheGpusOfAHost) {
   const auto gpus = [](const std::string& name, const std::string& value) {
     return found({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n"}, {name, value}}).value()->gpus;
