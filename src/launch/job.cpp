@@ -67,8 +67,7 @@ void Job::wait() {
       if (input_.has_come())
         streams_.say(
             "WARNING: stdin is a pipe with data, which only rank 0 can read; redirect a file (< file) for "
-            "all "
-            "ranks to read it");
+            "all ranks to read it, or < /dev/null, as in the loop of a shell, for none");
     });
   }
   streams_.watch(ranks_.processes(), poller);

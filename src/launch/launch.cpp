@@ -1,5 +1,7 @@
 #include "launch/launch.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -17,6 +19,7 @@
 #include "launch/log_files.h"
 #include "launch/orphans.h"
 #include "launch/placement.h"
+#include "launch/proc.h"
 #include "launch/process.h"
 #include "launch/record.h"
 #include "launch/say.h"
@@ -93,7 +96,9 @@ Status run_on_node(const Plan& plan, const Options& options, const std::string& 
 
 int launch(Options options) {
   Environment user = current_environment();
-  if (const Status status = check_started_once(user); !status.ok()) {
+  std::string parent = content_of(text("/proc/", ::getppid(), "/comm"));
+  if (parent.ends_with('\n')) parent.pop_back();
+  if (const Status status = check_started_once(user, is_shell(parent)); !status.ok()) {
     return status.message().empty() ? kUsageError : refuse(status, kUsageError);
   }
   forget_outer_job(user);

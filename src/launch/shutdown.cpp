@@ -71,7 +71,9 @@ Shutdown::Order Shutdown::advance(size_t living, Clock::time_point now) {
   if (living == 0 && !std::exchange(all_ended_, true)) kill_at_ = std::min(kill_at_, now);
   if (phase_ == Phase::kStopping && now >= kill_at_) {
     const double waited = std::round(in_seconds(now - stopped_at_) * 10) / 10;
-    order = kill(text("still running ", waited, " s after signal ", signal_name(signal_sent_)), now);
+    const char* cause =
+        interrupted_by_ == 0 && first_cause_.failed() ? "the job has failed, and it was " : "";
+    order = kill(text(cause, "still running ", waited, " s after signal ", signal_name(signal_sent_)), now);
   }
   return order;
 }

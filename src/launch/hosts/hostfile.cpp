@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <system_error>
 
@@ -19,6 +18,8 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\v\f";
 constexpr std::string_view kSlots = "slots=";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr size_t kMostBytes = size_t{16} << 20;
 
 /// A word of a line, and its column from 1.
 struct Word {
@@ -48,7 +49,7 @@ class Parser {
     ++line_;
     const std::vector<Word> words = words_of(line);
     if (words.empty()) return {};
-    TNT_RETURN_IF_ERROR(check_comma(words[0]));
+    TNT_RETURN_IF_ERROR(check_letters(words[0]));
     std::vector<std::string> names;
     TNT_RETURN_IF_ERROR(expand_names(words[0].text, words[0].column, names));
     std::optional<int> slots;
@@ -63,7 +64,14 @@ class Parser {
   std::vector<Host> take_hosts() { return std::move(hosts_); }
 
  private:
-  static Status check_comma(const Word& word) {
+  static Status check_letters(const Word& word) {
+    if (const size_t user = word.text.find('@'); user != std::string_view::npos) {
+      return at(word.column + user,
+                "name the host alone; a user belongs into ~/.ssh/config (Host …, User …)");
+    }
+    if (std::count(word.text.begin(), word.text.end(), ':') > 1) {
+      return at(word.column, "an IPv6 address is no name of a host here; give it a name in /etc/hosts");
+    }
     int depth = 0;
     for (size_t index = 0; index < word.text.size(); ++index) {
       const char letter = word.text[index];
@@ -122,6 +130,7 @@ class Parser {
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& name) {
   const std::string file = text("hostfile '", printable(name), "'");
   Parser parser;
+  if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
   for (bool at_end = false; !at_end;) {
     const size_t end = content.find('\n');
     const Status status = parser.add_line(content.substr(0, end));
@@ -148,7 +157,13 @@ Result<std::vector<Host>> read_hostfile(const std::string& path) {
   if (S_ISDIR(info.st_mode)) return cannot_read(EISDIR);
   std::ifstream in(path, std::ios::binary);
   if (!in) return cannot_read(errno);
-  const std::string content{std::istreambuf_iterator<char>(in), {}};
+  std::string content(kMostBytes, '\0');
+  in.read(content.data(), static_cast<std::streamsize>(kMostBytes));
+  content.resize(static_cast<size_t>(in.gcount()));
+  if (content.size() == kMostBytes) {
+    return Status(Code::kInvalidArgument,
+                  text("hostfile '", printable(path), "' has more than 16 MiB: it is no list of hosts"));
+  }
   return in.bad() ? cannot_read(EIO) : parse_hostfile(content, path);
 }
 

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "launch/hosts/allocation.h"
 #include "launch/say.h"
@@ -57,12 +59,17 @@ Status exec_through_srun(const Command& command, int tasks, const Environment& e
   return Status::system("cannot start " + command.program, errno);
 }
 
-Status check_started_once(const Environment& environment) {
+bool is_shell(const std::string& program) {
+  constexpr const char* kShells[] = {"bash", "sh", "dash", "zsh", "ksh", "fish", "csh", "tcsh"};
+  return std::find(std::begin(kShells), std::end(kShells), program) != std::end(kShells);
+}
+
+Status check_started_once(const Environment& environment, bool by_shell) {
   if (environment.contains("TNT_RANK") || environment.contains("TNT_RANK_PID")) return {};
   for (const Starter& starter : kStarters) {
     const std::string size = stripped(environment, starter.size);
     if (size.empty() || size == "1" || !environment.contains(starter.also)) continue;
-    if (stripped(environment, starter.rank) != "0") return {Code::kInvalidArgument, ""};
+    if (stripped(environment, starter.rank) != "0" && !by_shell) return {Code::kInvalidArgument, ""};
     return {Code::kInvalidArgument,
             text(starter.name, " has started tarantella ", printable(size),
                  " times, and each would start all ranks: "

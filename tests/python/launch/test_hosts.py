@@ -44,6 +44,14 @@ def test_a_wrong_hostfile_gives_one_line_and_starts_nothing(launcher, content, o
     assert not (launcher.folder / "ran").exists()
 
 
+def test_variables_that_a_shell_has_inherited_from_mpirun_are_named(launcher):
+    env = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    launcher.script("open('ran', 'w')")
+    result = launcher.run("-c", f"{launcher.executable} script.py; exit $?", program="bash", env=env)
+    assert result.returncode == 2
+    assert "if this is a job of its own, unset OMPI_COMM_WORLD_SIZE" in result.err
+
+
 def test_a_hostfile_with_this_host_alone(launcher):
     launcher.script(COUNT)
     hosts = launcher.folder / "hosts"

@@ -34,7 +34,7 @@ TEST(Shutdown, AFailureStopsTheOthersAndThenKillsThem) {
   EXPECT_EQ(shutdown.timeout_ms(due), 500);
   const Shutdown::Order order = shutdown.advance(2, due + 600ms);
   EXPECT_EQ(order.kind, Kind::kKill);
-  EXPECT_EQ(order.why, "still running 0.6 s after signal 15 (SIGTERM)");
+  EXPECT_EQ(order.why, "the job has failed, and it was still running 0.6 s after signal 15 (SIGTERM)");
   EXPECT_FALSE(shutdown.given_up(due + 15s));
   EXPECT_TRUE(shutdown.given_up(due + 600ms + 15s));
 }

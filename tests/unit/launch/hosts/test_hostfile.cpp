@@ -75,6 +75,24 @@ TEST(Hostfile, MistakesHaveLineAndColumn) {
   EXPECT_EQ(mistake("a slots=2 slots=2"), "hostfile 'hosts', line 1, column 11: slots are given twice");
 }
 
+TEST(Hostfile, WhatOtherProgramsWriteIsReadOrNamed) {
+  EXPECT_EQ(parse_hostfile("\xEF\xBB\xBF"
+                           "a\r\nb\r\n",
+                           "f")
+                .value(),
+            (Hosts{{"a", {}}, {"b", {}}}));
+  EXPECT_EQ(
+      mistake("a\nme@b"),
+      "hostfile 'hosts', line 2, column 3: name the host alone; a user belongs into ~/.ssh/config (Host …, "
+      "User …)");
+  for (const char* address : {"fe80::1", "::1", "[2001:db8::2]", "2001:db8:0:0:0:0:0:2 slots=2"}) {
+    EXPECT_EQ(
+        mistake(address),
+        "hostfile 'hosts', line 1, column 1: an IPv6 address is no name of a host here; give it a name in "
+        "/etc/hosts");
+  }
+}
+
 TEST(Hostfile, HostsAreAlike) {
   EXPECT_EQ(
       mistake("a slots=2\nb slots=4"),
@@ -90,6 +108,8 @@ TEST(Hostfile, ThatCannotBeReadIsNamed) {
   EXPECT_EQ(read_hostfile("/no/file").status().message(),
             "cannot read hostfile '/no/file': No such file or directory");
   EXPECT_EQ(read_hostfile("/").status().message(), "cannot read hostfile '/': Is a directory");
+  EXPECT_EQ(read_hostfile("/dev/zero").status().message(),
+            "hostfile '/dev/zero' has more than 16 MiB: it is no list of hosts");
 }
 
 }  // namespace
