@@ -14,6 +14,8 @@ from .log import listed
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NAMES = ("keras", "tensorflow", "jax", "torch")
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
+# What TensorFlow writes behind the error of a generator: nodes of its own.
+_NODES = re.compile(r"\n\s*\[\[\{\{node [^\n]*PyFunc[^\n]*\n(?:\s*\[\[[^\n]*\n)*\Z")
 # A frame of a traceback: its line and the lines below it that are indented further.
 _FRAME = re.compile(r'^  File "([^"\n]+)", line \d+.*\n(?:    .*\n)*\n?', re.MULTILINE)
 
@@ -89,7 +91,7 @@ def shortened(kind: type[BaseException], error: BaseException, trace: TracebackT
         end = frame.end()
     if others:
         pieces.append(_left_out(others))
-    return "".join(pieces) + text[end:]
+    return "".join(pieces) + _NODES.sub("\n", text[end:])
 
 
 def _left_out(owners: list[str]) -> str:

@@ -17,7 +17,7 @@ READ = """
 
 PIPE = (
     "tarantella: WARNING: stdin is a pipe with data, which only rank 0 can read; "
-    "redirect a file (< file) for all ranks to read it\n"
+    "redirect a file (< file) for all ranks to read it, or < /dev/null, as in the loop of a shell, for none\n"
 )
 
 

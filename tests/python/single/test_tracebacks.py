@@ -69,6 +69,14 @@ def test_a_traceback_inside_a_message_is_shortened() -> None:
     assert '  [1 frame of keras]\n  File "data.py", line 7, in load\n    raise RuntimeError("my own")\n' in text
 
 
+def test_nodes_behind_the_error_of_a_generator_are_left_out() -> None:
+    nodes = "\n\n\t [[{{node PyFunc}}]]\n\t [[IteratorGetNext]] [Op:__inference_run_1]"
+    text = tracebacks.shortened(*error_through("user.py", KERAS, message="OSError: no such shard\n" + nodes))
+    assert text.endswith("OSError: no such shard\n")
+    node = "\n\t [[{{node model/dense/MatMul}}]]"
+    assert node in tracebacks.shortened(*error_through("user.py", message=f"Matrix size-incompatible{node}"))
+
+
 def test_a_traceback_in_the_message_is_no_line() -> None:
     embedded = 'Traceback (most recent call last):\n\n  File "data.py", line 7, in load\n    load()\n'
     assert tracebacks.one_line(*error_through("user.py", OURS, message=embedded)) is None
