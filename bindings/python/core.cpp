@@ -400,15 +400,15 @@ class Context {
     inside([&] { return zeros.finish(steps); });
   }
 
-  void abort(const std::string& reason) {
-    if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str()); });
+  void abort(const std::string& reason, int exit_code) {
+    if (context_ != nullptr) inside([&] { return tnt_abort(context_, reason.c_str(), exit_code); });
   }
 
-  /// The first error that ended the job's communication, or None.
-  std::optional<std::string> failure() {
-    if (context_ == nullptr) return std::nullopt;
-    if (tnt_failure(context_) == TNT_OK) return std::nullopt;
-    return tnt_last_error();
+  /// That with which the rank ends that has ended the job's communication; 0 if it is unknown.
+  int exit_code() const { return context_ == nullptr ? 0 : tnt_exit_code(context_); }
+
+  void end_with_job() {
+    inside([&] { return tnt_end_with_job(context_); });
   }
 
   /// Raises the first error that ended the job's communication, if there is one.
@@ -538,8 +538,9 @@ NB_MODULE(_core, m) {
       .def("release", &Context::release, "plan"_a)
       .def("begin_zeros", &Context::begin_zeros, "plan"_a, "tensors"_a)
       .def("finish_zeros", &Context::finish_zeros, "zeros"_a, "steps"_a)
-      .def("abort", &Context::abort, "reason"_a)
-      .def("failure", &Context::failure)
+      .def("abort", &Context::abort, "reason"_a, "exit_code"_a)
+      .def_prop_ro("exit_code", &Context::exit_code)
+      .def("end_with_job", &Context::end_with_job)
       .def("check", &Context::check)
       .def("await_question", &Context::await_question)
       .def("tell_place", &Context::tell_place, "place"_a)
@@ -548,5 +549,7 @@ NB_MODULE(_core, m) {
       .def("awake_seconds", &Context::awake_seconds)
       .def("close", &Context::close);
 
+  m.def(
+      "on_sigterm", [](int exit_code) { checked([&] { return tnt_on_sigterm(exit_code); }); }, "exit_code"_a);
   add_timeline(m);
 }

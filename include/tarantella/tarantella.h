@@ -108,8 +108,21 @@ TNT_API void tnt_context_close(tnt_context* context);
  * fail because this rank has ended. The memory is freed when all ranks have left. Ignores NULL. */
 TNT_API void tnt_context_destroy(tnt_context* context);
 /* Reports that this rank fails: ends the context's communication on all ranks, unless it has already ended. Calls on
- * other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. */
-TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason);
+ * other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. `exit_code` is that with
+ * which this process will end. */
+TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason, int exit_code);
+/* The exit code of the rank whose tnt_abort() has ended this context's communication, else 0; -1 for a NULL context. */
+TNT_API int tnt_exit_code(const tnt_context* context);
+/* For a rank that no launcher of ours ends. Once the job's communication has failed, this process has five seconds to
+ * end by itself. Then it gets SIGTERM, and five seconds later it ends with tnt_exit_code(), or 1 if that is 0; whether
+ * its program holds a lock, computes or waits. Until tnt_context_close(). */
+TNT_API tnt_code tnt_end_with_job(tnt_context* context);
+/* SIGTERM from here on, where nothing else handles it: starters send it to all ranks as soon as one has ended with a
+ * code other than 0, and take the signal for the job's own end, or the code of whom it has ended. With an `exit_code`
+ * other than 0, it ends this process with that code. With 0, and after tnt_end_with_job(), it ends it with
+ * tnt_exit_code() if the job's communication has failed, with 1 if another rank has died, and if neither is seen within
+ * a second, or four in a job on several nodes, as it does by default. */
+TNT_API tnt_code tnt_on_sigterm(int exit_code);
 /* For programs that know their current line. Blocks until a waiting rank asks this one where it is: until the number of
  * questions differs from *seen (initially 0), then stores it there. One thread per rank calls this, and then
  * tnt_tell_place() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */

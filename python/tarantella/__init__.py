@@ -138,7 +138,7 @@ if layout().size > 1:
 if layout().launched:
     _signals.install()
 if layout().launched or layout().size > 1:
-    _uncaught.install(_runtime.abort, _runtime.close)  # an error before this rank has joined also ends the job
+    _uncaught.install(_runtime.abort, _runtime.leave)  # an error before this rank has joined also ends the job
 
 
 def __getattr__(name: str) -> Any:

@@ -98,9 +98,13 @@ class Context:
 
         `steps` are the most that a rank has.
         """
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, exit_code: int) -> None:
         """Reports that this rank fails: others get PeerLostError with its number and `reason`. Never blocks."""
-    def failure(self) -> str | None: ...
+    @property
+    def exit_code(self) -> int:
+        """That of the rank whose `abort` has ended the job's communication, else 0."""
+    def end_with_job(self) -> None:
+        """Ends this process some seconds after the job's communication has failed, whatever its program does."""
     def check(self) -> None: ...
     def await_question(self) -> bool:
         """Blocks until another rank asks where this one is; False once the context is closed. One thread."""
@@ -115,6 +119,9 @@ class Context:
         """Seconds of CPU time spent on that; 0 once the context is closed."""
     def close(self) -> None:
         """Leaves the job. Running calls of other threads first end with PeerLostError."""
+
+def on_sigterm(exit_code: int) -> None:
+    """With which code SIGTERM ends this process from here on, where nothing else handles it; 0: with the job's."""
 
 def timeline_start(rank: int, size: int) -> None:
     """Starts the timeline of this process, for good. A second call does nothing."""

@@ -59,6 +59,10 @@ void tnt_context_close(tnt_context* context) {
   if (context == nullptr || context->forks != forks()) return;
   (void)guarded([&]() -> Status {
     const Inside inside(*context);
+    {
+      const std::lock_guard lock(context->ending_mutex);
+      context->ending.reset();
+    }
     context->on_all_ranks([](auto& ranks) { ranks.close(); });
     context->worker.close();
     context->awake.close();
@@ -78,13 +82,31 @@ void tnt_context_destroy(tnt_context* context) {
   delete context;
 }
 
-tnt_code tnt_abort(tnt_context* context, const char* reason) {
+tnt_code tnt_abort(tnt_context* context, const char* reason, int exit_code) {
   return on_context(context, [&](auto& communicator) -> Status {
     auto& group = communicator.group();
     (void)group.fail(
-        {Code::kPeerLost, text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))});
+        {Code::kPeerLost, text("rank ", group.job_rank(group.rank()), " failed: ", text_of(reason))},
+        exit_code);
     return {};
   });
+}
+
+int tnt_exit_code(const tnt_context* context) {
+  return context == nullptr ? -1 : context->communicator->group().exit_code();
+}
+
+tnt_code tnt_end_with_job(tnt_context* context) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    const std::lock_guard lock(context->ending_mutex);
+    if (context->ending == nullptr)
+      context->ending = std::make_unique<Ending>(communicator, context->cluster.get());
+    return {};
+  });
+}
+
+tnt_code tnt_on_sigterm(int exit_code) {
+  return guarded([&] { return on_sigterm(exit_code); });
 }
 
 tnt_code tnt_await_question(tnt_context* context, uint32_t* seen) {

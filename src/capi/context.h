@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "base/forks.h"
 #include "capi/awake.h"
+#include "capi/ending.h"
 #include "capi/guard.h"
 #include "capi/worker.h"
 #include "engine/cluster.h"
@@ -37,7 +39,9 @@ struct tnt_context {
   uint64_t number = 0;  ///< in contexts()
   tarantella::capi::KeptAwake awake;
   tarantella::capi::Worker worker;
-  std::atomic<int> calls{0};  ///< running now, on any thread
+  std::mutex ending_mutex;
+  std::unique_ptr<tarantella::capi::Ending> ending;  ///< guarded by ending_mutex
+  std::atomic<int> calls{0};                         ///< running now, on any thread
 };
 
 namespace tarantella::capi {

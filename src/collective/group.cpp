@@ -160,7 +160,7 @@ Result<std::optional<uint32_t>> Group::find_post(int from, const std::string& na
   return seat(from).board.last(hash_of(name));
 }
 
-Status Group::fail(const Status& status) {
+Status Group::fail(const Status& status, int exit_code) {
   if (status.ok()) return failure();
   bool first = false;
   {
@@ -170,6 +170,7 @@ Status Group::fail(const Status& status) {
       // the message is complete before failed_by names it, even if this rank dies in between
       Seat& own = seat(rank());
       own.code = static_cast<int32_t>(status.code());
+      own.exit_code = exit_code;
       write_text(status.message(), own.message);
       first = failed_by_.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1,
                                                  std::memory_order_acq_rel);
@@ -195,6 +196,11 @@ Status Group::failure() const {
 Status Group::first_cause() const {
   const uint32_t by = failed_by_.load(std::memory_order_acquire);
   return by == 0 ? Status() : cause_of(by);
+}
+
+int Group::exit_code() const {
+  const uint32_t by = failed_by_.load(std::memory_order_acquire);
+  return by == 0 ? 0 : seat(static_cast<int>(by) - 1).exit_code;
 }
 
 Status Group::cause_of(uint32_t by) const {

@@ -126,14 +126,17 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<std::optional<uint32_t>> find_post(int from, const std::string& name) const;
 
   /// Ends the communication of all ranks with `status`, unless it has failed before. Returns the first cause, which
-  /// every wait of every rank returns within kSlice. Thread-safe, does not block.
-  Status fail(const Status& status);
+  /// every wait of every rank returns within kSlice. Thread-safe, does not block. `exit_code`: that with which the rank
+  /// that has failed will end; 0: unknown.
+  Status fail(const Status& status, int exit_code = 0);
   /// fail() for an error that only this rank has met in `what`.
   Status fail_in(const std::string& what, const Status& error);
   /// The first cause, or ok. After close(), the failure of this rank alone. Thread-safe, cheap.
   Status failure() const;
   /// The first cause alone.
   Status first_cause() const;
+  /// The exit code that belongs to it; 0 if it is unknown, or if there is none.
+  int exit_code() const;
   /// Whether `rank` is present, has left or has died; needs no help of that rank. Thread-safe.
   Presence presence(int rank) const;
   /// Ends the communication of this rank only: its waits return kPeerLost within kSlice. Thread-safe, does not block.
@@ -172,8 +175,10 @@ class Group : public std::enable_shared_from_this<Group> {
     Word left;      ///< 1: this rank has left the group
     std::array<std::atomic<uint64_t>, 2> value;
     alignas(64) Board board;
-    int32_t code;  ///< with `message`: the failure that this rank found; valid if failed_by names this rank
-    std::array<char, 1020> message;
+    int32_t
+        code;  ///< with what follows: the failure that this rank found; valid if failed_by names this rank
+    int32_t exit_code;
+    std::array<char, 1016> message;
   };
   struct alignas(64) Head {
     Word failed_by;  ///< 1 + the rank whose seat holds the first cause; 0: none

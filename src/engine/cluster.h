@@ -41,6 +41,11 @@ class Cluster final : private Driven {
   /// progress thread of a leader, for about two seconds at most.
   void close();
 
+  /// See Bridge::expect_end().
+  void expect_end() {
+    if (bridge_ != nullptr) bridge_->expect_end();
+  }
+
   /// As Communicator::call(), for operation(across); see collective/across/operations.h.
   template <typename F>
   Status call(F operation) {

@@ -8,12 +8,12 @@ import logging
 import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from . import log, meeting, timeline, uncaught, variables, whereabouts
-from .ending import Ending
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 # Seconds without a sign of life after which a rank counts as stuck; TNT_TIMEOUT overrides it.
 DEFAULT_TIMEOUT = 300.0
+# Seconds in which a starter ends a job whose cause it has seen: then its exit code is that of the cause.
+STARTER_ENDS_JOB = 3.0
 # Seconds between two log lines about a long wait.
 WARN_EVERY = 60.0
 
 _lock = threading.RLock()
 _context: Context | None = None
 _answering: threading.Event | None = None
-_ending: Ending | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
 _kept: list[int] | None = None  # plans to release, while none may be
 _ready = False
+_told = False  # the code with which SIGTERM ends this process
 _closed = False
 _process = os.getpid()  # a forked child has copies of these variables, but takes no part in the job
 
@@ -42,7 +44,7 @@ def init() -> None:
     Raises tarantella.PeerLostError if a rank ended without joining, tarantella.TimeoutError if a rank did not join
     within TNT_TIMEOUT. Under the launcher `tarantella` there is no limit, because it knows which ranks are alive.
     """
-    global _context, _answering, _ending, _ready
+    global _context, _answering, _ready
     place = layout()
     if place.size > 1 and _is_forked():  # its copy of the lock may be held for ever
         return
@@ -55,14 +57,12 @@ def init() -> None:
         elif (unknown := variables.unknown()) is not None:
             log.logger.warning(unknown)
         if place.launched or place.size > 1:
-            uncaught.install(abort, close)
+            uncaught.install(abort, leave)
         if place.size > 1:
             with timeline.span("join the other ranks"):
                 _context = _join()
-            atexit.register(close)
+            atexit.register(_exit)
             _answering = whereabouts.answer(_context)
-            if place.starter:
-                _ending = Ending(_context, place.rank)
         _ready = True
 
 
@@ -82,7 +82,7 @@ def _say_alone(rank: int) -> None:
 
 def _join() -> Context:
     try:
-        from .._core import Context
+        from .._core import Context, on_sigterm
     except ImportError as error:
         raise RuntimeError(
             f"several ranks ({layout().size}) need the built package, but tarantella._core cannot be loaded ({error}); "
@@ -90,6 +90,8 @@ def _join() -> Context:
         ) from None
     place = layout()
     timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
+    if place.starter:
+        on_sigterm(uncaught.PEER_LOST_WITHOUT_LAUNCHER)  # its signal may be the first news of a rank that has failed
     met = meeting.of(place, timeout)
     joined = Context(
         place.rank,
@@ -104,6 +106,9 @@ def _join() -> Context:
         transport=met.transport,
         first_host=met.first_host,
     )
+    if place.starter:
+        joined.end_with_job()
+        on_sigterm(0)
     if len(place.nodes) > 1:
         from . import versions
 
@@ -141,16 +146,51 @@ def check() -> None:
         _context.check()
 
 
-def abort(reason: str) -> None:
+def abort(reason: str, code: int) -> None:
     """Tells the other ranks that this one fails: their calls raise PeerLostError with its number and `reason`.
 
-    Does not block. Does nothing if this rank has not joined.
+    It will end with the exit code `code`. Does not block. Does nothing if this rank has not joined.
     """
     if os.getpid() != _process:
         return
-    for each in (*_groups, _context):
+    _end_by_sigterm_with(code)
+    for each in (_context, *_groups):  # who is told by a group looks for the code in the first
         if each is not None:
-            each.abort(reason)
+            each.abort(reason, code)
+
+
+def _end_by_sigterm_with(code: int) -> None:
+    """From here on; the first code counts. Under our launcher SIGTERM is its own."""
+    global _told
+    if layout().starter and not _told:
+        from .._core import on_sigterm
+
+        _told = True
+        on_sigterm(code)
+
+
+def _exit() -> None:
+    """The program is over, but a starter may still end it since another rank has failed."""
+    _end_by_sigterm_with(uncaught.PEER_LOST_WITHOUT_LAUNCHER)
+    close()
+
+
+def leave() -> int:
+    """Leaves a job that has lost another rank, for good. Returns the exit code of this process.
+
+    Without the launcher that is the code of the rank that failed; if it has told none, this waits until the starter may
+    have ended the job.
+    """
+    if not layout().starter:
+        close()
+        return uncaught.PEER_LOST_EXIT_CODE
+    told = 0 if _context is None else _context.exit_code
+    code = told or uncaught.PEER_LOST_WITHOUT_LAUNCHER
+    _end_by_sigterm_with(code)
+    close()
+    if not told:
+        time.sleep(STARTER_ENDS_JOB)
+    return code
 
 
 def release(plan: int) -> None:
@@ -186,8 +226,6 @@ def close() -> None:
     with _lock:
         for each in list(_groups):
             each.close()
-        if _ending is not None:
-            _ending.stop()
         if _context is not None:
             _context.close()
         if _answering is not None:

@@ -24,6 +24,8 @@ from .environment import flag, layout
 
 # Tells the launcher that this rank failed only because another one did.
 PEER_LOST_EXIT_CODE = 86
+# The same for other starters: the least code, because srun ends with the greatest.
+PEER_LOST_WITHOUT_LAUNCHER = 1
 # Seconds that threads and children may run on after the script before a line says so.
 SAY_HELD_AFTER = 6.0
 
@@ -36,17 +38,18 @@ _previous_of_threads = threading.excepthook
 _sys_exit = sys.exit
 _process = os.getpid()
 _code: Any = vars(SystemExit)["code"]
-_abort: Callable[[str], None]  # set by `install`
-_close: Callable[[], None]
+_abort: Callable[[str, int], None]  # set by `install`
+_leave_job: Callable[[], int]
 
 
-def install(abort: Callable[[str], None], close: Callable[[], None]) -> None:
+def install(abort: Callable[[str, int], None], leave: Callable[[], int]) -> None:
     """Installs our hooks in front of the current ones. Idempotent.
 
-    `abort` tells the other ranks that this one fails, and why; `close` leaves the job.
+    `abort` tells the other ranks that this one fails, why, and with which exit code; `leave` leaves a job that has lost
+    another rank, and returns the exit code.
     """
-    global _previous, _previous_of_threads, _arranged, _abort, _close
-    _abort, _close = abort, close
+    global _previous, _previous_of_threads, _arranged, _abort, _leave_job
+    _abort, _leave_job = abort, leave
     if sys.excepthook is not _hook:
         _previous = sys.excepthook
         sys.excepthook = _hook
@@ -87,7 +90,7 @@ def tell(code: int, text: str, reason: str) -> None:
     global _told
     _told = True
     report.send(report.FAILED, text, code, _held_by())
-    _abort(reason)
+    _abort(reason, code)
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
@@ -113,8 +116,7 @@ def _leave() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    _close()
-    os._exit(PEER_LOST_EXIT_CODE)
+    os._exit(_leave_job())
 
 
 def _still_runs() -> bool:
@@ -152,7 +154,7 @@ def _over() -> None:
     text = tracebacks.text_of(type(error), error, error.__traceback__)
     if not tracebacks.is_consequence(error):
         tell(1, text, tracebacks.summary(type(error), error))
-    elif report.send(report.LOST, text, PEER_LOST_EXIT_CODE):
+    elif report.send(report.LOST, text, PEER_LOST_EXIT_CODE) or layout().starter:
         _leave()
 
 

@@ -161,7 +161,7 @@ void Bridge::hear(size_t node, Duration now) {
     if (news.has_post != 0) posts_->heard(node, news.post);
     posts_->heard_calls(node, news.calls);
     if (news.left != 0) posts_->heard_leave(node);
-    if (const Status failure = news.failure(); !failure.ok()) (void)group_->fail(failure);
+    if (const Status failure = news.failure(); !failure.ok()) (void)group_->fail(failure, news.exit_code);
     if (news.left != 0) {
       peer.left.store(true);
       if (peer.saying != nullptr) wire_->cancel(peer.saying);  // nobody hears it
@@ -177,7 +177,7 @@ void Bridge::hear(size_t node, Duration now) {
 }
 
 void Bridge::judge_silence(size_t node, Duration silent) {
-  if (silent > options_.silence)
+  if (silent > (expects_end_.load() ? options_.short_silence : options_.silence))
     (void)group_->fail(
         {Code::kPeerLost,
          text("lost ", named(node), ": rank ", group_->job_rank(0), " has heard nothing from it for ",
@@ -216,6 +216,7 @@ void Bridge::say(size_t node, Duration now) {
   const bool is_last = leaves && peer.posts.empty();
   news.left = is_last ? 1 : 0;
   news.code = static_cast<int32_t>(failure.code());
+  news.exit_code = failure.ok() ? 0 : group_->exit_code();
   write_text(failure.message(), news.message);
   news.call = waits_only_for(node);
   write_text(awaited_name_, news.call_name);

@@ -45,6 +45,8 @@ struct BridgeOptions {
   Duration missed = 8s;
   /// After this long it is lost.
   Duration silence = 300s;
+  /// The same after expect_end().
+  Duration short_silence = 2500ms;
   /// If this node does not look for so long, it was stopped, and the others may have been, too: silence counts anew.
   Duration stopped = 3s;
 };
@@ -117,6 +119,9 @@ class Bridge {
   void post(const Post& post);
   void count_call(uint32_t calls);
 
+  /// From here on a silent node is lost sooner: something ends this job, perhaps since that node has died.
+  void expect_end() { expects_end_.store(true); }
+
   /// Tells the other nodes that this one ends, and closes the wire. Blocks until the progress thread has done so, for
   /// about two seconds at most. Calls that wait end with the group's failure. Idempotent; not on the progress thread.
   void leave();
@@ -188,6 +193,7 @@ class Bridge {
   std::string awaited_name_;
   uint32_t awaited_number_ = 0;
   std::atomic<bool> leaving_{false};
+  std::atomic<bool> expects_end_{false};
   std::atomic<int> waiting_{0};            ///< begin_waiting() without its end
   std::unique_ptr<transport::Wire> wire_;  ///< moved by the thread that holds driving_
 };

@@ -11,14 +11,15 @@ namespace tarantella::collective::across {
 
 /// As it is sent, byte by byte.
 struct News {
-  int32_t code = 0;    ///< with `message`: why the node's communication has failed; kOk: it has not
-  int32_t left = 0;    ///< 1: it has left the job; no more news follow
-  uint32_t calls = 0;  ///< of the leader; all earlier posts were said
+  int32_t code = 0;       ///< with `message`: why the node's communication has failed; kOk: it has not
+  int32_t exit_code = 0;  ///< see Group::fail()
+  int32_t left = 0;       ///< 1: it has left the job; no more news follow
+  uint32_t calls = 0;     ///< of the leader; all earlier posts were said
   uint32_t has_post = 0;
   Post post{};
   /// The number of the call that waits for the node that hears this, if nothing else is under way; 0: none.
   uint32_t call = 0;
-  std::array<char, 220> call_name{};
+  std::array<char, 216> call_name{};
   std::array<char, 64> host{};
   std::array<char, 768> message{};
 

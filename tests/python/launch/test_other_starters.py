@@ -11,6 +11,7 @@ import time
 import hypothesis
 import hypothesis.strategies as st
 import pytest
+from needs import mpi_folder
 
 from tarantella._job import meeting, started_by
 from tarantella._job.environment import Layout
@@ -272,7 +273,7 @@ def test_an_error_or_a_death_of_one_rank_ends_all(launcher):
     """)
     started = time.monotonic()
     (code0, _, err0), (code1, _, err1) = Job(launcher, "srun", 2).wait()
-    assert (code0, code1) == (86, 1)
+    assert (code0, code1) == (1, 1)
     assert "ValueError: the reason" in err1
     assert "rank 1 failed: ValueError: the reason" in err0
     (launcher.folder / "die").touch()
@@ -282,9 +283,63 @@ def test_an_error_or_a_death_of_one_rank_ends_all(launcher):
         time.sleep(0.01)
     os.kill(int(text), signal.SIGKILL)
     (code0, _, err0), (code1, _, _) = job.wait()
-    assert (code0, code1) == (86, 137)
+    assert (code0, code1) == (1, 137)
     assert "rank 1 " in err0
     assert time.monotonic() - started < 40
+
+
+ENDS = """
+    import os, signal, sys
+    import tarantella as tnt
+    how, bad = sys.argv[1], int(sys.argv[2])
+    tnt.init()
+    tnt.Barrier(tnt.Group()).execute()
+    if tnt.get_rank() == bad:
+        if how == "raise":
+            raise ValueError("the cause")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(7) if how == "_exit" else sys.exit(3)
+    tnt.Barrier(tnt.Group()).execute()
+"""
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "open_mpi"])
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize(("how", "code"), [("exit", 3), ("_exit", 7), ("raise", 1), ("kill", None)])
+def test_another_starter_ends_with_the_code_of_the_rank_that_failed(launcher, mpi, bad, how, code):
+    launcher.script(ENDS)
+    if mpi == "mpich":
+        starter, code = "mpiexec", code or signal.SIGKILL
+    else:
+        starter, code = mpi_folder("openmpi", "Open MPI") / "bin" / "mpirun", code or 128 + signal.SIGKILL
+    ours = {name: value for name, value in launcher.env.items() if not name.startswith("TNT_")}
+    root = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    }
+    words = [starter, "-n", "2", sys.executable, "script.py", how, str(bad)]
+    done = subprocess.run(
+        words, env=ours | root, cwd=launcher.folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+
+
+def test_who_has_lost_a_rank_ends_with_its_code_after_sigterm_too(launcher):
+    """As torchrun sends it. Where a program computes on, this takes five seconds."""
+    launcher.script("""
+        import signal, sys
+        import tarantella as tnt
+        tnt.init()
+        tnt.Barrier(tnt.Group()).execute()
+        if tnt.get_rank() == 1:
+            sys.exit(3)
+        signal.pause()
+    """)
+    (code0, _, err0), (code1, _, _) = Job(launcher, "torchrun", 2).wait()
+    assert (code0, code1) == (3, 3)
+    assert "tarantella: rank 0 is ended, since its job has failed: rank 1 failed: exit code 3" in err0
 
 
 def test_a_launcher_inside_a_rank_of_another_starter(launcher):

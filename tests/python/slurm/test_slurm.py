@@ -240,6 +240,79 @@ def test_srun_with_a_rank_that_dies_ends_all(folder, nodes, tasks):
     folder.wait_for_none()
 
 
+ENDS = """
+    import os, signal, sys
+    import numpy as np
+    import tarantella as tnt
+    how, bad = sys.argv[1], int(sys.argv[2])
+    def end():
+        if tnt.get_rank() != bad:
+            return
+        if how == "raise":
+            raise ValueError("the cause")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(7) if how == "_exit" else sys.exit(3)
+    if how == "early":
+        if tnt.get_rank() == bad:
+            while not os.path.exists("starts"):
+                pass
+            end()
+        open("starts", "w").close()
+    tnt.init()
+    sums = tnt.Allreduce(tnt.Group(), tnt.ReductionOp.SUM)
+    for step in range(30):
+        if step == 20 and how != "late":
+            end()
+        sums.execute(np.ones(1000, np.float32))
+    end()
+"""
+
+
+@pytest.mark.parametrize("kill", [pytest.param(0, marks=pytest.mark.full), 1])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("how", "bad", "code"),
+    [
+        ("exit", 0, 3),
+        ("exit", 1, 3),
+        ("_exit", 0, 7),
+        ("_exit", 1, 7),
+        ("kill", 0, 137),
+        ("kill", 1, 137),
+        ("raise", 0, 1),
+        ("raise", 1, 1),
+        ("early", 0, 3),
+        ("early", 1, 3),
+        ("late", 0, 3),
+        ("late", 1, 3),
+    ],
+)
+def test_srun_ends_with_the_code_of_the_rank_that_failed(folder, nodes, kill, how, bad, code):
+    folder.write(ENDS)
+    options = [f"--nodes={nodes}", "--ntasks=2", f"--kill-on-bad-exit={kill}"]
+    folder.slurm.env["TNT_TIMEOUT"] = "5"
+    done = folder.run("srun", "--quiet", *options, sys.executable, "train.py", how, bad)
+    assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_srun_that_is_cancelled_ends_by_the_signal(folder, nodes):
+    folder.write("""
+        import signal
+        import tarantella as tnt
+        tnt.init()
+        open(f"ready{tnt.get_rank()}", "w").close()
+        signal.pause()
+    """)
+    step = f"srun --quiet --nodes={nodes} --ntasks=2 {sys.executable} train.py"
+    job = folder.submit(f"{step}\necho $? > code.new\nmv code.new code", f"--nodes={nodes}", "--ntasks=2")
+    folder.wait_for("ready0", "ready1")
+    folder.run("scancel", "--signal=TERM", f"{job}.0")
+    folder.wait_for("code")
+    assert int((folder.path / "code").read_text()) == 143
+
+
 @pytest.mark.parametrize("plugin", ["none", "pmi2"])
 def test_srun_starts_ranks_on_several_nodes(folder, plugin):
     folder.write("""

@@ -428,15 +428,16 @@ TEST(CInterface, ARankThatFailsTellsTheOthersAtOnce) {
   const std::string job = tarantella::new_job_name();
   std::thread other([&] {
     tnt_context* context = connect(job, 1, 2);
-    EXPECT_EQ(tnt_abort(context, "ValueError: the cause"), TNT_OK);
+    EXPECT_EQ(tnt_abort(context, "ValueError: the cause", 3), TNT_OK);
     tnt_context_destroy(context);
   });
   tnt_context* context = connect(job, 0, 2);
   EXPECT_EQ(tnt_barrier(context, ""), TNT_PEER_LOST);
   EXPECT_STREQ(tnt_last_error(), "rank 1 failed: ValueError: the cause");
-  EXPECT_EQ(tnt_abort(context, "KeyError"), TNT_OK);
+  EXPECT_EQ(tnt_abort(context, "KeyError", 1), TNT_OK);
   EXPECT_EQ(tnt_failure(context), TNT_PEER_LOST);
   EXPECT_STREQ(tnt_last_error(), "rank 1 failed: ValueError: the cause");
+  EXPECT_EQ(tnt_exit_code(context), 3);
   other.join();
   tnt_context_destroy(context);
 }
