@@ -34,6 +34,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "base/",
         "runtime/awake/",
         "runtime/cpu_mask.h",
+        "runtime/report.h",
         "timeline/",
         "collective/",
         "engine/",

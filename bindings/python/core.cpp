@@ -190,15 +190,16 @@ class Zeros {
 class Context {
  public:
   Context(int rank, int size, int local_rank, int local_size, const std::string& job, double timeout,
-          double meet_timeout, double grace, double warn_every, const std::string& nodes,
-          const std::string& transport, const std::string& first_host)
+          double meet_timeout, double grace, double warn_every, double stall_timeout,
+          const std::string& nodes, const std::string& transport, const std::string& first_host)
       : rank_(rank),
         size_(size),
         local_rank_(local_rank),
         local_size_(local_size),
         spans_machines_(size != local_size) {
-    const tnt_options options{rank,  size,       job.c_str(),   meet_timeout,      timeout,
-                              grace, warn_every, nodes.c_str(), transport.c_str(), first_host.c_str()};
+    const tnt_options options{
+        rank,  size,       job.c_str(),   meet_timeout,      timeout,           stall_timeout,
+        grace, warn_every, nodes.c_str(), transport.c_str(), first_host.c_str()};
     checked([&] { return tnt_context_create(&options, &context_); });
   }
   /// A group of `parent`, on one machine.
@@ -407,6 +408,10 @@ class Context {
   /// That with which the rank ends that has ended the job's communication; 0 if it is unknown.
   int exit_code() const { return context_ == nullptr ? 0 : tnt_exit_code(context_); }
 
+  void show_stacks(int signal, int descriptor) {
+    inside([&] { return tnt_show_stacks(context_, signal, descriptor); });
+  }
+
   void end_with_job() {
     inside([&] { return tnt_end_with_job(context_); });
   }
@@ -510,11 +515,11 @@ NB_MODULE(_core, m) {
   nb::class_<Zeros>(m, "Zeros").def_prop_ro("before", &Zeros::before).def("stop", &Zeros::stop);
   nb::class_<Context>(m, "Context", "One rank's membership in a job. Methods are collective and block.",
                       nb::is_weak_referenceable())
-      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double,
+      .def(nb::init<int, int, int, int, const std::string&, double, double, double, double, double,
                     const std::string&, const std::string&, const std::string&>(),
            "rank"_a, "size"_a, "local_rank"_a, "local_size"_a, "job"_a, "timeout"_a = 300.0,
-           "meet_timeout"_a = 60.0, "grace"_a = 3.0, "warn_every"_a = 60.0, "nodes"_a = "",
-           "transport"_a = "", "first_host"_a = "")
+           "meet_timeout"_a = 60.0, "grace"_a = 3.0, "warn_every"_a = 60.0, "stall_timeout"_a = 0.0,
+           "nodes"_a = "", "transport"_a = "", "first_host"_a = "")
       .def_prop_ro("rank", &Context::rank)
       .def_prop_ro("size", &Context::size)
       .def_prop_ro("number", &Context::number)
@@ -540,6 +545,7 @@ NB_MODULE(_core, m) {
       .def("finish_zeros", &Context::finish_zeros, "zeros"_a, "steps"_a)
       .def("abort", &Context::abort, "reason"_a, "exit_code"_a)
       .def_prop_ro("exit_code", &Context::exit_code)
+      .def("show_stacks", &Context::show_stacks, "signal"_a, "descriptor"_a)
       .def("end_with_job", &Context::end_with_job)
       .def("check", &Context::check)
       .def("await_question", &Context::await_question)

@@ -74,6 +74,7 @@ typedef struct tnt_options {
   /* Seconds without a sign of life, counted while this rank looks, after which a rank counts as stuck; at least 2, or
    * infinity: never. */
   double stuck_timeout;
+  double stall_timeout; /* seconds that a wait for ranks that are alive may last; 0: no limit */
   double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
   double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
   /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma:
@@ -128,6 +129,10 @@ TNT_API tnt_code tnt_on_sigterm(int exit_code);
  * tnt_tell_place() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
 TNT_API tnt_code tnt_await_question(tnt_context* context, uint32_t* seen);
 TNT_API tnt_code tnt_tell_place(tnt_context* context, const char* place);
+/* For programs in a language with a stack of its own: where a wait is longer than options->stall_timeout, all ranks get
+ * `signal`, on a thread of the core. Its handler writes the program's stacks to `descriptor`, a file that can be read;
+ * they are shown. The job fails a second later. The signal must not be blocked. */
+TNT_API tnt_code tnt_show_stacks(tnt_context* context, int signal, int descriptor);
 /* The first error that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
 

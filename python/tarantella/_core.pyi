@@ -43,6 +43,7 @@ class Context:
         meet_timeout: float = 60.0,
         grace: float = 3.0,
         warn_every: float = 60.0,
+        stall_timeout: float = 0.0,
         nodes: str = "",
         transport: str = "",
         first_host: str = "",
@@ -103,6 +104,8 @@ class Context:
     @property
     def exit_code(self) -> int:
         """That of the rank whose `abort` has ended the job's communication, else 0."""
+    def show_stacks(self, signal: int, descriptor: int) -> None:
+        """Shows what the handler of `signal` writes to `descriptor`, if a wait lasts longer than `stall_timeout`."""
     def end_with_job(self) -> None:
         """Ends this process some seconds after the job's communication has failed, whatever its program does."""
     def check(self) -> None: ...

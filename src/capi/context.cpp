@@ -19,7 +19,8 @@ namespace {
 
 Status check_options(const tnt_options* options) {
   if (options == nullptr || options->job == nullptr) return invalid("options and job must not be NULL");
-  if (!(options->meet_timeout > 0) || !(options->stuck_timeout >= 2) || !(options->grace >= 0)) {
+  if (!(options->meet_timeout > 0) || !(options->stuck_timeout >= 2) || !(options->grace >= 0) ||
+      !(options->stall_timeout >= 0)) {
     return invalid("timeouts must be positive, and that of a stuck rank (TNT_TIMEOUT) at least 2 seconds");
   }
   return {};
@@ -35,6 +36,7 @@ tnt_code tnt_context_create(const tnt_options* options, tnt_context** context) {
     GroupOptions group_options;
     if (options->warn_every > 0) group_options.warn_every = from_seconds(options->warn_every);
     group_options.timeout = from_seconds(options->stuck_timeout);
+    if (options->stall_timeout > 0) group_options.stall = from_seconds(options->stall_timeout);
     group_options.grace = from_seconds(options->grace);
     auto connection = connect(*options);
     if (!connection.ok()) return connection.status();
@@ -61,6 +63,7 @@ void tnt_context_close(tnt_context* context) {
     const Inside inside(*context);
     {
       const std::lock_guard lock(context->ending_mutex);
+      context->stacks.reset();
       context->ending.reset();
     }
     context->on_all_ranks([](auto& ranks) { ranks.close(); });
@@ -101,6 +104,14 @@ tnt_code tnt_end_with_job(tnt_context* context) {
     const std::lock_guard lock(context->ending_mutex);
     if (context->ending == nullptr)
       context->ending = std::make_unique<Ending>(communicator, context->cluster.get());
+    return {};
+  });
+}
+
+tnt_code tnt_show_stacks(tnt_context* context, int signal, int descriptor) {
+  return on_context(context, [&](auto& communicator) -> Status {
+    const std::lock_guard lock(context->ending_mutex);
+    context->stacks = std::make_unique<Stacks>(communicator, signal, descriptor);
     return {};
   });
 }

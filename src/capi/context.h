@@ -9,6 +9,7 @@
 #include "capi/awake.h"
 #include "capi/ending.h"
 #include "capi/guard.h"
+#include "capi/stacks.h"
 #include "capi/worker.h"
 #include "engine/cluster.h"
 #include "engine/communicator.h"
@@ -40,8 +41,9 @@ struct tnt_context {
   tarantella::capi::KeptAwake awake;
   tarantella::capi::Worker worker;
   std::mutex ending_mutex;
-  std::unique_ptr<tarantella::capi::Ending> ending;  ///< guarded by ending_mutex
-  std::atomic<int> calls{0};                         ///< running now, on any thread
+  std::unique_ptr<tarantella::capi::Ending> ending;  ///< guarded by ending_mutex, as what follows
+  std::unique_ptr<tarantella::capi::Stacks> stacks;
+  std::atomic<int> calls{0};  ///< running now, on any thread
 };
 
 namespace tarantella::capi {

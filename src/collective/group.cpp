@@ -16,6 +16,8 @@ constexpr int kEagerSpins = 300;  // without a pause: one takes as long as a sma
 constexpr Duration kSpin = 40us;
 constexpr int kPausesALook = 64;  // at the clock
 constexpr int kYields = 50;
+// For all ranks, also those of other nodes, to show where they are before any of them ends.
+constexpr Duration kShowing = 1s;
 
 bool reached(const Word& word, uint32_t target) {
   return static_cast<int32_t>(word.load(std::memory_order_acquire) - target) >= 0;
@@ -178,6 +180,18 @@ Status Group::fail(const Status& status, int exit_code) {
   }
   if (first) ring_if([](int) { return true; });
   return first ? status : failure();
+}
+
+bool Group::stalls(Duration waited, Duration later) {
+  if (waited < options_.stall + later) return false;
+  members_->want_stacks();
+  return waited >= options_.stall + later + kShowing;
+}
+
+Status Group::fail_stalled(const std::string& place, const std::string& ranks, Duration waited) {
+  return fail({Code::kTimeout, text(place, ranks, " did not come for ", static_cast<int>(in_seconds(waited)),
+                                    " s (limit: TNT_STALL_TIMEOUT); the stacks of all ranks above show where "
+                                    "each of them is")});
 }
 
 Status Group::fail_in(const std::string& what, const Status& error) {

@@ -29,6 +29,8 @@ struct GroupOptions {
   /// How long the job goes on if an awaited rank has died or left, or if ranks wait for one another. The launcher may
   /// meanwhile end all ranks with a better message.
   Duration grace = 3s;
+  /// How long a wait may last for a rank that is alive; see stalls().
+  Duration stall = kForever;
   /// How often a warning is logged in a long wait for a rank that is alive.
   Duration warn_every = 60s;
   /// Up to so many ranks, each looks at all others when they meet; more meet in Blocks. The same on all ranks. So few
@@ -131,6 +133,14 @@ class Group : public std::enable_shared_from_this<Group> {
   Status fail(const Status& status, int exit_code = 0);
   /// fail() for an error that only this rank has met in `what`.
   Status fail_in(const std::string& what, const Status& error);
+  /// How much later a wait ends the job for another node, and for a rank that itself waits: others know more then.
+  static constexpr Duration kStallsFar = 2s, kStallsBehind = 4s;
+  /// Whether a wait that has lasted for `waited` is to end with fail_stalled(). Before, all ranks are asked where they
+  /// are. `later` is added to options.stall. Thread-safe, does not block.
+  bool stalls(Duration waited, Duration later);
+  /// `place`: what waits in what; `ranks` are those that did not come.
+  Status fail_stalled(const std::string& place, const std::string& ranks, Duration waited);
+
   /// The first cause, or ok. After close(), the failure of this rank alone. Thread-safe, cheap.
   Status failure() const;
   /// The first cause alone.

@@ -20,6 +20,11 @@ void Members::wake_rung(uint32_t asleep) {
   memory_->wake(head().wakes, asleep);
 }
 
+void Members::want_stacks() {
+  if (head().wants_stacks.exchange(1, std::memory_order_acq_rel) != 0) return;
+  for (int rank = 0; rank < memory_->job_size(); ++rank) ring(rank);
+}
+
 void Members::sleep_until_rung(uint32_t seen, Duration at_most) {
   Row& own = row(rank());
   const uint32_t wakes = head().wakes.load(std::memory_order_seq_cst);

@@ -44,6 +44,10 @@ class Members {
   /// Sleeps until the bell differs from `seen` or `at_most` has passed; may return early.
   void sleep_until_rung(uint32_t seen, Duration at_most);
 
+  /// Asks all ranks of the node to show where their programs are, for good. Does not block.
+  void want_stacks();
+  bool wants_stacks() const { return head().wants_stacks.load(std::memory_order_acquire) != 0; }
+
   /// As in transport::Memory, for words of the table.
   void sleep(transport::Word& word, uint32_t seen, Duration at_most) { memory_->sleep(word, seen, at_most); }
   void wake(transport::Word& word) { memory_->wake(word); }
@@ -59,6 +63,7 @@ class Members {
   struct alignas(64) Head {
     transport::Word
         wakes;  ///< all progress threads sleep on it, each with the bit of its rank; changes before a wake
+    transport::Word wants_stacks;
   };
 
   Members(std::shared_ptr<transport::Memory> memory, transport::Region table)

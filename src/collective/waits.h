@@ -19,6 +19,7 @@ struct Waits {
   std::atomic<Wait> newest;             ///< the newest of any thread
   std::atomic<Wait> callers_call;       ///< that of the rank's caller (see Group) in a blocking call
   std::atomic<Wait> callers_gradients;  ///< that for gradients which the rank's caller submits
+  std::atomic<bool> far;                ///< whether it has waited for another node for long
 };
 static_assert(std::atomic<Wait>::is_always_lock_free, "a Wait must work between processes");
 

@@ -77,7 +77,23 @@ Status Watch::check(int rank) {
   show(number);
   TNT_RETURN_IF_ERROR(check_circles());
   warn(number);
-  return {};
+  return check_stall(number);
+}
+
+Status Watch::check_stall(int job_rank) {
+  const auto waits = [this](int rank) {
+    const Waits& shown = group_.members().waits(rank);
+    return shown.newest.load().rank != 0 || shown.far.load();
+  };
+  const Duration now = looked_at_.so_far();
+  if (!group_.stalls(now, waits(job_rank) ? Group::kStallsBehind : Duration())) return {};
+  std::string ranks;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const int number = group_.job_rank(rank);
+    if (number == job_rank || (number != own_ && !waits(number)))
+      ranks += text(ranks.empty() ? "" : ", ", "rank ", number);
+  }
+  return group_.fail_stalled(place(), ranks, now);
 }
 
 void Watch::warn(int job_rank) {

@@ -51,6 +51,7 @@ class Watch {
   Circle callers_circle() const;
   Circle any_circle() const;
   Status check_circles();
+  Status check_stall(int job_rank);
   Status entangled(const Circle& circle, const char* limit) const;
   std::string place() const;
 

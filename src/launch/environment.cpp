@@ -79,9 +79,9 @@ void forget_outer_job(Environment& environment) {
   environment.erase("TNT_RANK_PID");  // also of a rank that srun or mpirun has started
   if (!environment.contains("TNT_RANK")) return;
   for (const char* name : kOfTheJob) environment.erase(name);
-  for (const char* name :
-       {"TNT_TRANSPORT", "TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL", "TNT_FUSION_THRESHOLD",
-        "TNT_GATHER_LIMIT", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
+  for (const char* name : {"TNT_TRANSPORT", "TNT_TIMELINE", "TNT_LOG_DIR", "TNT_LOG_LEVEL",
+                           "TNT_FUSION_THRESHOLD", "TNT_GATHER_LIMIT", "TNT_STALL_TIMEOUT",
+                           "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES", "OMP_NUM_THREADS"}) {
     environment.erase(name);
   }
 }
@@ -101,6 +101,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
   }
   if (options.fusion_threshold_kb) set("TNT_FUSION_THRESHOLD", *options.fusion_threshold_kb);
   if (options.gather_limit_mib) set("TNT_GATHER_LIMIT", *options.gather_limit_mib);
+  if (options.stall_timeout) set("TNT_STALL_TIMEOUT", *options.stall_timeout);
   if (options.timeline) set("TNT_TIMELINE", *options.timeline);
   if (options.output_on_all_devices) set("TNT_OUTPUT_ON_ALL_DEVICES", "1");
   if (options.log_on_all_devices) set("TNT_LOG_ON_ALL_DEVICES", "1");

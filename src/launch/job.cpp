@@ -191,6 +191,10 @@ void Job::read_reports() {
       for (const std::string& line : notes_.lines_for(report, seen)) streams_.say(line);
       continue;
     }
+    if (report.kind == Report::Kind::kStacks) {
+      streams_.say(report.text);
+      continue;
+    }
     if (report.kind == Report::Kind::kJoin) {
       attendance_.tell_join(report.rank);
       tell_attendance();

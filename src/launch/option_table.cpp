@@ -60,6 +60,10 @@ const argp_option kOptions[] = {
      "Most that a rank holds of all rows for a loss or metric of your own, in MiB (default: 256)", 1},
     {"grace-seconds", kKeyGrace, "S", 0,
      "Seconds that ranks have to end after a signal, until SIGKILL (default: 30; 1.5 after Ctrl-C)", 1},
+    {"stall-timeout", kKeyStallTimeout, "S", 0,
+     "End the job, with the Python stacks of all ranks, after a wait of S seconds for a rank that is alive "
+     "(default: never)",
+     1},
     {"log-level", kKeyLogLevel, "LEVEL", 0,
      "Show messages from this level up: DEBUG, INFO, WARNING (default) or ERROR", 2},
     {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,

@@ -22,6 +22,7 @@ enum Key {
   kKeyFusionThreshold,
   kKeyGatherLimit,
   kKeyGrace,
+  kKeyStallTimeout,
   kKeyLogLevel,
   kKeyLogOnAll,
   kKeyOutputOnAll,

@@ -71,6 +71,15 @@ error_t set_grace(Parse& parse, const char* word) {
   return 0;
 }
 
+error_t set_stall_timeout(Parse& parse, const char* word) {
+  char* end = nullptr;
+  const double seconds = std::strtod(word, &end);
+  if (end == word || *end != '\0' || !(seconds > 0))
+    return fail(parse, text("option '--stall-timeout' needs a number of seconds above 0, not '", word, "'"));
+  parse.options.stall_timeout = word;
+  return 0;
+}
+
 error_t set_path(Parse& parse, const char* option, const char* what, const char* word,
                  std::optional<std::string>& path) {
   if (*word == '\0') return fail(parse, text("option '", option, "' needs the name of a ", what, ", not ''"));
@@ -132,6 +141,8 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
       return set_size(parse, "--gather-limit", "MiB", word, options.gather_limit_mib);
     case kKeyGrace:
       return set_grace(parse, word);
+    case kKeyStallTimeout:
+      return set_stall_timeout(parse, word);
     case kKeyTimeline:
       return set_path(parse, "--timeline", "file", word, options.timeline);
     case kKeyLogDir:

@@ -19,7 +19,7 @@ std::vector<Report> ReportReader::add(std::string_view data) {
     std::memcpy(head, pending_.data(), kHead);
     const auto [rank, kind, code, size] = head;
     broken_ = rank < first_ || rank >= first_ + ranks_ || kind < 0 ||
-              kind > static_cast<int>(Report::Kind::kJoin) || size < 0 ||
+              kind > static_cast<int>(Report::Kind::kStacks) || size < 0 ||
               static_cast<size_t>(size) > kLongest;
     if (broken_ || pending_.size() < kHead + static_cast<size_t>(size)) break;
     std::string& text = text_[rank];

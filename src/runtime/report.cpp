@@ -31,11 +31,17 @@ int descriptor_of_pipe() {
 bool report(int rank, ReportKind kind, const std::string& text) {
   const int pipe = descriptor_of_pipe();
   if (pipe < 0) return false;
-  const int32_t head[4] = {rank, static_cast<int32_t>(kind), 0, static_cast<int32_t>(text.size())};
-  std::string record(reinterpret_cast<const char*>(head), sizeof head);
-  record += text;
-  if (record.size() > PIPE_BUF) return false;  // the kernel would mix it with others
-  return ::write(pipe, record.data(), record.size()) == static_cast<ssize_t>(record.size());
+  int32_t head[4] = {rank, static_cast<int32_t>(kind), 0, 0};
+  constexpr size_t kLongest = PIPE_BUF - sizeof head;  // the kernel would mix a longer one with others
+  for (size_t at = 0;; at += kLongest) {
+    const std::string piece = text.substr(at, kLongest);
+    const bool is_last = at + piece.size() == text.size();
+    head[1] = static_cast<int32_t>(is_last ? kind : ReportKind::kMore);
+    head[3] = static_cast<int32_t>(piece.size());
+    const std::string record = std::string(reinterpret_cast<const char*>(head), sizeof head) + piece;
+    if (::write(pipe, record.data(), record.size()) != static_cast<ssize_t>(record.size())) return false;
+    if (is_last) return true;
+  }
 }
 
 }  // namespace tarantella::runtime

@@ -12,9 +12,10 @@ enum class ReportKind : int {
   kLost = 2,    ///< the rank ends only because another rank failed
   kNote = 3,    ///< one line for the user
   kJoin = 4,    ///< the rank waits for all others to join
+  kStacks = 5,  ///< lines for the user: where the rank's program is
 };
 
-/// Sends a short record. False without a launcher. Blocks only while the launcher does not read.
+/// Sends a record. False without a launcher. Blocks only while the launcher does not read.
 bool report(int rank, ReportKind kind, const std::string& text = {});
 
 }  // namespace tarantella::runtime

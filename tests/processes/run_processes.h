@@ -30,7 +30,7 @@ inline std::vector<pid_t> start_processes(int size, const std::function<void(int
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(100);
-      const tnt_options options = {rank, size, job.c_str(), 60,      stuck_timeout,
+      const tnt_options options = {rank, size, job.c_str(), 60,      stuck_timeout, 0,
                                    1,    0,    nullptr,     nullptr, nullptr};
       tnt_context* context = nullptr;
       require(tnt_context_create(&options, &context) == TNT_OK, "join");

@@ -212,6 +212,19 @@ TEST_P(Groups, WaitOnForARankThatIsBusyElsewhere) {
   });
 }
 
+TEST_P(Groups, EndAWaitForABusyRankAfterTheLimitForStalls) {
+  world_.options().stall = 500ms;
+  world_.run([&](engine::Communicator& communicator) {
+    auto& group = communicator.group();
+    while (group.rank() == 1 && group.failure().ok()) std::this_thread::yield();
+    const Status status = communicator.call([](Stage& stage) { return barrier(stage, "b"); });
+    EXPECT_EQ(status.code(), Code::kTimeout);
+    EXPECT_NE(status.message().find("waits in barrier \"b\": rank 1 did not come for"), std::string::npos)
+        << status.message();
+    EXPECT_TRUE(group.members().wants_stacks());
+  });
+}
+
 TEST_P(Groups, SayInALongWaitWhereTheAwaitedRankIs) {
   world_.options().warn_every = 500ms;
   std::atomic<bool> over{false};

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import log, meeting, timeline, uncaught, variables, whereabouts
+from . import log, meeting, stacks, timeline, uncaught, variables, whereabouts
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def _join() -> Context:
         ) from None
     place = layout()
     timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
+    stall_timeout = number("TNT_STALL_TIMEOUT", 0)
     if place.starter:
         on_sigterm(uncaught.PEER_LOST_WITHOUT_LAUNCHER)  # its signal may be the first news of a rank that has failed
     met = meeting.of(place, timeout)
@@ -102,10 +103,13 @@ def _join() -> Context:
         timeout,
         meet_timeout=math.inf if place.launched else timeout,
         warn_every=WARN_EVERY,
+        stall_timeout=stall_timeout,
         nodes=",".join(map(str, place.nodes)),
         transport=met.transport,
         first_host=met.first_host,
     )
+    if stall_timeout:
+        stacks.show(joined)
     if place.starter:
         joined.end_with_job()
         on_sigterm(0)

@@ -52,6 +52,12 @@ VARIABLES = {
         "a rank that gives no sign of life for this long counts as stuck; inf: never",
         lambda name: number(name, 1),
     ),
+    "TNT_STALL_TIMEOUT": Variable(
+        "seconds above 0",
+        "no limit",
+        "a wait for ranks that are alive ends the job after this long, with the Python stacks of all ranks",
+        lambda name: number(name, 1),
+    ),
     "TNT_WEIGHT_CHECK_STEPS": Variable(
         "steps, 0 or more",
         "chosen while training",

@@ -161,6 +161,7 @@ void Bridge::hear(size_t node, Duration now) {
     if (news.has_post != 0) posts_->heard(node, news.post);
     posts_->heard_calls(node, news.calls);
     if (news.left != 0) posts_->heard_leave(node);
+    if (news.wants_stacks != 0) group_->members().want_stacks();
     if (const Status failure = news.failure(); !failure.ok()) (void)group_->fail(failure, news.exit_code);
     if (news.left != 0) {
       peer.left.store(true);
@@ -177,7 +178,7 @@ void Bridge::hear(size_t node, Duration now) {
 }
 
 void Bridge::judge_silence(size_t node, Duration silent) {
-  if (silent > (expects_end_.load() ? options_.short_silence : options_.silence))
+  if (silent > (expects_end_.load() && peers_[node].joined ? options_.short_silence : options_.silence))
     (void)group_->fail(
         {Code::kPeerLost,
          text("lost ", named(node), ": rank ", group_->job_rank(0), " has heard nothing from it for ",
@@ -204,8 +205,9 @@ void Bridge::say(size_t node, Duration now) {
   const bool leaves = leaving_.load();
   const std::lock_guard lock(mutex_);
   const bool posted = !peer.posts.empty();
-  if (!posted && now - peer.said_at < options_.news_every && (failure.ok() || peer.knows_failure) && !leaves)
-    return;
+  const bool wants_stacks = group_->members().wants_stacks();
+  const bool knows_all = (failure.ok() || peer.knows_failure) && (!wants_stacks || peer.knows_stacks);
+  if (!posted && now - peer.said_at < options_.news_every && knows_all && !leaves) return;
   News& news = *peer.said;
   news.has_post = posted ? 1 : 0;
   news.calls = posted ? peer.posts.front().call : calls_;
@@ -216,6 +218,7 @@ void Bridge::say(size_t node, Duration now) {
   const bool is_last = leaves && peer.posts.empty();
   news.left = is_last ? 1 : 0;
   news.code = static_cast<int32_t>(failure.code());
+  news.wants_stacks = wants_stacks ? 1 : 0;
   news.exit_code = failure.ok() ? 0 : group_->exit_code();
   write_text(failure.message(), news.message);
   news.call = waits_only_for(node);
@@ -224,6 +227,7 @@ void Bridge::say(size_t node, Duration now) {
   peer.saying = send(node, Stream::kNews, std::as_bytes(std::span(peer.said.get(), 1)), peer.said);
   peer.said_at = now;
   peer.knows_failure = !failure.ok();
+  peer.knows_stacks = wants_stacks;
   peer.knows_leave = is_last;
 }
 
@@ -303,6 +307,8 @@ Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, c
   show_wait(group_->is_caller() ? requests : decltype(requests)(),
             what);  // another thread may go on for others
   begin_waiting();
+  std::atomic<bool>& far = group_->members().waits(group_->job_rank(group_->rank())).far;
+  far.store(true);
   LookedAt looked_at(4 * Group::kSlice);
   Duration next_warning = group_->options().warn_every;
   Duration left_since = Duration::max();
@@ -336,6 +342,8 @@ Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, c
                                                      " ended; make the same calls with the same number of "
                                                      "batches on every rank")});
     }
+    if (status.ok() && group_->stalls(now, Group::kStallsFar))
+      status = group_->fail_stalled(place, nodes_.describe(node), now);
     if (now >= next_warning) {
       next_warning = now + group_->options().warn_every;
       log_warning(
@@ -345,6 +353,7 @@ Status Bridge::sleep_until_ended(std::span<const transport::Request> requests, c
   if (!status.ok()) {
     for (const transport::Request& each : requests) wire_->cancel(each);
   }
+  far.store(false);
   end_waiting();
   hide_wait();
   return status;

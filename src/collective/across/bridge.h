@@ -142,6 +142,7 @@ class Bridge {
     std::string call_name;
     Duration call_since{}, call_heard_at{};  ///< in the time of now()
     bool knows_failure = false;
+    bool knows_stacks = false;
     bool knows_leave = false;
     std::string host;
     bool joined = false;     ///< has said something

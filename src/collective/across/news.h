@@ -16,10 +16,11 @@ struct News {
   int32_t left = 0;       ///< 1: it has left the job; no more news follow
   uint32_t calls = 0;     ///< of the leader; all earlier posts were said
   uint32_t has_post = 0;
+  int32_t wants_stacks = 0;  ///< 1: see Members::want_stacks()
   Post post{};
   /// The number of the call that waits for the node that hears this, if nothing else is under way; 0: none.
   uint32_t call = 0;
-  std::array<char, 216> call_name{};
+  std::array<char, 212> call_name{};
   std::array<char, 64> host{};
   std::array<char, 768> message{};
 

@@ -11,6 +11,8 @@
 namespace tarantella::collective::across {
 namespace {
 
+constexpr Duration kLong = 1s;  // of a wait that other ranks are to see
+
 bool are_whole(const std::vector<transport::Request>& requests, size_t own) {
   for (size_t node = 0; node < requests.size(); ++node) {
     if (node != own && (requests[node] == nullptr || !requests[node]->is_whole())) return false;
@@ -235,6 +237,7 @@ bool NodesReduction::exchange(size_t bucket) {
   if (shows_wait_) bridge_->hide_wait();
   rooms_.emplace_back(room_bytes(bucket), std::move(traffic.incoming));
   states_[bucket].traffic = nullptr;
+  far().store(false);
   under_way_ -= buckets_[bucket].bytes;
   --exchanges_;
   changed_at_ = bridge_->now();
@@ -289,12 +292,21 @@ void NodesReduction::look_after(size_t bucket) {
                                  "; make the same calls in the same order on every rank, under no "
                                  "condition on its own rows or loss")});
     }
+    const Duration waited = now - traffic.since;
+    if (waited > kLong) far().store(true);
+    if (group_->stalls(waited, Group::kStallsFar))
+      (void)group_->fail_stalled(text("rank ", group_->job_rank(group_->rank()), " waits for ", name_, ": "),
+                                 nodes_.describe(node), waited);
     if (now >= traffic.next_warning) {
       traffic.next_warning = now + group_->options().warn_every;
       log_warning(
           text(place(), ": nothing came for ", static_cast<int>(in_seconds(now - traffic.since)), " s"));
     }
   }
+}
+
+std::atomic<bool>& NodesReduction::far() const {
+  return group_->members().waits(group_->job_rank(group_->rank())).far;
 }
 
 std::shared_ptr<std::byte[]> NodesReduction::room(size_t bytes) {

@@ -103,6 +103,8 @@ class NodesReduction final : public BucketReduction {
   /// Fails the group if a node that is awaited cannot come any more, and warns if it does not come for long.
   void look_after(size_t bucket);
   std::shared_ptr<std::byte[]> room(size_t bytes);
+  /// See Waits.
+  std::atomic<bool>& far() const;
 
   const std::shared_ptr<Group> group_;
   const Nodes nodes_;

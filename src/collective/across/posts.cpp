@@ -56,6 +56,7 @@ Result<uint32_t> Posts::await(int from, const std::string& name, uint32_t calls)
       next_warning = now + group_.options().warn_every;
       log_warning(text(place, from, " did not come for ", static_cast<int>(in_seconds(now)), " s"));
     }
+    if (group_.stalls(now, Group::kStallsFar)) return group_.fail_stalled(place, std::to_string(from), now);
     // without this node's leader nothing is heard of other nodes
     if (group_.presence(0) == Presence::kLeft) left_since = std::min(left_since, now);
     if (now - left_since >= group_.options().grace)

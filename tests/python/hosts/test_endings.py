@@ -92,6 +92,23 @@ def test_the_first_failure_ends_the_job_everywhere(hosts, executable, line, code
     hosts.wait_for_none()
 
 
+@pytest.mark.parametrize(("bad", "awaited"), [(3, "rank 3"), (2, "rank 2")])
+def test_a_rank_that_is_stuck_ends_the_job_after_the_limit(hosts, executable, bad, awaited):
+    hosts.script(f"""
+        import threading
+        import tarantella as tnt
+        tnt.init()
+        if tnt.get_rank() == {bad}:
+            threading.Event().wait()
+        tnt.Barrier(tnt.Group()).execute()
+    """)
+    job = hosts.run(executable, hosts.hostfile(2, 2), "--stall-timeout=1", "--grace-seconds=3", "--", "train.py")
+    assert job.code == 1
+    assert f" waits in barrier: {awaited} did not come for " in job.err
+    assert all(f"tarantella: stacks of rank {rank} (pid" in job.err for rank in range(4)), job.err
+    hosts.wait_for_none()
+
+
 def test_the_same_error_of_all_ranks_is_shown_once(hosts, executable):
     hosts.script("raise ValueError('of all')")
     job = hosts.run(executable, hosts.hostfile(2, 2), "--", "train.py")

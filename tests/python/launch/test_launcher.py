@@ -59,6 +59,7 @@ def test_options_reach_the_environment(launcher):
         "--fusion-threshold",
         "0",
         "--gather-limit=7",
+        "--stall-timeout=2.5",
         "--log-on-all-devices",
         "--output-on-all-devices",
     ]
@@ -68,6 +69,7 @@ def test_options_reach_the_environment(launcher):
         assert env["TNT_LOG_LEVEL"] == "DEBUG"
         assert env["TNT_FUSION_THRESHOLD"] == "0"
         assert env["TNT_GATHER_LIMIT"] == "7"
+        assert env["TNT_STALL_TIMEOUT"] == "2.5"
         assert env["TNT_LOG_ON_ALL_DEVICES"] == env["TNT_OUTPUT_ON_ALL_DEVICES"] == "1"
 
 
@@ -99,6 +101,7 @@ def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
         "TNT_RANK": "3", "TNT_SIZE": "8", "TNT_LOCAL_RANK": "3", "TNT_LOCAL_SIZE": "4",
         "TNT_JOB_ID": "f" * 32, "TNT_RANK_PID": "1",
         "TNT_LOG_LEVEL": "DEBUG", "TNT_FUSION_THRESHOLD": "9", "TNT_GATHER_LIMIT": "9",
+        "TNT_STALL_TIMEOUT": "9",
         "TNT_LOG_ON_ALL_DEVICES": "1",
         "TNT_OUTPUT_ON_ALL_DEVICES": "1", "OMP_NUM_THREADS": "64",
     }  # fmt: skip
@@ -109,8 +112,8 @@ def test_a_launcher_inside_a_rank_inherits_nothing(launcher):
         assert env["TNT_JOB_ID"] != "f" * 32
         assert env["OMP_NUM_THREADS"] != "64"
         for absent in (
-            "TNT_FUSION_THRESHOLD", "TNT_GATHER_LIMIT", "TNT_OUTPUT_ON_ALL_DEVICES", "TNT_LOG_ON_ALL_DEVICES",
-            "TNT_RANK_PID",
+            "TNT_FUSION_THRESHOLD", "TNT_GATHER_LIMIT", "TNT_STALL_TIMEOUT", "TNT_OUTPUT_ON_ALL_DEVICES",
+            "TNT_LOG_ON_ALL_DEVICES", "TNT_RANK_PID",
         ):  # fmt: skip
             assert absent not in env
 

@@ -299,3 +299,28 @@ def test_a_handler_runs_once_for_a_signal_to_launcher_and_rank(order: str, scrip
     """As systemd and `scancel -f` send it."""
     ended = scripts.ranks(1, "import sys\n" + ONCE, order)
     assert ended.out == "['handled']\n", ended.err
+
+
+STUCK = """
+import threading
+import keras, numpy as np
+import tarantella as tnt
+class Stuck(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2 and tnt.get_rank() == 1:
+            threading.Event().wait()
+model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+model.compile("sgd", "mse", run_eagerly={eagerly}, jit_compile=False)
+every = tnt.keras.callbacks.Callback(Stuck(), run_on_all_ranks=True)
+model.fit(np.ones((64, 4)), np.ones((64, 2)), 8, verbose=0, callbacks=[every])
+"""
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_a_rank_that_is_stuck_outside_a_step(eagerly: bool, scripts: Any) -> None:
+    ended = ended_soon(scripts, STUCK.format(eagerly=eagerly), options=("--stall-timeout=2",))
+    assert ended.code == 1
+    assert "rank 1 did not come for" in ended.err
+    assert "gradient" in ended.err
+    assert all(f"tarantella: stacks of rank {rank} (pid" in ended.err for rank in (0, 1))
+    assert "in on_train_batch_begin" in ended.err

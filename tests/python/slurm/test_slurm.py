@@ -296,6 +296,26 @@ def test_srun_ends_with_the_code_of_the_rank_that_failed(folder, nodes, kill, ho
     assert done.returncode == code, done.stderr
 
 
+@pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (2, 4)])
+def test_srun_with_a_rank_that_is_stuck_ends_after_the_limit(folder, nodes, tasks):
+    folder.write("""
+        import ctypes
+        import tarantella as tnt
+        tnt.init()
+        if tnt.get_rank() == 1:
+            while True:
+                ctypes.PyDLL(None).pause()  # with the lock of the interpreter
+        tnt.Barrier(tnt.Group()).execute()
+    """)
+    options = [f"--nodes={nodes}", f"--ntasks={tasks}", "--overcommit", "--kill-on-bad-exit=0"]
+    env = ["env", "TNT_STALL_TIMEOUT=1"]
+    done = folder.run("srun", "--quiet", *options, *env, sys.executable, "train.py")
+    assert done.returncode == 1, done.stderr
+    assert "rank 0 waits in barrier: rank 1 did not come for" in done.stderr
+    assert all(f"tarantella: stacks of rank {rank} (pid" in done.stderr for rank in range(tasks))
+    assert "tarantella: rank 1 is ended, since its job has failed" in done.stderr
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_srun_that_is_cancelled_ends_by_the_signal(folder, nodes):
     folder.write("""

@@ -19,7 +19,7 @@
 namespace {
 
 tnt_options options_of(const std::string& job, int rank, int size) {
-  return {rank, size, job.c_str(), 30, 60, 1, 0, nullptr, nullptr, nullptr};
+  return {rank, size, job.c_str(), 30, 60, 0, 1, 0, nullptr, nullptr, nullptr};
 }
 
 tnt_context* connect(const std::string& job, int rank, int size) {
@@ -449,13 +449,14 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
     EXPECT_STRNE(tnt_last_error(), "");
     EXPECT_EQ(std::string(tnt_last_error()).find('\n'), std::string::npos);
   };
-  refused({0, 0, "job", 1, 60, 1, 0, nullptr, nullptr, nullptr});
-  refused({2, 2, "job", 1, 60, 1, 0, nullptr, nullptr, nullptr});
-  refused({0, 1, nullptr, 1, 60, 1, 0, nullptr, nullptr, nullptr});
-  refused({0, 1, "job", 0, 60, 1, 0, nullptr, nullptr, nullptr});
-  refused({0, 1, "job", 1, 0.5, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 0, "job", 1, 60, 0, 1, 0, nullptr, nullptr, nullptr});
+  refused({2, 2, "job", 1, 60, 0, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, nullptr, 1, 60, 0, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, "job", 0, 60, 0, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, "job", 1, 0.5, 0, 1, 0, nullptr, nullptr, nullptr});
+  refused({0, 1, "job", 1, 60, -1, 1, 0, nullptr, nullptr, nullptr});
   for (const char* nodes : {"1,2", "2,0", "1,1,", ",2", "a,1", "-1,3", "1 ,1", "99999999999,1"}) {
-    refused({0, 2, "job", 1, 60, 1, 0, nodes, nullptr, nullptr});
+    refused({0, 2, "job", 1, 60, 0, 1, 0, nodes, nullptr, nullptr});
     EXPECT_TRUE(std::string(tnt_last_error()).starts_with("TNT_NODES must have")) << tnt_last_error();
   }
   EXPECT_EQ(tnt_context_create(nullptr, &context), TNT_INVALID_ARGUMENT);
