@@ -388,6 +388,10 @@ class Context {
     return found;
   }
 
+  void check_finite(tnt_plan plan) {
+    inside([&] { return tnt_plan_check_finite(plan); });
+  }
+
   void release(tnt_plan plan) {
     inside([&] { return tnt_plan_release(plan); });
   }
@@ -540,6 +544,7 @@ NB_MODULE(_core, m) {
       .def("find_posted", &Context::find_posted, "rank"_a, "name"_a)
       .def("plan", &Context::plan, "name"_a, "tensors"_a, "threshold"_a, "numbers"_a = 0)
       .def("buckets", &Context::buckets, "plan"_a, "tensors"_a)
+      .def("check_finite", &Context::check_finite, "plan"_a)
       .def("release", &Context::release, "plan"_a)
       .def("begin_zeros", &Context::begin_zeros, "plan"_a, "tensors"_a)
       .def("finish_zeros", &Context::finish_zeros, "zeros"_a, "steps"_a)

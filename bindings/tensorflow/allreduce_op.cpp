@@ -108,8 +108,11 @@ void Step::start() {
     if (status.ok()) {
       const auto number = *static_cast<const int64_t*>(api()->TF_TensorData(inputs.tensors()[count]));
       const bool empty = *static_cast<const bool*>(api()->TF_TensorData(inputs.tensors()[count + 1]));
+      const auto next = [&] {
+        return count - 1 - submitted;
+      };  // in the order of the buckets, and of the backward pass
       while (submitted < count &&
-             submit(submitted, inputs.tensors()[submitted], static_cast<uint32_t>(number), empty))
+             submit(next(), inputs.tensors()[next()], static_cast<uint32_t>(number), empty))
         ++submitted;
     } else {
       fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));

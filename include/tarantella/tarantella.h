@@ -232,6 +232,9 @@ TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const t
  * this returns: their data must stay valid until their `done` is called, and as tnt_plan_submit() says after it. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
+/* Not collective. From here on a tensor that this rank submits with NaN or infinity fails the job with TNT_SYSTEM. */
+TNT_API tnt_code tnt_plan_check_finite(tnt_plan plan);
+
 /* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its
  * context. With TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until
  * this rank submits the tensor again or the plan's memory is released. Otherwise it is NULL and `message`, valid during

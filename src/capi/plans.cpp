@@ -140,6 +140,13 @@ tnt_code tnt_plan_abort(tnt_plan plan, const char* reason) {
   });
 }
 
+tnt_code tnt_plan_check_finite(tnt_plan plan) {
+  return on_plan(plan, [&](auto& found) -> Status {
+    found.check_finite();
+    return {};
+  });
+}
+
 tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket) {
   return on_plan(plan, [&](auto& found) -> Status {
     const auto& places = found.layout().places;

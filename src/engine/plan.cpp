@@ -9,6 +9,7 @@
 #include "collective/across/nodes_reduction.h"
 #include "collective/node_reduction.h"
 #include "engine/compare.h"
+#include "engine/finite.h"
 
 namespace tarantella::engine {
 namespace {
@@ -131,6 +132,15 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   TensorState& state = states_[index];
   TNT_RETURN_IF_ERROR(failure());  // checked first: a failure leaves tensors busy
+  if (checks_finite_.load(std::memory_order_relaxed) && data != nullptr && !is_finite(data, count, dtype)) {
+    const uint32_t step = buckets_[place.first_bucket].step.load(std::memory_order_relaxed);
+    return group_.fail(
+        {Code::kSystem,
+         text("rank ", group_.job_rank(group_.rank()), ": the gradient of ", tensor.describe(),
+              " is not finite in step ", step, " of ", name_,
+              " (TNT_CHECK_GRADIENTS): look for a division by 0, a logarithm or root of 0, or a "
+              "learning rate that is too high")});
+  }
   if (state.busy.exchange(true, std::memory_order_acq_rel)) {
     return {Code::kInvalidArgument, text("the gradient of ", tensor.describe(),
                                          " was submitted twice in one step; is an optimizer applied twice?")};

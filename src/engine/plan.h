@@ -63,6 +63,8 @@ class Plan {
   void abort(const std::string& reason) {
     (void)group_.fail({Code::kInvalidArgument, text("rank ", group_.job_rank(group_.rank()), ": ", reason)});
   }
+  /// From here on a tensor of this rank that is not finite fails the job, which names it. Any thread; does not block.
+  void check_finite() { checks_finite_.store(true, std::memory_order_relaxed); }
   /// The number of the plan in the timeline of this process; 0: the timeline was off when the plan was made.
   uint32_t timeline_number() const { return timeline_number_; }
   /// Keeps the result area mapped while a copy exists.
@@ -145,6 +147,7 @@ class Plan {
   std::vector<BucketState> buckets_;
   std::vector<TensorState> states_;
   std::atomic<size_t> unsubmitted_;
+  std::atomic<bool> checks_finite_{false};
   std::atomic<uint32_t> requests_{0};  ///< calls of advance() that the thread inside must serve
   std::vector<size_t> due_;            ///< the buckets that the thread in advance() looks at
   mutable std::mutex mutex_;

@@ -65,6 +65,7 @@ class Backend(Protocol):
         group: Group | None = None,
         empty: Any = None,
         number: Any = None,
+        check: bool = False,
     ) -> list[Any]:
         """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
 
@@ -74,10 +75,17 @@ class Backend(Protocol):
         Where `empty`, a scalar bool, is true, zeros stand for this rank's dense gradients, whatever these are.
         `number`, a scalar of int64, is that of the training step: where ranks are in different ones, it raises
         MismatchError. With it the code around may run in loops, and twice in a step.
+        With `check`, a gradient of this rank that is not finite ends the job.
         """
 
     def differentiable_allreduce(
-        self, owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any
+        self,
+        owners: tuple[Any, Any],
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        empty: Any,
+        number: Any,
+        check: bool,
     ) -> list[Any]:
         """`allreduce` for the first owner, whose gradient is that for the second one. Sparse gradients become dense."""
 

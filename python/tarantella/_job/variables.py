@@ -58,6 +58,9 @@ VARIABLES = {
         "a wait for ranks that are alive ends the job after this long, with the Python stacks of all ranks",
         lambda name: number(name, 1),
     ),
+    "TNT_CHECK_GRADIENTS": Variable(
+        _FLAG, "0", "a gradient with NaN or infinity ends the step, with the rank and the name of the tensor", flag
+    ),
     "TNT_WEIGHT_CHECK_STEPS": Variable(
         "steps, 0 or more",
         "chosen while training",

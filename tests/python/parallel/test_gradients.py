@@ -239,3 +239,46 @@ print("none kept")
 """
     ended = scripts.ranks(2, HEAD + source, options=("--output-on-all-devices",))
     assert ended.out.count("none kept") == 2, ended.err
+
+
+NOT_FINITE = """
+import sys
+import keras, numpy as np, tensorflow as tf
+import tarantella as tnt
+kind, how = sys.argv[1:]
+sparse = kind == "sparse"
+x = np.ones((32, 3), "int64" if sparse else "float32")
+y = np.ones((32, 1), "float32")
+y[22] = np.inf if kind == "inf" else np.nan  # in the third batch of 8, whose second half rank 1 has
+first = [keras.layers.Embedding(4, 2, name="first"), keras.layers.Flatten()] if sparse else []
+layers = [*first, keras.layers.Dense(4, name="second"), keras.layers.Dense(1, name="last", trainable=not sparse)]
+layers[-2].trainable = not sparse
+model = tnt.Model(keras.Sequential([keras.Input((3,), dtype=x.dtype.name), *layers]))
+optimizer = keras.optimizers.SGD(0.01)
+if how == "scaled":
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+model.compile(optimizer, "mse", run_eagerly=how == "eager", jit_compile=how == "xla")
+model.fit(x, y, 8, verbose=0, shuffle=False)
+print("trained")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [("nan", "graph"), ("inf", "eager"), ("nan", "xla"), ("sparse", "graph"), ("sparse", "eager")]
+)
+def test_a_gradient_that_is_not_finite_is_named(kind: str, how: str, scripts: Any) -> None:
+    ended = scripts.ranks(2, NOT_FINITE, kind, how, TNT_CHECK_GRADIENTS="1")
+    assert ended.code == 1
+    assert "trained" not in ended.out
+    wanted = "rank 1: the sparse gradient of 'first" if kind == "sparse" else 'rank 1: the gradient of "last/'
+    assert wanted in ended.err, ended.err
+    assert "is not finite" in ended.err
+    if kind != "sparse":
+        assert "in step 3 of the gradients" in ended.err
+
+
+@pytest.mark.parametrize(("how", "check"), [("graph", "0"), ("scaled", "1")])
+def test_a_gradient_that_is_not_finite_ends_nothing_unasked(how: str, check: str, scripts: Any) -> None:
+    ended = scripts.ranks(2, NOT_FINITE, "nan", how, TNT_CHECK_GRADIENTS=check)
+    assert "TNT_CHECK_GRADIENTS" not in ended.err
+    assert "ValueError: the loss is nan" in ended.err  # as without it, at the end of the epoch

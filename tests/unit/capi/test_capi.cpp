@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -463,6 +464,32 @@ TEST(CInterface, RefusesBadArgumentsWithOneLine) {
   EXPECT_EQ(tnt_barrier(nullptr, ""), TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_plan_release(123456), TNT_INVALID_ARGUMENT);
   tnt_context_destroy(nullptr);
+}
+
+TEST(CInterface, ATensorThatIsNotFiniteFailsTheJobWhereItIsAskedFor) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const int64_t shape[] = {1500};
+  const tnt_tensor tensors[] = {{"kernel", TNT_FLOAT32, shape, 1}, {"half", TNT_BFLOAT16, shape, 1}};
+  tnt_plan plan = 0;
+  ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
+  std::vector<float> values(1500, 3e38F), sums(1500);
+  std::vector<uint16_t> halves(1500, 0x7f7f), half_sums(1500);
+  const void* const inputs[] = {values.data(), halves.data()};
+  void* const outputs[] = {sums.data(), half_sums.data()};
+  const auto run = [&] { return tnt_plan_run(plan, inputs, nullptr, outputs, 2, 0, nullptr); };
+  halves[7] = 0xff80;  // -infinity
+  EXPECT_EQ(run(), TNT_OK);
+  halves[7] = 0;
+  EXPECT_EQ(tnt_plan_check_finite(plan), TNT_OK);
+  EXPECT_EQ(run(), TNT_OK);
+  values[1499] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(run(), TNT_SYSTEM);
+  EXPECT_TRUE(
+      std::string(tnt_last_error())
+          .starts_with("rank 0: the gradient of \"kernel\" float32 [1500] is not finite in step 3 of p"))
+      << tnt_last_error();
+  EXPECT_EQ(tnt_barrier(context, ""), TNT_SYSTEM);
+  tnt_context_destroy(context);
 }
 
 TEST(CInterface, RefusesImpossibleShapes) {

@@ -47,14 +47,20 @@ def plan(
     variables: list[Any],
     group: Group,
     numbers: Numbers = Numbers.NONE,
+    check: bool = False,
 ) -> Plan:
     """The core's plan for these gradients of a group. Collective at the first call; later traces get the same one.
 
-    It lives as long as `owner`, so that models made in a loop do not pile up memory.
+    It lives as long as `owner`, so that models made in a loop do not pile up memory. With `check`, a gradient that is
+    not finite ends the job.
     """
     key = (group.ranks, numbers, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
     tensors = [(short_name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
-    return plan_of(owner, key, "the gradients", tensors, group.context(), numbers)
+    context = group.context()
+    made = plan_of(owner, key, "the gradients", tensors, context, numbers)
+    if check and context is not None:
+        context.check_finite(made.number)
+    return made
 
 
 def plan_of(

@@ -10,6 +10,7 @@ from keras import tree
 
 from ..._job import log, runtime
 from ..._job.groups import Group
+from ..._names import short_name_of
 from . import origin, plans, slices, xla
 from .operations import operations
 
@@ -22,6 +23,7 @@ def allreduce(
     group: Group | None = None,
     empty: tf.Tensor | None = None,
     number: tf.Tensor | None = None,
+    check: bool = False,
 ) -> list[Any]:
     """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
     gradients = list(gradients)
@@ -30,10 +32,11 @@ def allreduce(
     group = Group() if group is None else group
     with plans.following_runs(owner, variables, number) as (number, ended):
         of_dense = [gradients[i] for i in dense], [variables[i] for i in dense]
-        sums = _dense_sums(owner, *of_dense, borrow, group, empty, number)
+        sums = _dense_sums(owner, *of_dense, borrow, group, empty, number, check)
         # After the sums, so that no rank waits in the one exchange while another waits in the other.
         with tf.control_dependencies(sums):
-            joined = slices.of_all_ranks([gradients[i] for i in sparse], group, number) if sparse else []
+            names = [short_name_of(variables[i]) for i in sparse] if check else []
+            joined = slices.of_all_ranks([gradients[i] for i in sparse], group, number, names) if sparse else []
         ended += [*sums, *(each.values for each in joined)]
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
         gradients[i] = result
@@ -48,6 +51,7 @@ def _dense_sums(
     group: Group,
     empty: tf.Tensor | None,
     number: tf.Tensor | None,
+    check: bool,
 ) -> list[tf.Tensor]:
     if not gradients:
         return []
@@ -55,7 +59,7 @@ def _dense_sums(
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
     numbers = plans.Numbers.NONE if number is None else plans.Numbers.OF_STEPS
-    reduction = plans.plan(owner, gradients, variables, group, numbers)
+    reduction = plans.plan(owner, gradients, variables, group, numbers, check)
     if not xla.compiled():
         return _sums(reduction, gradients, borrow, empty, number)
     if empty is not None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ... import _exchange
-from ..._job import runtime
+from ..._job import errors, runtime
 from ..._job.groups import Group
 from . import origin, upstream
 
@@ -84,16 +84,20 @@ def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
     return [part for each in indices.op.inputs[:-1] for part in _joined(each)]
 
 
-def of_all_ranks(gradients: list[list[Piece]], group: Group, number: Any = None) -> list[tf.IndexedSlices]:
+def of_all_ranks(
+    gradients: list[list[Piece]], group: Group, number: Any = None, checked: Sequence[str] = ()
+) -> list[tf.IndexedSlices]:
     """The slices that one process has for the global batch, from this rank's pieces of each gradient.
 
     Slices of rows are those of all ranks, in rank order, which is the order of the global batch's rows. Slices that
     the batch has once, whatever its rows, are summed over the ranks. Collective when it runs, in a graph or eagerly.
     One function takes them all, so that ranks cannot differ in the order of several. `number` is that of the step.
+    With the names of the gradients in `checked`, one that is not finite is an error.
     """
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
-    exchange = functools.partial(_exchanged, group, [piece.judgement for piece in flat])
+    names = [name for name, gradient in zip(checked, gradients, strict=False) for _ in gradient]
+    exchange = functools.partial(_exchanged, group, [piece.judgement for piece in flat], names)
     step = tf.constant(0, tf.int64) if number is None else number
     exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=upstream.SLICES)
     for result, part in zip(exchanged, parts, strict=True):
@@ -117,11 +121,19 @@ class _Row(NamedTuple):
     unique: int  # whether the graph shows, and it is so, that each index occurs once in the batch
 
 
-def _exchanged(group: Group, judgements: list[Judgement], number: np.int64, *parts: NDArray[Any]) -> list[NDArray[Any]]:
+def _exchanged(
+    group: Group, judgements: list[Judgement], checked: list[str], number: np.int64, *parts: NDArray[Any]
+) -> list[NDArray[Any]]:
     """Values and indices of each piece, of all ranks.
 
     Ranks first tell each other what they know of their pieces, so that all take the same way with each.
     """
+    for name, values in zip(checked, parts[::2], strict=False):
+        if not np.isfinite(values).all():
+            raise errors.Error(
+                f"rank {runtime.get_rank()}: the sparse gradient of {name!r} is not finite (TNT_CHECK_GRADIENTS): look "
+                "for a division by 0, a logarithm or root of 0, or a learning rate that is too high"
+            )
     context = group.context() or runtime.context()
     own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
     step = f" of training step {number}" if number else ""

@@ -142,13 +142,13 @@ def _times(gradient: Any, weight: Any) -> Any:
 
 
 def differentiable_allreduce(
-    owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any
+    owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any, check: bool
 ) -> list[Any]:
     places = [i for i, each in enumerate(gradients) if each is not None]
     some = [variables[i] for i in places]
 
     def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
-        return reduce.allreduce(owner, list(values), some, borrow=False, empty=empty, number=number)
+        return reduce.allreduce(owner, list(values), some, borrow=False, empty=empty, number=number, check=check)
 
     @tf.custom_gradient
     def total(*values: Any) -> Any:

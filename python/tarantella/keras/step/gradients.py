@@ -20,6 +20,7 @@ from keras import ops
 
 from ..._backend import backend
 from ..._job import log, runtime
+from ..._job.environment import flag
 from ..._job.log import listed
 from .. import hooks, private, training
 from .step import Step, current_step
@@ -69,6 +70,11 @@ def keeps_no_gradient(optimizer: Any, variables: Sequence[Any]) -> bool:
     )
 
 
+def are_checked(optimizer: Any) -> bool:
+    """Whether a gradient that is not finite ends the job (TNT_CHECK_GRADIENTS): not where a loss scale answers it."""
+    return flag("TNT_CHECK_GRADIENTS") and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
 def key(source: Any) -> int:
     """What tells variables apart, Keras's or the framework's inside."""
     return id(source.value) if isinstance(source, keras.Variable) else id(source)
@@ -80,6 +86,7 @@ class Gradients:
     def __init__(self, step: Step) -> None:
         self.static_rows = step.static_rows
         self._step, self._training = step, training.of(step.model)
+        self._checks = are_checked(getattr(step.model, "optimizer", None))
         self._known: dict[int, Any] = {}
         self._local = 0
         self._summed: set[int] = set()  # variables, by key, whose gradients were summed in this step
@@ -125,7 +132,7 @@ class Gradients:
         variables = [self._known[key(each)] for each in sources]
         if differentiable:
             owners = self._owner(variables), self._owner(variables)
-            more = self._step.empty, self._step.step_number
+            more = self._step.empty, self._step.step_number, self._checks
             sums = backend.differentiable_allreduce(owners, gradients, variables, *more)
             self._numbered |= self._step.step_number is not None
         else:
@@ -225,7 +232,9 @@ class Gradients:
         owner = self._owner(variables) if lender is None else lender
         lends, number = lender is not None, self._step.step_number if lender is None else None
         self._numbered |= number is not None
-        return backend.allreduce(owner, prepared, list(variables), lends, empty=empty, number=number)
+        return backend.allreduce(
+            owner, prepared, list(variables), lends, empty=empty, number=number, check=self._checks
+        )
 
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         prepared = [

@@ -21,7 +21,11 @@ def reduce_with(weight: float) -> training.Loop:
     def loop(optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
         own = _weighed(gradients, variables, weight)
         reduced = backend.allreduce(
-            optimizer, own, variables, gradients_of_step.keeps_no_gradient(optimizer, variables)
+            optimizer,
+            own,
+            variables,
+            gradients_of_step.keeps_no_gradient(optimizer, variables),
+            check=gradients_of_step.are_checked(optimizer),
         )
         _look_at_the_first(optimizer, own, reduced)
         return apply(reduced)
