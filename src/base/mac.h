@@ -9,8 +9,8 @@ namespace tarantella {
 
 using Tag128 = std::array<unsigned char, 16>;
 
-/// SipHash-2-4 with 128 bits (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf): a tag of `text` that
-/// only who knows `key` can make, and that tells nothing about it. Not for long texts.
+/// SipHash-2-4 with 128 bits (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf): a tag of `text`
+/// that only who knows `key` can make, and that tells nothing about it. Not for long texts.
 Tag128 mac(const Tag128& key, std::string_view text);
 
 /// A key made of a secret text of any length; as secret as that.
