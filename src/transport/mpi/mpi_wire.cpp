@@ -468,7 +468,8 @@ Result<std::unique_ptr<MpiWire>> make(const std::string& transport, const std::s
   const auto before = shared_memory_files();
   const auto started = start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), device,
                                    node, warn_every);
-  if (!started.ok() || started.value().job.alone) {
+  // also of a start that MPI has broken off
+  if (!started.ok() || started.value().error != 0 || started.value().job.alone) {
     for (const std::string& each : shared_memory_files()) {
       if (!before.contains(each)) (void)unlink(each.c_str());
     }

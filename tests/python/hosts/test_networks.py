@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,21 +17,24 @@ SUMS = """
         assert (total == 3).all(), total
     print("summed", flush=True)
 """
-# A device before eth0 in the order of names, and behind it: one address on both hosts, and networks of their own.
+# Devices before eth0 in the order of names, and behind it: one address on both hosts, and networks of their own.
 DEAD = {
     "docker0": ["172.17.0.1/16", "172.17.0.1/16"],
     "zmanage0": ["10.240.0.1/24", "10.240.1.1/24"],
+    "adead0": ["192.168.5.1/24", "192.168.6.1/24"],
 }
+TWO, ALL = ("docker0", "zmanage0"), tuple(DEAD)
 
 
-def add_dead_networks(hosts) -> None:
-    for device, addresses in DEAD.items():
-        hosts.add_dead_network(device, addresses)
+def add_dead_networks(hosts, devices: tuple[str, ...] = TWO) -> None:
+    for device in devices:
+        hosts.add_dead_network(device, DEAD[device])
 
 
+@pytest.mark.parametrize("devices", [TWO, pytest.param(ALL, marks=pytest.mark.full)])
 @pytest.mark.parametrize("mpi", ["mpich", "open_mpi", "intel_mpi"], indirect=True)
-def test_devices_that_lead_nowhere(hosts, executable, mpi):
-    add_dead_networks(hosts)
+def test_devices_that_lead_nowhere(hosts, executable, mpi, devices):
+    add_dead_networks(hosts, devices)
     hosts.script(SUMS)
     job = hosts.run(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env=mpi)
     assert (job.code, job.out) == (0, "summed\n"), job.err
@@ -39,15 +43,18 @@ def test_devices_that_lead_nowhere(hosts, executable, mpi):
 def test_the_users_device_is_used_and_named(hosts, executable, mpich):
     add_dead_networks(hosts)
     hosts.script(SUMS)
+    before = set(Path("/dev/shm").glob("mpich_shm_*"))
     job = hosts.run(
         executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env={"TNT_SOCKET_IFNAME": "zmanage0"}
     )
     assert job.code != 0
+    assert set(Path("/dev/shm").glob("mpich_shm_*")) == before  # nothing is left of a start that MPI broke off
     assert "over the network device zmanage0 (TNT_SOCKET_IFNAME chooses another)" in job.err, job.err
 
 
-def test_devices_that_lead_nowhere_where_torchrun_has_started_the_ranks(hosts):
-    add_dead_networks(hosts)
+@pytest.mark.parametrize("devices", [TWO, pytest.param(ALL, marks=pytest.mark.full)])
+def test_devices_that_lead_nowhere_where_torchrun_has_started_the_ranks(hosts, devices):
+    add_dead_networks(hosts, devices)
     hosts.script(SUMS)
     jobs = []
     for rank in (0, 1):
