@@ -22,7 +22,8 @@ constexpr Duration kLook = 500ms;     // how often connections are checked
 constexpr Duration kEndWithin = 20s;  // after kEnd: longer than a node launcher waits for a stuck process
 constexpr Duration kGather = 60s;     // for the timelines of all hosts
 constexpr Duration kGatherHurried = 10s;
-constexpr Duration kStarterEnds = 3s;  // after the last node launcher
+constexpr Duration kLastWords = 300ms;  // of the starter and its remote shells, which may end later
+constexpr Duration kStarterEnds = 3s;   // after the last node launcher
 
 }  // namespace
 
@@ -248,7 +249,12 @@ void Head::look_at_starter() {
   if (!starter_exit_) return;
   const Exit exit = *starter_exit_;
   const std::string& program = job_.starter.command.words[0];
-  drain_starter();
+  const Deadline rest = Deadline::after(kLastWords);
+  while ((starter_.out() >= 0 || starter_.err() >= 0) && !rest.passed()) {
+    pollfd fds[] = {{starter_.out(), POLLIN, 0}, {starter_.err(), POLLIN, 0}};
+    (void)::poll(fds, 2, rest.left_ms());
+    drain_starter();
+  }
   if (!running_ && !start_failure_) {
     const std::string said = telling(starter_said_.last_words());
     return fail_start(text("cannot start ", silent_hosts(), " with ", program, ": ",

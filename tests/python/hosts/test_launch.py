@@ -215,12 +215,55 @@ WRONG = [
     ("mute", "train.py", "host node2 did not answer within 9"),
     ("place", "train.py", "'node2' says that it is host 7 of 2: the MPI that started it is another than"),
 ]
+# What a guest says at a door (runtime/door.h), with SipHash-2-4 of 128 bits.
+KNOCKING = """
+import struct
+MASK = 2**64 - 1
+
+def siphash(key, text):
+    k0, k1 = struct.unpack("<QQ", key)
+    v = [k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d ^ 0xee, k0 ^ 0x6c7967656e657261, k1 ^ 0x7465646279746573]
+    def turn(x, bits):
+        return (x << bits | x >> 64 - bits) & MASK
+    def rounds(count):
+        for _ in range(count):
+            for a, b, c, d, p, q in ((0, 1, 2, 3, 13, 16), (2, 1, 0, 3, 17, 21)):
+                v[a] = (v[a] + v[b]) & MASK
+                v[b] = turn(v[b], p) ^ v[a]
+                v[a] = turn(v[a], 32)
+                v[c] = (v[c] + v[d]) & MASK
+                v[d] = turn(v[d], q) ^ v[c]
+    padded = text + bytes(7 - len(text) % 8) + bytes([len(text) & 255])
+    for (word,) in struct.iter_unpack("<Q", padded):
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    tag = b""
+    for place, mark in ((2, 0xee), (1, 0xdd)):
+        v[place] ^= mark
+        rounds(4)
+        tag += struct.pack("<Q", v[0] ^ v[1] ^ v[2] ^ v[3])
+    return tag
+
+def knock(head, secret):
+    key, own, question = siphash(bytes(16), secret), bytes(range(16)), b""
+    while len(question) < 16:
+        question += head.recv(16 - len(question))
+    head.sendall(own + siphash(key, b"guest" + question + own))
+    answer = b""
+    while len(answer) < 16:
+        answer += head.recv(16 - len(answer))
+    assert answer == siphash(key, b"host" + question + own)
+"""
 SAYS = """#!{python}
-import os, socket, struct
+import os, socket, struct, sys
+sys.path.insert(0, "{folder}")
+from knocking import knock
 secret, port, addresses = os.environb[b"TARANTELLA_NODE"].split()
-words = secret, b"{version}", b"node2", b"{place}"
+words = b"{version}", b"node2", b"{place}"
 hello = b"".join(struct.pack("<I", len(word)) + word for word in words)
 head = socket.create_connection((addresses.split(b",")[0], int(port)))
+knock(head, secret)
 head.sendall(struct.pack("<II", 0, len(hello)) + hello)
 if head.recv(1):  # the job
     if {ready}:
@@ -246,7 +289,8 @@ def test_what_is_wrong_on_a_host_is_one_line(hosts, executable, mpi, wrong, scri
     elif wrong in ("version", "place", "protocol", "mute"):
         says = {"version": tarantella.__version__, "place": 1, "ready": wrong != "mute"}
         says |= {wrong: {"version": "0.1", "place": 7}.get(wrong)}
-        other = hosts.script(SAYS.format(python=sys.executable, **says), "other")
+        hosts.script(KNOCKING, "knocking.py")
+        other = hosts.script(SAYS.format(python=sys.executable, folder=hosts.folder, **says), "other")
         other.chmod(0o755)
         hosts.mount("--bind", other, executable)
     elif wrong:
