@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from needs import mpi_folder
 
-from tarantella._job import meeting, started_by
+from tarantella._job import key, meeting, started_by
 from tarantella._job.environment import Layout
 
 pytestmark = pytest.mark.timeout(120)
@@ -194,7 +194,7 @@ def test_where_several_machines_meet(monkeypatch, variables, starter, found):
     for name, value in {"TNT_TRANSPORT": "mpi-abi:/lib", **variables}.items():
         monkeypatch.setenv(name, value)
     place = Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter=starter)
-    assert meeting.of(place, 1) == ("job", found, "mpi-abi:/lib")
+    assert meeting.of(place, 1) == (key.named("job"), found, "mpi-abi:/lib")
 
 
 def test_an_mpirun_that_does_not_tell_where_rank_0_runs(monkeypatch):

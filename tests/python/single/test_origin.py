@@ -192,7 +192,7 @@ def joined(ranks, monkeypatch):
         local.context = job.of_rank(rank)
         judgement, indices = ranks[rank]
         values = np.full((len(indices), 2), rank + 1, np.float32)
-        return slices._exchanged(Group(), [judgement], np.int64(0), values, np.array(indices, np.int32))
+        return slices._exchanged(Group(), [judgement], [], np.int64(0), values, np.array(indices, np.int32))
 
     with concurrent.futures.ThreadPoolExecutor(len(ranks)) as pool:
         results = list(pool.map(run, range(len(ranks))))

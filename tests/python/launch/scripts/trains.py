@@ -78,9 +78,9 @@ else:
     layer = {
         "dropout": keras.layers.Dropout(0.5),
         "normalization": keras.layers.BatchNormalization(),
-        "synchronized": keras.Sequential([keras.layers.BatchNormalization(synchronized=True), ByRank()]),
+        "synchronized": keras.Sequential([keras.layers.BatchNormalization(synchronized=True), ByRank(name="by_rank")]),
         "variance": Variance(),
-        "by rank": ByRank(),
+        "by rank": ByRank(name="by_rank"),
         "coupled": Coupled(),
     }.get(kind)
     made = model(*[layer] if layer else [])
