@@ -89,11 +89,11 @@ std::vector<Fd> Door::admit() {
       return known.has_value();
     });
   };
-  for (bool more = true; more; hear_all()) {
-    int accepted = 0;
-    while ((more = accept_one()) && ++accepted < kAtOnce) {
-    }
-  }
+  int accepted = 0;
+  do {
+    for (accepted = 0; accepted < kAtOnce && accept_one();) ++accepted;
+    hear_all();
+  } while (accepted == kAtOnce);
   return admitted;
 }
 
