@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kPatience = 3s;
 constexpr size_t kMostStrangers = 256;
-constexpr int kAtOnce = 64;  // so many are accepted before those that came earlier are heard
+constexpr int kAtOnce = 64;  // so many are accepted in one call, which others may wait for
 
 std::string_view bytes_of(const Tag128& tag) {
   return {reinterpret_cast<const char*>(tag.data()), tag.size()};
@@ -81,19 +81,13 @@ std::optional<bool> Door::hear(Stranger& from) {
 }
 
 std::vector<Fd> Door::admit() {
+  for (int left = kAtOnce; left > 0 && accept_one();) --left;
   std::vector<Fd> admitted;
-  const auto hear_all = [&] {
-    std::erase_if(strangers_, [&](Stranger& each) {
-      const std::optional<bool> known = hear(each);
-      if (known.value_or(false)) admitted.push_back(std::move(each.socket));
-      return known.has_value();
-    });
-  };
-  int accepted = 0;
-  do {
-    for (accepted = 0; accepted < kAtOnce && accept_one();) ++accepted;
-    hear_all();
-  } while (accepted == kAtOnce);
+  std::erase_if(strangers_, [&](Stranger& each) {
+    const std::optional<bool> known = hear(each);
+    if (known.value_or(false)) admitted.push_back(std::move(each.socket));
+    return known.has_value();
+  });
   return admitted;
 }
 
