@@ -205,6 +205,13 @@ class Hosts:
                 self._ip("-n", space, "link", "set", each, "up")
             self.dead_networks.append((space, device))
 
+    def add_address(self, host: str, address: str) -> None:
+        """One of IPv6, which is usable at once."""
+        self._ip("-n", f"{self.prefix}-{host}", "address", "add", address, "dev", "eth0", "nodad")
+
+    def remove_address(self, host: str, address: str) -> None:
+        self._ip("-n", f"{self.prefix}-{host}", "address", "delete", address, "dev", "eth0")
+
     def limit(self, rate: str) -> None:
         """No host sends more than this from now on, such as 100mbit or 1gbit."""
         for host in self.names:

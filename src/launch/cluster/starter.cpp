@@ -38,7 +38,9 @@ std::vector<std::string> hydra(const std::string& hosts, size_t nodes, const std
   const bool chosen = user.contains("HYDRA_LAUNCHER") || user.contains("HYDRA_BOOTSTRAP") ||
                       user.contains("I_MPI_HYDRA_BOOTSTRAP");
   if (!chosen) words.insert(words.begin(), {"-launcher", in_slurm ? "slurm" : "ssh"});
-  if (!address.empty() && !in_slurm) words.insert(words.end(), {"-localhost", address});
+  // hydra takes what stands before a colon for the host, so that it cannot be told an address of IPv6
+  const bool is_told = !address.empty() && address.find(':') == std::string::npos;
+  if (is_told && !in_slurm) words.insert(words.end(), {"-localhost", address});
   return words;
 }
 

@@ -95,3 +95,20 @@ def test_a_port_scan_ends_no_job(hosts, executable):
         assert scan.code == 0, scan.err
     (hosts.folder / "scanned").touch()
     assert (job.wait().code, job.err) == (0, "")
+
+
+def test_hosts_whose_names_have_addresses_of_ipv6_first(hosts, executable, mpich):
+    hosts.script(SUMS)
+    tables = {name: hosts.etc(name) / "hosts" for name in hosts.names}
+    before = {name: table.read_text() for name, table in tables.items()}
+    try:
+        for number, name in enumerate(hosts.names):
+            hosts.add_address(name, f"fd00:231::1{number}/64")
+            six = "".join(f"fd00:231::1{k} {each}\n" for k, each in enumerate(hosts.names))
+            tables[name].write_text(six + before[name])
+        job = hosts.run(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env=mpich)
+        assert (job.code, job.out) == (0, "summed\n"), job.err
+    finally:
+        for number, name in enumerate(hosts.names):
+            hosts.remove_address(name, f"fd00:231::1{number}/64")
+            tables[name].write_text(before[name])
