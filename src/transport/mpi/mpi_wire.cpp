@@ -136,8 +136,10 @@ class MpiWire final : public Wire {
 
   /// What a peer has said before its end may come a little later, over MPI.
   void look_at_lifelines() {
-    if (const auto now = Clock::now(); now < look_again_) return;
-    look_again_ = Clock::now() + kLookAtLifelines;
+    if (lifelines_.empty()) return;
+    const auto now = Clock::now();
+    if (now < look_again_) return;
+    look_again_ = now + kLookAtLifelines;
     for (auto& [peer, lifeline] : lifelines_) {
       pollfd entry{lifeline.get(), POLLRDHUP, 0};
       if (!lifeline.valid() || ::poll(&entry, 1, 0) <= 0) continue;
