@@ -31,6 +31,7 @@ namespace {
 constexpr Duration kFinalize = 1s;
 constexpr Duration kPause = 200us;
 constexpr Duration kLookAtLifelines = 500ms;
+constexpr Duration kLookAtSignals = 20ms;
 
 std::string described(const TntMpi& mpi, int error) {
   if (error == kAborted) return "it has stopped, as it does when any machine is gone";
@@ -429,12 +430,17 @@ Start start(const TntMpi& mpi, const std::string& library, const std::string& de
 
 /// start() on a thread of its own: MPI waits without a limit for a node that does not come.
 Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::string& library,
-                          const std::string& device, int node, Duration warn_every) {
+                          const std::string& device, int node, Duration warn_every,
+                          const HeldSignals& signals) {
   std::packaged_task<Start()> task([&mpi, library, device] { return start(mpi, library, device); });
   std::future<Start> started = task.get_future();
   const auto since = Clock::now();
+  auto warn_at = since + warn_every;
   std::thread(std::move(task)).detach();
-  while (started.wait_for(std::min(warn_every, deadline.left())) != std::future_status::ready) {
+  while (started.wait_for(std::min(kLookAtSignals, deadline.left())) != std::future_status::ready) {
+    if (signals.came()) return Status(Code::kPeerLost, "a signal has ended the start of MPI");
+    if (!deadline.passed() && Clock::now() < warn_at) continue;
+    warn_at += warn_every;
     const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - since).count();
     if (deadline.passed())
       return Status(Code::kTimeout,
@@ -468,8 +474,9 @@ Result<std::unique_ptr<MpiWire>> make(const std::string& transport, const std::s
   const auto mpi = load_mpi(transport);
   if (!mpi.ok()) return mpi.status();
   const auto before = shared_memory_files();
+  const HeldSignals signals;
   const auto started = start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), device,
-                                   node, warn_every);
+                                   node, warn_every, signals);
   // also of a start that MPI has broken off
   if (!started.ok() || started.value().error != 0 || started.value().job.alone) {
     for (const std::string& each : shared_memory_files()) {

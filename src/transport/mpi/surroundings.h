@@ -1,5 +1,5 @@
 #pragma once
-// What a library changes in a process while it starts, and how to take it back.
+// What a library changes in a process while it starts, or would leave behind, and how to take it back.
 
 #include <csignal>
 #include <set>
@@ -16,6 +16,18 @@ class SignalHandlers {
 
  private:
   std::vector<struct sigaction> saved_;  ///< by number
+};
+
+/// While one exists, a signal that would end this process at once, such as SIGTERM, waits; its destructor lets it come.
+/// At most one at a time.
+class HeldSignals {
+ public:
+  HeldSignals();
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~HeldSignals();
+
+  [[nodiscard]] bool came() const;  ///< whether one waits; at any time, from any thread
 };
 
 /// The files in /dev/shm that this process has mapped, except those unlinked already.

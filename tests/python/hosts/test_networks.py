@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -40,16 +41,34 @@ def test_devices_that_lead_nowhere(hosts, executable, mpi, devices):
     assert (job.code, job.out) == (0, "summed\n"), job.err
 
 
-def test_the_users_device_is_used_and_named(hosts, executable, mpich):
+@pytest.fixture
+def shared_memory_of_node2(hosts) -> Path:
+    """What /dev/shm is there: nobody else's."""
+    folder = hosts.folder / "shm"
+    folder.mkdir()
+    hosts.mount("--bind", folder, "/dev/shm")
+    return folder
+
+
+def test_the_users_device_is_used_and_named(hosts, executable, mpich, shared_memory_of_node2):
     add_dead_networks(hosts)
     hosts.script(SUMS)
-    before = set(Path("/dev/shm").glob("mpich_shm_*"))
     job = hosts.run(
         executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env={"TNT_SOCKET_IFNAME": "zmanage0"}
     )
     assert job.code != 0
-    assert set(Path("/dev/shm").glob("mpich_shm_*")) == before  # nothing is left of a start that MPI broke off
+    assert list(shared_memory_of_node2.iterdir()) == []  # nothing is left of a start that MPI broke off
     assert "over the network device zmanage0 (TNT_SOCKET_IFNAME chooses another)" in job.err, job.err
+
+
+def test_a_signal_while_mpi_starts_leaves_no_shared_memory(hosts, executable, mpich, shared_memory_of_node2):
+    hosts.script(SUMS)
+    job = hosts.start(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py")
+    while job.process.poll() is None and not list(shared_memory_of_node2.glob("mpich_shm_*")):
+        pass
+    job.process.terminate()
+    assert job.wait().code == -signal.SIGTERM
+    assert list(shared_memory_of_node2.iterdir()) == []
 
 
 @pytest.mark.parametrize("devices", [TWO, pytest.param(ALL, marks=pytest.mark.full)])
