@@ -17,6 +17,7 @@ import sys
 import textwrap
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 PROGRAMS = ("ip", "unshare", "sysctl", "tc")
@@ -123,6 +124,18 @@ class Hosts:
     def etc(self, name: str) -> Path:
         """What lies here, hides what has its name in /etc from programs that are started on the host."""
         return Path("/etc/netns") / f"{self.prefix}-{name}"
+
+    @contextlib.contextmanager
+    def names_in_etc(self, *lines: str) -> Iterator[None]:
+        """All hosts find these lines first in /etc/hosts."""
+        tables = {path: path.read_text() for path in (self.etc(name) / "hosts" for name in self.names)}
+        try:
+            for path, table in tables.items():
+                path.write_text("\n".join([*lines, table]))
+            yield
+        finally:
+            for path, table in tables.items():
+                path.write_text(table)
 
     def remove(self) -> None:
         for name in [*self.names, "switch"]:

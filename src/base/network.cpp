@@ -42,4 +42,15 @@ std::string device_of(int socket) {
   return "";
 }
 
+Status has_device(const std::string& name) {
+  if (::if_nametoindex(name.c_str()) != 0) return {};
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> devices(::if_nameindex(),
+                                                                                    ::if_freenameindex);
+  std::string known;
+  for (const auto* each = devices.get(); each != nullptr && each->if_index != 0; ++each)
+    known += text(known.empty() ? "" : ", ", each->if_name);
+  return {Code::kInvalidArgument, text("this machine has no network device '", name, "' (", kDeviceVariable,
+                                       "); it has ", known.empty() ? "none" : known)};
+}
+
 }  // namespace tarantella

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/forks.h"
 #include "base/status.h"
@@ -22,6 +23,10 @@ tnt_code guarded(Body body) noexcept {
     return report(body());
   } catch (const std::bad_alloc&) {
     return report({Code::kOutOfMemory, "out of memory"});
+  } catch (const std::system_error& error) {
+    return report(
+        {Code::kSystem, text("the core cannot go on: ", error.what(),
+                             "; this host may limit processes (ulimit -u, pids of a cgroup) or memory")});
   } catch (const std::exception& error) {
     return report({Code::kSystem, text("unexpected error in the core: ", error.what())});
   }

@@ -41,6 +41,7 @@ Verdict Job::run() {
   if (job_.head != nullptr) return verdict;
   streams_.put_error(verdict.words);
   streams_.write_rest(signals_, shutdown_.interrupted_by() != 0);
+  verdict.code = code_with_output(verdict.code, streams_.output_error());
   return verdict;
 }
 

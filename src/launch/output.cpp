@@ -141,6 +141,7 @@ void Sink::write_some() {
   const size_t size = std::min<size_t>(PIPE_BUF, pending_.size() - written_);
   const ssize_t written = ::write(fd_, pending_.data() + written_, size);
   if (written < 0 && errno != EINTR && errno != EAGAIN) {
+    error_ = errno;
     pending_.clear();
     written_ = 0;
     return;

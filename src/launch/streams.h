@@ -37,6 +37,8 @@ class Streams {
   /// The end of the stderr of a rank, counted on this machine, if that is not passed on; see Tail::last_words().
   std::string last_words(int rank) const;
 
+  /// Of stdout; see Sink::error().
+  int output_error() const { return stdout_.error(); }
   /// True if nothing is pending.
   bool idle() const { return head_ != nullptr ? head_->idle() : stdout_.idle() && stderr_.idle(); }
   /// Writes what is pending for stderr. Blocks if nothing reads it: for minutes, with `hurried` for seconds, and at

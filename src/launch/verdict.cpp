@@ -55,4 +55,10 @@ Verdict verdict_on(const Evidence& evidence) {
   return shutdown.first_cause().failed() ? blame(shutdown.first_cause().cause(), evidence) : Verdict();
 }
 
+int code_with_output(int code, int error) {
+  if (error == 0 || error == EPIPE) return code;
+  say("cannot write to stdout what the ranks have printed: " + std::generic_category().message(error));
+  return code == 0 ? kLaunchError : code;
+}
+
 }  // namespace tarantella::launch

@@ -35,4 +35,8 @@ struct Verdict {
 /// rank that failed first. Pure.
 Verdict verdict_on(const Evidence& evidence);
 
+/// The exit code of a job whose output could not be written: `error` is Sink::error() of stdout. Says what was lost. A
+/// reader that is gone, as of `| head`, is no failure.
+int code_with_output(int code, int error);
+
 }  // namespace tarantella::launch

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "base/log.h"
@@ -172,21 +173,22 @@ Addresses look_up(const std::string& host) {
   return {found, ::freeaddrinfo};
 }
 
-Fd connection_to(const addrinfo& address, int port) {
+/// The connection; invalid if it is refused, unset if nothing answers.
+std::optional<Fd> connection_to(const addrinfo& address, int port) {
   Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return {};
+  if (!socket.valid()) return Fd();
   sockaddr_storage to{};
   std::memcpy(&to, address.ai_addr, address.ai_addrlen);
   const auto number = htons(static_cast<uint16_t>(port));
   if (to.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&to)->sin6_port = number;
   if (to.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&to)->sin_port = number;
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return {};
+    if (errno != EINPROGRESS) return Fd();
     pollfd writable{socket.get(), POLLOUT, 0};
-    if (::poll(&writable, 1, Deadline::after(kConnect).left_ms()) <= 0) return {};
+    if (::poll(&writable, 1, Deadline::after(kConnect).left_ms()) <= 0) return std::nullopt;
     int error = 0;
     socklen_t size = sizeof error;
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return {};
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return Fd();
   }
   (void)::fcntl(socket.get(), F_SETFL, ::fcntl(socket.get(), F_GETFL) & ~O_NONBLOCK);
   return socket;
@@ -196,11 +198,12 @@ Fd connection_to(const addrinfo& address, int port) {
 Fd search(const Leaders& leaders, const Addresses& addresses, Deadline deadline) {
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     for (int attempt = 0; attempt < kTries; ++attempt) {
-      Fd socket = connection_to(*each, port_of(leaders.job, attempt));
-      if (socket.valid() && knock(socket.get(), leaders.job, Deadline::after(kReply)) &&
-          send_all(socket.get(), hello_of(leaders)))
-        return socket;
+      auto socket = connection_to(*each, port_of(leaders.job, attempt));
       if (deadline.passed()) return {};
+      if (!socket) break;  // nor would its other ports answer
+      if (socket->valid() && knock(socket->get(), leaders.job, Deadline::after(kReply)) &&
+          send_all(socket->get(), hello_of(leaders)))
+        return std::move(*socket);
     }
   }
   return {};

@@ -31,8 +31,11 @@ def _read() -> bytes:
     try:
         if not os.path.exists(file):
             _make(file)
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode):  # a FIFO would wait for its writer
+            raise RuntimeError(f"the key of your jobs, {file!r}, is no regular file; {cure}")
         with open(file, "rb") as opened:
-            found, key = os.fstat(opened.fileno()), opened.read(BYTES + 1)
+            key = opened.read(BYTES + 1)
     except OSError as error:
         raise RuntimeError(f"cannot read or make the key of your jobs: {error}; {cure}") from None
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:

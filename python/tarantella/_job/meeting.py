@@ -58,7 +58,7 @@ def of(place: Layout, timeout: float) -> Meeting:
         return Meeting(place.job, "", transport)
     if len(place.nodes) == 1 or not place.starter:
         return Meeting(_named_here(place.job), "", transport)
-    job, host = place.job, os.environ.get("MASTER_ADDR", "")
+    job, host = place.job, os.environ.get("MASTER_ADDR", "").strip("[]")  # of an IPv6 address
     if place.starter == "mpiexec":
         job, told = _ask_hydra(place, timeout)
         host = host or told

@@ -55,6 +55,7 @@ Verdict Head::run() {
   Verdict verdict = start_failure_ ? *start_failure_ : endings_.verdict(interrupted_by_);
   stderr_.put(verdict.words);
   write_rest();
+  verdict.code = code_with_output(verdict.code, stdout_.error());
   if (running_) job_.timelines.write();
   return verdict;
 }

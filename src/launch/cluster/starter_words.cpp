@@ -74,9 +74,10 @@ std::string telling(std::string_view words) {
     }
   }
   if (!lost.empty()) return lost;
-  return first.empty()
-             ? ""
-             : printable(first) + "; the MPI's launcher says no more: try ssh to each of these hosts";
+  return first.empty() ? ""
+                       : printable(first) +
+                             "; try ssh to each of these hosts, whose names need addresses of IPv4, and see "
+                             "the limits (ulimit -a)";
 }
 
 std::string missing_program(std::string_view words) {

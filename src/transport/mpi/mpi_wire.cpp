@@ -438,7 +438,7 @@ Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::strin
   auto warn_at = since + warn_every;
   std::thread(std::move(task)).detach();
   while (started.wait_for(std::min(kLookAtSignals, deadline.left())) != std::future_status::ready) {
-    if (signals.came()) return Status(Code::kPeerLost, "a signal has ended the start of MPI");
+    if (signals.came()) return Status(Code::kSystem, "a signal has ended the start of MPI");
     if (!deadline.passed() && Clock::now() < warn_at) continue;
     warn_at += warn_every;
     const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - since).count();
@@ -473,6 +473,7 @@ Result<std::unique_ptr<MpiWire>> make(const std::string& transport, const std::s
                                       int nodes, bool finalizes, Deadline deadline, Duration warn_every) {
   const auto mpi = load_mpi(transport);
   if (!mpi.ok()) return mpi.status();
+  if (!device.empty()) TNT_RETURN_IF_ERROR(has_device(device));
   const auto before = shared_memory_files();
   const HeldSignals signals;
   const auto started = start_until(deadline, *mpi.value(), transport.substr(transport.find(':') + 1), device,

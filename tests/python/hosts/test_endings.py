@@ -311,6 +311,14 @@ def test_a_stopped_job_goes_on(hosts, executable, mpi):
     assert (job.code, job.err) == (0, "")
 
 
+def test_output_that_cannot_be_written_fails_the_job(hosts, executable):
+    hosts.script("print('a line')")
+    with open("/dev/full", "w") as full:
+        job = hosts.start(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", stdout=full).wait()
+    said = "tarantella: cannot write to stdout what the ranks have printed: No space left on device\n"
+    assert (job.code, job.err) == (1, said)
+
+
 def test_a_stop_key_stops_the_ranks_of_all_hosts(hosts, waiting):
     pids = [
         pid

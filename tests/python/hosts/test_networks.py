@@ -83,6 +83,33 @@ def test_devices_that_lead_nowhere_where_torchrun_has_started_the_ranks(hosts, d
     assert [(job.wait().code, job.out, job.err) for job in jobs] == [(0, "summed\n", "")] * 2
 
 
+def test_a_device_that_is_not_there_is_refused_by_name(hosts, executable, mpich):
+    hosts.script(SUMS)
+    options = (hosts.hostfile(2, 1), "-n", "2", "--", "train.py")
+    job = hosts.run(executable, *options, env={"TNT_SOCKET_IFNAME": "eth9"})
+    assert job.code == 1
+    assert "this machine has no network device 'eth9' (TNT_SOCKET_IFNAME); it has lo, eth0" in job.err
+
+
+def test_an_address_that_does_not_answer_delays_by_one_connection(hosts):
+    """The first of two addresses of the host of rank 0, in the order in which the C library tries them."""
+    hosts.script("""
+        import time
+        began = time.monotonic()
+        import tarantella as tnt
+        tnt.Barrier().execute()
+        print(time.monotonic() - began)
+    """)
+    with hosts.names_in_etc("10.231.0.14 first", f"{hosts.address('node1')} first"):
+        jobs = []
+        for rank, host in enumerate(("node1", "node3")):
+            place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
+            environment = {"MASTER_ADDR": "first", **{name: str(value) for name, value in place.items()}}
+            jobs.append(hosts.start(sys.executable, "train.py", host=host, env=environment))
+        assert [job.wait().code for job in jobs] == [0, 0], jobs[1].err
+    assert 2 <= float(jobs[0].out) < 10  # eight ports were tried at this address
+
+
 def test_a_port_scan_ends_no_job(hosts, executable):
     """2,000 connections to the port of a rank's MPI, closed or with junk in them, while the job runs."""
     hosts.script("""
@@ -118,16 +145,13 @@ def test_a_port_scan_ends_no_job(hosts, executable):
 
 def test_hosts_whose_names_have_addresses_of_ipv6_first(hosts, executable, mpich):
     hosts.script(SUMS)
-    tables = {name: hosts.etc(name) / "hosts" for name in hosts.names}
-    before = {name: table.read_text() for name, table in tables.items()}
+    addresses = {name: f"fd00:231::1{number}" for number, name in enumerate(hosts.names)}
+    for name, address in addresses.items():
+        hosts.add_address(name, f"{address}/64")
     try:
-        for number, name in enumerate(hosts.names):
-            hosts.add_address(name, f"fd00:231::1{number}/64")
-            six = "".join(f"fd00:231::1{k} {each}\n" for k, each in enumerate(hosts.names))
-            tables[name].write_text(six + before[name])
-        job = hosts.run(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env=mpich)
+        with hosts.names_in_etc(*(f"{address} {name}" for name, address in addresses.items())):
+            job = hosts.run(executable, hosts.hostfile(2, 1), "-n", "2", "--", "train.py", env=mpich)
         assert (job.code, job.out) == (0, "summed\n"), job.err
     finally:
-        for number, name in enumerate(hosts.names):
-            hosts.remove_address(name, f"fd00:231::1{number}/64")
-            tables[name].write_text(before[name])
+        for name, address in addresses.items():
+            hosts.remove_address(name, f"{address}/64")

@@ -57,6 +57,13 @@ def test_a_bad_key_is_refused(file: Path, content: bytes, mode: int, said: str) 
         key.named("job")
 
 
+def test_a_fifo_is_refused_and_not_waited_for(file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file, 0o600)
+    with pytest.raises(RuntimeError, match="is no regular file"):
+        key.named("job")
+
+
 def test_a_folder_that_is_no_folder(file: Path) -> None:
     Path(os.environ["XDG_CONFIG_HOME"]).write_text("")
     with pytest.raises(RuntimeError, match=r"cannot read or make the key of your jobs: .*; set TNT_KEY_FILE to a file"):
