@@ -24,16 +24,22 @@ if [ "$dev" ] && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; then roo
 say() { printf '[setup] %s\n' "$*"; }
 fail() { printf '[setup] %s\n' "$@" >&2; exit 1; }
 
-# stage NAME TEXT COMMAND...: prints one line of progress. The output goes to a log; its end is shown on failure.
+# stage NAME TEXT COMMAND...: prints one line of progress, with a dot every 5 seconds. The output goes to a log; its end
+# is shown on failure.
 stage() {
-  local name=$1 text=$2 start=$SECONDS
+  local name=$1 text=$2 start=$SECONDS ticker code=0
   shift 2
   mkdir -p "$LOGS"
-  printf '[setup] %s ... ' "$text"
-  if "$@" >"$LOGS/$name.log" 2>&1 </dev/null; then
-    printf 'done (%d s)\n' $((SECONDS - start))
+  printf '[setup] %s ...' "$text"
+  { exec 8<> <(:); while ! read -rt 5 -u 8 && kill -0 $$; do printf .; done; } 9>&- & # no child that outlives it
+  ticker=$!
+  "$@" >"$LOGS/$name.log" 2>&1 </dev/null || code=$?
+  kill "$ticker"
+  wait "$ticker" 2>/dev/null || true
+  if [ "$code" -eq 0 ]; then
+    printf ' done (%d s)\n' $((SECONDS - start))
   else
-    printf 'FAILED\n'
+    printf ' FAILED\n'
     tail -n 30 "$LOGS/$name.log" >&2
     fail "$text failed; all of its output is in build/log/$name.log"
   fi

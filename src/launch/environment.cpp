@@ -113,7 +113,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
     set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }
   // Values of the user stay, even empty ones. A crash shows Python's stack; TensorFlow logs warnings, but no notes.
-  for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "TF_CPP_MIN_LOG_LEVEL"}) {
+  for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", kLogLevelOfTensorFlow}) {
     if (!user.contains(name)) set(name, "1");
   }
   const std::string old_path = value_of(user, "PATH").value_or(kUsualPath);

@@ -15,6 +15,7 @@ namespace tarantella::launch {
 using Environment = std::map<std::string, std::string>;
 
 /// The PATH if none is set.
+constexpr char kLogLevelOfTensorFlow[] = "TF_CPP_MIN_LOG_LEVEL";
 constexpr char kUsualPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 /// Changes to an environment: new values by name.

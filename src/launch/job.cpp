@@ -29,7 +29,7 @@ Job::Job(const JobDescription& job, Signals& signals, const Orphans& orphans, Gu
       guard_(guard),
       attendance_(attendance),
       ranks_(job, signals.inherited(), orphans, guard, attendance),
-      streams_(job.placement.ranks, job.first, job.options, job.logs, job.head),
+      streams_(job.placement.ranks, job.first, job.options, job.drops_start_lines, job.logs, job.head),
       report_reader_(job.placement.ranks, job.first),
       shutdown_(job.options.grace_seconds) {}
 

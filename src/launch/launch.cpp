@@ -159,9 +159,14 @@ int launch(Options options) {
   if (!logs.ok()) return refuse(logs.status(), kLaunchError);
   // --cleanup has no -x, and looks where its own environment says
   std::optional<Record> record(std::in_place, current_environment(), job_id.value(), options.script);
-  const Result<Verdict> verdict =
-      run({placement, options, command.value(), environments, logs.value(), *record}, signals.value(),
-          job_id.value(), attendance);
+  const Result<Verdict> verdict = run({.placement = placement,
+                                       .options = options,
+                                       .command = command.value(),
+                                       .environments = environments,
+                                       .logs = logs.value(),
+                                       .record = *record,
+                                       .drops_start_lines = !user.contains(kLogLevelOfTensorFlow)},
+                                      signals.value(), job_id.value(), attendance);
   record.reset();
   if (!verdict.ok()) return refuse(verdict.status(), kLaunchError);
   write_timeline(options, records, placement.ranks);

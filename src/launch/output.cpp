@@ -36,24 +36,31 @@ size_t last_traceback(std::string_view text) {
   return found;
 }
 
+bool matches(char wanted, char byte) { return wanted == '#' ? byte >= '0' && byte <= '9' : byte == wanted; }
+
 /// Whether `line` begins with `pattern`, where '#' stands for any digit.
 bool begins_with(std::string_view line, std::string_view pattern) {
-  const auto matches = [](char wanted, char byte) {
-    return wanted == '#' ? byte >= '0' && byte <= '9' : byte == wanted;
-  };
   return line.size() >= pattern.size() && std::equal(pattern.begin(), pattern.end(), line.begin(), matches);
 }
 
+/// What TensorFlow and absl write before they know which messages are wanted.
+constexpr std::string_view kStartLines[] = {"WARNING: All log messages before absl::", "I0000 ##:##:"};
+
 /// Whether TensorFlow or absl writes this line at every start.
 bool is_chatter(std::string_view line) {
-  constexpr std::string_view kKnown[] = {"WARNING: All log messages before absl::",
-                                         "I0000 ##:##:",
-                                         "W0000 ##:##:",
-                                         "To enable the following instructions: ",
-                                         "####-##-## ##:##:##.######: I ",
-                                         "####-##-## ##:##:##.######: W "};
-  return std::any_of(std::begin(kKnown), std::end(kKnown),
-                     [&](std::string_view pattern) { return begins_with(line, pattern); });
+  constexpr std::string_view kMore[] = {"W0000 ##:##:", "To enable the following instructions: ",
+                                        "####-##-## ##:##:##.######: I ", "####-##-## ##:##:##.######: W "};
+  const auto fits = [&](std::string_view pattern) { return begins_with(line, pattern); };
+  return std::any_of(std::begin(kStartLines), std::end(kStartLines), fits) ||
+         std::any_of(std::begin(kMore), std::end(kMore), fits);
+}
+
+/// Whether a line that begins with `line`, which has no end yet, may be one of kStartLines.
+bool may_be_start_line(std::string_view line) {
+  return std::any_of(std::begin(kStartLines), std::end(kStartLines), [&](std::string_view pattern) {
+    const size_t length = std::min(line.size(), pattern.size());
+    return std::equal(pattern.begin(), pattern.begin() + length, line.begin(), matches);
+  });
 }
 
 /// The last kLastLines lines that are not chatter, each ended by a newline.
@@ -102,6 +109,24 @@ std::string Tail::last_words() const {
   if (!words.empty() && words.back() != '\n') words += '\n';
   return words;
 }
+
+std::string StartLines::add(std::string_view data) {
+  std::string passed;
+  while (!data.empty()) {
+    const size_t end = std::min(data.find('\n'), data.size() - 1) + 1;
+    const bool ends = data[end - 1] == '\n';
+    held_ += data.substr(0, end);
+    data.remove_prefix(end);
+    const bool may_be = !in_line_ && may_be_start_line(held_);
+    if (may_be && !ends) break;
+    if (!may_be) passed += held_;
+    held_.clear();
+    in_line_ = !ends;
+  }
+  return passed;
+}
+
+std::string StartLines::finish() { return std::exchange(held_, {}); }
 
 std::string LineMarker::marked(std::string_view line) const {
   std::string whole = text('[', rank_, continues_ ? "+] " : "] ");

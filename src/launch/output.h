@@ -25,6 +25,20 @@ class Tail {
   bool cut_ = false;
 };
 
+/// Leaves out the lines that TensorFlow and absl write at every start before they read TF_CPP_MIN_LOG_LEVEL. Passes on
+/// all else at once, also lines that have no end yet, such as progress bars.
+class StartLines {
+ public:
+  /// What to pass on after `data`.
+  std::string add(std::string_view data);
+  /// What was held back because it may become such a line.
+  std::string finish();
+
+ private:
+  std::string held_;      ///< the begin of a line that may be one
+  bool in_line_ = false;  ///< a line was passed on without its end
+};
+
 /// Cuts a stream into whole lines and marks each with its rank: "[0] " or "[0@node1] ".
 class LineMarker {
  public:

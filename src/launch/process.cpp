@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "launch/say.h"
+#include "launch/terminal.h"
 #include "runtime/topology/sockets.h"
 #include "runtime/topology/topology.h"
 
@@ -27,6 +28,13 @@ Result<Pipe> open_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
+/// A terminal like that of the launcher's stderr.
+Result<Pipe> open_terminal() {
+  Result<Terminal> terminal = launch::open_terminal(STDERR_FILENO);
+  if (!terminal.ok()) return terminal.status();
+  return Pipe{std::move(terminal.value().reads), std::move(terminal.value().writes)};
+}
+
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> result;
   for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
@@ -42,7 +50,7 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
   if (stream == Stream::kDrop) ::dup2(null_fd, target);
-  if (stream == Stream::kPipe) ::dup2(pipe.write_end.get(), target);
+  if (pipe.write_end.valid()) ::dup2(pipe.write_end.get(), target);
 }
 
 [[noreturn]] void become_rank(const SpawnRequest& request, const Pipe& out, const Pipe& err, pid_t launcher,
@@ -74,8 +82,8 @@ void connect(Stream stream, int null_fd, const Pipe& pipe, int target) {
 Result<Process> Process::spawn(const SpawnRequest& request) {
   Pipe out, err;
   for (auto [stream, pipe] : {std::pair{request.out, &out}, std::pair{request.err, &err}}) {
-    if (stream != Stream::kPipe) continue;
-    Result<Pipe> opened = open_pipe();
+    if (stream != Stream::kPipe && stream != Stream::kTerminal) continue;
+    Result<Pipe> opened = stream == Stream::kPipe ? open_pipe() : open_terminal();
     if (!opened.ok()) return opened.status();
     *pipe = std::move(opened).value();
   }

@@ -14,7 +14,7 @@
 
 namespace tarantella::launch {
 
-enum class Stream { kInherit, kDrop, kPipe, kGiven };
+enum class Stream { kInherit, kDrop, kPipe, kTerminal, kGiven };
 
 /// How to start a rank. Owns nothing: everything must exist until spawn() returns.
 struct SpawnRequest {
@@ -28,11 +28,11 @@ struct SpawnRequest {
   bool own_group = true;  ///< false: it stays in the launcher's process group
   Stream in = Stream::kDrop;
   Stream out = Stream::kDrop;
-  Stream err = Stream::kPipe;
-  int in_fd = -1;       ///< used if `in` is kGiven
-  int null_fd = -1;     ///< /dev/null, open for reading and writing
-  int report_fd = -1;   ///< the write end of a ReportPipe, which stays open in the program
-  int kept_fd = -1;     ///< another descriptor that stays open in the program
+  Stream err = Stream::kPipe;  ///< kTerminal: one like the launcher's stderr
+  int in_fd = -1;              ///< used if `in` is kGiven
+  int null_fd = -1;            ///< /dev/null, open for reading and writing
+  int report_fd = -1;          ///< the write end of a ReportPipe, which stays open in the program
+  int kept_fd = -1;            ///< another descriptor that stays open in the program
   int failure_fd = -1;  ///< close-on-exec pipe that gets an ExecFailure if the program cannot be started
 };
 

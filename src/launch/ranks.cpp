@@ -75,8 +75,11 @@ SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   request.out = options.output_on_all_devices || options.log_dir || (pipes && master) ? Stream::kPipe
                 : master                                                              ? Stream::kInherit
                                                                                       : Stream::kDrop;
-  request.err =
-      master && !pipes && !options.shows_all_errors() && !options.log_dir ? Stream::kInherit : Stream::kPipe;
+  const bool as_it_is = master && !pipes && !options.shows_all_errors() && !options.log_dir;
+  request.err = !as_it_is                 ? Stream::kPipe
+                : !job_.drops_start_lines ? Stream::kInherit
+                : ::isatty(STDERR_FILENO) ? Stream::kTerminal
+                                          : Stream::kPipe;
   request.null_fd = null_.get();
   request.report_fd = reports.write_fd();
   if (rank == 0) request.kept_fd = job_.leader_fd;

@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "base/host.h"
+#include "launch/terminal.h"
 
 namespace tarantella::launch {
 namespace {
@@ -19,9 +20,11 @@ constexpr int kHurriedMs = 2000;
 
 }  // namespace
 
-Streams::Streams(int ranks, int first, const Options& options, LogFiles& logs, Connection* head)
+Streams::Streams(int ranks, int first, const Options& options, bool drops_start_lines, LogFiles& logs,
+                 Connection* head)
     : marks_output_(options.output_on_all_devices),
       marks_errors_(options.shows_all_errors()),
+      drops_start_lines_(drops_start_lines),
       first_(first),
       logs_(logs),
       head_(head),
@@ -30,7 +33,7 @@ Streams::Streams(int ranks, int first, const Options& options, LogFiles& logs, C
   const std::string host = head == nullptr ? "" : text("@", host_name());
   for (int rank = first; rank < first + ranks; ++rank) {
     const std::string mark = text(rank, host);
-    pipes_.push_back({{}, LineMarker(mark), LineMarker(mark)});
+    pipes_.push_back({{}, {}, LineMarker(mark), LineMarker(mark)});
   }
 }
 
@@ -52,12 +55,22 @@ void Streams::take(Process& rank, bool is_err) {
     is_err ? rank.close_err() : rank.close_out();
     return;
   }
+  if (is_err) copy_window_size(STDERR_FILENO, fd);
   pass_on(rank.rank(), is_err, {buffer, static_cast<size_t>(bytes)});
 }
 
 void Streams::pass_on(int rank, bool is_err, std::string_view data) {
   logs_.write(rank, is_err, data);
   if (const std::string failure = logs_.failure(); !failure.empty()) say("WARNING: " + failure);
+  Pipes& pipes = pipes_[static_cast<size_t>(rank)];
+  if (is_err && drops_start_lines_) {
+    show(rank, is_err, pipes.start.add(data));
+  } else {
+    show(rank, is_err, data);
+  }
+}
+
+void Streams::show(int rank, bool is_err, std::string_view data) {
   Pipes& pipes = pipes_[static_cast<size_t>(rank)];
   const bool marks = is_err ? marks_errors_ : marks_output_;
   if (marks) {
@@ -81,6 +94,7 @@ void Streams::drain(Process& rank) {
   rank.close_out();
   rank.close_err();
   Pipes& pipes = pipes_[static_cast<size_t>(rank.rank())];
+  show(rank.rank(), true, pipes.start.finish());
   put(false, pipes.out.finish());
   put(true, pipes.err.finish());
   logs_.finish(rank.rank());

@@ -22,8 +22,10 @@ namespace tarantella::launch {
 class Streams {
  public:
   /// For `ranks` ranks of this machine, the first of which is rank `first` of the job. With `head` all output goes
-  /// there instead of to stdout and stderr. `logs` and `head` must outlive it.
-  Streams(int ranks, int first, const Options& options, LogFiles& logs, Connection* head);
+  /// there instead of to stdout and stderr. `drops_start_lines`: see StartLines; the logs have them. `logs` and `head`
+  /// must outlive it.
+  Streams(int ranks, int first, const Options& options, bool drops_start_lines, LogFiles& logs,
+          Connection* head);
 
   /// Adds to `poller` what to wait for: room for pending output, and bytes of the ranks unless too much is pending.
   /// Both arguments must exist until the poller has called its handlers.
@@ -48,15 +50,18 @@ class Streams {
  private:
   struct Pipes {
     Tail tail;
+    StartLines start;
     LineMarker out, err;
   };
 
   void take(Process& rank, bool is_err);
   void pass_on(int rank, bool is_err, std::string_view data);
+  void show(int rank, bool is_err, std::string_view data);
   void put(bool is_err, std::string_view data);
   bool full(bool is_err) const;
 
   const bool marks_output_, marks_errors_;  ///< whether those of all ranks are passed on
+  const bool drops_start_lines_;
   const int first_;
   LogFiles& logs_;
   Connection* const head_;

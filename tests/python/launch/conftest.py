@@ -9,6 +9,7 @@ import pty
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -23,7 +24,15 @@ from network_hosts import processes_with
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BATCH = ("SLURM", "PBS_", "LSB_")  # the hosts of a batch job in which these tests may run
-OURS = ("TNT_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", *BATCH)
+OURS = (
+    "TNT_",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "PYTHONUNBUFFERED",
+    "PYTHONFAULTHANDLER",
+    "TF_CPP_MIN_LOG_LEVEL",
+    *BATCH,
+)
 
 
 class Launcher:
@@ -94,8 +103,9 @@ class Launcher:
 class Terminal:
     """The launcher as the foreground job of a terminal of its own."""
 
-    def __init__(self, launcher, *arguments: str, **streams):
+    def __init__(self, launcher, *arguments: str, columns: int = 80, **streams):
         self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.text = b""
 
         def own_terminal():

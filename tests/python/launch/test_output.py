@@ -191,3 +191,43 @@ def test_last_words_on_a_stderr_that_does_not_block(launcher):
     assert process.wait(timeout=30) == 3
     assert [line[:2] for line in lines[:-1]] == [f"{line:02d}" for line in range(20)]
     assert "ended with exit code 3" in lines[-1]
+
+
+START_LINES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795839088.320266   27323 port.cc:153] oneDNN custom operations are on.",
+]
+AT_A_START = f"""
+    import os, sys
+    sys.stderr.write({chr(10).join(START_LINES) + chr(10)!r} + f"mine on a terminal: {{sys.stderr.isatty()}}\\n")
+"""
+
+
+def test_start_lines_of_tensorflow_are_left_out(launcher, open_terminal):
+    launcher.script(AT_A_START)
+    assert launcher.run("-n", "2", "script.py").err == "mine on a terminal: False\n"
+    terminal = open_terminal("-n", "2", "script.py")
+    assert (terminal.wait(), terminal.text) == (0, b"mine on a terminal: True\r\n")
+
+
+def test_start_lines_of_tensorflow_that_are_wanted(launcher):
+    launcher.script(AT_A_START)
+    asked = launcher.run("-n", "2", "script.py", env={"TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert asked.err.splitlines() == [*START_LINES, "mine on a terminal: False"]
+    launcher.run("-n", "2", "--log-dir=logs", "script.py")
+    logs = [path.read_text() for path in (launcher.folder / "logs").rglob("*") if path.is_file()]
+    assert sum(START_LINES[1] in text for text in logs) == 2
+
+
+def test_a_program_on_a_terminal_knows_how_wide_it_is(launcher, open_terminal):
+    launcher.script("import os, sys; print(os.get_terminal_size(sys.stderr.fileno()).columns)")
+    terminal = open_terminal("-n", "1", "script.py", columns=91)
+    assert (terminal.wait(), terminal.text) == (0, b"91\r\n")
+
+
+@pytest.mark.computes
+def test_the_start_of_tensorflow_itself_is_silent(launcher, open_terminal):
+    launcher.script("import tensorflow, tarantella")
+    assert launcher.run("-n", "2", "script.py").err == ""
+    terminal = open_terminal("-n", "2", "script.py")
+    assert (terminal.wait(), terminal.text) == (0, b"")

@@ -20,6 +20,23 @@ TEST(Tail, LeavesOutWhatFrameworksWriteAtTheirStart) {
   EXPECT_EQ(tail.last_words(), "2025-11-22 03:40:10.123456: E mine: to be seen\nno data in /scratch\n");
 }
 
+TEST(StartLines, AreLeftOut) {
+  StartLines lines;
+  EXPECT_EQ(lines.add("WARNING: All log messages before absl::InitializeLog() is called\nmine\nI0000 00:0"),
+            "mine\n");
+  EXPECT_EQ(lines.add("0:17.1 7 port.cc:153] oneDNN"), "");
+  EXPECT_EQ(lines.add(" is on\n\nI0000 of mine\n"), "\nI0000 of mine\n");
+  EXPECT_EQ(lines.finish(), "");
+}
+
+TEST(StartLines, DoNotDelayWhatHasNoEnd) {
+  StartLines lines;
+  EXPECT_EQ(lines.add("\r1/5"), "\r1/5");
+  EXPECT_EQ(lines.add("I0000 00:00:\n"), "I0000 00:00:\n");  // in the middle of a line
+  EXPECT_EQ(lines.add("WARN"), "");
+  EXPECT_EQ(lines.finish(), "WARN");
+}
+
 TEST(Tail, GivesAllOfAShortOutput) {
   Tail tail;
   EXPECT_EQ(tail.last_words(), "");
