@@ -1,5 +1,5 @@
 # Thin targets; the work is in tools/.
-.PHONY: help setup demo test test-full test-all examples gpu-check fuzz bench bench-allreduce bench-hosts bench-costs bench-examples wheel compatibility lint format clean
+.PHONY: help setup demo test test-full test-all examples gpu-check fuzz bench bench-allreduce bench-hosts bench-costs bench-examples bench-speedups wheel compatibility lint format clean
 
 # TRAIN, ALLREDUCE, HOSTS, COST and EXAMPLES are options for the scripts in bench/ (they say which with --help).
 ROUNDS ?= 5
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-hosts       measure two hosts (network namespaces; needs root) beside MPI_Allreduce and silent processes"
 	@echo "make bench-costs       measure metrics, losses on the global batch, comparisons of weights, long evaluations (ROUNDS=5)"
 	@echo "make bench-examples    compare the steps of the examples with those of silent processes (ROUNDS=5)"
+	@echo "make bench-speedups    measure the table and the picture of README.md (TORCH=python: also torch DDP, with a Python that has it)"
 	@echo "make lint     run formatters, linters, the type checker and the check of include directions"
 	@echo "make format   rewrite the sources as the formatters want them"
 	@echo "make clean    remove everything that was built, .venv included"
@@ -87,6 +88,10 @@ bench-costs:
 bench-examples:
 	@tools/setup.sh --bench
 	@.venv/bin/python bench/examples.py --rounds $(ROUNDS) $(EXAMPLES)
+
+bench-speedups:
+	@tools/setup.sh --bench
+	@.venv/bin/python bench/speedups.py $(if $(TORCH),--torch $(TORCH))
 
 lint:
 	@tools/setup.sh --dev

@@ -123,3 +123,19 @@ def test_an_exchange_of_metrics_is_spread_over_the_steps_of_an_epoch(cost):
         {"steps": [0.4, 0.4], "update": 0.002, "combine": [0.2, 5.0]},
     ]
     assert cost.metrics(ranks, 100)["share"] == pytest.approx((0.002 + 0.3 / 100) / 0.5)
+
+
+def test_the_table_of_the_readme_is_printed(benchmark_run, tmp_path):
+    options = ["--tiny", "--nets", "lenet5", "--ways", "keras", "tarantella", "--picture", tmp_path / "picture.svg"]
+    result, said = benchmark_run("speedups.py", *options)
+    assert set(result["nets"]["lenet5"]["rates"]) == {"keras", "tarantella"}
+    assert result["losses"]["1"] == pytest.approx(result["losses"]["4"], rel=1e-4)
+    head = "| network | plain Keras | Tarantella, 2 ranks | Tarantella, 2 hosts | MultiWorkerMirroredStrategy |"
+    assert head in said and "| LeNet-5 | " in said
+    assert "4 ranks of Tarantella" in (tmp_path / "picture.svg").read_text(encoding="utf-8")
+
+
+def test_speedups_are_of_the_plain_process_of_the_same_framework(bench):
+    speedups = bench("speedups")
+    rates = {"keras": 100.0, "tarantella": 150.0, "torch": 50.0, "ddp": 60.0}
+    assert [speedups.speedup(rates, way) for way in speedups.WAYS] == [1.5, None, None, 1.2]
