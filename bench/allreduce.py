@@ -76,13 +76,12 @@ def judge(summary: dict[str, Any], sizes: list[int], ranks: int = 2) -> list[dic
     measured = {name: [size for size in sizes if size in summary[name]] for name in mpis if name in summary}
     in_part = {name: some for name, some in measured.items() if some != sizes}  # with few calls
     whole = [name for name in mpis if name not in in_part]
-    ahead = "private buffers ahead of every MPI at every size"
+    ahead = "ahead of every MPI at every size"
     if in_part:
-        ahead = f"private buffers ahead of {' and '.join(whole)} at every size"
+        ahead = f"ahead of {' and '.join(whole)} at every size"
     goals = [
-        (ahead, "tarantella private", whole, sizes, 1.0),
-        (f"private buffers level with vLLM ({LEVEL}) from 64 KiB", "tarantella private", ["vllm"], large, LEVEL),
-        ("region buffers at least twice the best MPI from 64 KiB", "tarantella region", mpis, large, 2.0),
+        (ahead, "tarantella", whole, sizes, 1.0),
+        (f"level with vLLM ({LEVEL}) from 64 KiB", "tarantella", ["vllm"], large, LEVEL),
     ]
     if ranks != 2:
         del goals[1:]
@@ -98,18 +97,16 @@ def judge(summary: dict[str, Any], sizes: list[int], ranks: int = 2) -> list[dic
             verdict[kind] = {"met": False if missed else True if complete else None, "missed": missed}
         verdicts.append(verdict)
     for name, some in in_part.items():
-        ratios = {size: advantage(summary, "tarantella private", [name], size, "median") for size in some}
+        ratios = {size: advantage(summary, "tarantella", [name], size, "median") for size in some}
         missed = {str(size): round(ratio, 3) for size, ratio in ratios.items() if ratio is not None and ratio < 1}
         met = False if missed else True if some and None not in ratios.values() else None
-        text = f"private buffers ahead of {name} up to {max(some, default=0):,} bytes, where it makes few calls"
+        text = f"ahead of {name} up to {max(some, default=0):,} bytes, where it makes few calls"
         verdicts.append({"goal": text, "missing": [], "median": {"met": met, "missed": missed}})
-    for ours in ("tarantella private", "tarantella region"):
-        longest = {size: summary.get(ours, {}).get(size, {}).get("maximum") for size in sizes}
-        missed = {str(size): round(each / 1e3, 1) for size, each in longest.items() if each and each > 1e3 * STALL}
-        met = False if missed else True if all(longest.values()) else None
-        verdict = {"goal": f"no call of {ours} above {STALL:g} ms", "missing": []}
-        verdicts.append(verdict | {"maximum": {"met": met, "missed": missed}})
-    return verdicts
+    longest = {size: summary.get("tarantella", {}).get(size, {}).get("maximum") for size in sizes}
+    missed = {str(size): round(each / 1e3, 1) for size, each in longest.items() if each and each > 1e3 * STALL}
+    met = False if missed else True if all(longest.values()) else None
+    calm = {"goal": f"no call above {STALL:g} ms", "missing": [], "maximum": {"met": met, "missed": missed}}
+    return [*verdicts, calm]
 
 
 def table(summary: dict[str, Any], sizes: list[int]) -> str:
@@ -119,18 +116,17 @@ def table(summary: dict[str, Any], sizes: list[int]) -> str:
         return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
     ratios = [
-        (f"{title}:{short}", ours, theirs)
+        (f"beside {title}", theirs)
         for title, theirs in (("MPI", list(MPIS)), ("vLLM", ["vllm"]))
-        for short, ours in (("private", "tarantella private"), ("region", "tarantella region"))
-        if ours in summary and any(name in summary for name in theirs)
+        if "tarantella" in summary and any(name in summary for name in theirs)
     ]
-    lines = [["", *summary, *(title for title, _, _ in ratios)]]
+    lines = [["", *summary, *(title for title, _ in ratios)]]
     for size in sizes:
         line = [str(size)]
         for row in summary.values():
             line.append(" / ".join(number(row.get(size, {}).get(kind)) for kind in ("minimum", "median")))
-        for _, ours, theirs in ratios:
-            values = [advantage(summary, ours, theirs, size, kind) for kind in ("minimum", "median")]
+        for _, theirs in ratios:
+            values = [advantage(summary, "tarantella", theirs, size, kind) for kind in ("minimum", "median")]
             line.append(" / ".join(map(number, values)))
         lines.append(line)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -149,13 +145,10 @@ def in_rounds(rows: list[dict[str, Any]], ours: str, size: int) -> list[float]:
 
 def markdown(rows: list[dict[str, Any]], sizes: list[int]) -> str:
     """Returns the table of docs/performance.md: medians of the rounds and, in brackets, the worst."""
-    lines = ["| bytes | private | shared |", "|---|---|---|"]
+    lines = ["| bytes | beside the best MPI |", "|---|---|"]
     for size in sizes:
-        cells = []
-        for ours in ("tarantella private", "tarantella region"):
-            times = in_rounds(rows, ours, size)
-            cells.append(f"{statistics.median(times):.2f} ({min(times):.2f})" if times else "")
-        lines.append(f"| {size:,} | {' | '.join(cells)} |")
+        times = in_rounds(rows, "tarantella", size)
+        lines.append(f"| {size:,} | {f'{statistics.median(times):.2f} ({min(times):.2f})' if times else ''} |")
     return "\n".join(lines)
 
 

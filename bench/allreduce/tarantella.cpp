@@ -1,4 +1,4 @@
-// The blocking allreduce on the caller's thread, of private memory and of memory shared by the ranks.
+// The blocking allreduce on the caller's thread.
 //     tarantella FILE SIZES RANK JOB
 
 #include "tarantella/tarantella.h"
@@ -29,14 +29,8 @@ int main(int argc, char** argv) {
                       .first_host = nullptr};
   tnt_context* context = nullptr;
   check(tnt_context_create(&options, &context));
-  loop.measure("tarantella private", loop.private_buffer(), [&](float* data, size_t count) {
+  loop.measure("tarantella", loop.private_buffer(), [&](float* data, size_t count) {
     check(tnt_allreduce(context, data, data, count, TNT_FLOAT32, TNT_SUM, ""));
   });
-  tnt_buffer* buffer = nullptr;
-  check(tnt_buffer_create(context, loop.most_bytes(), &buffer));
-  loop.measure("tarantella region", static_cast<float*>(tnt_buffer_data(buffer)), [&](float*, size_t count) {
-    check(tnt_buffer_allreduce(buffer, count, TNT_FLOAT32, TNT_SUM, ""));
-  });
-  tnt_buffer_release(buffer);
   tnt_context_destroy(context);
 }

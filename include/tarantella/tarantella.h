@@ -187,19 +187,6 @@ TNT_API tnt_code tnt_alltoall(tnt_context* context, const void* input, const uin
                               const char* name);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 
-/* Memory of this rank that other ranks can read: the fastest place for data that is reduced repeatedly. */
-typedef struct tnt_buffer tnt_buffer;
-/* Collective, blocks. `bytes` zeroed bytes for each rank, 64-byte aligned; all ranks pass the same number. */
-TNT_API tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer);
-/* This rank's memory; valid until tnt_buffer_release(). Must not be accessed while a rank is in
- * tnt_buffer_allreduce(). */
-TNT_API void* tnt_buffer_data(tnt_buffer* buffer);
-/* Like tnt_allreduce() of the buffer's first `count` elements, in place. Its context must still exist. */
-TNT_API tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype,
-                                      tnt_reduction reduction, const char* name);
-/* Not collective. Ignores NULL. */
-TNT_API void tnt_buffer_release(tnt_buffer* buffer);
-
 /* Not collective; waits at most for a blocking call of another thread. Announces that this rank has done `name`, with a
  * result that the caller defines. */
 TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result);

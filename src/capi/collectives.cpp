@@ -1,23 +1,14 @@
 // The blocking collectives.
 
-#include <memory>
 #include <string_view>
 
 #include "capi/context.h"
 #include "collective/across/operations.h"
 #include "collective/operations.h"
-#include "collective/shared_buffer.h"
 #include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
-using collective::SharedBuffer;
-using collective::Stage;
-
-struct tnt_buffer {
-  std::unique_ptr<SharedBuffer> memory;
-  tnt_context* context;
-};
 
 namespace {
 
@@ -28,17 +19,6 @@ tnt_code call(tnt_context* context, std::string_view operation, const char* name
   return on_context(context, [&](auto&) {
     const timeline::Span span(timeline::Kind::kExchange, text_of(name).empty() ? operation : text_of(name));
     return context->on_all_ranks([&](auto& ranks) { return ranks.call(body); });
-  });
-}
-
-/// The same for what the ranks of one node alone can do.
-template <typename Body>
-tnt_code near_call(tnt_context* context, std::string_view operation, const char* name, Body body) noexcept {
-  return on_context(context, [&](auto& communicator) -> Status {
-    if (context->cluster != nullptr)
-      return invalid("shared buffers are for jobs on one machine; use tnt_allreduce() on several");
-    const timeline::Span span(timeline::Kind::kExchange, text_of(name).empty() ? operation : text_of(name));
-    return communicator.call(body);
   });
 }
 
@@ -87,29 +67,5 @@ tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* s
 tnt_code tnt_barrier(tnt_context* context, const char* name) {
   return call(context, "barrier", name, [&](auto& ranks) { return barrier(ranks, text_of(name)); });
 }
-
-tnt_code tnt_buffer_create(tnt_context* context, size_t bytes, tnt_buffer** buffer) {
-  return near_call(context, "buffer", nullptr, [&](Stage& stage) -> Status {
-    auto memory = SharedBuffer::create(stage, bytes);
-    if (!memory.ok()) return memory.status();
-    *buffer = new tnt_buffer{std::move(memory).value(), context};
-    return {};
-  });
-}
-
-void* tnt_buffer_data(tnt_buffer* buffer) {
-  return buffer == nullptr ? nullptr : buffer->memory->own().data();
-}
-
-tnt_code tnt_buffer_allreduce(tnt_buffer* buffer, size_t count, tnt_dtype dtype, tnt_reduction reduction,
-                              const char* name) {
-  if (buffer == nullptr) return report(invalid("the buffer is NULL"));
-  return near_call(buffer->context, "allreduce", name, [&](Stage& stage) {
-    return buffer->memory->allreduce(stage, count, static_cast<DType>(dtype),
-                                     static_cast<Reduction>(reduction), text_of(name));
-  });
-}
-
-void tnt_buffer_release(tnt_buffer* buffer) { delete buffer; }
 
 }  // extern "C"

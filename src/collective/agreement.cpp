@@ -19,12 +19,8 @@ const char* name_of(Operation operation) {
       return "reduce_scatter";
     case Operation::kAlltoall:
       return "alltoall";
-    case Operation::kSharedAllreduce:
-      return "shared allreduce";
     case Operation::kGroup:
       return "group";
-    case Operation::kBuffer:
-      return "creation of a shared buffer";
     case Operation::kPlan:
       return "plan";
   }
@@ -32,8 +28,7 @@ const char* name_of(Operation operation) {
 }
 
 bool reduces(Operation operation) {
-  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter ||
-         operation == Operation::kSharedAllreduce;
+  return operation == Operation::kAllreduce || operation == Operation::kReduceScatter;
 }
 
 }  // namespace

@@ -23,10 +23,8 @@ enum class Operation : uint32_t {
   kBarrier = 4,
   kReduceScatter = 5,
   kAlltoall = 6,
-  kSharedAllreduce = 7,
-  kGroup = 8,
-  kBuffer = 9,
-  kPlan = 10,
+  kGroup = 7,
+  kPlan = 8,
 };
 
 struct Call {

@@ -218,8 +218,6 @@ TEST(ProcessesWithTooLittleMemory, SaySoAndGoOn) {
     require(
         tnt_plan_create(context, "huge", &tensor, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan) == TNT_OUT_OF_MEMORY,
         "a plan of 12 TiB");
-    tnt_buffer* buffer = nullptr;
-    require(tnt_buffer_create(context, size_t{1} << 39, &buffer) == TNT_OUT_OF_MEMORY, "a buffer of 512 GiB");
     random_schedule(context, 5);
   }));
 }

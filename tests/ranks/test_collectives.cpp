@@ -6,7 +6,6 @@
 
 #include "collective/cuts.h"
 #include "collective/operations.h"
-#include "collective/shared_buffer.h"
 #include "world.h"
 
 namespace tarantella::collective {
@@ -149,31 +148,6 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
           std::equal(output.begin(), output.end(), right.begin() + static_cast<ptrdiff_t>(rank * count)));
     });
   }
-}
-
-TEST_P(Collectives, SharedBuffersAreReducedInPlaceOverAndOver) {
-  const size_t count = 100'003;
-  world_.run([&](engine::Communicator& communicator) {
-    std::unique_ptr<SharedBuffer> buffer;
-    const Status made = communicator.call([&](Stage& stage) -> Status {
-      auto created = SharedBuffer::create(stage, count * sizeof(int32_t));
-      if (created.ok()) buffer = std::move(created).value();
-      return created.status();
-    });
-    ASSERT_TRUE(made.ok()) << made.message();
-    auto* data = reinterpret_cast<int32_t*>(buffer->own().data());
-    const int rank = communicator.group().rank();
-    for (int round = 0; round < 10; ++round) {
-      for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i) * (rank + 1) + round;
-      const Status status = communicator.call(
-          [&](Stage& stage) { return buffer->allreduce(stage, count, DType::kInt32, Reduction::kSum, ""); });
-      ASSERT_TRUE(status.ok()) << status.message();
-      const int n = world_.size();
-      for (size_t i = 0; i < count; i += 11)
-        ASSERT_EQ(data[i], static_cast<int32_t>(i) * (n * (n + 1) / 2) + n * round);
-    }
-    ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
-  });
 }
 
 TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {

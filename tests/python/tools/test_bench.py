@@ -20,19 +20,18 @@ def test_the_allreduce_is_measured_and_right(benchmark_run):
     options = ["--libraries", "tarantella", "--sizes", *sizes, "--rounds", rounds]
     result, _ = benchmark_run("allreduce.py", *options)
     measured = [(row["row"], row["bytes"], row["round"]) for row in result["rows"]]
-    names = ["tarantella private", "tarantella region"]
-    assert measured == [(name, size, number + 1) for number in range(rounds) for name in names for size in sizes]
+    assert measured == [("tarantella", size, number + 1) for number in range(rounds) for size in sizes]
     assert all(row["correct"] and 0 < row["minimum"] <= row["median"] <= row["maximum"] for row in result["rows"])
-    assert [goal["minimum"]["met"] for goal in result["goals"][:3]] == [None, None, None]  # nobody to compare with
-    assert [goal["maximum"]["met"] in (True, False) for goal in result["goals"][3:]] == [True, True]
+    assert [goal["minimum"]["met"] for goal in result["goals"][:2]] == [None, None]  # nobody to compare with
+    assert [goal["maximum"]["met"] in (True, False) for goal in result["goals"][2:]] == [True]
 
 
 def test_more_ranks_than_cores_are_measured_and_right(benchmark_run):
     options = ["--libraries", "tarantella", "--sizes", 4, 16384, "--rounds", 1, "--ranks", 4]
     result, _ = benchmark_run("allreduce.py", *options)
-    assert len(result["rows"]) == 4 and all(row["correct"] for row in result["rows"])
-    assert len(result["goals"]) == 3
-    assert result["goals"][0]["goal"] == "private buffers ahead of every MPI at every size"
+    assert len(result["rows"]) == 2 and all(row["correct"] for row in result["rows"])
+    assert len(result["goals"]) == 2
+    assert result["goals"][0]["goal"] == "ahead of every MPI at every size"
 
 
 def test_rounds_become_the_extremes_and_the_median_of_medians(allreduce):
@@ -48,48 +47,45 @@ def test_goals_compare_with_the_best_mpi_at_each_size(allreduce):
         "mpich": 9.0,
         "openmpi": 4.0,
         "impi": 6.0,
-        "tarantella private": 3.0,
-        "tarantella region": 2.5,
+        "tarantella": 3.0,
         "vllm": 2.9,
     }
     kinds = {"minimum": 1, "median": 2, "maximum": 30_000}
     summary = {name: {size: {kind: each * time for kind, each in kinds.items()}} for name, time in times.items()}
-    private, level, region, calm, _ = allreduce.judge(summary, [size])
+    ahead, level, calm = allreduce.judge(summary, [size])
     assert calm["maximum"] == {"met": True, "missed": {}}  # 90 ms
-    summary["tarantella region"][size]["maximum"] = 120_000
-    shared_calm = allreduce.judge(summary, [size])[-1]
-    assert shared_calm["maximum"] == {"met": False, "missed": {str(size): 120.0}}
-    assert private["minimum"] == {"met": True, "missed": {}}
+    summary["tarantella"][size]["maximum"] = 120_000
+    assert allreduce.judge(summary, [size])[-1]["maximum"] == {"met": False, "missed": {str(size): 120.0}}
+    assert ahead["minimum"] == {"met": True, "missed": {}}
     assert level["median"] == {"met": True, "missed": {}}  # 0.967 counts as level
-    assert region["median"] == {"met": False, "missed": {str(size): 1.6}}
 
 
 def test_rounds_are_compared_with_the_best_mpi_of_the_same_round(allreduce):
-    times = {"tarantella private": (1, 2, 4), "mpich": (3, 2, 9), "impi": (2, 3, 10)}
+    times = {"tarantella": (1, 2, 4), "mpich": (3, 2, 9), "impi": (2, 3, 10)}
     rows = [
         {"row": name, "bytes": 4, "round": number, "median": float(each)}
         for name, rounds in times.items()
         for number, each in enumerate(rounds)
     ]
-    assert allreduce.in_rounds(rows, "tarantella private", 4) == [2, 1, 2.25]
-    assert allreduce.markdown(rows, [4, 16]).splitlines()[2:] == ["| 4 | 2.00 (1.00) |  |", "| 16 |  |  |"]
+    assert allreduce.in_rounds(rows, "tarantella", 4) == [2, 1, 2.25]
+    assert allreduce.markdown(rows, [4, 16]).splitlines()[2:] == ["| 4 | 2.00 (1.00) |", "| 16 |  |"]
 
 
 def test_an_mpi_that_made_few_calls_has_a_goal_of_its_own(allreduce):
-    times = {"mpich": [9.0], "openmpi": [4.0, 4.0], "impi": [6.0, 6.0], "tarantella private": [3.0, 5.0]}
+    times = {"mpich": [9.0], "openmpi": [4.0, 4.0], "impi": [6.0, 6.0], "tarantella": [3.0, 5.0]}
     summary = {
         name: {size: dict.fromkeys(allreduce.KINDS, time) for size, time in zip((4, 65536), each, strict=False)}
         for name, each in times.items()
     }
     whole, part, *_ = allreduce.judge(summary, [4, 65536], 4)
-    assert whole["goal"] == "private buffers ahead of openmpi and impi at every size"
+    assert whole["goal"] == "ahead of openmpi and impi at every size"
     assert whole["median"] == {"met": False, "missed": {"65536": 0.8}}
     assert part["goal"] == "private buffers ahead of mpich up to 4 bytes, where it makes few calls"
     assert part["median"] == {"met": True, "missed": {}}
 
 
 def test_a_goal_is_open_while_an_mpi_is_missing(allreduce):
-    times = {"mpich": 9.0, "impi": 6.0, "tarantella private": 3.0}
+    times = {"mpich": 9.0, "impi": 6.0, "tarantella": 3.0}
     summary = {name: {4: {"minimum": time, "median": time}} for name, time in times.items()}
     private, *_ = allreduce.judge(summary, [4])
     assert private["missing"] == ["openmpi"]

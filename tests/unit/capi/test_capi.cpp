@@ -295,22 +295,6 @@ TEST(CInterface, GroupsMadeInALoopDoNotPileUp) {
   });
 }
 
-TEST(CInterface, BuffersAreReducedInPlace) {
-  on_ranks(3, [](int rank, tnt_context* context) {
-    tnt_buffer* buffer = nullptr;
-    ASSERT_EQ(tnt_buffer_create(context, 1000 * sizeof(float), &buffer), TNT_OK) << tnt_last_error();
-    auto* data = static_cast<float*>(tnt_buffer_data(buffer));
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u);
-    for (int i = 0; i < 1000; ++i) data[i] = static_cast<float>(rank * i);
-    EXPECT_EQ(tnt_buffer_allreduce(buffer, 999, TNT_FLOAT32, TNT_MAX, "b"), TNT_OK) << tnt_last_error();
-    EXPECT_EQ(data[998], 2.0F * 998);
-    EXPECT_EQ(data[999], static_cast<float>(rank * 999));
-    EXPECT_EQ(tnt_buffer_allreduce(buffer, 1001, TNT_FLOAT32, TNT_MAX, "b"), TNT_INVALID_ARGUMENT);
-    EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
-    tnt_buffer_release(buffer);
-  });
-}
-
 TEST(CInterface, CarriesEveryCollective) {
   on_ranks(2, [](int rank, tnt_context* context) {
     const std::vector<uint64_t> counts = {1, 2};
