@@ -17,8 +17,8 @@
 #include "engine/communicator.h"
 #include "explorer/fibers.h"
 #include "explorer/model.h"
+#include "support/fake_memory.h"
 #include "timeline_on.h"
-#include "transport/fake/fake_memory.h"
 
 namespace tarantella {
 namespace {

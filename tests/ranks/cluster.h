@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/cluster.h"
-#include "transport/fake/fake_memory.h"
-#include "transport/fake/fake_network.h"
+#include "support/fake_memory.h"
+#include "support/fake_network.h"
 
 namespace tarantella {
 

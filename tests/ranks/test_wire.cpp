@@ -3,8 +3,8 @@
 #include <atomic>
 
 #include "ranks/wire_rules.h"
-#include "transport/fake/fake_network.h"
-#include "transport/mailbox/mailbox_wire.h"
+#include "support/fake_network.h"
+#include "support/mailbox_wire.h"
 #include "world.h"
 
 namespace tarantella::transport {

@@ -13,7 +13,7 @@
 #include "collective/stage.h"
 #include "engine/communicator.h"
 #include "job_name.h"
-#include "transport/fake/fake_memory.h"
+#include "support/fake_memory.h"
 #include "transport/shm/shm_memory.h"
 
 namespace tarantella {

@@ -80,7 +80,7 @@ def test_an_mpi_that_made_few_calls_has_a_goal_of_its_own(allreduce):
     whole, part, *_ = allreduce.judge(summary, [4, 65536], 4)
     assert whole["goal"] == "ahead of openmpi and impi at every size"
     assert whole["median"] == {"met": False, "missed": {"65536": 0.8}}
-    assert part["goal"] == "private buffers ahead of mpich up to 4 bytes, where it makes few calls"
+    assert part["goal"] == "ahead of mpich up to 4 bytes, where it makes few calls"
     assert part["median"] == {"met": True, "missed": {}}
 
 

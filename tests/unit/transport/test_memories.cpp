@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "job_name.h"
-#include "transport/fake/fake_memory.h"
+#include "support/fake_memory.h"
 #include "transport/shm/shm_memory.h"
 
 namespace tarantella::transport {

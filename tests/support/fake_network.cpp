@@ -1,4 +1,4 @@
-#include "transport/fake/fake_network.h"
+#include "support/fake_network.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "transport/fake/fake_memory.h"
+#include "support/fake_memory.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "transport/mailbox/mailbox_wire.h"
+#include "support/mailbox_wire.h"
 
 #include <algorithm>
 #include <cstring>
