@@ -86,7 +86,7 @@ Starter starter_for(const Plan& plan, const Mpi& mpi, const std::string& launche
                     const Environment& user) {
   std::string hosts;
   for (const HostShare& share : plan.shares) hosts += (hosts.empty() ? "" : ",") + share.host;
-  const bool in_slurm = plan.source.starts_with("Slurm job");
+  const bool in_slurm = plan.batch == BatchSystem::kSlurm;
   const std::string srun = in_slurm ? program_in(value_of(user, "PATH").value_or(kUsualPath), "srun") : "";
   Starter starter;
   const std::string list = srun.empty() ? "" : answer_of({srun, {srun, "--mpi=list"}}, user, 5s, true);

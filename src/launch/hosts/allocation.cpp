@@ -220,14 +220,17 @@ Result<std::optional<Allocation>> find_allocation(const Environment& environment
   const std::string slurm = id("SLURM_JOB_ID"), pbs = id("PBS_JOBID"), lsf = id("LSB_JOBID");
   found.counts_tasks = true;
   if (!slurm.empty() && environment.contains("SLURM_JOB_NODELIST")) {
+    found.system = BatchSystem::kSlurm;
     found.job = "Slurm job " + slurm;
     hosts = slurm_hosts(environment, found);
     found.gpus = slurm_gpus(environment);
   } else if (!pbs.empty() && environment.contains("PBS_NODEFILE")) {
+    found.system = BatchSystem::kPbs;
     found.job = "PBS job " + pbs;
     hosts = hosts_in("PBS_NODEFILE", id("PBS_NODEFILE"), read);
   } else if (!lsf.empty() && (environment.contains("LSB_DJOB_HOSTFILE") ||
                               environment.contains("LSB_HOSTS") || environment.contains("LSB_MCPU_HOSTS"))) {
+    found.system = BatchSystem::kLsf;
     found.job = "LSF job " + lsf;
     hosts = lsf_hosts(environment, read);
   } else {

@@ -13,7 +13,10 @@
 
 namespace tarantella::launch {
 
+enum class BatchSystem { kNone, kSlurm, kPbs, kLsf };
+
 struct Allocation {
+  BatchSystem system = BatchSystem::kNone;
   std::string job;  ///< for messages: "Slurm job 12"
   std::vector<Host> hosts;
   bool counts_tasks = false;  ///< the slots are the tasks per host that the user asked for

@@ -36,7 +36,7 @@ Result<Plan> with_ranks(std::string source, const std::vector<Host>& hosts, cons
   Result<std::vector<HostShare>> shares = ranks_on_hosts(hosts, options, usual);
   if (!shares.ok()) return Status(Code::kInvalidArgument, text(source, ": ", shares.status().message()));
   const bool chosen = options.ranks || options.ranks_per_node;
-  return Plan{std::move(source), std::move(shares).value(), 1, chosen};
+  return Plan{.source = std::move(source), .shares = std::move(shares).value(), .chosen = chosen};
 }
 
 /// The tasks are what the user asked the batch system for, and no limit: more ranks by -n or --n-per-node count, and so
@@ -60,7 +60,10 @@ Result<Plan> plan_in(Allocation allocation, const Options& options, size_t gpus)
     for (Host& host : hosts) host.slots.reset();
   }
   Result<Plan> plan = with_ranks(printable(allocation.job), hosts, options, usual);
-  if (plan.ok()) plan.value().tasks = tasks;
+  if (plan.ok()) {
+    plan.value().tasks = tasks;
+    plan.value().batch = allocation.system;
+  }
   return plan;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "launch/environment.h"
+#include "launch/hosts/allocation.h"
 #include "launch/hosts/layout.h"
 #include "launch/options.h"
 #include "runtime/topology/gpus.h"
@@ -17,6 +18,7 @@ struct Plan {
   std::vector<HostShare> shares;  ///< at least one
   int tasks = 1;                  ///< of the batch job on one host, that the user asked for
   bool chosen = false;            ///< the user has said how many ranks there are
+  BatchSystem batch = BatchSystem::kNone;  ///< which has named the hosts
 };
 
 /// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus`

@@ -8,7 +8,7 @@
 namespace tarantella::launch {
 namespace {
 
-const Plan kPlan{"hostfile 'hosts'", {{"a", 0, 2}, {"b", 2, 2}}, 1};
+const Plan kPlan{.source = "hostfile 'hosts'", .shares = {{"a", 0, 2}, {"b", 2, 2}}};
 
 Mpi mpi(Mpi::Kind kind, const std::string& version = "5.0.2") {
   return {kind, version, "/m/bin/mpiexec", "/m/lib", "here"};
