@@ -1,5 +1,8 @@
 #include "collective/arguments.h"
 
+#include <limits>
+#include <vector>
+
 namespace tarantella::collective {
 namespace {
 
@@ -11,13 +14,20 @@ Status check_apart(const char* operation, const void* input, const void* output)
 
 }  // namespace
 
-Status check(DType dtype) {
-  if (is_valid(dtype)) return {};
-  return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
+Status check(DType dtype, std::span<const uint64_t> counts) {
+  if (!is_valid(dtype))
+    return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
+  uint64_t left = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype);
+  for (const uint64_t count : counts) {
+    if (count > left)
+      return {Code::kInvalidArgument, text(count, " x ", name_of(dtype), " is more than any memory has")};
+    left -= count;
+  }
+  return {};
 }
 
-Status check(DType dtype, Reduction reduction) {
-  TNT_RETURN_IF_ERROR(check(dtype));
+Status check_allreduce(DType dtype, Reduction reduction, uint64_t count) {
+  TNT_RETURN_IF_ERROR(check(dtype, {&count, 1}));
   if (!is_valid(reduction))
     return {Code::kInvalidArgument, text("there is no reduction number ", static_cast<uint32_t>(reduction))};
   if (can_reduce(dtype, reduction)) return {};
@@ -25,31 +35,34 @@ Status check(DType dtype, Reduction reduction) {
           text(name_of(dtype), " elements have no ", name_of(reduction), "; convert them first")};
 }
 
-Status check_broadcast(DType dtype, int root, size_t size) {
-  TNT_RETURN_IF_ERROR(check(dtype));
+Status check_broadcast(DType dtype, uint64_t count, int root, size_t size) {
+  TNT_RETURN_IF_ERROR(check(dtype, {&count, 1}));
   if (root >= 0 && static_cast<size_t>(root) < size) return {};
   return {Code::kInvalidArgument, text("broadcast from rank ", root, ": ranks are 0 to ", size - 1)};
 }
 
 Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t size) {
-  TNT_RETURN_IF_ERROR(check(dtype));
-  if (counts.size() == size) return {};
-  return {Code::kInvalidArgument,
-          text("allgather needs the counts of ", size, " ranks, not of ", counts.size())};
+  if (counts.size() != size)
+    return {Code::kInvalidArgument,
+            text("allgather needs the counts of ", size, " ranks, not of ", counts.size())};
+  return check(dtype, counts);
 }
 
-Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output) {
-  TNT_RETURN_IF_ERROR(check(dtype, reduction));
+Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output,
+                            uint64_t count, size_t size) {
+  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, count));
+  TNT_RETURN_IF_ERROR(check(dtype, std::vector(size, count)));
   return check_apart("reduce_scatter", input, output);
 }
 
 Status check_alltoall(DType dtype, std::span<const uint64_t> send_counts,
                       std::span<const uint64_t> receive_counts, const void* input, const void* output,
                       size_t size) {
-  TNT_RETURN_IF_ERROR(check(dtype));
   if (send_counts.size() != size || receive_counts.size() != size)
     return {Code::kInvalidArgument, text("alltoall needs counts for ", size, " ranks, not for ",
                                          send_counts.size(), " and ", receive_counts.size())};
+  TNT_RETURN_IF_ERROR(check(dtype, send_counts));
+  TNT_RETURN_IF_ERROR(check(dtype, receive_counts));
   return check_apart("alltoall", input, output);
 }
 

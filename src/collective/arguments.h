@@ -12,16 +12,15 @@
 
 namespace tarantella::collective {
 
-/// kInvalidArgument for a dtype that does not exist.
-Status check(DType dtype);
-
-/// kInvalidArgument for a dtype or reduction that does not exist, or a reduction that the dtype does not have.
-Status check(DType dtype, Reduction reduction);
+/// kInvalidArgument for a dtype that does not exist, and for more elements than memory can have bytes.
+Status check(DType dtype, std::span<const uint64_t> counts);
 
 // As check(), and kInvalidArgument for what the collective of that name cannot take, on `size` ranks.
-Status check_broadcast(DType dtype, int root, size_t size);
+Status check_allreduce(DType dtype, Reduction reduction, uint64_t count);
+Status check_broadcast(DType dtype, uint64_t count, int root, size_t size);
 Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t size);
-Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output);
+Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output,
+                            uint64_t count, size_t size);
 Status check_alltoall(DType dtype, std::span<const uint64_t> send_counts,
                       std::span<const uint64_t> receive_counts, const void* input, const void* output,
                       size_t size);

@@ -5,7 +5,7 @@
 namespace tarantella::collective {
 
 Status broadcast(Stage& stage, void* data, size_t count, DType dtype, int root, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_broadcast(dtype, root, stage.size()));
+  TNT_RETURN_IF_ERROR(check_broadcast(dtype, count, root, stage.size()));
   const Call call{Operation::kBroadcast,        name,  dtype, Reduction::kSum,
                   stage.group().job_rank(root), count, {}};
   return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {

@@ -7,7 +7,7 @@ namespace tarantella::collective {
 
 Status reduce_scatter(Stage& stage, const void* input, void* output, size_t count, DType dtype,
                       Reduction reduction, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_reduce_scatter(dtype, reduction, input, output));
+  TNT_RETURN_IF_ERROR(check_reduce_scatter(dtype, reduction, input, output, count, stage.size()));
   const Call call{Operation::kReduceScatter, name, dtype, reduction, 0, count, {}};
   const size_t each = count * size_of(dtype);
   const auto rank = static_cast<size_t>(stage.rank());

@@ -408,6 +408,29 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   });
 }
 
+TEST_P(Disagreements, MoreElementsThanMemoryHasAreRefused) {
+  world_.run([&](engine::Communicator& communicator) {
+    float data = 0;
+    const auto call = [&](auto body) {
+      const Status refused = communicator.call([&](Stage& stage) -> Status { return body(stage); });
+      EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.message();
+      EXPECT_TRUE(refused.message().ends_with("is more than any memory has")) << refused.message();
+    };
+    constexpr auto kMax = Reduction::kMax;
+    constexpr auto kType = DType::kFloat32;
+    for (const size_t most :
+         {size_t{1} << 62, size_t{1} << 61, SIZE_MAX}) {  // 0 bytes, if nobody looked, ...
+      std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), most);
+      call([&](Stage& e) { return allreduce(e, &data, &data, most, kType, kMax, ""); });
+      call([&](Stage& e) { return broadcast(e, &data, most, kType, 0, ""); });
+      call([&](Stage& e) { return allgather(e, &data, nullptr, counts, kType, ""); });
+      call([&](Stage& e) { return reduce_scatter(e, &data, nullptr, most, kType, kMax, ""); });
+      call([&](Stage& e) { return alltoall(e, &data, counts, nullptr, counts, kType, ""); });
+    }
+    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+  });
+}
+
 TEST_P(Disagreements, InTheCountsOfAnAllgatherAreNamed) {
   expect_mismatch(world_, "with other sizes or ranks", [this](Stage& stage, int rank) {
     std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), 2);

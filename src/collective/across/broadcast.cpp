@@ -50,7 +50,7 @@ Status exchange(Across& across, const Call& call, const std::byte* shown, bool f
 }  // namespace
 
 Status broadcast(Across& across, void* data, size_t count, DType dtype, int root, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_broadcast(dtype, root, across.size()));
+  TNT_RETURN_IF_ERROR(check_broadcast(dtype, count, root, across.size()));
   const Call call{Operation::kBroadcast, name, dtype, Reduction::kSum, root, count, {}};
   Stage& node = across.node();
   const size_t from = across.nodes().node_of(root);

@@ -8,7 +8,7 @@ namespace tarantella::collective::across {
 
 Status reduce_scatter(Across& across, const void* input, void* output, size_t count, DType dtype,
                       Reduction reduction, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_reduce_scatter(dtype, reduction, input, output));
+  TNT_RETURN_IF_ERROR(check_reduce_scatter(dtype, reduction, input, output, count, across.size()));
   const Nodes& nodes = across.nodes();
   Stage& node = across.node();
   if (across.piece() == 0)
