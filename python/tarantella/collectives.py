@@ -284,7 +284,7 @@ def _map(
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     array, back = _array(name, value)
     shape = array.shape[1:] if rows else array.shape
-    whole = np.ascontiguousarray(array).reshape(array.shape)
+    whole = np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED")).reshape(array.shape)  # as the core reads it
     result = function(f"{name}: {array.dtype.name}{list(shape)}", whole)
     return result if rows and array.ndim == 0 else back(result)
 

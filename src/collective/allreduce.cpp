@@ -35,7 +35,7 @@ Status reduce_slices(Stage& stage, const Call& call, const std::byte* input, std
 
 Status allreduce(Stage& stage, const void* input, void* output, size_t count, DType dtype,
                  Reduction reduction, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, count));
+  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, input, output, count));
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
   return for_each_chunk(count * size_of(dtype), stage.chunk(), [&](size_t offset, size_t bytes) -> Status {
     const std::byte* own = at(input, offset);

@@ -26,8 +26,15 @@ Status check(DType dtype, std::span<const uint64_t> counts) {
   return {};
 }
 
-Status check_allreduce(DType dtype, Reduction reduction, uint64_t count) {
+Status check_allreduce(DType dtype, Reduction reduction, const void* input, const void* output,
+                       uint64_t count) {
   TNT_RETURN_IF_ERROR(check(dtype, {&count, 1}));
+  for (const void* memory : {input, output}) {
+    if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) != 0)
+      return {Code::kInvalidArgument,
+              text("elements of ", name_of(dtype), " at an address that is no multiple of ", size_of(dtype),
+                   "; copy them")};
+  }
   if (!is_valid(reduction))
     return {Code::kInvalidArgument, text("there is no reduction number ", static_cast<uint32_t>(reduction))};
   if (can_reduce(dtype, reduction)) return {};
@@ -50,7 +57,7 @@ Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t siz
 
 Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output,
                             uint64_t count, size_t size) {
-  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, count));
+  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, input, output, count));
   TNT_RETURN_IF_ERROR(check(dtype, std::vector(size, count)));
   return check_apart("reduce_scatter", input, output);
 }

@@ -15,8 +15,10 @@ namespace tarantella::collective {
 /// kInvalidArgument for a dtype that does not exist, and for more elements than memory can have bytes.
 Status check(DType dtype, std::span<const uint64_t> counts);
 
-// As check(), and kInvalidArgument for what the collective of that name cannot take, on `size` ranks.
-Status check_allreduce(DType dtype, Reduction reduction, uint64_t count);
+// As check(), and kInvalidArgument for what the collective of that name cannot take, on `size` ranks. What is reduced
+// must be aligned as its elements are.
+Status check_allreduce(DType dtype, Reduction reduction, const void* input, const void* output,
+                       uint64_t count);
 Status check_broadcast(DType dtype, uint64_t count, int root, size_t size);
 Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t size);
 Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output,

@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -403,6 +404,20 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
           communicator.call([&](Stage& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
               .code(),
           Code::kInvalidArgument);
+    }
+    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+  });
+}
+
+TEST_P(Disagreements, ElementsThatAreNotAlignedAreRefused) {
+  world_.run([&](engine::Communicator& communicator) {
+    alignas(8) std::array<std::byte, 24> memory{};
+    for (const auto& [input, output] : {std::pair{1, 16}, {0, 17}}) {
+      const Status refused = communicator.call([&, from = input, to = output](Stage& stage) {
+        return allreduce(stage, memory.data() + from, memory.data() + to, 1, DType::kFloat64, Reduction::kMax,
+                         "");
+      });
+      EXPECT_EQ(refused.message(), "elements of float64 at an address that is no multiple of 8; copy them");
     }
     EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
   });

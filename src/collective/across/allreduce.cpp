@@ -108,7 +108,7 @@ Status allreduce_directly(Across& across, const Call& call, const void* input, v
 
 Status allreduce(Across& across, const void* input, void* output, size_t count, DType dtype,
                  Reduction reduction, std::string_view name) {
-  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, count));
+  TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, input, output, count));
   const Call call{Operation::kAllreduce, name, dtype, reduction, 0, count, {}};
   if (is_direct(across.nodes(), dtype)) return allreduce_directly(across, call, input, output);
   Stage& node = across.node();

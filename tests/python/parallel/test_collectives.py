@@ -69,6 +69,10 @@ KINDS = """
     alike(tnt.Allreduce(op=Op.AND).execute([True, rank == 0]), [True, size == 1])
     alike(tnt.Allreduce(op=Op.OR).execute(np.array([False, rank == 0])), np.array([False, True]))
 
+    unaligned = np.frombuffer(b"x" + np.arange(5.0).tobytes(), offset=1)
+    assert not unaligned.flags.aligned
+    alike(tnt.Allreduce().execute(unaligned), np.arange(5.0) * size)
+
     rows = np.full((rank, 2), rank, np.int16)  # rank 0 has none; a type that is moved, not reduced
     gathered = tnt.TensorAllgatherer(rows).allgather(rows)
     alike(gathered, np.concatenate([np.full((r, 2), r, np.int16) for r in range(size)]))
