@@ -8,6 +8,7 @@ export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1  # trust this machine's certificates; t
 readonly FOLDER="$PWD/build/compatibility"
 readonly UV="$PWD/build/wheel/tools/bin/uv"
 readonly EQUAL="tests/python/parallel/test_equals_one_process.py"
+readonly README="tests/python/single/test_readme.py"
 
 # The wheel without CUDA, if there is one for this machine.
 TENSORFLOW=tensorflow
@@ -37,15 +38,15 @@ CASES=(
 )
 readonly RANKS=2
 
-# Hard links into uv's cache keep the environments small and quick to recreate.
+# Hard links into uv's cache keep the environments small and quick to recreate. Wheels only: users may lack a compiler.
 make_environment() {
   local venv="$FOLDER/$1" overrides="$FOLDER/$1.overrides"
   shift
   # TensorFlow requires keras, which would overwrite keras-nightly.
   case "$*" in *keras-nightly*) echo "keras; sys_platform == 'none'" ;; esac >"$overrides"
   "$UV" venv --quiet --allow-existing --python python3 "$venv" &&
-    "$UV" pip install --quiet --python "$venv" --overrides "$overrides" --upgrade --reinstall-package tarantella \
-      "tarantella @ file://$wheel" pytest pytest-timeout "$@"
+    "$UV" pip install --quiet --no-build --python "$venv" --overrides "$overrides" --upgrade \
+      --reinstall-package tarantella "tarantella @ file://$wheel" pytest pytest-timeout "$@"
 }
 
 # run_row NAME: fails if the environment cannot be made (for example without a network) or a case is not equal. It skips
@@ -64,7 +65,7 @@ run_row() {
     "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null |
       awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy|jax|torch) / {print $1, $2}' | xargs)"
   local -a tests=()
-  mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}")
+  mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}" && echo "$README")
   local backend=""
   case $1 in jax | torch) backend=$1 tests=("$WITHOUT_TENSORFLOW") ;; esac
   # All cases in one process, because starting TensorFlow takes longer than a case.
