@@ -24,6 +24,7 @@ constexpr Duration kGather = 60s;     // for the timelines of all hosts
 constexpr Duration kGatherHurried = 10s;
 constexpr Duration kLastWords = 300ms;  // of the starter and its remote shells, which may end later
 constexpr Duration kStarterEnds = 3s;   // after the last node launcher
+constexpr Duration kDies = 5s;          // after SIGKILL; one that waits for a dead disk does not
 
 }  // namespace
 
@@ -404,7 +405,8 @@ void Head::end_starter() {
     starter_exit_ = starter_.ended();
   }
   if (!starter_exit_) starter_.signal(SIGKILL);
-  while (!starter_.ended()) ::usleep(1000);
+  const Deadline dies = Deadline::after(kDies);
+  while (!starter_.ended() && !dies.passed()) ::usleep(1000);
   starter_.collect();
   const Deadline patience = Deadline::after(
       start_failure_ ? Duration(200ms) : 2s);  // remote shells end with what they have started
