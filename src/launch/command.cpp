@@ -83,6 +83,7 @@ Result<Command> interpreter_command(const std::string& interpreter, const std::s
     return Status(Code::kSystem,
                   text("option '--python-interpreter' names no program: '", printable(interpreter), "'"));
   }
+  command.words[0] = command.program;  // by which Python finds its own library: the ranks' PATH is another
   return command;
 }
 

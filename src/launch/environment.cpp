@@ -16,6 +16,8 @@
 namespace tarantella::launch {
 namespace {
 
+constexpr char kLogLevel[] = "TF_CPP_MIN_LOG_LEVEL";
+
 constexpr const char* kOfTheJob[] = {"TNT_RANK",          "TNT_SIZE",   "TNT_LOCAL_RANK", "TNT_LOCAL_SIZE",
                                      "TNT_NODES",         "TNT_JOB_ID", "TNT_RANK_PID",   "TNT_LAUNCHER",
                                      "TNT_ATTENDANCE_FD", "TNT_REPORT", "TNT_TIMELINE_FD"};
@@ -113,7 +115,7 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
     set("OMP_NUM_THREADS", std::to_string(placement.cores[index].cores));
   }
   // Values of the user stay, even empty ones. A crash shows Python's stack; TensorFlow logs warnings, but no notes.
-  for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", kLogLevelOfTensorFlow}) {
+  for (const char* name : {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", kLogLevel}) {
     if (!user.contains(name)) set(name, "1");
   }
   const std::string old_path = value_of(user, "PATH").value_or(kUsualPath);
@@ -122,6 +124,8 @@ Additions additions_for(int rank, const Placement& placement, const Options& opt
     added.emplace(name, value);  // also in `user`; shown by --dry-run
   return added;
 }
+
+bool drops_start_lines(const Environment& user) { return value_of(user, kLogLevel).value_or("1") != "0"; }
 
 std::vector<std::string> joined(Environment user, const Additions& additions) {
   for (const auto& [name, value] : additions) user.insert_or_assign(name, value);

@@ -15,7 +15,6 @@ namespace tarantella::launch {
 using Environment = std::map<std::string, std::string>;
 
 /// The PATH if none is set.
-constexpr char kLogLevelOfTensorFlow[] = "TF_CPP_MIN_LOG_LEVEL";
 constexpr char kUsualPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 /// Changes to an environment: new values by name.
@@ -48,6 +47,9 @@ void forget_outer_job(Environment& environment);
 /// entry of PATH.
 Additions additions_for(int rank, const Placement& placement, const Options& options,
                         const std::string& job_id, const std::string& folder, const Environment& user);
+
+/// Whether the user has not asked for the notes that TensorFlow logs: TF_CPP_MIN_LOG_LEVEL is not set, or above 0.
+bool drops_start_lines(const Environment& user);
 
 /// `user` with the additions, as "NAME=value" words for execve.
 std::vector<std::string> joined(Environment user, const Additions& additions);

@@ -25,7 +25,10 @@ void FirstCause::ended(const Ending& ending, Clock::time_point when) {
     if (!ending.exit.ok()) known.exit = ending.exit;
     return;
   }
-  if (ending.exit.ok()) return;
+  if (ending.exit.ok()) {
+    if (failures_.empty() && !left_) left_ = ending;
+    return;
+  }
   if (failures_.empty()) first_failure_ = when;
   failures_.push_back(ending);
 }
@@ -44,6 +47,10 @@ const FirstCause::Ending& FirstCause::cause() const {
     if (!blames_another(ending)) return ending;
   }
   return failures_.front();
+}
+
+std::optional<FirstCause::Ending> FirstCause::left_early() const {
+  return failed() && blames_another(cause()) ? left_ : std::nullopt;
 }
 
 bool FirstCause::master_spoke() const {

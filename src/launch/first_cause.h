@@ -41,6 +41,8 @@ class FirstCause {
   /// The first rank that failed, or reported a failure, and does not blame another; if all blame another, the first.
   /// Requires failed().
   const Ending& cause() const;
+  /// The rank that ended with exit code 0 before any other failed, if all that failed blame another rank.
+  std::optional<Ending> left_early() const;
   /// True if the master failed by an error of its own: its message is on the terminal already.
   bool master_spoke() const;
 
@@ -48,6 +50,7 @@ class FirstCause {
   std::vector<Ending> failures_;
   Clock::time_point first_failure_;
   bool master_ended_ = false;
+  std::optional<Ending> left_;  ///< the first that ended with exit code 0 before a failure
 };
 
 struct Circumstances {

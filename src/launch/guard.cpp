@@ -29,25 +29,35 @@ constexpr char kName[] = "tnt-guard";  // `killall tarantella` must not find it;
 constexpr Duration kGiveUpAfter = 10s;
 
 /// Kills the process if it belongs to this user and has the mark, and its group if that is one of `groups`. Spares the
-/// guards of jobs inside this one: they clean up their own job and end by themselves. Returns whether it was killed.
-bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string& entry) {
+/// guards of jobs inside this one: they clean up their own job and end by themselves. With `spares_trackers` it spares
+/// resource trackers, and so kills no group. Returns whether one was found.
+bool kill_if_marked(pid_t pid, std::span<const pid_t> groups, const std::string& entry,
+                    bool spares_trackers) {
   const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // keeps the number from reuse
   const std::string folder = text("/proc/", pid);
   struct stat owner{};
   if (!process.valid() || ::stat(folder.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return false;
   if (!has_variable(pid, entry)) return false;
   if (is_guard(pid)) return false;
+  if (spares_trackers && is_resource_tracker(pid)) return true;
   const pid_t group = ::getpgid(pid);
-  if (group > 0 && std::find(groups.begin(), groups.end(), group) != groups.end()) ::kill(-group, SIGKILL);
+  if (!spares_trackers && group > 0 && std::find(groups.begin(), groups.end(), group) != groups.end())
+    ::kill(-group, SIGKILL);
   return ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0) == 0;
 }
 
-int kill_marked(std::span<const pid_t> groups, const std::string& entry) {
+int kill_marked(std::span<const pid_t> groups, const std::string& entry, bool spares_trackers) {
   int killed = 0;
   for (const pid_t pid : all_processes()) {
-    if (pid != ::getpid() && kill_if_marked(pid, groups, entry)) ++killed;
+    if (pid != ::getpid() && kill_if_marked(pid, groups, entry, spares_trackers)) ++killed;
   }
   return killed;
+}
+
+bool has_resource_tracker(const std::string& entry) {
+  const std::vector<pid_t> all = all_processes();
+  return std::any_of(all.begin(), all.end(),
+                     [&](pid_t pid) { return is_resource_tracker(pid) && has_variable(pid, entry); });
 }
 
 /// Closes all descriptors except standard input. Lists the open ones, since a container may allow 2^30 of them.
@@ -83,8 +93,9 @@ void close_others() {
   }
   // Repeated until none is found: a process that was just forked is not in the list that is being read.
   const Deadline deadline = Deadline::after(kGiveUpAfter);
-  int left = kill_marked(groups, entry);
-  for (; left > 0 && !deadline.passed(); left = kill_marked(groups, entry)) ::usleep(5000);
+  const Deadline spared = Deadline::after(has_resource_tracker(entry) ? Duration(1s) : Duration::zero());
+  int left = kill_marked(groups, entry, !spared.passed());
+  for (; left > 0 && !deadline.passed(); left = kill_marked(groups, entry, !spared.passed())) ::usleep(5000);
   if (left == 0 && !record.empty()) ::unlink(record.c_str());
   ::_exit(0);
 }

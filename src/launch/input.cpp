@@ -24,6 +24,11 @@ Fd Input::copy() const {
   return file;
 }
 
+bool Input::is_redirected() const {
+  struct stat info{};
+  return is_file_ && offset_ == 0 && ::fstat(STDIN_FILENO, &info) == 0 && info.st_size > 0;
+}
+
 bool Input::has_come() {
   pollfd now{watched_, POLLIN, 0};
   if (watched_ < 0 || ::poll(&now, 1, 0) <= 0) return false;

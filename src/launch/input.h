@@ -23,6 +23,8 @@ class Input {
   /// Call it when poll(2) has reported an event. Returns whether bytes have come. Ends the watch if so, or if none can
   /// come.
   bool has_come();
+  /// Whether it is a file from which nobody has read: not that of a loop, `while read`, around this program.
+  bool is_redirected() const;
 
  private:
   bool is_file_ = false;

@@ -241,6 +241,7 @@ void Job::collect(Process& rank) {
 void Job::clean_up() {
   cleaned_up_ = true;
   const std::set<pid_t> stuck = ranks_.living();
+  orphans_.await_resource_trackers(stuck, 0);
   const Deadline deadline = Deadline::after(1s);
   while (orphans_.sweep(stuck) > 0 && !deadline.passed()) ::usleep(1000);
   guard_.dismiss();
@@ -249,6 +250,7 @@ void Job::clean_up() {
 Verdict Job::conclude() {
   for (const Process& rank : ranks_.processes()) {
     if (!rank.alive()) continue;
+    rank.signal(SIGKILL);
     streams_.say(text("rank ", job_.first + rank.rank(), " (pid ", rank.pid(),
                       ") does not end after SIGKILL: it is stuck in the kernel (storage or a driver?), or "
                       "its machine is overloaded"));

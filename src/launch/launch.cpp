@@ -165,7 +165,7 @@ int launch(Options options) {
                                        .environments = environments,
                                        .logs = logs.value(),
                                        .record = *record,
-                                       .drops_start_lines = !user.contains(kLogLevelOfTensorFlow)},
+                                       .drops_start_lines = drops_start_lines(user)},
                                       signals.value(), job_id.value(), attendance);
   record.reset();
   if (!verdict.ok()) return refuse(verdict.status(), kLaunchError);

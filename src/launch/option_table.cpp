@@ -64,6 +64,8 @@ const argp_option kOptions[] = {
      "End the job, with the Python stacks of all ranks, after a wait of S seconds for a rank that is alive "
      "(default: never)",
      1},
+    {"start-timeout", kKeyStartTimeout, "S", 0,
+     "Seconds that all hosts of the job have to start the launcher there (default: 60)", 1},
     {"log-level", kKeyLogLevel, "LEVEL", 0,
      "Show messages from this level up: DEBUG, INFO, WARNING (default) or ERROR", 2},
     {"log-on-all-devices", kKeyLogOnAll, nullptr, 0,

@@ -23,6 +23,7 @@ enum Key {
   kKeyGatherLimit,
   kKeyGrace,
   kKeyStallTimeout,
+  kKeyStartTimeout,
   kKeyLogLevel,
   kKeyLogOnAll,
   kKeyOutputOnAll,

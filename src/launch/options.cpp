@@ -71,12 +71,12 @@ error_t set_grace(Parse& parse, const char* word) {
   return 0;
 }
 
-error_t set_stall_timeout(Parse& parse, const char* word) {
+error_t set_timeout(Parse& parse, const char* option, const char* word, std::optional<std::string>& timeout) {
   char* end = nullptr;
   const double seconds = std::strtod(word, &end);
   if (end == word || *end != '\0' || !(seconds > 0))
-    return fail(parse, text("option '--stall-timeout' needs a number of seconds above 0, not '", word, "'"));
-  parse.options.stall_timeout = word;
+    return fail(parse, text("option '", option, "' needs a number of seconds above 0, not '", word, "'"));
+  timeout = word;
   return 0;
 }
 
@@ -142,7 +142,9 @@ error_t take(Parse& parse, int key, const char* word, argp_state* state) {
     case kKeyGrace:
       return set_grace(parse, word);
     case kKeyStallTimeout:
-      return set_stall_timeout(parse, word);
+      return set_timeout(parse, "--stall-timeout", word, options.stall_timeout);
+    case kKeyStartTimeout:
+      return set_timeout(parse, "--start-timeout", word, options.start_timeout);
     case kKeyTimeline:
       return set_path(parse, "--timeline", "file", word, options.timeline);
     case kKeyLogDir:

@@ -40,6 +40,7 @@ struct Options {
   std::optional<std::string> fusion_threshold_kb;  ///< a whole number >= 0
   std::optional<std::string> gather_limit_mib;     ///< a whole number >= 0
   std::optional<std::string> stall_timeout;        ///< seconds, above 0
+  std::optional<std::string> start_timeout;        ///< seconds, above 0
   std::optional<double> grace_seconds;             ///< from 0 to kMostGraceSeconds
   std::optional<std::string> timeline;             ///< the file to write; not empty
   bool force = false;                              ///< of kCleanup: do not ask

@@ -8,8 +8,13 @@
 #include <fstream>
 #include <string>
 
+#include "base/clock.h"
+#include "launch/proc.h"
+
 namespace tarantella::launch {
 namespace {
+
+constexpr Duration kTrackersEnd = 1s;
 
 std::set<pid_t> children() {
   // Needs CONFIG_PROC_CHILDREN, which every distribution sets. Without it no child is found or killed.
@@ -28,6 +33,14 @@ int Orphans::sweep(const std::set<pid_t>& ranks, pid_t group) const {
   const std::set<pid_t> alive = in_group(group, ranks);
   for (const pid_t pid : alive) ::kill(pid, SIGKILL);
   return static_cast<int>(alive.size());
+}
+
+void Orphans::await_resource_trackers(const std::set<pid_t>& ranks, pid_t group) const {
+  for (const Deadline deadline = Deadline::after(kTrackersEnd); !deadline.passed(); ::usleep(1000)) {
+    std::set<pid_t> others = in_group(group, ranks);
+    if (std::erase_if(others, is_resource_tracker) == 0) return;
+    for (const pid_t pid : others) ::kill(pid, SIGKILL);
+  }
 }
 
 std::set<pid_t> Orphans::in_group(pid_t group, const std::set<pid_t>& ranks) const {

@@ -14,6 +14,10 @@ class Orphans {
   /// From here on, orphans among the descendants become children of this process.
   Orphans();
 
+  /// Where there are resource trackers of Python among the orphans, kills the others, and blocks for at most a second
+  /// until the trackers have removed the shared memory of the dead, and ended. Arguments as of sweep().
+  void await_resource_trackers(const std::set<pid_t>& ranks, pid_t group) const;
+
   /// Kills all orphans, or those in process group `group` if that is not 0, except `ranks`. Returns how many were
   /// alive. Collects dead ones.
   int sweep(const std::set<pid_t>& ranks, pid_t group = 0) const;

@@ -76,4 +76,9 @@ std::string process_space() {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
 }
 
+bool is_resource_tracker(pid_t pid) {
+  return content_of(text("/proc/", pid, "/cmdline")).find("multiprocessing.resource_tracker") !=
+         std::string::npos;
+}
+
 }  // namespace tarantella::launch

@@ -39,4 +39,8 @@ std::string boot_id();
 /// Tells one space of process numbers, such as a container's, from another.
 std::string process_space();
 
+/// Whether it is the resource tracker of Python's multiprocessing: a child that removes the shared memory of a process
+/// which has died, as soon as all that used it have ended.
+bool is_resource_tracker(pid_t pid);
+
 }  // namespace tarantella::launch

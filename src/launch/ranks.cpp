@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "launch/proc.h"
+
 namespace tarantella::launch {
 namespace {
 
@@ -70,7 +72,7 @@ SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   request.warns = job_.options.shows_warnings();
   request.inherited = &inherited_;
   request.own_group = !master || master_in_own_group_;
-  request.in = master ? Stream::kInherit : Stream::kDrop;
+  request.in = master && !pipes ? Stream::kInherit : Stream::kDrop;
   const Options& options = job_.options;
   request.out = options.output_on_all_devices || options.log_dir || (pipes && master) ? Stream::kPipe
                 : master                                                              ? Stream::kInherit
@@ -104,7 +106,7 @@ std::set<pid_t> Ranks::living() const {
 
 void Ranks::kill() {
   for (const Process& rank : processes_) {
-    if (rank.alive()) rank.signal(SIGKILL);
+    if (rank.alive()) rank.signal_alone(SIGKILL);  // the rest of its group goes when it is collected
   }
 }
 
@@ -144,7 +146,8 @@ void Ranks::suspend(bool from_terminal) const {
 bool Ranks::leaves_group(const Process& rank, const Exit& exit, int number) {
   std::set<pid_t>& told = leaving_[rank.rank()];
   const bool had_time = exit.by_signal && leaves_time(exit.value);
-  const std::set<pid_t> left = had_time ? orphans_.in_group(rank.group(), living()) : std::set<pid_t>();
+  std::set<pid_t> left = had_time ? orphans_.in_group(rank.group(), living()) : std::set<pid_t>();
+  std::erase_if(left, is_resource_tracker);
   for (const pid_t pid : left) {
     if (number != 0 && told.insert(pid).second) ::kill(pid, number);
   }
@@ -167,6 +170,7 @@ void Ranks::count_as_told() {
 void Ranks::collect(Process& rank, const Exit& exit) {
   leaving_.erase(rank.rank());
   guard_.set_group(rank.rank(), 0);
+  orphans_.await_resource_trackers(living(), rank.group());
   rank.collect();
   attendance_.tell_end(job_.first + rank.rank(), exit.code());
   if (!rank.own_group()) orphans_.sweep(living(), ::getpgrp());

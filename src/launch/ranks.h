@@ -36,7 +36,7 @@ struct JobDescription {
   Connection* head = nullptr;      ///< to the launcher of a job on several hosts; null: this is it
   bool is_part = false;            ///< more ranks run on other hosts
   bool heeds_user_signals = true;  ///< false: SIGUSR1 and SIGUSR2 come from the MPI that started this process
-  bool drops_start_lines = false;  ///< of TensorFlow and absl on stderr: the user has not asked for its log
+  bool drops_start_lines = false;  ///< see drops_start_lines()
   int leader_fd = -1;              ///< a descriptor that the first rank here inherits; -1: none
 };
 

@@ -36,6 +36,8 @@ std::string hint_for(const std::string& word) {
 
 Status check_script(const std::string& script) {
   const std::string name = printable(script);
+  if (name == "-")
+    return {Code::kInvalidArgument, "a script on stdin would reach rank 0 only; write it to a file"};
   struct stat info{};
   if (::stat(script.c_str(), &info) != 0) {
     const int error = errno;

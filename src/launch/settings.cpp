@@ -19,6 +19,7 @@ void complete(Options& options, Environment& user) {
   options.log_on_all_devices |= is_on(user, "TNT_LOG_ON_ALL_DEVICES");
   set_if_missing(options.timeline, user, "TNT_TIMELINE");
   set_if_missing(options.log_dir, user, "TNT_LOG_DIR");
+  set_if_missing(options.start_timeout, user, "TNT_START_TIMEOUT");
   options.slurm_gives_no_gpu = slurm_gives_no_gpu(user);
 }
 

@@ -26,6 +26,9 @@ Verdict blame(const FirstCause::Ending& cause, const Evidence& evidence) {
         "only rank 0 reads stdin if it is a terminal or a pipe; redirect a file (< file) for all ranks to "
         "read it");
   }
+  if (const auto left = evidence.shutdown.first_cause().left_early())
+    words += as_said(text("rank ", left->rank, " (pid ", left->pid, " on ", evidence.host,
+                          ") ended with exit code 0 while other ranks waited for it"));
   const Report* report = evidence.failures.find(cause.rank, Report::Kind::kFailed);
   words += as_said(describe(cause, {.host = evidence.host,
                                     .same_error = evidence.failures.more(cause.rank),

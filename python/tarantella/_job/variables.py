@@ -58,6 +58,12 @@ VARIABLES = {
         "a wait for ranks that are alive ends the job after this long, with the Python stacks of all ranks",
         lambda name: number(name, 1),
     ),
+    "TNT_START_TIMEOUT": Variable(
+        "seconds above 0",
+        "60",
+        "all hosts of a job must have started the launcher there within this time; --start-timeout",
+        lambda name: number(name, 1),
+    ),
     "TNT_CHECK_GRADIENTS": Variable(
         _FLAG, "0", "a gradient with NaN or infinity ends the step, with the rank and the name of the tensor", flag
     ),

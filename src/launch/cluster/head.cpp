@@ -18,7 +18,12 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr Duration kLook = 500ms;     // how often connections are checked
+constexpr char kNoInput[] =
+    "WARNING: no rank of a job on several hosts reads stdin; open a file by its name, or redirect < "
+    "/dev/null";
+constexpr Duration kLook = 500ms;  // how often connections are checked
+constexpr Duration kStartTimeout = 60s;
+constexpr Duration kWarnOfStart = 5s;
 constexpr Duration kEndWithin = 20s;  // after kEnd: longer than a node launcher waits for a stuck process
 constexpr Duration kGather = 60s;     // for the timelines of all hosts
 constexpr Duration kGatherHurried = 10s;
@@ -28,7 +33,10 @@ constexpr Duration kDies = 5s;          // after SIGKILL; one that waits for a d
 
 }  // namespace
 
-Duration Head::start_limit(size_t nodes) { return 9s + nodes * Duration(50ms); }
+Duration Head::start_timeout() const {
+  const double seconds = std::strtod(job_.options.start_timeout.value_or("").c_str(), nullptr);
+  return seconds > 0 ? from_seconds(seconds) : kStartTimeout;
+}
 
 Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans)
     : job_(job),
@@ -45,7 +53,8 @@ Verdict Head::run() {
     say(status.message());
     return {.code = kCannotRun};
   }
-  deadline_ = Deadline::after(start_limit(nodes_.size()));
+  deadline_ = Deadline::after(start_timeout());
+  warn_of_start_ = Deadline::after(kWarnOfStart);
   for (advance(); !all_over(); advance()) wait();
   gather();
   for (Node& node : nodes_) {
@@ -54,6 +63,7 @@ Verdict Head::run() {
   }
   end_starter();
   Verdict verdict = start_failure_ ? *start_failure_ : endings_.verdict(interrupted_by_);
+  if (endings_.has_lost()) stderr_.put(said_by_starter(starter_said_.last_words()));
   stderr_.put(verdict.words);
   write_rest();
   verdict.code = code_with_output(verdict.code, stdout_.error());
@@ -67,13 +77,14 @@ Status Head::start() {
   request.command = &job_.starter.command;
   request.environment = &job_.environment;
   request.inherited = &signals_.inherited();
-  request.in = ::isatty(STDIN_FILENO) != 0 ? Stream::kDrop : Stream::kInherit;
+  request.in = Stream::kDrop;  // what an MPI does with it, and with what nobody reads, differs
   request.out = Stream::kPipe;
   request.err = Stream::kPipe;
   request.null_fd = null_.get();
   Result<Process> process = Process::spawn(request);
   if (!process.ok()) return process.status();
   starter_ = std::move(process).value();
+  if (input_.is_redirected() && job_.options.shows_warnings()) stderr_.put(as_said(kNoInput));
   return {};
 }
 
@@ -82,6 +93,11 @@ void Head::wait() {
   poller.add(signals_.fd(), POLLIN, [this] {
     while (const auto event = signals_.next()) handle_signal(*event);
   });
+  if (job_.options.shows_warnings()) {
+    poller.add(input_.watched(), POLLIN, [this] {
+      if (input_.has_come()) stderr_.put(as_said(kNoInput));
+    });
+  }
   poller.add(starter_.out(), POLLIN, [this] { drain_starter(); });
   poller.add(starter_.err(), POLLIN, [this] { drain_starter(); });
   if (!starter_exit_) poller.add(starter_.pidfd(), POLLIN);
@@ -315,10 +331,16 @@ void Head::advance() {
     print_warnings();
     tell_all(Message::Kind::kGo);
   }
+  if (!running_ && !start_failure_ && warn_of_start_ && warn_of_start_->passed()) {
+    warn_of_start_.reset();
+    if (job_.options.shows_warnings())
+      stderr_.put(as_said(text("WARNING: still waiting for ", silent_hosts(), " to start, for up to ",
+                               in_seconds(start_timeout()), " s (--start-timeout)")));
+  }
   if (!running_ && deadline_ && deadline_->passed() && !start_failure_) {
     const std::string said = telling(starter_said_.last_words());
-    fail_start(text(silent_hosts(), " did not answer within ", in_seconds(start_limit(nodes_.size())), " s",
-                    said.empty() ? "" : ": " + said),
+    fail_start(text(silent_hosts(), " did not answer within ", in_seconds(start_timeout()), " s",
+                    said.empty() ? "; try ssh to it, or raise the limit (--start-timeout)" : ": " + said),
                kLaunchError);
   }
   if (running_) tell_attendance();

@@ -12,6 +12,7 @@
 #include "launch/cluster/message.h"
 #include "launch/cluster/starter.h"
 #include "launch/cluster/timelines.h"
+#include "launch/input.h"
 #include "launch/options.h"
 #include "launch/orphans.h"
 #include "launch/output.h"
@@ -39,12 +40,9 @@ class Head {
   Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans);
 
   /// Starts the node launchers and blocks until the job has ended on all hosts. Prints the verdict, writes the file of
-  /// --timeline, and returns the verdict. Until all hosts are ready it waits for start_limit() at most; later, as long
-  /// as the job takes. Call it once.
+  /// --timeline, and returns the verdict. It waits for --start-timeout at most until all hosts are ready; later, as
+  /// long as the job takes. Call it once.
   Verdict run();
-
-  /// How long `nodes` hosts may take until each is ready to start its ranks. Pure.
-  static Duration start_limit(size_t nodes);
 
  private:
   struct Node {
@@ -56,6 +54,7 @@ class Head {
     bool sends_records = false;
   };
 
+  Duration start_timeout() const;  ///< that all hosts have until each is ready to start its ranks
   Status start();
   void wait();
   void greet(size_t index);
@@ -89,6 +88,8 @@ class Head {
   Fd null_;
   Process starter_;
   std::optional<Exit> starter_exit_;
+  Input input_;
+  std::optional<Deadline> warn_of_start_;
   Tail starter_said_;
   std::vector<Connection> guests_;  ///< that know the secret, and have not said which host they are
   std::vector<Node> nodes_;

@@ -222,7 +222,7 @@ Result<Verdict> run_ranks(const Share& share, const JobOrder& order, const std::
                            .head = &head,
                            .is_part = order.shares.size() > 1,
                            .heeds_user_signals = order.heeds_user_signals,
-                           .drops_start_lines = !share.user.contains(kLogLevelOfTensorFlow),
+                           .drops_start_lines = drops_start_lines(share.user),
                            .leader_fd = pmi.get()};
   return Job(job, signals, orphans, guard.value(), attendance).run();
 }

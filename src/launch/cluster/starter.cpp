@@ -72,7 +72,7 @@ std::vector<std::string> slurm(const Plan& plan, const std::string& plugin, cons
                                  "--mpi=" + plugin,
                                  "--overlap",
                                  "--export=ALL",
-                                 "--input=0",
+                                 "--input=none",
                                  "--quit-on-interrupt",
                                  "--kill-on-bad-exit=0",
                                  "--wait=0"};

@@ -50,6 +50,9 @@ std::string sentence(std::string_view message) {
 }
 
 std::string cannot_run(std::string_view host, std::string_view program) {
+  if (program.starts_with("ssh ") || program == "ssh")
+    return text("there is no ssh in PATH of host '", host,
+                "'; install an ssh client (Debian: openssh-client)");
   return printable(text("host '", host, "' cannot run ", program,
                         "; install the same version of tarantella at this place on all hosts"));
 }
@@ -78,6 +81,16 @@ std::string telling(std::string_view words) {
                        : printable(first) +
                              "; try ssh to each of these hosts, whose names need addresses of IPv4, and see "
                              "the limits (ulimit -a)";
+}
+
+std::string said_by_starter(std::string_view words) {
+  std::string lines;
+  for (bool finished = true; !words.empty();) {
+    const std::string_view line = next_line(words, finished);
+    const bool tells = line.starts_with("slurmstepd: ") || line.find("TIMED OUT") != std::string_view::npos;
+    if (tells) lines += printable(std::string(line)) + "\n";
+  }
+  return lines;
 }
 
 std::string missing_program(std::string_view words) {

@@ -47,6 +47,32 @@ def test_killed_launcher_takes_the_children_of_its_ranks_along(launcher):
     launcher.wait_for_none()
 
 
+@pytest.mark.parametrize("way", ["a rank fails", "the launcher gets SIGHUP", "the launcher is killed"])
+def test_shared_memory_of_multiprocessing_goes_with_its_rank(launcher, way):
+    """Python's resource tracker, a child of the rank, removes it when the rank has died."""
+    launcher.script(f"""
+        import os, signal
+        from multiprocessing.shared_memory import SharedMemory
+        rank = os.environ["TNT_RANK"]
+        memory = SharedMemory(create=True, size=1 << 20)
+        open("new" + rank, "w").write(memory.name)
+        os.rename("new" + rank, "ready" + rank)
+        while not all(os.path.exists("ready" + each) for each in "01"): pass
+        if {way == "a rank fails"} and rank == "1": raise ValueError("fails")
+        signal.pause()
+    """)
+    process = launcher.start("-n", "2", "--grace-seconds=0.5", "script.py")
+    launcher.wait_for_files("ready0", "ready1")
+    names = [(launcher.folder / f"ready{rank}").read_text() for rank in range(2)]
+    if way != "a rank fails":
+        process.send_signal(signal.SIGHUP if "SIGHUP" in way else signal.SIGKILL)
+    process.communicate(timeout=30)
+    deadline = time.monotonic() + 10
+    while launcher.pids() and time.monotonic() < deadline:
+        pass
+    assert [name for name in names if Path("/dev/shm", name).exists()] == []
+
+
 def test_killed_launcher_on_a_terminal_after_ctrl_c(launcher, open_terminal):
     launcher.copy("workers")
     terminal = open_terminal("-n", "2", "--grace-seconds=100", "script.py")

@@ -213,6 +213,7 @@ def test_start_lines_of_tensorflow_are_left_out(launcher, open_terminal):
 def test_start_lines_of_tensorflow_that_are_wanted(launcher):
     launcher.script(AT_A_START)
     asked = launcher.run("-n", "2", "script.py", env={"TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert launcher.run("-n", "2", "script.py", env={"TF_CPP_MIN_LOG_LEVEL": "3"}).err == "mine on a terminal: False\n"
     assert asked.err.splitlines() == [*START_LINES, "mine on a terminal: False"]
     launcher.run("-n", "2", "--log-dir=logs", "script.py")
     logs = [path.read_text() for path in (launcher.folder / "logs").rglob("*") if path.is_file()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -164,6 +165,16 @@ tnt.Barrier().execute()
     said = f"tarantella: rank {failing}: its script has ended, but it still runs thread 'loader'"
     assert ended.lines.count(said) == 1, ended.err
     assert ended.lines[-1].startswith(f"tarantella: rank {failing} "), ended.err
+
+
+def test_a_rank_that_leaves_with_exit_code_0_is_named(scripts: Any) -> None:
+    ended = ended_soon(scripts, "import os\ntnt.init()\nif rank == 1: os._exit(0)\ntnt.Barrier().execute()\n")
+    assert ended.code == 86
+    assert re.search(
+        r"^tarantella: rank 1 \(pid \d+ on \S+\) ended with exit code 0 while other ranks waited for it$",
+        ended.err,
+        re.MULTILINE,
+    ), ended.err
 
 
 def test_reports_of_two_threads_do_not_mix(scripts: Any) -> None:

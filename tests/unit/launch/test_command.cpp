@@ -70,7 +70,7 @@ TEST_F(CommandTest, AnInterpreterRunsAnyScript) {
   file("path/tool", "", true);
   const auto command = command_for(script, {"x"}, "tool  --flag", "", folder_ / "path");
   EXPECT_EQ(command.value().program, folder_ / "path/tool");
-  EXPECT_EQ(command.value().words, (std::vector<std::string>{"tool", "--flag", script, "x"}));
+  EXPECT_EQ(command.value().words, (std::vector<std::string>{folder_ / "path/tool", "--flag", script, "x"}));
   EXPECT_EQ(command_for(script, {}, tool, "", "").value().words, (std::vector<std::string>{tool, script}));
   for (const char* wrong : {"none", "./none", " ", "/"}) {
     EXPECT_EQ(command_for(script, {}, wrong, "", folder_).status().message(),

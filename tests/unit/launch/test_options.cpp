@@ -102,6 +102,9 @@ TEST(Options, TheRefusedWordIsNamedWhateverStandsBefore) {
 
 TEST(Options, TakeGraceSecondsFromZeroUp) {
   EXPECT_FALSE(parse({"a.py"}).value().grace_seconds);
+  EXPECT_EQ(parse({"--start-timeout", "90", "a.py"}).value().start_timeout, "90");
+  EXPECT_EQ(mistake({"--start-timeout", "0", "a.py"}),
+            "option '--start-timeout' needs a number of seconds above 0, not '0'");
   EXPECT_EQ(parse({"--grace-seconds=0", "a.py"}).value().grace_seconds, 0);
   EXPECT_EQ(parse({"--grace-seconds", "2.5", "a.py"}).value().grace_seconds, 2.5);
   for (const char* word : {"", "-1", "nan", "inf", "1e7", "5s"}) {

@@ -61,6 +61,16 @@ TEST(StarterWords, WhatSshSaysIsTheCauseOfALostDaemon) {
   EXPECT_EQ(telling(lost + ssh + "\n"), ssh);
 }
 
+TEST(StarterWords, OfTheBatchSystemSayWhyAJobWasEnded) {
+  const std::string cancelled =
+      "slurmstepd: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-28T05:00:00 ***\n";
+  EXPECT_EQ(said_by_starter("srun: Job step aborted\n" + cancelled + "srun: error: n2: task 1: Killed\n"),
+            cancelled);
+  EXPECT_EQ(said_by_starter("[mpiexec@n1] APPLICATION TIMED OUT, TIMEOUT = 2s\n"),
+            "[mpiexec@n1] APPLICATION TIMED OUT, TIMEOUT = 2s\n");
+  EXPECT_EQ(said_by_starter("= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"), "");
+}
+
 TEST(StarterWords, AWarningOfOpenMpiIsNoCause) {
   const std::string warning =
       "[node1:7] plm:ssh: Warning: setpgid(8,8) failed in parent with errno=Permission denied(13)\n";
