@@ -24,6 +24,7 @@ from typing import Any
 
 import machine
 import processes
+from hosts import ON_ITS_CORE
 from libraries import BUILD, say
 from processes import Command
 
@@ -71,8 +72,10 @@ def on_hosts(net: str, options: argparse.Namespace) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             hosts.use(Path(folder))
-            words = [processes.launcher_program(), hosts.hostfile(2, 1), "--no-gpu", "--"]
-            words += [str(HERE / "speedups_worker.py"), net, "tarantella", f"--output={folder}"]
+            cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
+            hosts.script(ON_ITS_CORE.format(cores=cores), "on_its_core").chmod(0o755)
+            words = [processes.launcher_program(), hosts.hostfile(2, 1), "--no-gpu", "--", "./on_its_core"]
+            words += [sys.executable, str(HERE / "speedups_worker.py"), net, "tarantella", f"--output={folder}"]
             job = hosts.run(*words, *(["--tiny"] if options.tiny else []), timeout=processes.SECONDS)
             if job.code:
                 sys.exit(f"{net} on two hosts ended with exit code {job.code}:\n{job.err[-2000:]}")

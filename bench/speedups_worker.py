@@ -140,7 +140,10 @@ def on_torch(net: nets.Net, batch: int, steps: int, epochs: int, ranks: int, ran
             loss(model(inputs, training=True), labels).backward()
             optimizer.step()
 
-    return timed(epoch, batch * steps, epochs)
+    rates = timed(epoch, batch * steps, epochs)
+    if ranks > 1:
+        dist.destroy_process_group()
+    return rates
 
 
 def main() -> None:
@@ -156,7 +159,7 @@ def main() -> None:
     if options.way == "losses":
         rates = losses(nets.NETS[options.net](), 2 if options.tiny else 10)
     elif options.way == "strategy":
-        rates = under_strategy(options.net, steps, epochs)
+        rates = under_strategy(options.net, steps, 2)  # an epoch of it takes minutes
     else:
         net = nets.NETS[options.net]()
         batch = 2 * net.rows

@@ -67,7 +67,7 @@ def test_a_loop_trains_as_one_process(op: str, mode: str, scripts: Any, tmp_path
     assert loaded.code == 0, loaded.err
 
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide.md"
 
 GUIDE = """
 import sys, numpy as np, keras, tensorflow as tf
@@ -96,9 +96,9 @@ np.savez(sys.argv[1], float(total), *model.get_weights())
 """
 
 
-def test_the_loop_of_the_readme_trains_as_one_process(scripts: Any, tmp_path: Any) -> None:
+def test_the_loop_of_the_guide_trains_as_one_process(scripts: Any, tmp_path: Any) -> None:
     """Where ranks have different shares, and where one has none."""
-    section = README.read_text().split("\n## Loops of your own\n")[1]
+    section = PAGE.read_text().split("\n## Custom training loops\n")[1]
     loop = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert loop
     names = [str(tmp_path / name) for name in ("plain.npz", "ranks.npz")]
