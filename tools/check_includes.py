@@ -61,6 +61,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
     "_names": (),
+    "_memory": (),
     "_job/": ("_core", "_installed"),
     "_exchange": ("_job/",),
     "keras/private": (),
@@ -87,7 +88,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "models": ("keras/",),
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
-    "doctor/": ("_installed", "_version"),
+    "doctor/": ("_installed", "_memory", "_version"),
     "scaling/": ("_job/",),
     "__init__": ("",),
 }

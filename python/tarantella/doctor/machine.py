@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from .. import _memory
 from .finding import BAD, NOTE, Finding
 
 # The gradients of a large model on a few ranks; less makes the core refuse to start.
@@ -52,8 +53,8 @@ def sockets(root: Path) -> Finding:
 
 def memory(root: Path) -> Finding:
     """The memory that ranks can share: of the machine, and of the control group of this process."""
-    free = _available(root)
-    limit = _group_limit(root)
+    free = _memory.available(root)
+    limit = _memory.group_limit(root)
     text = f"{_gib(free)} available"
     if limit is not None and limit < free:
         text, free = f"{text}, limited to {_gib(limit)} by the control group", limit
@@ -109,22 +110,6 @@ def _text(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def _available(root: Path) -> int:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
-
-
-def _group_limit(root: Path) -> int | None:
-    """What the control group (version 2 or 1) of this process leaves; None without a limit."""
-    own = _text(root / "proc/self/cgroup")
-    group = next((line[3:] for line in own.splitlines() if line.startswith("0::")), "/")
-    for folder in (root / f"sys/fs/cgroup{group}", root / "sys/fs/cgroup"):
-        most, used = _text(folder / "memory.max"), _text(folder / "memory.current")
-        if most.isdigit() and used.isdigit():
-            return max(0, int(most) - int(used))
-    return None
 
 
 def _count(number: int, noun: str) -> str:

@@ -90,6 +90,13 @@ def test_memory_is_that_of_the_control_group(tmp_path):
     found = machine.memory(root)
     assert (found.state, found.text) == (BAD, "8.0 GiB available, limited to 0.5 GiB by the control group")
     assert "--mem" in found.cure
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {1 << 28}\nactive_file {1 << 28}\n")
+    assert machine.memory(root).text.endswith("limited to 1.0 GiB by the control group")  # files can be read again
+    (folder.parent / "memory").mkdir()
+    (folder.parent / "memory/memory.limit_in_bytes").write_text("4096\n")
+    (folder.parent / "memory/memory.usage_in_bytes").write_text("4096\n")
+    write(root, proc__self__cgroup="5:cpu:/x\n4:memory:/x\n0::/job/step\n")
+    assert machine.memory(root).text.endswith("limited to 0.0 GiB by the control group")
 
 
 @pytest.mark.parametrize(
