@@ -1,7 +1,11 @@
-"""Which packages are installed, found without loading them."""
+"""What is installed: packages, found without loading them, and the launcher."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import sysconfig
 from importlib import metadata
 
 # The packages of which one brings TensorFlow.
@@ -16,3 +20,12 @@ def version(*packages: str) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def launcher() -> str:
+    """The path of the program `tarantella`. Raises RuntimeError if there is none."""
+    folders = [os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)]
+    found = shutil.which("tarantella", path=os.pathsep.join(filter(None, folders)))
+    if found is None:
+        raise RuntimeError("there is no program tarantella beside this Python or in PATH; install the package again")
+    return found

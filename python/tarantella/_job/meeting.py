@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 from typing import NamedTuple
 
+from .. import _installed
 from . import key
 from .environment import Layout
 from .started_by import numbering
@@ -93,10 +93,7 @@ def _mpi(wanted: str) -> str:
     """The MPI to use, which the launcher finds: of the standard ABI, which can start without its own mpiexec."""
     if wanted not in ("", "mpi-abi"):
         return wanted  # the core says what is wrong with it
-    folders = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    launcher = shutil.which("tarantella", path=folders)
-    if launcher is None:
-        raise RuntimeError("there is no program tarantella beside this Python or in PATH; install the package again")
+    launcher = _installed.launcher()
     found = subprocess.run([launcher, "--list-mpis"], capture_output=True, text=True, timeout=60, check=False)
     rows = [line.split("\t") for line in found.stdout.splitlines()]
     libraries = [row[2] for row in rows if len(row) > 2 and "libmpi_abi." in os.path.basename(row[2])]
