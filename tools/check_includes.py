@@ -89,6 +89,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
     "doctor/": ("_installed", "_memory", "_version"),
+    "from_python/": ("_installed", "_job/", "_memory"),
     "scaling/": ("_job/",),
     "__init__": ("",),
 }
@@ -96,6 +97,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
 FOREIGN: dict[str, tuple[str, ...]] = {
     "tensorflow": ("_backend/tensorflow/", "data/tf_data/", "horovod/"),
     "keras.src": ("keras/private",),
+    "cloudpickle": ("from_python/",),
     "keras": ("_backend/", "data/", "horovod/", "keras/", "models", "verify/"),
     "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "horovod/", "keras/", "verify/"),
 }

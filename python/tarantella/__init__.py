@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TensorAllreducer,
         TensorBroadcaster,
     )
+    from .from_python.run import run
     from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer, reduce_gradients
     from .keras.model import Model, Sequential
     from .keras.step.gather import gather_rows
@@ -85,6 +86,7 @@ __all__ = [
     "local_gradients",
     "models",
     "reduce_gradients",
+    "run",
 ]
 
 _MODULES = ("keras", "models")
@@ -110,6 +112,7 @@ _LAZY = {
     "local_gradients": ".keras.step.gradients",
     "distributed_optimizer": ".keras.calls.custom_loops",
     "reduce_gradients": ".keras.calls.custom_loops",
+    "run": ".from_python.run",
 }
 
 _variables.check()

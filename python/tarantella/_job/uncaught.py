@@ -93,6 +93,16 @@ def tell(code: int, text: str, reason: str) -> None:
     _abort(reason, code)
 
 
+def tell_unshown(error: BaseException) -> None:
+    """Tells the launcher and the other ranks of an uncaught error that this rank shows nobody: the starter of the job
+    will. Does not return if this rank fails only because another one did."""
+    if layout().size > 1 and tracebacks.is_consequence(error):
+        report.send(report.LOST, "", PEER_LOST_EXIT_CODE)
+        _leave()
+    elif layout().size > 1:
+        tell(1, "", tracebacks.summary(type(error), error))
+
+
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
     global _showing
     show = _first if _showing else _previous  # a hook that was set later may call ours in turn

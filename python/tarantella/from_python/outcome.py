@@ -1,0 +1,114 @@
+"""What a rank leaves for the caller, its result or its error; and what the caller makes of it."""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._job import errors, tracebacks
+from .payload import Pickler
+
+if TYPE_CHECKING:
+    from .job import Ended
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - it is shown as the cause of an error
+    """The traceback of a rank, as text: the cause of the error that `tarantella.run` raises."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n\n{self.text}"
+
+
+def save_result(folder: Path, rank: int, result: Any) -> None:
+    """Raises TypeError if the result cannot be pickled."""
+    try:
+        _write(folder / f"result-{rank}", result)
+    except OSError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise TypeError(
+            f"tarantella.run cannot return the result of rank {rank}, {type(result).__name__}: {reason}; "
+            "return numbers, arrays, dicts of them, or a model"
+        ) from None
+
+
+def save_error(folder: Path, rank: int, error: BaseException) -> None:
+    """Saves the error if it can be pickled, and its traceback from the function of the user on."""
+    for kind in (errors.Error, errors.PeerLostError, errors.MismatchError, errors.TimeoutError):
+        copyreg.pickle(kind, _reduce)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
+        trace = trace.tb_next
+    shown = tracebacks.shortened(type(error), error, trace)
+    pickled: bytes | None
+    try:
+        with io.BytesIO() as whole:
+            Pickler(whole).dump(error)
+            pickled = whole.getvalue()
+        pickle.loads(pickled)  # fails where __init__ takes other arguments than the error's
+    except Exception:
+        pickled = None
+    _write(folder / f"error-{rank}", (pickled, tracebacks.summary(type(error), error), shown))
+
+
+def results(folder: Path, ranks: int) -> list[Any]:
+    """Of all ranks, in order. Raises RuntimeError for one that is missing or cannot be loaded here."""
+    return [_result(folder / f"result-{rank}", rank) for rank in range(ranks)]
+
+
+def failure(folder: Path, ended: Ended) -> BaseException:
+    """The error of the rank that failed first, with its traceback as the cause; else one with the launcher's words."""
+    rank = re.match(r"rank (\d+) \(pid ", ended.line)
+    file = folder / f"error-{rank[1]}" if rank else None
+    if file is None or not file.exists():
+        said = ended.line or f"the launcher ended with exit code {ended.code}"
+        return ValueError(said) if ended.code == 2 and rank is None else RuntimeError(said)
+    pickled, summary, shown = pickle.loads(file.read_bytes())
+    error: BaseException
+    try:
+        error = pickle.loads(pickled) if pickled else RuntimeError(summary)
+    except Exception:  # its class cannot be imported here
+        error = RuntimeError(summary)
+    error.__cause__ = RemoteTraceback(f"{shown.rstrip()}\n\n{ended.line}")
+    return error
+
+
+def _result(file: Path, rank: int) -> Any:
+    try:
+        with open(file, "rb") as opened:
+            return pickle.load(opened)
+    except FileNotFoundError:
+        raise RuntimeError(f"rank {rank} ended without a result (did it call os._exit?)") from None
+    except Exception as error:
+        said = tracebacks.summary(type(error), error)
+        raise RuntimeError(f"the result of rank {rank} cannot be loaded here: {said}") from error
+
+
+def _write(file: Path, value: Any) -> None:
+    """A file is there as a whole, or not at all."""
+    part = file.with_suffix(".part")
+    with open(part, "wb") as opened:
+        Pickler(opened).dump(value)
+    os.replace(part, file)
+
+
+def _reduce(error: Any) -> tuple[Any, ...]:
+    """Errors of the core, which the caller has not loaded, become those of the same name there."""
+    return _of_caller, (type(error).__name__, error.args), error.__dict__ or None
+
+
+def _of_caller(name: str, args: tuple[Any, ...]) -> BaseException:
+    found: BaseException = getattr(errors, name)(*args)
+    return found

@@ -1,0 +1,155 @@
+"""What the ranks get: the function, its arguments, and what a new process must know to run it as the caller would."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import linecache
+import os
+import pickle
+import sys
+import types
+from collections import ChainMap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, NamedTuple
+
+import cloudpickle
+
+from .. import _memory
+
+
+class Call(NamedTuple):
+    """`function(*args, **kwargs)`."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Surroundings(NamedTuple):
+    """Of the caller."""
+
+    path: list[str]  # sys.path
+    argv: list[str]
+    terminals: tuple[bool, bool]  # whether stdout and stderr are terminals, to which programs write in colour
+    sources: list[tuple[Any, ...]]  # of code that has no file, for tracebacks and AutoGraph: entries of linecache
+
+
+def write(folder: Path, call: Call, ranks: int, ranks_here: int) -> None:
+    """Writes what `read` reads.
+
+    Raises TypeError for what cannot be pickled, MemoryError for what does not fit into this machine's memory
+    `ranks_here` times, OSError if it cannot be written.
+    """
+    room = _room()
+    with open(folder / "call", "wb") as file:
+        pickle.dump(tuple(_surroundings()), file)
+        counted = _Counted(file, room // ranks_here)
+        try:
+            Pickler(counted).dump(tuple(call))
+        except OSError:
+            raise
+        except Exception as error:
+            raise _refusal(call, error) from None
+    if counted.size > counted.most:
+        each = "1 rank needs" if ranks == 1 else f"each of {ranks} ranks needs"
+        raise MemoryError(
+            f"the function and its arguments take {_gib(counted.size)}, which {each}, but only {_gib(room)} of memory "
+            "are free: load the data inside of the function, or use fewer ranks"
+        )
+
+
+def read(folder: Path) -> Iterator[Any]:
+    """Yields the Surroundings, then the Call. Blocks while it reads."""
+    with open(folder / "call", "rb") as file:
+        yield Surroundings(*pickle.load(file))
+        yield Call(*pickle.load(file))
+
+
+def _reduced(code: types.CodeType) -> tuple[Any, ...]:
+    make, arguments = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return _with_file, (make, arguments, code.co_filename)
+
+
+def _with_file(make: Any, arguments: tuple[Any, ...], file: str) -> types.CodeType:
+    code: types.CodeType = make(*arguments)
+    return code.replace(co_filename=file)
+
+
+class Pickler(cloudpickle.Pickler):
+    """cloudpickle's, but code keeps the name of its file: tracebacks show its lines, and AutoGraph reads them."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)
+
+
+class _Counted:
+    """Writes up to `most` bytes to a file, and counts all. Large arrays come here without being copied."""
+
+    def __init__(self, file: BinaryIO | None, most: int) -> None:
+        self._file, self.most, self.size = file, most, 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size += size
+        if self._file is not None and self.size <= self.most:
+            self._file.write(data)
+        return size
+
+
+def _room() -> int:
+    root = Path("/")
+    limit = _memory.group_limit(root)
+    free = _memory.available(root) or sys.maxsize
+    return free if limit is None else min(free, limit)
+
+
+def _surroundings() -> Surroundings:
+    terminals = [stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)]
+    entries = [each for each in linecache.cache.values() if len(each) == 4 and not os.path.exists(each[3])]
+    return Surroundings(list(sys.path), list(sys.argv), (terminals[0], terminals[1]), entries)
+
+
+def _refusal(call: Call, error: Exception) -> TypeError:
+    """Names the argument or variable that cannot be pickled."""
+    name = getattr(call.function, "__qualname__", type(call.function).__name__)
+    parts = [(f"the function {name!r}", call.function)]
+    parts += [(f"args[{number}]", value) for number, value in enumerate(call.args)]
+    parts += [(f"kwargs[{each!r}]", value) for each, value in call.kwargs.items()]
+    found = next(filter(None, (_culprit(*part, set()) for part in parts)), ("what the ranks need", error))
+    reason = " ".join(str(found[1]).split()) or type(found[1]).__name__
+    return TypeError(
+        f"tarantella.run cannot send {found[0]} to the ranks: {reason}; make it inside of the function that they run"
+    )
+
+
+def _culprit(name: str, value: Any, seen: set[int]) -> tuple[str, Exception] | None:
+    """The innermost variable that keeps `value` from being pickled, and why; None if nothing does."""
+    try:
+        Pickler(_Counted(None, 0)).dump(value)
+    except Exception as error:
+        function = inspect.unwrap(value) if callable(value) else value
+        if inspect.isfunction(function) and id(function) not in seen:
+            seen.add(id(function))
+            for each, inner in _variables(function).items():
+                if found := _culprit(f"the variable {each!r} of {function.__qualname__!r}", inner, seen):
+                    return found
+        return name, error
+    return None
+
+
+def _variables(function: types.FunctionType) -> dict[str, Any]:
+    """The global variables and those of outer functions that a function uses, functions inside of it included."""
+    codes, names = [function.__code__], set()
+    for code in codes:
+        names |= set(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    found = {name: function.__globals__[name] for name in sorted(names & function.__globals__.keys())}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it has no value yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.1f} MiB"
