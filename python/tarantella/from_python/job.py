@@ -16,6 +16,8 @@ from . import output
 
 _HERE = Path(__file__).parent
 _PIECE = 1 << 16
+# Seconds after which a line of the launcher is not its last one, since the job goes on.
+_HOLDS_FOR = 1.0
 
 
 class Ended(NamedTuple):
@@ -76,7 +78,9 @@ def _pass_on(process: subprocess.Popen[bytes], out: output.Relay, err: output.Re
                 selector.register(pipe, selectors.EVENT_READ, relay)
             has_ended = False
             while not has_ended:
-                ready = [key for key, _ in selector.select()]
+                ready = [key for key, _ in selector.select(_HOLDS_FOR if err.holds else None)]
+                if not ready:
+                    err.release()
                 has_ended = any(key.data is None for key in ready)
                 # At the end, all that the pipes still hold: no process of the job is left to write more.
                 for key in list(selector.get_map().values()) if has_ended else ready:

@@ -15,8 +15,8 @@ _KEPT = 4096  # characters
 class Relay:
     """Passes bytes of UTF-8 on to sys.stdout or sys.stderr as they come, carriage returns and backspaces included.
 
-    With `holds_back`, a line of the launcher's stays here while it is the last one: it says how the job has ended, and
-    the caller raises an error with it.
+    With `holds_back`, a line of the launcher's stays here while it is the last one, until `release`: it may say how the
+    job has ended, and the caller raises an error with it.
     """
 
     def __init__(self, stream: TextIO | None, holds_back: bool) -> None:
@@ -37,12 +37,22 @@ class Relay:
         self._held = text[shown:]
         self._show(text[:shown])
 
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    def release(self) -> None:
+        """Shows what is held back."""
+        self._show(self._held)
+        self._held = ""
+
     def close(self, show: bool) -> str:
         """Ends the text, and shows a line that was held back or not. Returns the launcher's last line, or ""."""
         self.write(b"", final=True)
         if show:
-            self._show(self._held)
-        found = re.search(rf"{_OURS}(?!WARNING|INFO)(.*)\n?\Z", self._tail)
+            self.release()
+        # An srun that has started the launcher has its own last words.
+        found = re.search(rf"{_OURS}(?!WARNING|INFO)([^\n]*)\n?(?:srun: [^\n]*\n)*\Z", self._tail)
         return found[1] if found else ""
 
     @staticmethod

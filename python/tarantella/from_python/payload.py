@@ -106,7 +106,11 @@ def _room() -> int:
 
 def _surroundings() -> Surroundings:
     terminals = [stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)]
-    entries = [each for each in linecache.cache.values() if len(each) == 4 and not os.path.exists(each[3])]
+    entries = [
+        (each[0], None, [str(line) for line in each[2]], str(name))  # no time: it is compared with no file
+        for name, each in list(linecache.cache.items())
+        if len(each) == 4 and not os.path.exists(name)
+    ]
     return Surroundings(list(sys.path), list(sys.argv), (terminals[0], terminals[1]), entries)
 
 
@@ -128,8 +132,8 @@ def _culprit(name: str, value: Any, seen: set[int]) -> tuple[str, Exception] | N
     try:
         Pickler(_Counted(None, 0)).dump(value)
     except Exception as error:
-        function = inspect.unwrap(value) if callable(value) else value
-        if inspect.isfunction(function) and id(function) not in seen:
+        function = inspect.unwrap(value) if isinstance(value, types.FunctionType) else value
+        if isinstance(function, types.FunctionType) and id(function) not in seen:
             seen.add(id(function))
             for each, inner in _variables(function).items():
                 if found := _culprit(f"the variable {each!r} of {function.__qualname__!r}", inner, seen):

@@ -140,6 +140,21 @@ def test_output_is_live(monkeypatch):
     assert stream.getvalue() == "10 %\ropened 20 %\b\b\b30 % ─█\n"
 
 
+def test_a_note_of_the_launcher_is_shown_while_the_job_goes_on(monkeypatch):
+    os.mkfifo("door")
+
+    def work():
+        if tnt.get_rank() == 1:
+            threading.Thread(target=lambda: 1 / 0).start()
+            Path("door").read_text()
+
+    stream = Stream("exception in thread", lambda: Path("door").write_text("opened"))
+    monkeypatch.setattr(sys, "stderr", stream)
+    tnt.run(work, 2)
+    Path("door").unlink()
+    assert stream.getvalue().startswith("tarantella: rank 1: exception in thread ")
+
+
 TEXT = "tarantella: WARNING: ü\na line\n 5 %\rtarantella: rank 1: a note\nmore\ntarantella: no last line\n+"
 
 
@@ -153,6 +168,8 @@ def test_no_piece_of_the_output_is_lost(size):
             relay.write(data[begin : begin + size])
         assert relay.close(show=False) == ("rank 1 (pid 5 on h) ended" if "rank" in last else "")
         assert stream.getvalue() == TEXT + "\n" + ("" if last.startswith("tarant") else last)
+    relay.write(b"\ntarantella: rank 1 ended\nsrun: error: n1\n")
+    assert relay.close(show=False) == "rank 1 ended"
 
 
 def fail(rank, error):

@@ -191,6 +191,22 @@ def test_signals_reach_the_ranks_of_all_nodes(folder, options):
     folder.wait_for_none()
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_python_starts_ranks_on_the_nodes_of_the_job(folder, nodes):
+    folder.write("""
+        import os
+        import tarantella as tnt
+        print(tnt.run(lambda: (os.environ["SLURMD_NODENAME"], tnt.get_rank()), n=2))
+        try:
+            tnt.run(lambda: 1 / (1 - tnt.get_rank()), n=2)
+        except ZeroDivisionError as error:
+            print(str(error.__cause__).splitlines()[-1].split(" (")[0])
+    """)
+    done = folder.run("salloc", "--quiet", f"--nodes={nodes}", "--ntasks=2", sys.executable, "train.py")
+    assert done.stdout == f"[('n1', 0), ('n{nodes}', 1)]\nrank 1\n", done.stderr
+    assert list(folder.path.glob(".tarantella-run-*")) == []
+
+
 def test_the_shell_of_salloc_starts_through_srun(folder):
     folder.write(SHOW)
     done = folder.run("salloc", "--quiet", "--nodes=1", "--ntasks=2", folder.executable, "--", "train.py")
