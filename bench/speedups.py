@@ -19,6 +19,7 @@ import os
 import statistics
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +148,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
         curves.plot(range(1, len(values) + 1), values, label=name, **style)
     curves.set(title="The same training: LeNet-5, loss of each epoch", xlabel="epoch")
     curves.legend(frameon=False)
-    names = [NETS[net].replace(", ", "\n").replace(" ", "\n", 1) for net in result["nets"]]
+    names = [textwrap.fill(NETS[net], 12) for net in result["nets"]]
     ratios = [speedup(found["rates"], "tarantella") or 0.0 for found in result["nets"].values()]
     bars.bar(names, ratios, color=[BLUE if ratio > 1 else RED for ratio in ratios], width=0.6)
     bars.bar_label(bars.containers[0], fmt="%.2f")
     bars.axhline(1, color="black", linewidth=1)
+    bars.margins(y=0.12)
     bars.set(title="Speed-up of two ranks over one process\non the same two cores")
     for axes in (curves, bars):
         axes.spines[["top", "right"]].set_visible(False)

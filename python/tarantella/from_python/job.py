@@ -17,7 +17,7 @@ from . import output
 _HERE = Path(__file__).parent
 _PIECE = 1 << 16
 # Seconds after which a line of the launcher is not its last one, since the job goes on.
-_HOLDS_FOR = 1.0
+_HOLDS_FOR = 5.0
 
 
 class Ended(NamedTuple):
