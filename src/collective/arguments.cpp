@@ -1,7 +1,6 @@
 #include "collective/arguments.h"
 
 #include <limits>
-#include <vector>
 
 namespace tarantella::collective {
 namespace {
@@ -14,10 +13,10 @@ Status check_apart(const char* operation, const void* input, const void* output)
 
 }  // namespace
 
-Status check(DType dtype, std::span<const uint64_t> counts) {
+Status check(DType dtype, std::span<const uint64_t> counts, size_t times) {
   if (!is_valid(dtype))
     return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
-  uint64_t left = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype);
+  uint64_t left = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype) / times;
   for (const uint64_t count : counts) {
     if (count > left)
       return {Code::kInvalidArgument, text(count, " x ", name_of(dtype), " is more than any memory has")};
@@ -58,7 +57,7 @@ Status check_allgather(DType dtype, std::span<const uint64_t> counts, size_t siz
 Status check_reduce_scatter(DType dtype, Reduction reduction, const void* input, const void* output,
                             uint64_t count, size_t size) {
   TNT_RETURN_IF_ERROR(check_allreduce(dtype, reduction, input, output, count));
-  TNT_RETURN_IF_ERROR(check(dtype, std::vector(size, count)));
+  TNT_RETURN_IF_ERROR(check(dtype, {&count, 1}, size));
   return check_apart("reduce_scatter", input, output);
 }
 

@@ -12,8 +12,9 @@
 
 namespace tarantella::collective {
 
-/// kInvalidArgument for a dtype that does not exist, and for more elements than memory can have bytes.
-Status check(DType dtype, std::span<const uint64_t> counts);
+/// kInvalidArgument for a dtype that does not exist, and for more elements than memory can have bytes: `times` times
+/// the sum of `counts`.
+Status check(DType dtype, std::span<const uint64_t> counts, size_t times = 1);
 
 // As check(), and kInvalidArgument for what the collective of that name cannot take, on `size` ranks. What is reduced
 // must be aligned as its elements are.
