@@ -35,12 +35,11 @@ std::string joined_by(const std::vector<std::string>& words, char separator) {
   return all;
 }
 
-/// TNT_TIMEOUT, which the ranks read, too, and refuse if it is none.
-Duration silence_in(const Environment& user) {
-  const std::string word = stripped(user, "TNT_TIMEOUT");
+/// The seconds that `word` says, or `otherwise` if it says none: of a variable, which the ranks read, too, and refuse.
+Duration seconds_in(const std::string& word, Duration otherwise) {
   char* end = nullptr;
   const double seconds = std::strtod(word.c_str(), &end);
-  return word.empty() || *end != '\0' || !(seconds > 0) ? Duration(300s) : from_seconds(seconds);
+  return word.empty() || *end != '\0' || !(seconds > 0) ? otherwise : from_seconds(seconds);
 }
 
 }  // namespace
@@ -86,7 +85,14 @@ int launch_on_hosts(const Plan& plan, const Options& options, const Command& com
   const std::vector<std::string> of_starter = joined(environment, added);
   const Orphans orphans;
   AllTimelines timelines(options, order.shares);
-  const ClusterJob job{options, starter, order, secret.value(), of_starter, timelines, silence_in(user)};
+  const ClusterJob job{.options = options,
+                       .starter = starter,
+                       .order = order,
+                       .secret = secret.value(),
+                       .environment = of_starter,
+                       .timelines = timelines,
+                       .silence = seconds_in(stripped(user, "TNT_TIMEOUT"), 300s),
+                       .start_timeout = seconds_in(options.start_timeout.value_or(""), 60s)};
   const Verdict verdict = Head(job, std::move(listener).value(), signals.value(), orphans).run();
   if (verdict.signal != 0) die_of(verdict.signal);
   return verdict.code;

@@ -22,7 +22,6 @@ constexpr char kNoInput[] =
     "WARNING: no rank of a job on several hosts reads stdin; open a file by its name, or redirect < "
     "/dev/null";
 constexpr Duration kLook = 500ms;  // how often connections are checked
-constexpr Duration kStartTimeout = 60s;
 constexpr Duration kWarnOfStart = 5s;
 constexpr Duration kEndWithin = 20s;  // after kEnd: longer than a node launcher waits for a stuck process
 constexpr Duration kGather = 60s;     // for the timelines of all hosts
@@ -32,11 +31,6 @@ constexpr Duration kStarterEnds = 3s;   // after the last node launcher
 constexpr Duration kDies = 5s;          // after SIGKILL; one that waits for a dead disk does not
 
 }  // namespace
-
-Duration Head::start_timeout() const {
-  const double seconds = std::strtod(job_.options.start_timeout.value_or("").c_str(), nullptr);
-  return seconds > 0 ? from_seconds(seconds) : kStartTimeout;
-}
 
 Head::Head(const ClusterJob& job, Listener listener, Signals& signals, const Orphans& orphans)
     : job_(job),
@@ -53,7 +47,7 @@ Verdict Head::run() {
     say(status.message());
     return {.code = kCannotRun};
   }
-  deadline_ = Deadline::after(start_timeout());
+  deadline_ = Deadline::after(job_.start_timeout);
   warn_of_start_ = Deadline::after(kWarnOfStart);
   for (advance(); !all_over(); advance()) wait();
   gather();
@@ -335,11 +329,11 @@ void Head::advance() {
     warn_of_start_.reset();
     if (job_.options.shows_warnings())
       stderr_.put(as_said(text("WARNING: still waiting for ", silent_hosts(), " to start, for up to ",
-                               in_seconds(start_timeout()), " s (--start-timeout)")));
+                               in_seconds(job_.start_timeout), " s (--start-timeout)")));
   }
   if (!running_ && deadline_ && deadline_->passed() && !start_failure_) {
     const std::string said = telling(starter_said_.last_words());
-    fail_start(text(silent_hosts(), " did not answer within ", in_seconds(start_timeout()), " s",
+    fail_start(text(silent_hosts(), " did not answer within ", in_seconds(job_.start_timeout), " s",
                     said.empty() ? "; try ssh to it, or raise the limit (--start-timeout)" : ": " + said),
                kLaunchError);
   }

@@ -31,7 +31,8 @@ struct ClusterJob {
   const std::string& secret;
   const std::vector<std::string>& environment;  ///< of the starter's command, "NAME=value"
   AllTimelines& timelines;
-  Duration silence;  ///< after which a host that can be reached, but does not answer, is lost
+  Duration silence;        ///< after which a host that can be reached, but does not answer, is lost
+  Duration start_timeout;  ///< that all hosts have until each is ready to start its ranks
 };
 
 class Head {
@@ -54,7 +55,6 @@ class Head {
     bool sends_records = false;
   };
 
-  Duration start_timeout() const;  ///< that all hosts have until each is ready to start its ranks
   Status start();
   void wait();
   void greet(size_t index);
