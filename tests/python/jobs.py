@@ -105,6 +105,12 @@ def environment() -> dict[str, str]:
     return {**clean, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
 
 
+def of_torchrun(rank: int, size: int = 2, here: int = 1, first: str = "node1") -> dict[str, str]:
+    """What torchrun tells a rank, of which each host has `here`, and the host `first` rank 0."""
+    places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank % here, "LOCAL_WORLD_SIZE": here}
+    return {"MASTER_ADDR": first, "MASTER_PORT": "29500", **{name: str(value) for name, value in places.items()}}
+
+
 def run_ranks(
     ranks: int,
     script: Path,

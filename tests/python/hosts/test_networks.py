@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jobs import of_torchrun
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -77,9 +78,7 @@ def test_devices_that_lead_nowhere_where_torchrun_has_started_the_ranks(hosts, d
     hosts.script(SUMS)
     jobs = []
     for rank in (0, 1):
-        place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
-        environment = {"MASTER_ADDR": "node1", **{name: str(value) for name, value in place.items()}}
-        jobs.append(hosts.start(sys.executable, "train.py", host=f"node{rank + 1}", env=environment))
+        jobs.append(hosts.start(sys.executable, "train.py", host=f"node{rank + 1}", env=of_torchrun(rank)))
     assert [(job.wait().code, job.out, job.err) for job in jobs] == [(0, "summed\n", "")] * 2
 
 
@@ -103,9 +102,7 @@ def test_an_address_that_does_not_answer_delays_by_one_connection(hosts):
     with hosts.names_in_etc("10.231.0.14 first", f"{hosts.address('node1')} first"):
         jobs = []
         for rank, host in enumerate(("node1", "node3")):
-            place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
-            environment = {"MASTER_ADDR": "first", **{name: str(value) for name, value in place.items()}}
-            jobs.append(hosts.start(sys.executable, "train.py", host=host, env=environment))
+            jobs.append(hosts.start(sys.executable, "train.py", host=host, env=of_torchrun(rank, first="first")))
         assert [job.wait().code for job in jobs] == [0, 0], jobs[1].err
     assert 2 <= float(jobs[0].out) < 10  # eight ports were tried at this address
 

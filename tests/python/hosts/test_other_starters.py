@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jobs import of_torchrun
 from needs import mpi_folder
 
 pytestmark = pytest.mark.timeout(120)
@@ -68,11 +69,6 @@ KEEP = """
 """
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MET = [f"{rank} {rank % 2} 4 1111.0 node{1 + rank // 2}" for rank in range(4)]
-
-
-def of_torchrun(rank: int, size: int, here: int) -> dict[str, str]:
-    places = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank % here, "LOCAL_WORLD_SIZE": here}
-    return {"MASTER_ADDR": "node1", "MASTER_PORT": "29500", **{name: str(value) for name, value in places.items()}}
 
 
 def start_by_torchrun(hosts, *words: str, here: int = 2) -> list:

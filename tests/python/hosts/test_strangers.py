@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import of_torchrun
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,12 +34,6 @@ CROWD = """
 """
 
 
-def place_of(rank: int) -> dict[str, str]:
-    """What torchrun tells one of two ranks on two hosts."""
-    place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": 29500}
-    return {"MASTER_ADDR": "node1", **{name: str(value) for name, value in place.items()}}
-
-
 def crowd_at(hosts, program: str) -> None:
     """2,000 silent connections and 100 with junk, at the first port on which the program listens on node1."""
     hosts.script(CROWD, name="crowd.py")
@@ -63,9 +58,9 @@ def test_a_crowd_at_the_launchers_port(hosts, executable):
 
 def test_a_crowd_at_the_port_of_the_first_leader(hosts):
     hosts.script(SUM)
-    first = hosts.start(sys.executable, "train.py", env=place_of(0))
+    first = hosts.start(sys.executable, "train.py", env=of_torchrun(0))
     crowd_at(hosts, "python")
-    second = hosts.start(sys.executable, "train.py", host="node2", env=place_of(1))
+    second = hosts.start(sys.executable, "train.py", host="node2", env=of_torchrun(1))
     for job in (first, second):
         assert (job.wait().code, job.out, job.err) == (0, "2\n", "")
     hosts.end_all()
@@ -78,7 +73,7 @@ def test_hosts_with_other_keys_are_told_how_to_share_one(hosts):
         (hosts.folder / f"key{number}").chmod(0o600)
     own = [{"TNT_KEY_FILE": str(hosts.folder / f"key{rank}"), "TNT_TIMEOUT": "4"} for rank in (0, 1)]
     jobs = [
-        hosts.start(sys.executable, "train.py", host=f"node{rank + 1}", env=place_of(rank) | own[rank])
+        hosts.start(sys.executable, "train.py", host=f"node{rank + 1}", env=of_torchrun(rank) | own[rank])
         for rank in (0, 1)
     ]
     for job in jobs:
