@@ -118,8 +118,7 @@ def command(example: Example, epochs: int, ranks: int, cores: set[int], data: Pa
     batch = ranks * example.micro * example.tokens
     arguments = example.arguments.format(batch=batch, micro=example.micro, epochs=epochs, data=data)
     words = [*processes.launcher(ranks, f"--timeline={folder / TIMELINE}"), str(ROOT / "examples" / example.program)]
-    # Examples may read data of scikit-learn. A stop among its first steps would mislead the trial of TNT_KEEP_AWAKE.
-    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "TNT_KEEP_AWAKE": "0"}
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}  # examples may read data of scikit-learn
     return Command([*words, *arguments.split()], cores, environment, folder)
 
 

@@ -34,7 +34,7 @@ class Task(NamedTuple):
     """A network, a loss of Keras's and one of the user's, and the rows of a rank."""
 
     model: Callable[[], Any]
-    kerass: Any
+    keras_own: Any
     own: Callable[[Any, Any], Any]
     data: Callable[[int], tuple[Any, Any]]
     rows: int
@@ -111,7 +111,7 @@ def train(task: Task, ranks: int, epochs: int) -> dict[str, list[float]]:
 
     models = {}
     for kind in KINDS:
-        loss: Any = task.kerass
+        loss: Any = task.keras_own
         if kind != "keras":
             loss = functools.wraps(task.own)(lambda true, predicted: task.own(true, predicted))
             if kind == "declared":

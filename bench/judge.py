@@ -15,7 +15,7 @@ from rows import Ratio
 
 Round = dict[str, Any]
 
-SPREAD = 0.03  # over the rounds, of a silent row in parts of the mean of the others
+SPREAD = 0.03  # over the rounds, of a silent row in parts of the other one
 STRANGERS = 0.02
 
 
@@ -54,16 +54,6 @@ def value(measured: Round, net: str, row: str, subject: str, in_turns: bool = Tr
     return statistics.median(numbers)
 
 
-def kept_awake(run: list[Round]) -> dict[str, list[bool]]:
-    """Returns {net: whether the two ranks chose to keep their cores awake, in each round}."""
-    found: dict[str, list[bool]] = {}
-    for net in rows.NETS:
-        chosen = [value(measured, net, "2 ranks", "kept awake") for measured in run]
-        if known := [bool(each) for each in chosen if each is not None]:
-            found[net] = known
-    return found
-
-
 def steps(run: list[Round]) -> dict[tuple[str, str], list[float]]:
     """Returns {(net, row): seconds of a step in each round}."""
     found = {}
@@ -88,15 +78,13 @@ def in_round(ratio: Ratio, measured: Round) -> float | None:
     return best / own if ratio.kind == "share" else own / best
 
 
-def silent_rows(run: list[Round], net: str) -> dict[str, list[float]]:
-    """Returns {row: its step in each round that has all silent rows, in parts of the mean of the others}."""
-    found: dict[str, list[float]] = {row: [] for row in rows.SILENT}
+def silent_rows(run: list[Round], net: str) -> list[float]:
+    """Returns the step of one silent row in parts of the other's, in each round that has both."""
+    found = []
     for measured in run:
-        steps = [value(measured, net, row, "step") for row in rows.SILENT]
-        known = [step for step in steps if step is not None]
-        if len(known) == len(steps):
-            for number, (row, step) in enumerate(zip(rows.SILENT, known, strict=True)):
-                found[row].append(step / statistics.mean(known[:number] + known[number + 1 :]))
+        one, other = (value(measured, net, row, "step") for row in rows.SILENT)
+        if one is not None and other is not None:
+            found.append(one / other)
     return found
 
 
@@ -151,11 +139,9 @@ def noise(run: list[Round]) -> list[str]:
     if len(run) < 2:
         reasons.append("a single round does not show whether the silent rows agree")
     for net in rows.NETS:
-        for row, parts in silent_rows(run, net).items():
-            if parts and (apart := spread(parts)) >= SPREAD:
-                reasons.append(
-                    f"{net}: '{row}' beside the other silent rows spreads by {apart:.1%} (allowed: below {SPREAD:.0%})"
-                )
+        parts = silent_rows(run, net)
+        if parts and (apart := spread(parts)) >= SPREAD:
+            reasons.append(f"{net}: the ratio of the silent rows spreads by {apart:.1%} (allowed: below {SPREAD:.0%})")
     return reasons
 
 

@@ -67,7 +67,6 @@ def training(result: dict[str, Any]) -> str:
     others = [line for line in with_goals if line["kind"] != "share"]
     strangers = ", ".join(f"{measured['strangers']:.1%}" for measured in run)
     floor = f"<p>{html.escape(tables.floor(result['floor']))}</p>" if result["floor"] else ""
-    awake = f"<p>{html.escape(tables.kept_awake(run))}</p>"
     state = html.escape(tables.verdict(result["noise"])).replace("\n", "<br>")
     return f"""<h2>Training on one node</h2>
 <p>{verdict(not result["noise"], state)}</p>
@@ -78,4 +77,4 @@ what a rank has more than a silent process, over the bytes of its gradients. A l
 {ratios_plot(shares, "share (more is better)")}{ratios_plot(others, "times (less is better)")}
 {table(["net", "what", "best", "median", "worst", "goal (of the worst)", ""], lines)}{floor}
 <h3>Milliseconds of a step</h3>
-{awake}{steps_plot(steps)}{steps_table(steps)}{origin(result)}"""
+{steps_plot(steps)}{steps_table(steps)}{origin(result)}"""

@@ -21,8 +21,7 @@ class Amount(NamedTuple):
     """How much a row does. An epoch and a call of each kind before that are not measured.
 
     `turns` are of an epoch of `steps`, and of as many epochs of few steps as `short` says; `calls` is the number of
-    turns of a call of each kind. Two ranks train before that until they have chosen whether to keep their cores awake,
-    unless the row says so.
+    turns of a call of each kind.
     """
 
     steps: int
@@ -54,7 +53,7 @@ class Row(NamedTuple):
     `mode` is one of bench/train_worker.py, or `copy`. `starter` is `python`, for processes that do not know of each
     other, or `launcher`. `cores` is the number for each process, or for the launcher as a whole; two in all, even where
     there are more. A global batch has the rows of `size` ranks. Fields with the names of networks have the subjects for
-    each. `keep_awake` is the value of TNT_KEEP_AWAKE.
+    each.
     """
 
     name: str
@@ -66,7 +65,6 @@ class Row(NamedTuple):
     lenet5: str = ""
     resnet20: str = ""
     mlp: str = ""
-    keep_awake: str = "auto"
 
     def subjects(self, net: str) -> list[str]:
         return getattr(self, net).split()
@@ -84,12 +82,9 @@ class Row(NamedTuple):
 ROWS = [
     Row("silent", "silent", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, called alike", "alike", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
-    Row("silent, kept awake", "awake", "python", 2, 1, 2, "steps epochs", "steps", "steps"),
     Row("silent, updated alike", "updated", "python", 2, 1, 2, mlp="steps"),
     Row("silent in lockstep", "lockstep", "python", 2, 1, 2, "steps", mlp="steps"),
     Row("2 ranks", "ranks", "launcher", 2, 2, 2, "steps epochs calls", "steps", "steps calls"),
-    Row("2 ranks, kept awake", "ranks", "launcher", 2, 2, 2, "steps", keep_awake="1"),
-    Row("2 ranks, not kept awake", "ranks", "launcher", 2, 2, 2, "steps", mlp="steps", keep_awake="0"),
     Row("plain, both cores", "plain", "python", 1, 2, 2, "steps", "steps", "steps"),
     Row("plain, one core", "plain", "python", 1, 1, 1, "steps calls", mlp="steps calls"),
     Row("-n 1", "ranks", "launcher", 1, 1, 1, "steps calls", mlp="steps calls"),
@@ -103,7 +98,7 @@ ROWS = [
     Row("copies", "copy", "python", 2, 1, 2, mlp="copy"),
 ]
 _BY_NAME = {row.name: row for row in ROWS}
-SILENT = ("silent", "silent, called alike", "silent, kept awake")
+SILENT = ("silent", "silent, called alike")
 UPDATED = "silent, updated alike"
 
 
@@ -135,13 +130,11 @@ def _steps(net: str, goal: float, limit: float) -> list[Ratio]:
         return [name for name in names if named(name).subjects(net)]
 
     updated = trained(UPDATED)
-    beside = trained("silent, called alike", "silent, kept awake", UPDATED, "silent in lockstep")
-    forced = trained("2 ranks, kept awake", "2 ranks, not kept awake")
+    beside = trained("silent, called alike", UPDATED, "silent in lockstep")
     return [
         Ratio("steps of 2 ranks", net, "step", "2 ranks", SILENT, "share", goal, limit),
         Ratio("2 ranks ahead of plain Keras on both cores", net, "step", "2 ranks", ("plain, both cores",), "share", 1),
         *(Ratio(f"steps of 2 ranks beside {row}", net, "step", "2 ranks", (row,)) for row in updated),
-        *(Ratio(f"steps of {name}", net, "step", name, SILENT) for name in forced),
         *(Ratio(f"steps, {name}", net, "step", name, ("silent",)) for name in beside),
     ]
 

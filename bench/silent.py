@@ -1,13 +1,12 @@
 """Silent processes: they train on a rank's rows, with its input pipeline, and do not communicate.
 
 They show how fast ranks could be. A rank has less Python overhead per step than Keras, and updates its variables in
-fewer passes over memory, so silent processes may also be called, or called and updated, as ranks are. A core that goes
-idle makes what follows slower, so they may have their cores kept awake, or start each step together.
+fewer passes over memory, so silent processes may also be called, or called and updated, as ranks are. Or they start
+each step together, as ranks do that wait for one another.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import struct
@@ -18,7 +17,6 @@ from typing import Any
 import keras
 import nets
 
-AWAKE = Path(__file__).resolve().parent.parent / "build" / "bench" / "keep_awake.so"
 SECONDS = 60.0  # that a process waits for another one
 LINE = 64  # bytes
 
@@ -47,21 +45,6 @@ class Lockstep(keras.callbacks.Callback):
                     raise TimeoutError(f"process {other} has not come to step {self._count}")
 
 
-class Awake(keras.callbacks.Callback):
-    """Keeps the core of this process awake from the first step of a call to its last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._library = ctypes.CDLL(str(AWAKE))
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if error := self._library.keep_awake_start():
-            raise OSError(error, os.strerror(error))
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._library.keep_awake_stop()
-
-
 def _update_alike(optimizer: Any) -> None:
     """Has an optimizer update variables as a rank does."""
     from tarantella.keras import hooks
@@ -78,7 +61,7 @@ class Silent:
     """Trains as process `rank` of `size`. Has `fit` only."""
 
     def __init__(self, net: nets.Net, mode: str, rank: int, size: int, folder: Path) -> None:
-        """`mode` is silent, alike, updated, awake or lockstep; `folder`, empty at first, is that of all processes."""
+        """`mode` is silent, alike, updated or lockstep; `folder`, empty at first, is that of all processes."""
         self._net, self._rank, self._size = net, rank, size
         self._callbacks: list[Any] = []
         if mode == "updated":
@@ -88,8 +71,6 @@ class Silent:
 
             net.model.make_train_function()
             net.model.train_function = step_function(net.model, "train", False, net.model.train_function)
-        elif mode == "awake":
-            self._callbacks = [Awake()]
         elif mode == "lockstep":
             self._callbacks = [Lockstep(folder / "lockstep", rank, size)]
 

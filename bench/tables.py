@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import judge
-
 HEAD = ["", "", "best", "median", "worst", "goal", ""]
 SIGNS = {"share": ">=", "times": "<=", "extra": "<="}
 MET = {True: "met", False: "MISSED", None: ""}
@@ -39,12 +37,6 @@ def floor(found: dict[str, float]) -> str:
         f"floor of the MLP on 2 ranks: {least:.1f} ms, {share:.3f} of the silent step, updated alike, at"
         f" {found['bandwidth'] / 1e9:.1f} GB/s read and written by each core; the ranks reach {reached:.3f} of it"
     )
-
-
-def kept_awake(run: list[judge.Round]) -> str:
-    chosen = judge.kept_awake(run)
-    counts = ", ".join(f"{sum(each)} of {len(each)} rounds ({net})" for net, each in chosen.items())
-    return f"2 ranks chose to keep their cores awake in {counts}" if counts else ""
 
 
 def verdict(noise: list[str]) -> str:

@@ -1,7 +1,7 @@
 """One process of a row of bench/training.py: trains a network, and writes the seconds of each subject as JSON.
 
 Modes: `ranks` trains with Tarantella, as a rank or, if no launcher started it, alone. `plain` is Keras; Tarantella is
-not even imported. `silent`, `alike`, `updated`, `awake` and `lockstep` are the silent processes of bench/silent.py.
+not even imported. `silent`, `alike`, `updated` and `lockstep` are the silent processes of bench/silent.py.
 """
 
 from __future__ import annotations
@@ -102,25 +102,6 @@ class Rank(Plain):
         super().__init__(net, tnt.get_size())
         self.model = tnt.Model(net.model)
 
-    def settle(self) -> dict[str, list[float]]:
-        """Trains until the ranks have chosen whether to keep their cores awake, and returns what they chose, if any."""
-        import tarantella as tnt
-        from tarantella.keras import training
-        from tarantella.keras.calls.awake import Trial
-
-        if tnt.get_size() == 1 or os.environ.get("TNT_KEEP_AWAKE", "auto") != "auto":
-            return {}
-        known = training.of(self.net.model)
-
-        class UntilChosen(keras.callbacks.Callback):
-            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # in a batch, the ranks would meet for it
-                trial = known.awake_trial
-                self.model.stop_training = not trial or trial.choice is not None
-
-        steps = 20
-        self.fit(steps, Trial.STEPS // (steps - 1) + 1, [UntilChosen()])
-        return {"kept awake": [float(bool(known.awake_trial and known.awake_trial.choice))]}
-
 
 def wait_to_be_weighed(folder: Path) -> None:
     (folder / f"ready.{os.getpid()}").touch()
@@ -198,7 +179,7 @@ class Subjects:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
-    parser.add_argument("mode", choices=["ranks", "plain", "silent", "alike", "updated", "awake", "lockstep"])
+    parser.add_argument("mode", choices=["ranks", "plain", "silent", "alike", "updated", "lockstep"])
     parser.add_argument("subjects", nargs="+", choices=["steps", "epochs", "calls", "start", "memory"])
     parser.add_argument("--tiny", action="store_true", help="few steps")
     parser.add_argument("--rank", type=int, default=0, help="of a silent process")
@@ -215,12 +196,10 @@ def main() -> None:
         trains = Plain(net, options.size)
     else:
         trains = silent.Silent(net, options.mode, options.rank, options.size, options.output)
-    seconds: dict[str, list[float]] = {}
-    if options.mode == "ranks" and "steps" in options.subjects and not options.tiny:
-        seconds |= trains.settle()
     is_plain = options.mode == "plain" or options.size == 1  # one rank is plain Keras
     clock = PlainClock if is_plain else Clock
     subjects = Subjects(trains, rows.amount(options.net, options.tiny), options.output, options.in_turns, clock)
+    seconds: dict[str, list[float]] = {}
     for subject in options.subjects:
         seconds |= subjects.measure(subject)
     (options.output / f"{os.getpid()}.json").write_text(json.dumps(seconds), encoding="utf-8")

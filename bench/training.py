@@ -27,7 +27,7 @@ import processes
 import rows
 import tables
 import turns
-from libraries import BUILD, compiled, say
+from libraries import BUILD, say
 from processes import Command
 
 HERE = Path(__file__).parent
@@ -36,7 +36,6 @@ HERE = Path(__file__).parent
 def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Command]:
     """Returns the command of each process of a row."""
     cores = sorted(os.sched_getaffinity(0))
-    environment = {"TNT_KEEP_AWAKE": row.keep_awake}
     if row.mode == "copy":
         script = [str(HERE / "floor.py"), *(["--seconds=0.02"] if options.tiny else [])]
     else:
@@ -45,12 +44,12 @@ def commands(row: rows.Row, net: str, options: argparse.Namespace) -> list[Comma
         script += ["--in-turns", *row.in_turns(net)]
     if row.starter == "launcher":
         start = processes.launcher(row.processes, *options.launcher.split())
-        return [Command([*start, *script], set(cores[: row.cores]), environment)]
+        return [Command([*start, *script], set(cores[: row.cores]))]
     found = []
     for rank in range(row.processes):
         its_cores = {cores[(rank * row.cores + core) % min(2, len(cores))] for core in range(row.cores)}
         place = [] if row.mode == "copy" else [f"--rank={rank}"]
-        found.append(Command([sys.executable, *script, *place], its_cores, environment))
+        found.append(Command([sys.executable, *script, *place], its_cores))
     return found
 
 
@@ -116,7 +115,6 @@ def show(result: dict[str, Any]) -> None:
     print("\nmilliseconds of a step, medians of the rounds:")
     for (net, row), seconds in judge.steps(run).items():
         print(f"{net:9} {row:24} {1e3 * statistics.median(seconds):8.2f}")
-    print(tables.kept_awake(run))
     print(f"\nratios within a round, over {len(run)} rounds (in brackets: the goal of the worst):")
     print(tables.text(result["ratios"]))
     if result["floor"]:
@@ -155,7 +153,6 @@ def main() -> None:
         result = {"machine": machine.describe(), "tiny": options.tiny, "launcher": options.launcher}
         result["versions"] = machine.versions("tarantella", "tensorflow", "tensorflow-cpu", "keras", "numpy")
         machine.warn_if_busy(result["machine"])
-        compiled(str(HERE.resolve() / "keep_awake.cpp"), "-shared", "-fPIC", name="keep_awake.so")
         result["rounds"] = all_rounds(options)
     conclude(result)
     show(result)

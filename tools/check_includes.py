@@ -17,23 +17,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # The room of a file -> what it may include, as prefixes of the included path; its own folder it always may.
+_OF_LAUNCH = ("system", "cli", "output", "ending")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "include/": (),
     "src/base/": (),
     "src/runtime/": ("base/",),
     "src/timeline/": ("base/", "runtime/"),
     "src/transport/": ("base/", "runtime/"),
-    "src/collective/across/": ("base/", "transport/memory.h", "transport/wire.h", "collective/"),
-    "src/collective/": ("base/", "transport/memory.h"),
-    "src/engine/": ("base/", "timeline/timeline.h", "transport/memory.h", "transport/wire.h", "collective/"),
+    "src/collective/internode/": ("base/", "transport/node_memory.h", "transport/endpoint.h", "collective/"),
+    "src/collective/": ("base/", "transport/node_memory.h"),
+    "src/engine/": ("base/", "timeline/timeline.h", "collective/"),
+    # From below to above; what is beside these folders puts them together.
+    "src/launch/system/": ("base/", "runtime/topology/"),
+    "src/launch/cli/": ("base/", "launch/system/"),
+    "src/launch/hosts/": ("base/", "runtime/topology/", "timeline/json.h", "launch/system/", "launch/cli/"),
+    "src/launch/output/": ("base/", "runtime/report.h", "timeline/", "launch/system/", "launch/cli/"),
+    "src/launch/ending/": ("base/", "launch/system/", "launch/cli/", "launch/output/"),
+    "src/launch/ranks/": ("base/", "runtime/", "timeline/", *(f"launch/{room}/" for room in _OF_LAUNCH)),
+    "src/launch/cluster/": ("base/", "runtime/", "timeline/", "launch/"),
     "src/launch/": ("base/", "runtime/", "timeline/"),
-    # The one file that creates the transports.
-    "src/capi/connect": ("base/", "runtime/", "transport/", "collective/across/nodes.h", "tarantella/"),
+    # The one file that makes the communicator of a job.
+    "src/capi/connect": ("base/", "runtime/", "transport/", "collective/", "tarantella/"),
     # Puts the other parts together, and implements the public header.
     "src/capi/": (
         "base/",
-        "runtime/awake/",
-        "runtime/cpu_mask.h",
         "runtime/report.h",
         "timeline/",
         "collective/",
@@ -52,6 +59,7 @@ _CALLS = (
     *_STEP,
     "keras/epoch/",
     "keras/callbacks/",
+    "keras/snapshots/",
     "keras/files",
     "keras/moved",
     "keras/written",
@@ -82,6 +90,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/tuners": _MODEL,
     "keras/differences": _STEP,
     "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/written"),
+    "keras/snapshots/": (*_MODEL, "keras/epoch/", "keras/callbacks/"),
     "keras/calls/": _CALLS,
     "keras/model": (*_CALLS, "keras/calls/", "keras/strategy"),
     "collectives": _JOB,

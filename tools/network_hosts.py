@@ -81,13 +81,11 @@ class Job:
 
 
 class Hosts:
-    """The hosts node1 to node4. Commands run on node1 unless another is named."""
+    """The hosts node1, node2, … Commands run on node1 unless another is named."""
 
-    COUNT = 4
-
-    def __init__(self) -> None:
-        self.prefix = f"tnt{os.getpid()}"
-        self.names = [f"node{number}" for number in range(1, self.COUNT + 1)]
+    def __init__(self, count: int = 4) -> None:
+        self.prefix = f"tnt{os.getpid()}-{count}"
+        self.names = [f"node{number}" for number in range(1, count + 1)]
         self.folder = Path()
         self.mark = ""
         self.is_limited = False

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
                       .job = argv[4],
                       .meet_timeout = 60,
                       .stuck_timeout = 60,
-                      .grace = 1,
+                      .failure_delay = 1,
                       .warn_every = 60,
                       .nodes = nullptr,
                       .transport = nullptr,
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   tnt_context* context = nullptr;
   check(tnt_context_create(&options, &context));
   loop.measure("tarantella", loop.private_buffer(), [&](float* data, size_t count) {
-    check(tnt_allreduce(context, data, data, count, TNT_FLOAT32, TNT_SUM, ""));
+    check(tnt_allreduce(context, data, data, count, TNT_FLOAT32, TNT_SUM, "", nullptr, nullptr, nullptr));
   });
   tnt_context_destroy(context);
 }

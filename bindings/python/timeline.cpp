@@ -8,6 +8,8 @@
 
 #include "tarantella/tarantella.h"
 
+namespace tarantella::python {
+
 namespace {
 
 void check(tnt_code code) {
@@ -38,3 +40,5 @@ void add_timeline(nanobind::module_& m) {
       "forget"_a = false);
   m.def("timeline_write", &write_file, "file"_a, "rank"_a);
 }
+
+}  // namespace tarantella::python

@@ -13,8 +13,8 @@
 // Where `empty` is true, this rank has no rows: zeros stand for its gradients, whatever these are. As an input it costs
 // nothing, while a conditional for each gradient took a hundredth of a step of a small network.
 //
-// With `borrow` the outputs are the shared result memory itself. It is overwritten in the next step, so only consumers
-// that do not keep it (an optimizer's update, but not variable.assign) may request it.
+// With `alias_outputs` the outputs alias the shared result memory. It is overwritten in the next step, so only
+// consumers that do not keep it (an optimizer's update, but not variable.assign) may request it.
 
 #include <atomic>
 #include <cstring>
@@ -32,48 +32,50 @@ namespace {
 struct Attributes {
   tnt_plan plan = 0;
   std::vector<int64_t> tensors;  ///< numbers in the plan
-  bool borrow = false;
+  bool alias_outputs = false;
 };
 
 class Kernel {
  public:
-  explicit Kernel(Attributes of) : attributes(std::move(of)), lent_(attributes.tensors.size()) {}
+  explicit Kernel(Attributes op_attributes)
+      : attributes(std::move(op_attributes)), aliased_(attributes.tensors.size()) {}
   ~Kernel() {
-    for (size_t i = 0; i < lent_.size(); ++i) lend(i, nullptr);
+    for (size_t i = 0; i < aliased_.size(); ++i) keep_alias(i, nullptr);
   }
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
   const Attributes attributes;
 
-  /// Keeps a lent output until the next one: at a reference count of one, TensorFlow's next op would reuse it for its
-  /// own result.
-  void lend(size_t i, TF_Tensor* output) {
-    TF_Tensor* const last = lent_[i].exchange(output);
+  /// Keeps an aliased output until the next one: at a reference count of one, TensorFlow's next op would reuse it for
+  /// its own result.
+  void keep_alias(size_t i, TF_Tensor* output) {
+    TF_Tensor* const last = aliased_[i].exchange(output);
     if (last != nullptr) api()->TF_DeleteTensor(last);
   }
 
  private:
-  std::vector<std::atomic<TF_Tensor*>> lent_;
+  std::vector<std::atomic<TF_Tensor*>> aliased_;
 };
 
-/// One run of the kernel, from compute() until TensorFlow's done callback has run.
-class Step {
+/// One run of the kernel, from compute() until TensorFlow's done callback has run and the core has let go of the
+/// gradients.
+class Invocation {
  public:
-  Step(Kernel& kernel, TF_OpKernelContext* context, Done done)
+  Invocation(Kernel& kernel, TF_OpKernelContext* context, Done done)
       : kernel_(kernel),
         attributes_(kernel.attributes),
         context_(context),
         done_(std::move(done)),
         parts_(attributes_.tensors.size()) {}
 
-  /// Submits the gradients, which TensorFlow keeps until done. The step deletes itself when it has ended, which may be
-  /// before this returns.
+  /// Submits the gradients, which TensorFlow keeps until done, and after an error this. It deletes itself when it
+  /// has ended, which may be before this returns.
   void start();
 
  private:
   struct Part {
-    Step* step;
+    Invocation* invocation;
     std::vector<int64_t> dims;
     int type;
     size_t bytes;
@@ -81,39 +83,48 @@ class Step {
   };
 
   static void on_done(void* part, tnt_code code, const char* message, const void* result);
-  bool submit(size_t i, TF_Tensor* gradient, uint32_t number, bool empty);
+  static void on_released(void* part) { static_cast<Part*>(part)->invocation->let_go(1); }
+  bool submit(size_t i, TF_Tensor* gradient, uint32_t training_step, bool empty);
   void fail(int code, const std::string& message);
-  /// Ends the step if `parts` were the last.
+  /// Ends the run of the kernel if `parts` were the last.
   void count_down(size_t parts);
+  /// Deletes the invocation if `parts` were the last that used it.
+  void let_go(size_t parts) {
+    if (users_.fetch_sub(parts, std::memory_order_acq_rel) == parts) delete this;
+  }
   TF_Tensor* copied_output(size_t i, TfStatus& status);
-  TF_Tensor* lent_output(size_t i, TfStatus& status);
+  TF_Tensor* aliased_output(size_t i, TfStatus& status);
 
   Kernel& kernel_;
   const Attributes& attributes_;
   TF_OpKernelContext* const context_;
   Done done_;
   std::vector<Part> parts_;
-  std::atomic<size_t> left_{parts_.size() + 1};  // one for start()
+  std::atomic<size_t> pending_{parts_.size() + 1};  // one for start()
+  std::atomic<size_t> users_{parts_.size() + 1};    // parts that are not released, and the run of the kernel
+  std::unique_ptr<const Inputs> kept_;              // the gradients, after an error
   std::mutex mutex_;
   int code_ = kOk;       // guarded by mutex_
   std::string message_;  // guarded by mutex_
 };
 
-void Step::start() {
+void Invocation::start() {
   const size_t count = parts_.size();
-  size_t submitted = 0;
+  size_t tried = 0, submitted = 0;
   {
     TfStatus status(*api());
     const Inputs inputs(context_, status);  // the gradients, `step`, `empty`
     if (status.ok()) {
-      const auto number = *static_cast<const int64_t*>(api()->TF_TensorData(inputs.tensors()[count]));
+      const auto training_step = *static_cast<const int64_t*>(api()->TF_TensorData(inputs.tensors()[count]));
       const bool empty = *static_cast<const bool*>(api()->TF_TensorData(inputs.tensors()[count + 1]));
       const auto next = [&] {
         return count - 1 - submitted;
       };  // in the order of the buckets, and of the backward pass
-      while (submitted < count &&
-             submit(next(), inputs.tensors()[next()], static_cast<uint32_t>(number), empty))
-        ++submitted;
+      while (tried < count && tried == submitted) {
+        ++tried;
+        if (submit(next(), inputs.tensors()[next()], static_cast<uint32_t>(training_step), empty))
+          ++submitted;
+      }
     } else {
       fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
     }
@@ -124,10 +135,11 @@ void Step::start() {
     lock.unlock();
     (void)tnt_plan_abort(attributes_.plan, reason.c_str());
   }
+  if (tried < count) let_go(count - tried);
   count_down(count - submitted + 1);
 }
 
-bool Step::submit(size_t i, TF_Tensor* gradient, uint32_t number, bool empty) {
+bool Invocation::submit(size_t i, TF_Tensor* gradient, uint32_t training_step, bool empty) {
   Part& part = parts_[i];
   part = {this, {}, api()->TF_TensorType(gradient), api()->TF_TensorByteSize(gradient), nullptr};
   size_t elements = 1;
@@ -135,49 +147,50 @@ bool Step::submit(size_t i, TF_Tensor* gradient, uint32_t number, bool empty) {
     part.dims.push_back(api()->TF_Dim(gradient, d));
     elements *= static_cast<size_t>(part.dims.back());
   }
-  const tnt_code code = tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
-                                        empty ? nullptr : api()->TF_TensorData(gradient), elements,
-                                        dtype_of(part.type), number, nullptr, &Step::on_done, &part);
+  const tnt_code code =
+      tnt_plan_submit(attributes_.plan, static_cast<size_t>(attributes_.tensors[i]),
+                      empty ? nullptr : api()->TF_TensorData(gradient), elements, dtype_of(part.type),
+                      training_step, nullptr, &Invocation::on_done, &Invocation::on_released, &part);
   if (code != TNT_OK) fail(code == TNT_INVALID_ARGUMENT ? kInvalidArgument : kAborted, tnt_last_error());
   return code == TNT_OK;
 }
 
-void Step::on_done(void* user, tnt_code code, const char* message, const void* result) {
+void Invocation::on_done(void* user, tnt_code code, const char* message, const void* result) {
   Part& part = *static_cast<Part*>(user);
   part.result = result;
-  if (code != TNT_OK) part.step->fail(kAborted, message);
-  part.step->count_down(1);
+  if (code != TNT_OK) part.invocation->fail(kAborted, message);
+  part.invocation->count_down(1);
 }
 
-void Step::fail(int code, const std::string& message) {
+void Invocation::fail(int code, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (code_ != kOk) return;
   code_ = code;
   message_ = message;
 }
 
-void Step::count_down(size_t parts) {
-  if (left_.fetch_sub(parts, std::memory_order_acq_rel) != parts) return;
-  const std::unique_ptr<Step> self(this);
+void Invocation::count_down(size_t parts) {
+  if (pending_.fetch_sub(parts, std::memory_order_acq_rel) != parts) return;
   TfStatus status(*api());
   if (code_ != kOk) {
-    static_cast<void>(new Inputs(context_, status));  // never freed: other machines may still receive them
+    kept_ = std::make_unique<const Inputs>(context_, status);
     status.set(code_, message_.c_str());
   }
   for (size_t i = 0; i < parts_.size() && status.ok(); ++i) {
-    const bool lends = attributes_.borrow && parts_[i].bytes != 0;
-    TF_Tensor* output = lends ? lent_output(i, status) : copied_output(i, status);
-    if (lends && output != nullptr) {
-      kernel_.lend(i, output);
+    const bool aliases = attributes_.alias_outputs && parts_[i].bytes != 0;
+    TF_Tensor* output = aliases ? aliased_output(i, status) : copied_output(i, status);
+    if (aliases && output != nullptr) {
+      kernel_.keep_alias(i, output);
     } else if (output != nullptr) {
       api()->TF_DeleteTensor(output);
     }
   }
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context_, status.get());
   call(done_);
+  let_go(1);
 }
 
-TF_Tensor* Step::copied_output(size_t i, TfStatus& status) {
+TF_Tensor* Invocation::copied_output(size_t i, TfStatus& status) {
   const Part& part = parts_[i];
   const int candidate = static_cast<int>(i);
   int forwarded = -1;
@@ -188,7 +201,7 @@ TF_Tensor* Step::copied_output(size_t i, TfStatus& status) {
   return output;
 }
 
-TF_Tensor* Step::lent_output(size_t i, TfStatus& status) {
+TF_Tensor* Invocation::aliased_output(size_t i, TfStatus& status) {
   const Part& part = parts_[i];
   tnt_memory* memory = nullptr;
   if (tnt_plan_memory(attributes_.plan, &memory) != TNT_OK) {
@@ -203,7 +216,7 @@ TF_Tensor* Step::lent_output(size_t i, TfStatus& status) {
 }
 
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  (new Step(*static_cast<Kernel*>(kernel), context, moved_out(done)))->start();
+  (new Invocation(*static_cast<Kernel*>(kernel), context, moved_out(done)))->start();
 }
 
 void* create(TF_OpKernelConstruction* construction) {
@@ -213,9 +226,10 @@ void* create(TF_OpKernelConstruction* construction) {
   int32_t count = 0;
   int32_t gradients = 0;
   int32_t bytes = 0;
-  unsigned char borrow = 0;
+  unsigned char alias_outputs = 0;
   api()->TF_OpKernelConstruction_GetAttrInt64(construction, "plan", &plan, status.get());
-  if (status.ok()) api()->TF_OpKernelConstruction_GetAttrBool(construction, "borrow", &borrow, status.get());
+  if (status.ok())
+    api()->TF_OpKernelConstruction_GetAttrBool(construction, "alias_outputs", &alias_outputs, status.get());
   if (status.ok())
     api()->TF_OpKernelConstruction_GetAttrSize(construction, "tensors", &count, &bytes, status.get());
   if (status.ok())
@@ -227,7 +241,7 @@ void* create(TF_OpKernelConstruction* construction) {
     api()->TF_OpKernelConstruction_GetAttrInt64List(construction, "tensors", attributes.tensors.data(), count,
                                                     status.get());
   attributes.plan = static_cast<tnt_plan>(plan);
-  attributes.borrow = borrow != 0;
+  attributes.alias_outputs = alias_outputs != 0;
   if (status.ok()) return new Kernel(std::move(attributes));
   api()->TF_OpKernelConstruction_Failure(construction, status.get());
   return nullptr;
@@ -246,7 +260,7 @@ bool register_allreduce() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "T: list({float, double, half, bfloat16, int32, int64})");
   api()->TF_OpDefinitionBuilderAddAttr(op, "plan: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "tensors: list(int)");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "borrow: bool = false");
+  api()->TF_OpDefinitionBuilderAddAttr(op, "alias_outputs: bool = false");
   api()->TF_OpDefinitionBuilderAddInput(op, "gradients: T");
   api()->TF_OpDefinitionBuilderAddInput(op, "step: int64");
   api()->TF_OpDefinitionBuilderAddInput(op, "empty: bool");

@@ -7,10 +7,13 @@
 // drops nor merges them; Python keeps them in the order of the trace, which is the same on all ranks.
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c_api.h"
@@ -54,14 +57,19 @@ class Parts {
   std::vector<tnt_tensor> parts_;
 };
 
-/// One run of a kernel, from compute() until TensorFlow's done callback has run.
+/// One run of a kernel, from compute() until TensorFlow's done callback has run and the core has let go of the tensors.
 class Run {
  public:
   Run(const Attributes& attributes, TF_OpKernelContext* context, Done done)
-      : attributes_(attributes), context_(context), done_(std::move(done)), inputs_(context, status_) {
-    for (size_t i = attributes.sums ? 1 : 3; i < inputs_.tensors().size(); ++i)
-      parts_.push_back(inputs_.tensors()[i]);
+      : attributes_(attributes),
+        context_(context),
+        done_(std::move(done)),
+        inputs_(std::in_place, context, status_) {
+    for (size_t i = attributes.sums ? 1 : 3; i < inputs_->tensors().size(); ++i)
+      parts_.push_back(inputs_->tensors()[i]);
   }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   /// The run deletes itself when it has ended, which may be before this returns.
   void start();
@@ -69,22 +77,34 @@ class Run {
  private:
   static int allocate(void* run, const uint64_t* rows, void** outputs);
   static void on_done(void* run, tnt_code code, const char* message, const void* result);
+  static void on_released(void* run) { static_cast<Run*>(run)->let_go(); }
   tnt_code gather();
   tnt_code sum();
   int64_t number_in(size_t input) const {
-    return *static_cast<const int64_t*>(api()->TF_TensorData(inputs_.tensors()[input]));
+    return *static_cast<const int64_t*>(api()->TF_TensorData(inputs_->tensors()[input]));
   }
   /// Whether TensorFlow has memory for `rows` rows like those of part `i`; then *data is its address.
   bool output_like(size_t i, int64_t rows, void** data);
   bool output(int index, int type, const std::vector<int64_t>& dims, void** data);
   void end();
+  /// Deletes the run if nothing else uses it.
+  void let_go() {
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  ~Run() { delete_outputs(); }
+  void delete_outputs() {
+    for (TF_Tensor* const output : std::exchange(outputs_, {})) api()->TF_DeleteTensor(output);
+  }
 
   const Attributes& attributes_;
   TF_OpKernelContext* const context_;
   Done done_;
   TfStatus status_{*api()};
-  const Inputs inputs_;  ///< the number of the step; for a gather that of the rows and the share; the parts
+  std::optional<Inputs>
+      inputs_;  ///< the number of the step; for a gather that of the rows and the share; the parts
   std::vector<TF_Tensor*> parts_;
+  std::vector<TF_Tensor*> outputs_;  ///< what the context has, too
+  std::atomic<int> users_{1};        ///< the run of the kernel; a sum of which the core has not let go
 };
 
 void Run::start() {
@@ -100,8 +120,9 @@ void Run::start() {
 
 tnt_code Run::gather() {
   const Parts own(parts_, number_in(1));
-  return tnt_gather_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(), own.rows(),
-                         parts_.size(), static_cast<uint32_t>(number_in(0)), allocate, on_done, this);
+  return tnt_allgather_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(),
+                            own.rows(), parts_.size(), static_cast<uint32_t>(number_in(0)), allocate, on_done,
+                            this);
 }
 
 tnt_code Run::sum() {
@@ -109,8 +130,10 @@ tnt_code Run::sum() {
   for (size_t i = 0; i < parts_.size(); ++i)
     if (!output_like(i, api()->TF_Dim(parts_[i], 0), &outputs[i])) return TNT_OUT_OF_MEMORY;
   const Parts own(parts_, std::numeric_limits<int64_t>::max());
+  users_.fetch_add(1, std::memory_order_relaxed);
   return tnt_sum_rows(attributes_.context, attributes_.what.c_str(), own.parts(), own.data(), outputs.data(),
-                      own.rows(), parts_.size(), static_cast<uint32_t>(number_in(0)), on_done, this);
+                      own.rows(), parts_.size(), static_cast<uint32_t>(number_in(0)), on_done, on_released,
+                      this);
 }
 
 int Run::allocate(void* user, const uint64_t* rows, void** outputs) {
@@ -142,24 +165,27 @@ bool Run::output(int index, int type, const std::vector<int64_t>& dims, void** d
   TF_Tensor* const made = api()->TF_AllocateOutput(context_, index, type, dims.data(),
                                                    static_cast<int>(dims.size()), bytes, status_.get());
   if (made == nullptr) return false;
+  outputs_.push_back(made);
   *data = api()->TF_TensorData(made);
-  api()->TF_DeleteTensor(made);  // the context has it, too
   return status_.ok();
 }
 
 void Run::on_done(void* user, tnt_code code, const char* message, const void*) {
   Run& run = *static_cast<Run*>(user);
-  if (code != TNT_OK) {
-    static_cast<void>(new Inputs(run.context_, run.status_));  // never freed: machines may still receive them
-    run.status_.set(kAborted, message);
-  }
+  if (code != TNT_OK) run.status_.set(kAborted, message);
   run.end();
 }
 
 void Run::end() {
-  if (!status_.ok()) api()->TF_OpKernelContext_Failure(context_, status_.get());
+  if (status_
+          .ok()) {  // TensorFlow may use the memory again; after an error other machines may still receive it
+    inputs_.reset();
+    delete_outputs();
+  } else {
+    api()->TF_OpKernelContext_Failure(context_, status_.get());
+  }
   Done done = std::move(done_);
-  delete this;
+  let_go();
   call(done);
 }
 

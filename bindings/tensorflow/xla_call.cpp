@@ -31,9 +31,10 @@ void allreduce(void* output, const void** inputs, const char* config, size_t len
   const tnt_plan plan = std::strtoull(numbers.c_str(), &rest, 10);
   const size_t tensors = std::strtoull(rest, &rest, 10);
   const bool numbered = std::strtoull(rest, nullptr, 10) != 0;
-  const auto number = numbered ? static_cast<uint32_t>(*static_cast<const int64_t*>(inputs[tensors])) : 0;
+  const auto training_step =
+      numbered ? static_cast<uint32_t>(*static_cast<const int64_t*>(inputs[tensors])) : 0;
   void* const* outputs = tensors == 1 ? &output : static_cast<void**>(output);
-  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors, number, nullptr) != TNT_OK)
+  if (tnt_plan_run(plan, inputs, nullptr, outputs, tensors, training_step, nullptr) != TNT_OK)
     status->message = tnt_last_error();
 }
 

@@ -30,7 +30,8 @@ def train(title: str, train_dataset: tf.data.Dataset, val_dataset: tf.data.Datas
     keras.utils.set_random_seed(SEED)
     model = tnt.Model(lenet5_model_generator())
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
-    history = model.fit(train_dataset, validation_data=val_dataset, epochs=1, verbose=0, **options).history
+    options |= {"epochs": 1, "shuffle": False, "verbose": 0}  # Keras shuffles no dataset
+    history = model.fit(train_dataset, validation_data=val_dataset, **options).history
     if tnt.is_master_rank():
         print(f"{title}: loss {history['loss'][0]:.4f}, val_accuracy {history['val_accuracy'][0]:.4f}")
 

@@ -66,13 +66,19 @@ def main() -> None:
         keras.callbacks.TensorBoard(log_dir=str(args.model_dir / "logs"), profile_batch=0),
     ]
     history = model.fit(
-        train_dataset, validation_data=val_dataset, epochs=args.train_epochs, callbacks=callbacks, verbose=2
+        train_dataset,
+        validation_data=val_dataset,
+        epochs=args.train_epochs,
+        shuffle=False,  # the dataset shuffles
+        callbacks=callbacks,
+        verbose=2,
     )
 
     # Training goes on from a checkpoint: the optimizer's state and the learning rate are in it.
     tnt.Barrier().execute()  # the master may still be writing the last one
     resumed = tnt.models.load_model(args.model_dir / f"epoch-{args.train_epochs}.keras")
-    later = resumed.fit(train_dataset, initial_epoch=args.train_epochs, epochs=args.train_epochs + 1, verbose=0)
+    epochs = {"initial_epoch": args.train_epochs, "epochs": args.train_epochs + 1}
+    later = resumed.fit(train_dataset, **epochs, shuffle=False, verbose=0)
     if tnt.is_master_rank():
         for epoch, (loss, val_acc) in enumerate(zip(history.history["loss"], history.history["val_acc"], strict=True)):
             print(f"epoch {epoch + 1}: loss {loss:.4f}, val_acc {val_acc:.4f}")

@@ -57,6 +57,9 @@ def main() -> None:
     keras.utils.set_random_seed(SEED)
 
     name, (x_train, y_train), (x_test, y_test) = mnist.load()
+    ranks = f"{tnt.get_size()} rank{'s' if tnt.get_size() > 1 else ''}"
+    if tnt.is_master_rank():
+        print(f"{name}: {len(x_train)} samples on {ranks}, {args.batch_size} in each global batch", flush=True)
     epochs = args.train_epochs or (3 if name == "MNIST" else 30)
     train_dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train))
     train_dataset = train_dataset.shuffle(len(x_train), seed=SEED).batch(args.batch_size)
@@ -75,13 +78,12 @@ def main() -> None:
     callbacks = [clock]
     if args.model_dir:
         callbacks.append(keras.callbacks.TensorBoard(log_dir=args.model_dir))
-    model.fit(train_dataset, epochs=epochs, callbacks=callbacks)
+    model.fit(train_dataset, epochs=epochs, shuffle=False, callbacks=callbacks)  # the dataset shuffles
     loss, accuracy = model.evaluate(test_dataset, verbose=0)
 
     if tnt.is_master_rank():
         timed = times[1:] if epochs > 1 else times
         speed = len(x_train) * (len(timed) - 1) / (timed[-1] - timed[0])
-        ranks = f"{tnt.get_size()} rank{'s' if tnt.get_size() > 1 else ''}"
         print(f"{name}, {ranks}: test accuracy {accuracy:.4f}, test loss {loss:.4f}, {speed:,.0f} samples/s")
         if args.json:
             result = {

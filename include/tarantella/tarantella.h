@@ -29,7 +29,8 @@ typedef enum tnt_code {
   TNT_PEER_LOST = 3,        /* another rank died, left or aborted */
   TNT_MISMATCH = 4,         /* ranks called different operations, or with different arguments */
   TNT_OUT_OF_MEMORY = 5,    /* too little memory on the node for a shared region */
-  TNT_SYSTEM = 6            /* a system call failed */
+  TNT_SYSTEM = 6,           /* a system call failed */
+  TNT_UNSUPPORTED = 7       /* this build cannot do it; the call had no effect */
 } tnt_code;
 
 typedef enum tnt_dtype {
@@ -48,9 +49,10 @@ typedef enum tnt_dtype {
   TNT_UINT64 = 13
 } tnt_dtype;
 
-/* How the elements of several ranks are combined: in rank order, so that all ranks and all runs get the same bits.
- * Integers wrap; float16 and bfloat16 are reduced in float32 and rounded once; a NaN of any rank is the minimum and the
- * maximum. There is no average of integers, no sum of bools, and no and/or of floating-point numbers. */
+/* How the elements of several ranks are combined: in rank order on each machine, then in the order of machines, so that
+ * all ranks and all runs get the same bits. Integers wrap; float16 and bfloat16 are reduced in float32 and rounded
+ * once, in plans once on each machine and once more for the job; a NaN of any rank is the minimum and the maximum.
+ * There is no average of integers, no sum of bools, and no and/or of floating-point numbers. */
 typedef enum tnt_reduction {
   TNT_SUM = 1,
   TNT_MIN = 2,
@@ -71,18 +73,20 @@ typedef struct tnt_options {
   int size;            /* ranks of the job */
   const char* job;     /* 1 to 64 characters, the same for all ranks, different for each job of a user */
   double meet_timeout; /* seconds in which all ranks must join; infinity: no limit */
-  /* Seconds without a sign of life, counted while this rank looks, after which a rank counts as stuck; at least 2, or
+  /* Seconds without a sign of life, counted while this rank polls, after which a rank counts as stuck; at least 2, or
    * infinity: never. */
   double stuck_timeout;
   double stall_timeout; /* seconds that a wait for ranks that are alive may last; 0: no limit */
-  double grace;      /* seconds that a lost or disagreeing rank's launcher has to end the job before we do */
+  /* Seconds that a lost or disagreeing rank's launcher has to end the job before we do. */
+  double failure_delay;
   double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
   /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma:
    * all are on this node. */
   const char* nodes;
   /* With several nodes: how their first ranks reach one another, as in "mpi-abi:/usr/lib/libmpi_abi.so.1". */
   const char* transport;
-  /* NULL, or the host of rank 0 where the nodes' first ranks meet, if only these are processes of an MPI job. */
+  /* NULL if mpiexec or srun has started a process of an MPI job on each node; else the host of rank 0, where the nodes'
+   * first ranks connect and start MPI themselves. */
   const char* first_host;
 } tnt_options;
 
@@ -101,8 +105,9 @@ TNT_API const char* tnt_version(void);
 /* Collective. Blocks until all ranks have joined, at most options->meet_timeout. The caller owns *context. */
 TNT_API tnt_code tnt_context_create(const tnt_options* options, tnt_context** context);
 /* Ends the communication of this rank only: running calls of other threads on the context and its plans end with
- * TNT_PEER_LOST within a tenth of a second, and so do all later calls. Does not wait for other ranks. Must not be
- * called in a tnt_done of its own plans. Ignores NULL and repeated calls. */
+ * TNT_PEER_LOST within a tenth of a second, and so do all later calls. Does not wait for other ranks; the first rank of
+ * a machine tells the others, which may take a second. Must not be called in a tnt_done of its own plans. Ignores NULL
+ * and repeated calls. */
 TNT_API void tnt_context_close(tnt_context* context);
 /* Leaves the job or group: closes the context, waits until the calls of other threads on it have ended, and releases
  * its plans (see tnt_plan_release). No call on it may begin after this one. Does not wait for other ranks; their calls
@@ -116,19 +121,19 @@ TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason, int exit_co
 TNT_API int tnt_exit_code(const tnt_context* context);
 /* For a rank that no launcher of ours ends. Once the job's communication has failed, this process has five seconds to
  * end by itself. Then it gets SIGTERM, and five seconds later it ends with tnt_exit_code(), or 1 if that is 0; whether
- * its program holds a lock, computes or waits. Until tnt_context_close(). */
+ * its program holds a lock, computes or waits. tnt_context_close() ends this. */
 TNT_API tnt_code tnt_end_with_job(tnt_context* context);
-/* SIGTERM from here on, where nothing else handles it: starters send it to all ranks as soon as one has ended with a
- * code other than 0, and take the signal for the job's own end, or the code of whom it has ended. With an `exit_code`
- * other than 0, it ends this process with that code. With 0, and after tnt_end_with_job(), it ends it with
- * tnt_exit_code() if the job's communication has failed, with 1 if another rank has died, and if neither is seen within
- * a second, or four in a job on several nodes, as it does by default. */
+/* Handles SIGTERM from here on, unless the program does: srun and mpiexec send it to all ranks as soon as one has ended
+ * with a code other than 0, and would report the signal in place of that code. With an `exit_code` other than 0,
+ * SIGTERM ends this process with that code. With 0, and after tnt_end_with_job(), SIGTERM ends it with tnt_exit_code()
+ * if the job's communication has failed, and with 1 if another rank has died. If it sees neither within a second (four
+ * in a job on several machines), it ends as by default. */
 TNT_API tnt_code tnt_on_sigterm(int exit_code);
 /* For programs that know their current line. Blocks until a waiting rank asks this one where it is: until the number of
  * questions differs from *seen (initially 0), then stores it there. One thread per rank calls this, and then
- * tnt_tell_place() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
-TNT_API tnt_code tnt_await_question(tnt_context* context, uint32_t* seen);
-TNT_API tnt_code tnt_tell_place(tnt_context* context, const char* place);
+ * tnt_report_location() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
+TNT_API tnt_code tnt_await_location_query(tnt_context* context, uint32_t* seen);
+TNT_API tnt_code tnt_report_location(tnt_context* context, const char* place);
 /* For programs in a language with a stack of its own: where a wait is longer than options->stall_timeout, all ranks get
  * `signal`, on a thread of the core. Its handler writes the program's stacks to `descriptor`, a file that can be read;
  * they are shown. The job fails a second later. The signal must not be blocked. */
@@ -136,9 +141,9 @@ TNT_API tnt_code tnt_show_stacks(tnt_context* context, int signal, int descripto
 /* The first error that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
 
-/* Collective, blocks. Creates a context of the `count` ranks in `ranks`, numbered in that order. Calls in different
- * contexts may run at the same time. *group is NULL on a rank that is not among them.
- * The caller owns *group, and may destroy it before or after `context`. */
+/* Collective, blocks. Creates a context of the `count` ranks in `ranks`, numbered in that order; TNT_INVALID_ARGUMENT
+ * if they are on several machines. Calls in different contexts may run at the same time. *group is NULL on a rank that
+ * is not among them. The caller owns *group, and may destroy it before or after `context`. */
 TNT_API tnt_code tnt_context_create_group(tnt_context* context, const int* ranks, size_t count,
                                           tnt_context** group);
 /* This rank's number in the context: 0 … size-1; -1 for a NULL context. */
@@ -151,72 +156,78 @@ TNT_API int tnt_context_size(const tnt_context* context);
  * no pointer. 0 for a NULL context. */
 TNT_API uint64_t tnt_context_number(const tnt_context* context);
 
-/* Keeps the CPUs that this rank is bound to from going idle until as many calls of tnt_let_sleep(): what follows a
- * short idle time takes longer. Threads of idle priority execute pauses there. They rest in waits longer than tens of
- * milliseconds, and while another process works on these CPUs; they end with tnt_context_close().
- * TNT_SYSTEM, and nothing is done, where this could take time from others: ranks share cores, a CPU quota, a hardware
- * thread of another owner on the same core, no idle priority; or where the rank has several CPUs and `several` is 0.
- * The first call decides for the context. Not collective; does not wait for other ranks. */
-TNT_API tnt_code tnt_keep_awake(tnt_context* context, int several);
-TNT_API tnt_code tnt_let_sleep(tnt_context* context);
-/* Seconds of CPU time that these threads have used. */
-TNT_API tnt_code tnt_awake_seconds(tnt_context* context, double* seconds);
-
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared between
  * ranks and appears in errors. A buffer without elements may be NULL. Input and output must not overlap unless stated.
  * Ranks must make the calls of one context and the steps of its plans in the same order, in any threads. Ranks that
- * wait for each other, in calls or for gradients, end with TNT_MISMATCH: after `grace` if the threads that created the
- * job's context wait (the gradients of a plan count for the thread that created it), otherwise after `stuck_timeout`,
- * because other threads may still make progress. */
-/* output[i] = the reduction over ranks of input[i]; output may be input. In a job on several machines, bytes may still
- * be on their way when this returns an error: both must then stay allocated until the process ends. */
+ * wait for each other, in calls or for gradients, end with TNT_MISMATCH: after `failure_delay` if the threads that
+ * created the job's context wait (the gradients of a plan count for the thread that created it), otherwise after
+ * `stuck_timeout`, because other threads may still make progress.
+ * `stream` is NULL for buffers in host memory. Buffers on a device are those of the stream's device, and TNT_OK then
+ * means that the call is enqueued on it. Without a backend for devices, as here, TNT_UNSUPPORTED. */
+
+/* Called once, when the core neither reads nor writes the memory of a call any more: inside the call or later, on any
+ * thread. After an error another machine may still receive from that memory, so it may be much later, or never: MPI may
+ * keep what it was to move until the process ends. Must not block, and must not call a function of this interface. */
+typedef void (*tnt_released)(void* user);
+
+/* output[i] = the reduction over ranks of input[i]; output may be input. With `released`, which is called whatever this
+ * returns, machines exchange the values where they are; without, copies of them. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
-                               tnt_dtype dtype, tnt_reduction reduction, const char* name);
+                               tnt_dtype dtype, tnt_reduction reduction, const char* name, void* stream,
+                               tnt_released released, void* user);
 /* output[i] = the reduction over ranks of input[rank * count + i]: `input` has size * count elements. */
 TNT_API tnt_code tnt_reduce_scatter(tnt_context* context, const void* input, void* output, size_t count,
-                                    tnt_dtype dtype, tnt_reduction reduction, const char* name);
+                                    tnt_dtype dtype, tnt_reduction reduction, const char* name, void* stream);
 /* Replaces the data of the other ranks with the root's. */
 TNT_API tnt_code tnt_broadcast(tnt_context* context, void* data, size_t count, tnt_dtype dtype, int root,
-                               const char* name);
+                               const char* name, void* stream);
 /* output gets the elements of each rank in rank order: counts[rank] of each. All ranks pass the same `counts`. */
 TNT_API tnt_code tnt_allgather(tnt_context* context, const void* input, void* output, const uint64_t* counts,
-                               tnt_dtype dtype, const char* name);
+                               tnt_dtype dtype, const char* name, void* stream);
 /* input has send_counts[rank] elements for each rank, in rank order; output gets receive_counts[rank] from each. */
 TNT_API tnt_code tnt_alltoall(tnt_context* context, const void* input, const uint64_t* send_counts,
-                              void* output, const uint64_t* receive_counts, tnt_dtype dtype,
-                              const char* name);
+                              void* output, const uint64_t* receive_counts, tnt_dtype dtype, const char* name,
+                              void* stream);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 
-/* Not collective; waits at most for a blocking call of another thread. Announces that this rank has done `name`, with a
- * result that the caller defines. */
-TNT_API tnt_code tnt_post(tnt_context* context, const char* name, uint32_t result);
-/* One-sided: blocks until `rank` has posted `name` since this rank's last collective call, as often as this rank has
- * waited for `name` since then. Earlier posts do not count, and `rank` does not wait. TNT_MISMATCH, only on this rank,
- * if `rank` leaves or makes a later collective call without posting. */
-TNT_API tnt_code tnt_wait_posted(tnt_context* context, int rank, const char* name, uint32_t* result);
-/* Not collective, does not block. Whether `rank` has ever posted `name`, as far as this rank has heard; then `result`
- * is that of the last time. A rank's newest 1,023 posts are known. `rank` as for tnt_wait_posted(). */
-TNT_API tnt_code tnt_find_posted(tnt_context* context, int rank, const char* name, int* found,
-                                 uint32_t* result);
+/* Not collective; waits at most for a blocking call of another thread. Notifies the other ranks that this one has done
+ * `name`, with a result that the caller defines. */
+TNT_API tnt_code tnt_notify(tnt_context* context, const char* name, uint32_t result);
+/* One-sided: blocks until `rank` has notified of `name` since this rank's last collective call, as often as this rank
+ * has waited for `name` since then. Earlier notifications do not count, and `rank` does not wait. TNT_MISMATCH, only on
+ * this rank, if `rank` leaves or makes a later collective call without notifying. TNT_INVALID_ARGUMENT for a rank of
+ * another machine that is not its first one. */
+TNT_API tnt_code tnt_wait_notification(tnt_context* context, int rank, const char* name, uint32_t* result);
+/* Not collective, does not block. Whether `rank` has ever notified of `name`, as far as this rank has heard; then
+ * `result` is that of the last time. A rank's newest 1,023 notifications are known. The same ranks as in
+ * tnt_wait_notification(). */
+TNT_API tnt_code tnt_find_notification(tnt_context* context, int rank, const char* name, int* found,
+                                       uint32_t* result);
 
-/* Whether tnt_plan_submit() gets numbers of the training step, which are compared. With TNT_NUMBERS_LAST, a rank that
- * has submitted the plan's tensors submits no others before they are summed. Where one rank waits for such a plan and
- * another for gradients, they wait for one another, and the job fails with TNT_MISMATCH. */
-typedef enum tnt_numbers { TNT_NO_NUMBERS = 0, TNT_NUMBERS = 1, TNT_NUMBERS_LAST = 2 } tnt_numbers;
+/* Whether the training steps of tnt_plan_submit() are compared between machines; on one machine they always are.
+ * TNT_CHECK_STEPS_EXCLUSIVE also promises that, after submitting this plan, the rank submits no other plan until this
+ * one completes; the core then reports a cross-wait between this plan and another as TNT_MISMATCH instead of
+ * hanging. */
+typedef enum tnt_step_check {
+  TNT_CHECK_STEPS_ON_NODE = 0,
+  TNT_CHECK_STEPS = 1,
+  TNT_CHECK_STEPS_EXCLUSIVE = 2
+} tnt_step_check;
 
-/* Where the memory of a plan's tensors is. This version sums tensors in host memory only. */
-typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2, TNT_ROCM = 3 } tnt_device;
+/* Where the memory of a plan's tensors is. */
+typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2 } tnt_device;
 
 /* Collective, blocks. A plan sums the same tensors over ranks in every step, in buckets of `fusion_threshold` bytes (0:
  * one bucket per tensor), filled from the last tensor to the first; large tensors are split. All tensors are in memory
- * of `device`: TNT_INVALID_ARGUMENT for any device but TNT_HOST. Tensors are compared between ranks: TNT_MISMATCH names
- * the first that differs. `numbers` is the same on all ranks; unless it is TNT_NO_NUMBERS, machines
+ * of `device`, of which `ordinal` is the number on this machine, as in CUDA; 0 for TNT_HOST. TNT_UNSUPPORTED for any
+ * device but TNT_HOST, since this version has no backend for another. Tensors are compared between ranks: TNT_MISMATCH
+ * names the first that differs. `step_check` is the same on all ranks; unless it is TNT_CHECK_STEPS_ON_NODE, machines
  * exchange a message more per bucket. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
-                                 size_t count, size_t fusion_threshold, tnt_device device,
-                                 tnt_numbers numbers, tnt_plan* plan);
+                                 size_t count, size_t fusion_threshold, tnt_device device, int ordinal,
+                                 tnt_step_check step_check, tnt_plan* plan);
 /* Not collective. Submitted tensors of the plan on this rank end with TNT_INVALID_ARGUMENT, some possibly just after
- * this returns: their data must stay valid until their `done` is called, and as tnt_plan_submit() says after it. */
+ * this returns: their data must stay valid until their `done`, or `released`, is called. */
 TNT_API tnt_code tnt_plan_release(tnt_plan plan);
 
 /* Not collective. From here on a tensor that this rank submits with NaN or infinity fails the job with TNT_SYSTEM. */
@@ -224,52 +235,56 @@ TNT_API tnt_code tnt_plan_check_finite(tnt_plan plan);
 
 /* Called once for each submitted tensor, from a thread of the core or inside a call of any thread on a plan or its
  * context. With TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until
- * this rank submits the tensor again or the plan's memory is released. Otherwise it is NULL and `message`, valid during
+ * this rank submits the tensor again or the plan's memory is released; of tensors on a device, `result` is on it, and
+ * the sums are there for what is enqueued on the stream afterwards. Otherwise it is NULL and `message`, valid during
  * the call, tells the reason. Must not block: the rank's other plans wait meanwhile. May call tnt_context_destroy() for
  * any context but the plan's. */
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
  * order; waits for other ranks for a tenth of a millisecond at most. Each tensor is submitted once per step; it may be
- * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. `number` is that of
- * the training step: where ranks would add values of different steps, the job fails with TNT_MISMATCH, which names the
- * steps. 0 is not compared. `stream` is the stream of the device on which `data` is computed, or NULL for host memory,
- * where `data` must be complete. If this returns an error, `done` is not called. In a job on several machines, other
- * machines may still receive `data` when this returns an error or `done` gets one: then it must stay allocated until
- * the process ends. */
+ * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. Where
+ * ranks would add values of different `training_step`, the job fails with TNT_MISMATCH, which names the steps. 0 is not
+ * compared. `stream` is the stream of the device on which `data` is computed, or NULL for host memory,
+ * where `data` must be complete; TNT_UNSUPPORTED without a backend for its device. If this returns an error, `done` is
+ * not called. `released`, unless it is NULL, is called whatever this returns, and not before `done`; `data` must stay
+ * allocated until then. Without it, machines exchange a copy of `data`, and `data` is free after `done` or an error. */
 TNT_API tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                                 uint32_t number, void* stream, tnt_done done, void* user);
+                                 uint32_t training_step, void* stream, tnt_done done, tnt_released released,
+                                 void* user);
 
 /* Blocks: submits this step's value of every tensor and copies the sums to `outputs` (outputs[i] may be inputs[i];
  * inputs[i] may be NULL: it stands for zeros). `tensors` must be the plan's number of tensors, bytes[i] the size of
- * input and output i; `bytes` may be NULL if the sizes are known to be right; `number` and `stream` as in
+ * input and output i; `bytes` may be NULL if the sizes are known to be right; `training_step` and `stream` as in
  * tnt_plan_submit(). Returns an error when the plan or the job ends. Counts as the plan's step, so none of its tensors
  * may be submitted. */
 TNT_API tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes,
-                              void* const* outputs, size_t tensors, uint32_t number, void* stream);
+                              void* const* outputs, size_t tensors, uint32_t training_step, void* stream);
 
-/* The bucket in which tensor `index` begins. Tensors of a bucket end together, after all of them are submitted, so a
- * rank that submits one must submit the others. */
+/* The bucket that has the first element of tensor `index`. Tensors of a bucket end together, after all of them are
+ * submitted, so a rank that submits one must submit the others. */
 TNT_API tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket);
 
 /* Reports that this rank cannot submit a tensor: ends the job's communication on all ranks, with `reason`. */
 TNT_API tnt_code tnt_plan_abort(tnt_plan plan, const char* reason);
 
-/* Zeros in the place of this rank's tensors of a plan, for steps in which it has no data. */
-typedef struct tnt_zeros tnt_zeros;
-/* From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are summed.
- * Meanwhile none may be submitted on this rank, and none may be under way. Does not wait for other ranks. steps[i]
- * gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the plan's number of
- * tensors. */
-TNT_API tnt_code tnt_zeros_begin(tnt_plan plan, size_t tensors, uint64_t* steps, tnt_zeros** zeros);
+/* What a rank without data contributes to the steps of a plan: zeros in the place of its tensors. */
+typedef struct tnt_zero_contributions tnt_zero_contributions;
+/* Not collective. From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are
+ * summed. Meanwhile none may be submitted on this rank, and none may be under way. Does not wait for other ranks.
+ * steps[i] gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the plan's
+ * number of tensors. */
+TNT_API tnt_code tnt_zero_contributions_begin(tnt_plan plan, size_t tensors, uint64_t* steps,
+                                              tnt_zero_contributions** zeros);
 /* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, or another one of
  * its bucket, zeros included: chance decides it on each rank. Does not block. */
-TNT_API tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps);
-/* After tnt_zeros_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor i, and
- * blocks until they are summed. All ranks pass the same `steps`: for each tensor, the most that a rank has. */
-TNT_API tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps);
+TNT_API tnt_code tnt_zero_contributions_stop(tnt_zero_contributions* zeros, uint64_t* steps);
+/* After tnt_zero_contributions_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor
+ * i, and blocks until they are summed. All ranks pass the same `steps`: for each tensor, the maximum over all ranks of
+ * what tnt_zero_contributions_stop() gave. */
+TNT_API tnt_code tnt_zero_contributions_finish(tnt_zero_contributions* zeros, const uint64_t* steps);
 /* Not collective. Ignores NULL. */
-TNT_API void tnt_zeros_release(tnt_zeros* zeros);
+TNT_API void tnt_zero_contributions_release(tnt_zero_contributions* zeros);
 
 /* Gives memory for the rows of all ranks, of which rank r has rows[r * parts + i] of part i: outputs[i] gets that of
  * part i. Returns 0 where there is none: the job then fails. */
@@ -278,18 +293,19 @@ typedef int (*tnt_allocate)(void* user, const uint64_t* rows, void** outputs);
 /* Both are collective, but do not block: they run on a thread of the context, one after the other, with blocking calls
  * of other threads between them. All ranks must begin them in one order. `context` is that of tnt_context_number().
  * parts[i] is the name, the type and the shape of one row of inputs[i], which has rows[i] rows. Where ranks have other
- * parts, or another `number` of the training step, the job fails with TNT_MISMATCH. On that thread `done` is called at
+ * parts, or another `training_step`, the job fails with TNT_MISMATCH. On that thread `done` is called at
  * the end, with a `result` of NULL and as in tnt_plan_submit(); until then inputs must stay unchanged and outputs
- * allocated, and after an error, in a job on several machines, until the process ends. If they return an error, `done`
- * is not called. */
+ * allocated. If they return an error, `done` is not called. */
 /* Gathers the rows of all ranks, in rank order. Their numbers may differ, and be 0. Calls `allocate` on that thread. */
-TNT_API tnt_code tnt_gather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
-                                 const void* const* inputs, const uint64_t* rows, size_t count,
-                                 uint32_t number, tnt_allocate allocate, tnt_done done, void* user);
-/* Sums each element of the rows over the ranks, as tnt_allreduce(), into outputs[i]: all ranks have as many rows. */
+TNT_API tnt_code tnt_allgather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
+                                    const void* const* inputs, const uint64_t* rows, size_t count,
+                                    uint32_t training_step, tnt_allocate allocate, tnt_done done, void* user);
+/* Sums each element of the rows over the ranks, as tnt_allreduce(), into outputs[i]: all ranks have as many rows.
+ * `released` as in tnt_plan_submit(), for inputs and outputs. */
 TNT_API tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts,
                               const void* const* inputs, void* const* outputs, const uint64_t* rows,
-                              size_t count, uint32_t number, tnt_done done, void* user);
+                              size_t count, uint32_t training_step, tnt_done done, tnt_released released,
+                              void* user);
 
 /* Keeps a plan's results mapped, even after the plan or its context has ended. */
 typedef struct tnt_memory tnt_memory;

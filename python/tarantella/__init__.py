@@ -25,6 +25,7 @@ from ._job.runtime import (
     get_size,
     init,
     is_master_rank,
+    restart_count,
 )
 from ._version import __version__
 from .data.tf_data import seeds as _seeds
@@ -86,6 +87,7 @@ __all__ = [
     "local_gradients",
     "models",
     "reduce_gradients",
+    "restart_count",
     "run",
 ]
 
@@ -126,7 +128,14 @@ def _observe(module: Any) -> None:
     observe.install(module.Model)
 
 
+def _choose_floatx(module: Any) -> None:
+    from .verify import floatx
+
+    floatx.choose(module)
+
+
 if _is_verified():  # a process of `tarantella verify`, which observes every model
+    _imports.now_or_after("keras", _choose_floatx)
     _imports.after_import(f"{__name__}.keras.model", _observe)
 
 

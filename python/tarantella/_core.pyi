@@ -20,8 +20,8 @@ class MismatchError(Error):
 class TimeoutError(Error, builtins.TimeoutError):
     """A rank did not take part before the deadline."""
 
-class Zeros:
-    """Zeros in the place of this rank's tensors of a plan, which it submits from `Context.begin_zeros` to `stop`."""
+class ZeroContributions:
+    """Zeros in the place of this rank's tensors of a plan, until `stop`."""
 
     @property
     def before(self) -> list[int]:
@@ -41,7 +41,7 @@ class Context:
         job: str,
         timeout: float = 300.0,
         meet_timeout: float = 60.0,
-        grace: float = 3.0,
+        failure_delay: float = 3.0,
         warn_every: float = 60.0,
         stall_timeout: float = 0.0,
         nodes: str = "",
@@ -84,19 +84,19 @@ class Context:
     ) -> NDArray[Any]:
         """Sends `splits[rank]` rows to each rank; returns the rows received, in rank order."""
     def barrier(self) -> None: ...
-    def post(self, name: str, result: int) -> None: ...
-    def wait_posted(self, rank: int, name: str) -> int: ...
-    def find_posted(self, rank: int, name: str) -> int | None: ...
+    def notify(self, name: str, result: int) -> None: ...
+    def wait_notification(self, rank: int, name: str) -> int: ...
+    def find_notification(self, rank: int, name: str) -> int | None: ...
     def plan(
-        self, name: str, tensors: list[tuple[str, str, tuple[int, ...]]], threshold: int, numbers: int = 0
+        self, name: str, tensors: list[tuple[str, str, tuple[int, ...]]], threshold: int, step_check: int = 0
     ) -> int: ...
     def buckets(self, plan: int, tensors: int) -> list[int]: ...
     def check_finite(self, plan: int) -> None:
         """From here on a tensor of this rank with NaN or infinity ends the job, which names it."""
     def release(self, plan: int) -> None: ...
-    def begin_zeros(self, plan: int, tensors: int) -> Zeros:
+    def begin_zero_contributions(self, plan: int, tensors: int) -> ZeroContributions:
         """Submits zeros for the `tensors` of a plan until `stop`. Not collective. ValueError if it was released."""
-    def finish_zeros(self, zeros: Zeros, steps: list[int]) -> None:
+    def finish_zero_contributions(self, zeros: ZeroContributions, steps: list[int]) -> None:
         """After `stop`: more zeros until this rank was in so many steps with each tensor. Collective.
 
         `steps` are the most that a rank has.
@@ -111,17 +111,9 @@ class Context:
     def end_with_job(self) -> None:
         """Ends this process some seconds after the job's communication has failed, whatever its program does."""
     def check(self) -> None: ...
-    def await_question(self) -> bool:
+    def await_location_query(self) -> bool:
         """Blocks until another rank asks where this one is; False once the context is closed. One thread."""
-    def tell_place(self, place: str) -> None: ...
-    def keep_awake(self, several: bool = False) -> str | None:
-        """Keeps this rank's CPU, or its `several` CPUs, from going idle until as many calls of `let_sleep`.
-
-        Not collective. None, or the reason why it is not done.
-        """
-    def let_sleep(self) -> None: ...
-    def awake_seconds(self) -> float:
-        """Seconds of CPU time spent on that; 0 once the context is closed."""
+    def report_location(self, place: str) -> None: ...
     def close(self) -> None:
         """Leaves the job. Running calls of other threads first end with PeerLostError."""
 

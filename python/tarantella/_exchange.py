@@ -49,6 +49,8 @@ def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
 
 def gather_bytes(payload: bytes, context: Any = None) -> list[bytes]:
     """The payloads of all ranks, in rank order. The context is the job's by default."""
+    if context is None and runtime.get_size() == 1:
+        return [payload]
     context = context or runtime.context()
     lengths = context.allgather(np.array([len(payload)], np.int64), "lengths").ravel()
     joined = context.allgatherv(np.frombuffer(payload, np.uint8), "bytes")

@@ -17,6 +17,7 @@ enum class Code : int {
   kMismatch = 4,         ///< ranks called different operations, or with different arguments
   kOutOfMemory = 5,      ///< the node has too little memory for a shared region
   kSystem = 6,           ///< a system call failed; the message names it and its errno
+  kUnsupported = 7,      ///< this build cannot do it; the call had no effect
 };
 
 /// Concatenates anything that can be streamed: text("rank ", 3, " left").

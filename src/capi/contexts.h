@@ -1,5 +1,5 @@
 #pragma once
-// The contexts of this process by number. A framework's graph can hold a number, but no pointer that stays valid.
+// The contexts of this process by id. A framework's graph can hold an id, but no pointer that stays valid.
 
 #include <memory>
 #include <shared_mutex>
@@ -13,29 +13,29 @@ namespace tarantella::capi {
 class Contexts {
  public:
   /// False in a forked child, where threads that do not exist may hold the lock.
-  bool usable() const { return forks_ == forks(); }
+  bool usable() const { return fork_count_ == fork_count(); }
 
   void add(tnt_context* context) {
     const std::unique_lock lock(mutex_);
-    context->number = ++last_;
+    context->id = ++last_;
     entries_[last_] = context;
   }
 
   /// Waits for no call that is under way.
   void remove(const tnt_context* context) {
     const std::unique_lock lock(mutex_);
-    entries_.erase(context->number);
+    entries_.erase(context->id);
   }
 
-  /// Keeps a context from being destroyed; nullptr if there is none of that number.
-  std::unique_ptr<Inside> enter(uint64_t number) {
+  /// Keeps a context from being destroyed; nullptr if there is none of that id.
+  std::unique_ptr<Inside> enter(uint64_t id) {
     const std::shared_lock lock(mutex_);
-    const auto found = entries_.find(number);
+    const auto found = entries_.find(id);
     return found == entries_.end() ? nullptr : std::make_unique<Inside>(*found->second);
   }
 
  private:
-  const int forks_ = forks();
+  const int fork_count_ = fork_count();
   std::shared_mutex mutex_;
   std::unordered_map<uint64_t, tnt_context*> entries_;
   uint64_t last_ = 0;

@@ -7,98 +7,97 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/forks.h"
+#include "base/fork_count.h"
 #include "base/log.h"
 
 namespace tarantella::capi {
 namespace {
 
-constexpr Duration kPatience = 5s;  // as under the launcher
-// Until a failure is seen that a starter has answered with SIGTERM: on this node, and on another.
-constexpr Duration kNear = 1s, kFar = 4s;
-constexpr int kLostAnother = 1;  // hides no other code from a starter that takes the greatest one
+// How long a rank whose job has failed may end by itself, and how long after SIGTERM. As under the launcher.
+constexpr Duration kPatience = 5s;
+// The exit code where another rank has failed whose own is unknown. The smallest one: a starter that returns the
+// greatest code of all ranks still returns that of the rank that has failed.
+constexpr int kOtherRankFailed = 1;
 
-// What the handler of the signal reads.
-std::atomic<int> owner{-1};        // forks() of the process that has set it
-std::atomic<int> code{0};          // see tnt_on_sigterm()
-std::atomic<bool> watched{false};  // an Ending answers
-std::atomic<bool> asked{false};    // it is to
+// What the handler of SIGTERM reads; it sets the last one.
+std::atomic<int> handler_set_by{-1};       // fork_count() of the process that has set the handler
+std::atomic<int> exit_code_on_sigterm{0};  // see tnt_on_sigterm()
+std::atomic<bool> ending_exists{false};    // it ends the process; else the handler does
+std::atomic<bool> sigterm_pending{false};  // SIGTERM has come, and the Ending is to end the process
 
 void end_as_by_default() {
   (void)std::signal(SIGTERM, SIG_DFL);
   (void)::kill(::getpid(), SIGTERM);
 }
 
-void answer(int) {
-  const bool is_ours = owner.load() == forks();
-  if (is_ours && code.load() != 0) ::_exit(code.load());
-  if (is_ours && watched.load()) return asked.store(true);
+void handle_sigterm(int) {
+  const bool is_ours = handler_set_by.load() == fork_count();
+  if (is_ours && exit_code_on_sigterm.load() != 0) ::_exit(exit_code_on_sigterm.load());
+  if (is_ours && ending_exists.load()) return sigterm_pending.store(true);
   end_as_by_default();
 }
 
 }  // namespace
 
-Ending::Ending(engine::Communicator& communicator, engine::Cluster* cluster)
-    : communicator_(communicator), cluster_(cluster) {
-  watched.store(true);
-  communicator_.engine()->add(*this);
+Ending::Ending(engine::Context& context) : context_(context) {
+  ending_exists.store(true);
+  context_.progress_thread()->add(*this);
 }
 
 Ending::~Ending() {
-  communicator_.engine()->remove(*this);
-  watched.store(false);
-  if (!asked.exchange(false)) return;
+  context_.progress_thread()->remove(*this);
+  ending_exists.store(false);
+  if (!sigterm_pending.exchange(false)) return;
   if (has_failed()) end();
   end_as_by_default();
 }
 
-engine::Driven::Need Ending::advance() {
-  if (asked.load()) return answer_sigterm();
-  const Status failure = communicator_.group().first_cause();
+engine::Progressable::PollHint Ending::advance() {
+  if (sigterm_pending.load()) return answer_sigterm();
+  const Status failure = context_.group().first_cause();
   if (failure.ok()) return {};
   const auto now = Clock::now();
   failed_ = std::min(failed_, now);
   if (now - failed_ >= 2 * kPatience) end();
-  if (now - failed_ >= kPatience && !has_told_) {
-    has_told_ = true;
-    log_line(text("rank ", communicator_.job_rank(communicator_.rank()),
+  if (now - failed_ >= kPatience && !sent_sigterm_) {
+    sent_sigterm_ = true;
+    log_line(text("rank ", context_.job_rank(context_.rank()),
                   " is ended, since its job has failed: ", failure.message()));
     (void)::kill(::getpid(), SIGTERM);
   }
-  return {.looks = true};
+  return {.within_check_interval = true};
 }
 
-engine::Driven::Need Ending::answer_sigterm() {
+engine::Progressable::PollHint Ending::answer_sigterm() {
   if (has_failed()) end();
-  if (cluster_ != nullptr) cluster_->expect_end();
   const auto now = Clock::now();
   signalled_ = std::min(signalled_, now);
-  if (now - signalled_ >= (cluster_ == nullptr ? kNear : kFar)) end_as_by_default();
-  return {.looks = true};
+  if (now - signalled_ >= context_.shorten_loss_timeout()) end_as_by_default();
+  return {.within_check_interval = true};
 }
 
 bool Ending::has_failed() {
-  collective::Group& group = communicator_.group();
+  collective::NodeGroup& group = context_.group();
   if (!group.first_cause().ok()) return true;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (group.presence(rank) == collective::Presence::kGone) return true;
+    if (group.state_of(rank) == collective::RankState::kDead) return true;
   }
   return false;
 }
 
 void Ending::end() {
-  const int of_failed = communicator_.group().exit_code();
-  ::_exit(of_failed != 0 ? of_failed : kLostAnother);
+  const int of_failed = context_.group().exit_code();
+  ::_exit(of_failed != 0 ? of_failed : kOtherRankFailed);
 }
 
 Status on_sigterm(int exit_code) {
-  code.store(exit_code);
-  if (owner.exchange(forks()) == forks()) return {};
+  exit_code_on_sigterm.store(exit_code);
+  if (handler_set_by.exchange(fork_count()) == fork_count()) return {};
   struct sigaction now{};
   if (::sigaction(SIGTERM, nullptr, &now) != 0) return Status::system("sigaction", errno);
   if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL) return {};
   now = {};
-  now.sa_handler = answer;
+  now.sa_handler = handle_sigterm;
   now.sa_flags = SA_RESTART;
   return ::sigaction(SIGTERM, &now, nullptr) == 0 ? Status() : Status::system("sigaction", errno);
 }

@@ -1,34 +1,33 @@
 #pragma once
-// Ends a rank whose job has failed, and tells by what SIGTERM ends it, where no launcher of ours does either.
+// For ranks that our launcher has not started, which would do both: ends a rank whose job has failed, and chooses the
+// exit code with which SIGTERM ends it.
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/cluster.h"
-#include "engine/communicator.h"
+#include "engine/context.h"
 
 namespace tarantella::capi {
 
 /// See tnt_end_with_job(). One per process.
-class Ending final : private engine::Driven {
+class Ending final : private engine::Progressable {
  public:
-  /// `cluster` is nullptr in a job on one node. Both must outlive it.
-  Ending(engine::Communicator& communicator, engine::Cluster* cluster);
+  /// `context` must outlive it.
+  explicit Ending(engine::Context& context);
   ~Ending() override;
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
 
  private:
-  Need advance() override;
-  Need answer_sigterm();
+  PollHint advance() override;
+  PollHint answer_sigterm();
   bool has_failed();
   /// Does not return.
   void end();
 
-  engine::Communicator& communicator_;
-  engine::Cluster* const cluster_;
+  engine::Context& context_;
   Clock::time_point failed_ = Clock::time_point::max();
   Clock::time_point signalled_ = Clock::time_point::max();
-  bool has_told_ = false;
+  bool sent_sigterm_ = false;
 };
 
 /// See tnt_on_sigterm(). Errors: kSystem.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/forks.h"
+#include "base/fork_count.h"
 #include "base/status.h"
 #include "tarantella/tarantella.h"
 

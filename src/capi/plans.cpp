@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "capi/context.h"
-#include "engine/zero_steps.h"
+#include "capi/owner.h"
+#include "capi/stream.h"
+#include "engine/zero_contributions.h"
 #include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
@@ -16,38 +18,38 @@ struct tnt_memory {
   std::shared_ptr<void> owner;
 };
 
-struct tnt_zeros {
-  engine::ZeroSteps steps;
+struct tnt_zero_contributions {
+  engine::ZeroContributions contributions;
   size_t tensors;
-  int forks;
+  int fork_count;
 };
 
 namespace {
 
-Result<std::shared_ptr<engine::Plan>> find_plan(tnt_plan number) {
+Result<std::shared_ptr<engine::Plan>> find_plan(tnt_plan id) {
   TNT_RETURN_IF_ERROR(check_process(plans().usable()));
-  auto plan = plans().find(number);
-  if (plan == nullptr) return invalid(text("there is no plan ", number, "; was its context closed?"));
+  auto plan = plans().find(id);
+  if (plan == nullptr) return invalid(text("there is no plan ", id, "; was its context closed?"));
   return plan;
 }
 
-/// As guarded(), for a call on a plan. kInvalidArgument for an unknown number and in a forked child.
+/// As guarded(), for a call on a plan. kInvalidArgument for an unknown id and in a forked child.
 template <typename Body>
-tnt_code on_plan(tnt_plan number, Body body) noexcept {
+tnt_code on_plan(tnt_plan id, Body body) noexcept {
   return guarded([&]() -> Status {
-    const auto plan = find_plan(number);
+    const auto plan = find_plan(id);
     if (!plan.ok()) return plan.status();
     return body(*plan.value());
   });
 }
 
-/// As guarded(), for a call on zeros. kInvalidArgument for NULL and in a forked child.
+/// As guarded(), for a call on zero contributions. kInvalidArgument for NULL and in a forked child.
 template <typename Body>
-tnt_code on_zeros(tnt_zeros* zeros, Body body) noexcept {
+tnt_code on_zeros(tnt_zero_contributions* zeros, Body body) noexcept {
   return guarded([&]() -> Status {
-    if (zeros == nullptr) return invalid("the zeros are NULL");
-    TNT_RETURN_IF_ERROR(check_process(zeros->forks == forks()));
-    return body(zeros->steps);
+    if (zeros == nullptr) return invalid("the zero contributions are NULL");
+    TNT_RETURN_IF_ERROR(check_process(zeros->fork_count == fork_count()));
+    return body(zeros->contributions);
   });
 }
 
@@ -71,32 +73,27 @@ Status check_spec(const engine::TensorSpec& spec) {
   return {};
 }
 
-Status check_stream(const void* stream) {
-  if (stream == nullptr) return {};
-  return invalid("a plan of tensors in host memory takes no stream; pass NULL");
-}
-
 }  // namespace
 
 extern "C" {
 
 tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors, size_t count,
-                         size_t fusion_threshold, tnt_device device, tnt_numbers numbers, tnt_plan* plan) {
-  return on_context(context, [&](auto&) -> Status {
+                         size_t fusion_threshold, tnt_device device, int ordinal, tnt_step_check step_check,
+                         tnt_plan* plan) {
+  return on_context(context, [&](engine::Context& engine_context) -> Status {
     if (device != TNT_HOST)
-      return invalid(text("this version sums tensors in host memory only, not on device ",
-                          static_cast<int>(device), "; copy them to the host"));
+      return Status(Code::kUnsupported, text("this version sums tensors in host memory only, not on device ",
+                                             ordinal, "; copy them to the host"));
     std::vector<engine::TensorSpec> specs;
     for (size_t i = 0; i < count; ++i) {
       specs.push_back(spec_of(tensors[i]));
       TNT_RETURN_IF_ERROR(check_spec(specs.back()));
     }
     const timeline::Span span(timeline::Kind::kExchange, "plan");
-    auto created = context->on_all_ranks([&](auto& ranks) {
-      return ranks.add_plan(name_of(name), specs, fusion_threshold, static_cast<engine::Numbers>(numbers));
-    });
+    auto created = engine_context.add_plan(name_of(name), specs, fusion_threshold,
+                                           static_cast<engine::StepCheck>(step_check));
     if (!created.ok()) return created.status();
-    *plan = plans().add(context->communicator, created.value());
+    *plan = plans().add(context->context, created.value());
     return {};
   });
 }
@@ -106,86 +103,92 @@ tnt_code tnt_plan_release(tnt_plan plan) {
     TNT_RETURN_IF_ERROR(check_process(plans().usable()));
     auto entry = plans().take(plan);
     if (entry.plan == nullptr) return invalid(text("there is no plan ", plan, "; was it released?"));
-    entry.communicator->remove_plan(entry.plan);
+    entry.context->remove_plan(entry.plan);
     return {};
   });
 }
 
-tnt_code tnt_plan_submit(tnt_plan plan, size_t index, const void* data, size_t count, tnt_dtype dtype,
-                         uint32_t number, void* stream, tnt_done done, void* user) {
-  return on_plan(plan, [&](auto& found) -> Status {
+tnt_code tnt_plan_submit(tnt_plan id, size_t index, const void* data, size_t count, tnt_dtype dtype,
+                         uint32_t training_step, void* stream, tnt_done done, tnt_released released,
+                         void* user) {
+  std::shared_ptr<const void> owner;
+  if (const tnt_code code = make_owner(released, user, owner); code != TNT_OK) return code;
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
     TNT_RETURN_IF_ERROR(check_stream(stream));
     const auto call_back = [done, user](const Status& status, const void* result) {
       done(user, static_cast<tnt_code>(status.code()), status.message().c_str(), result);
     };
-    return found.submit(index, data, count, static_cast<DType>(dtype), call_back, collective::Kept::kForGood,
-                        number);
+    return plan.submit(index, data, count, static_cast<DType>(dtype), call_back, std::move(owner),
+                       training_step);
   });
 }
 
-tnt_code tnt_plan_run(tnt_plan plan, const void* const* inputs, const size_t* bytes, void* const* outputs,
-                      size_t tensors, uint32_t number, void* stream) {
-  return on_plan(plan, [&](auto& found) -> Status {
+tnt_code tnt_plan_run(tnt_plan id, const void* const* inputs, const size_t* bytes, void* const* outputs,
+                      size_t tensors, uint32_t training_step, void* stream) {
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
     TNT_RETURN_IF_ERROR(check_stream(stream));
-    const size_t expected = found.layout().places.size();
-    if (tensors == expected) return found.run(inputs, bytes, outputs, number);
+    const size_t expected = plan.layout().slots.size();
+    if (tensors == expected) return plan.run(inputs, bytes, outputs, training_step);
     return invalid(text("the plan has ", expected, " tensors, not ", tensors));
   });
 }
 
-tnt_code tnt_plan_abort(tnt_plan plan, const char* reason) {
-  return on_plan(plan, [&](auto& found) -> Status {
-    found.abort(name_of(reason));
+tnt_code tnt_plan_abort(tnt_plan id, const char* reason) {
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
+    plan.abort(name_of(reason));
     return {};
   });
 }
 
-tnt_code tnt_plan_check_finite(tnt_plan plan) {
-  return on_plan(plan, [&](auto& found) -> Status {
-    found.check_finite();
+tnt_code tnt_plan_check_finite(tnt_plan id) {
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
+    plan.check_finite();
     return {};
   });
 }
 
-tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket) {
-  return on_plan(plan, [&](auto& found) -> Status {
-    const auto& places = found.layout().places;
-    if (index >= places.size()) return invalid(text("the plan has no tensor ", index));
-    *bucket = places[index].first_bucket;
+tnt_code tnt_plan_bucket(tnt_plan id, size_t index, size_t* bucket) {
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
+    const auto& slots = plan.layout().slots;
+    if (index >= slots.size()) return invalid(text("the plan has no tensor ", index));
+    *bucket = slots[index].first_bucket;
     return {};
   });
 }
 
-tnt_code tnt_zeros_begin(tnt_plan number, size_t tensors, uint64_t* steps, tnt_zeros** zeros) {
+tnt_code tnt_zero_contributions_begin(tnt_plan id, size_t tensors, uint64_t* steps,
+                                      tnt_zero_contributions** zeros) {
   return guarded([&]() -> Status {
-    auto plan = find_plan(number);
+    auto plan = find_plan(id);
     if (!plan.ok()) return plan.status();
     const size_t expected = plan.value()->tensors().size();
     if (tensors != expected) return invalid(text("the plan has ", expected, " tensors, not ", tensors));
-    *zeros = new tnt_zeros{engine::ZeroSteps(plan.value()), tensors, forks()};
-    std::ranges::copy((*zeros)->steps.before(), steps);
+    *zeros = new tnt_zero_contributions{engine::ZeroContributions(plan.value()), tensors, fork_count()};
+    std::ranges::copy((*zeros)->contributions.before(), steps);
     return {};
   });
 }
 
-tnt_code tnt_zeros_stop(tnt_zeros* zeros, uint64_t* steps) {
-  return on_zeros(zeros, [&](auto& found) -> Status {
-    std::ranges::copy(found.stop(), steps);
+tnt_code tnt_zero_contributions_stop(tnt_zero_contributions* zeros, uint64_t* steps) {
+  return on_zeros(zeros, [&](engine::ZeroContributions& contributions) -> Status {
+    std::ranges::copy(contributions.stop(), steps);
     return {};
   });
 }
 
-tnt_code tnt_zeros_finish(tnt_zeros* zeros, const uint64_t* steps) {
-  return on_zeros(zeros, [&](auto& found) { return found.finish({steps, steps + zeros->tensors}); });
+tnt_code tnt_zero_contributions_finish(tnt_zero_contributions* zeros, const uint64_t* steps) {
+  return on_zeros(zeros, [&](engine::ZeroContributions& contributions) {
+    return contributions.finish({steps, steps + zeros->tensors});
+  });
 }
 
-void tnt_zeros_release(tnt_zeros* zeros) {
-  if (zeros != nullptr && zeros->forks == forks()) delete zeros;
+void tnt_zero_contributions_release(tnt_zero_contributions* zeros) {
+  if (zeros != nullptr && zeros->fork_count == fork_count()) delete zeros;
 }
 
-tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory) {
-  return on_plan(plan, [&](auto& found) -> Status {
-    *memory = new tnt_memory{found.memory()};
+tnt_code tnt_plan_memory(tnt_plan id, tnt_memory** memory) {
+  return on_plan(id, [&](engine::Plan& plan) -> Status {
+    *memory = new tnt_memory{plan.memory()};
     return {};
   });
 }

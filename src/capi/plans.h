@@ -1,13 +1,13 @@
 #pragma once
-// The plans of this process by number. A framework's graph can hold a number, but no pointer that stays valid.
+// The plans of this process by id. A framework's graph can hold an id, but no pointer that stays valid.
 
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
-#include "base/forks.h"
-#include "engine/communicator.h"
+#include "base/fork_count.h"
+#include "engine/context.h"
 #include "tarantella/tarantella.h"
 
 namespace tarantella::capi {
@@ -16,49 +16,49 @@ namespace tarantella::capi {
 class Plans {
  public:
   struct Entry {
-    std::shared_ptr<engine::Communicator> communicator;
+    std::shared_ptr<engine::Context> context;
     std::shared_ptr<engine::Plan> plan;
   };
 
   /// False in a forked child, where threads that do not exist may hold the locks.
-  bool usable() const { return forks_ == forks(); }
+  bool usable() const { return fork_count_ == fork_count(); }
 
-  tnt_plan add(std::shared_ptr<engine::Communicator> communicator, std::shared_ptr<engine::Plan> plan) {
+  tnt_plan add(std::shared_ptr<engine::Context> context, std::shared_ptr<engine::Plan> plan) {
     const std::unique_lock lock(mutex_);
-    entries_[++last_] = {std::move(communicator), std::move(plan)};
+    entries_[++last_] = {std::move(context), std::move(plan)};
     return last_;
   }
 
-  /// The plan with that number; nullptr if there is none.
-  std::shared_ptr<engine::Plan> find(tnt_plan number) const {
+  /// The plan with that id; nullptr if there is none.
+  std::shared_ptr<engine::Plan> find(tnt_plan id) const {
     const std::shared_lock lock(mutex_);
-    const auto found = entries_.find(number);
+    const auto found = entries_.find(id);
     return found == entries_.end() ? nullptr : found->second.plan;
   }
 
-  /// Removes the entry with that number and returns it; an empty entry if there is none.
-  Entry take(tnt_plan number) {
+  /// Removes the entry with that id and returns it; an empty entry if there is none.
+  Entry take(tnt_plan id) {
     const std::unique_lock lock(mutex_);
-    auto node = entries_.extract(number);
+    auto node = entries_.extract(id);
     return node.empty() ? Entry{} : std::move(node.mapped());
   }
 
-  /// Removes all plans that `communicator` made, and ends their tensors.
-  void release_all(const engine::Communicator& communicator) {
+  /// Removes all plans that `context` made, and ends their tensors.
+  void release_all(const engine::Context& context) {
     std::vector<Entry> released;
     {
       const std::unique_lock lock(mutex_);
       for (auto entry = entries_.begin(); entry != entries_.end();) {
-        const bool found = entry->second.communicator.get() == &communicator;
+        const bool found = entry->second.context.get() == &context;
         if (found) released.push_back(std::move(entry->second));
         entry = found ? entries_.erase(entry) : std::next(entry);
       }
     }
-    for (const Entry& entry : released) entry.communicator->remove_plan(entry.plan);
+    for (const Entry& entry : released) entry.context->remove_plan(entry.plan);
   }
 
  private:
-  const int forks_ = forks();
+  const int fork_count_ = fork_count();
   mutable std::shared_mutex mutex_;
   std::unordered_map<tnt_plan, Entry> entries_;
   tnt_plan last_ = 0;

@@ -2,20 +2,22 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "capi/contexts.h"
-#include "collective/across/operations.h"
-#include "collective/operations.h"
+#include "capi/owner.h"
+#include "collective/communicator.h"
+#include "engine/compare.h"
 #include "timeline/timeline.h"
 
 using namespace tarantella;  // all of this file is its C interface
 using namespace tarantella::capi;
 
 namespace {
+
+using collective::Communicator;
 
 struct Part {
   std::string description;  ///< of its rows, for errors and for the comparison over ranks
@@ -28,12 +30,12 @@ struct Part {
 struct Rows {
   std::string name;
   std::vector<Part> parts;
-  uint32_t number;  ///< of the training step
+  uint32_t training_step;
 };
 
 /// What ranks tell each other before their rows.
 struct Header {
-  uint64_t number;
+  uint64_t training_step;
   uint64_t length;  ///< of the description of all parts
   uint64_t hash;    ///< of that description
 };
@@ -63,40 +65,36 @@ Status differ(const std::string& name, const std::string& first, size_t rank, co
 }
 
 /// Collective. The numbers of rows of the parts, rank by rank. kMismatch, on all ranks, where parts or steps differ.
-/// `ranks` is the Stage, or the Across of a job on several nodes.
-template <typename Ranks>
-Result<std::vector<uint64_t>> compare(Ranks& ranks, const Rows& own) {
+Result<std::vector<uint64_t>> compare(Communicator& comm, const Rows& own) {
   std::string description;
   for (const Part& part : own.parts) description += part.description + '\n';
-  const Header header{own.number, description.size(), hash_of(description)};
-  std::vector<Header> all(ranks.size());
+  const Header header{own.training_step, description.size(), hash_of(description)};
+  std::vector<Header> all(static_cast<size_t>(comm.size()));
   const std::vector<uint64_t> words(all.size(), kHeaderWords);
-  TNT_RETURN_IF_ERROR(allgather(ranks, &header, all.data(), words, DType::kUInt64, own.name));
+  TNT_RETURN_IF_ERROR(comm.allgather(&header, all.data(), words, DType::kUInt64, own.name));
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank].number != all[0].number)
-      return Status(Code::kMismatch, text("rank 0 gathers the rows of ", own.name, " in training step ",
-                                          all[0].number, ", rank ", rank, " in step ", all[rank].number,
-                                          "; is it under a condition on a rank's own rows or loss?"));
+    if (all[rank].training_step != all[0].training_step)
+      return Status(Code::kMismatch,
+                    text("rank 0 gathers the rows of ", own.name, " in training step ", all[0].training_step,
+                         ", rank ", rank, " in step ", all[rank].training_step,
+                         "; is it under a condition on a rank's own rows or loss?"));
     if (all[rank].hash == all[0].hash) continue;
     std::vector<uint64_t> lengths;
     for (const Header& each : all) lengths.push_back(each.length);
-    std::string every(std::accumulate(lengths.begin(), lengths.end(), size_t{0}), ' ');
-    TNT_RETURN_IF_ERROR(allgather(ranks, description.data(), every.data(), lengths, DType::kUInt8, own.name));
-    const auto begin = lengths.begin() + static_cast<std::ptrdiff_t>(rank);
-    const std::string other = every.substr(std::accumulate(lengths.begin(), begin, size_t{0}), *begin);
-    return differ(own.name, every.substr(0, lengths[0]), rank, other);
+    const auto texts = engine::allgather_texts(comm, description, lengths, own.name);
+    if (!texts.ok()) return texts.status();
+    return differ(own.name, texts.value()[0], rank, texts.value()[rank]);
   }
   std::vector<uint64_t> rows;
   for (const Part& part : own.parts) rows.push_back(part.rows);
   std::vector<uint64_t> everyone(all.size() * rows.size());
   const std::vector<uint64_t> counts(all.size(), rows.size());
-  TNT_RETURN_IF_ERROR(allgather(ranks, rows.data(), everyone.data(), counts, DType::kUInt64, own.name));
+  TNT_RETURN_IF_ERROR(comm.allgather(rows.data(), everyone.data(), counts, DType::kUInt64, own.name));
   return everyone;
 }
 
-template <typename Ranks>
-Status gather(Ranks& ranks, const Rows& own, tnt_allocate allocate, void* user) {
-  const auto rows = compare(ranks, own);
+Status allgatherv(Communicator& comm, const Rows& own, tnt_allocate allocate, void* user) {
+  const auto rows = compare(comm, own);
   if (!rows.ok()) return rows.status();
   std::vector<void*> outputs(own.parts.size());
   if (allocate(user, rows.value().data(), outputs.data()) == 0)
@@ -105,48 +103,47 @@ Status gather(Ranks& ranks, const Rows& own, tnt_allocate allocate, void* user) 
     std::vector<uint64_t> counts;
     for (size_t at = i; at < rows.value().size(); at += outputs.size())
       counts.push_back(rows.value()[at] * own.parts[i].row_elements);
-    TNT_RETURN_IF_ERROR(
-        allgather(ranks, own.parts[i].input, outputs[i], counts, own.parts[i].dtype, own.name));
+    TNT_RETURN_IF_ERROR(comm.allgather(own.parts[i].input, outputs[i], counts, own.parts[i].dtype, own.name));
   }
   return {};
 }
 
-template <typename Ranks>
-Status sum(Ranks& ranks, const Rows& own, const std::vector<void*>& outputs) {
-  const auto rows = compare(ranks, own);
+Status sum(Communicator& comm, const Rows& own, const std::vector<void*>& outputs,
+           const std::shared_ptr<const void>& owner) {
+  const auto rows = compare(comm, own);
   if (!rows.ok()) return rows.status();
   for (size_t i = 0; i < outputs.size(); ++i)
-    TNT_RETURN_IF_ERROR(allreduce(ranks, own.parts[i].input, outputs[i],
-                                  own.parts[i].rows * own.parts[i].row_elements, own.parts[i].dtype,
-                                  Reduction::kSum, own.name));
+    TNT_RETURN_IF_ERROR(comm.allreduce(own.parts[i].input, outputs[i],
+                                       own.parts[i].rows * own.parts[i].row_elements, own.parts[i].dtype,
+                                       Reduction::kSum, own.name, owner));
   return {};
 }
 
-/// Has `body(ranks, rows)` run on the thread of a context, and then `done`.
+/// Has `body(comm, rows)` run on the thread of a context, and then `done`.
 template <typename Body>
-tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* parts, const void* const* inputs,
-               const uint64_t* rows, size_t count, uint32_t number, tnt_done done, void* user,
+tnt_code start(uint64_t context_id, const char* name, const tnt_tensor* parts, const void* const* inputs,
+               const uint64_t* rows, size_t count, uint32_t training_step, tnt_done done, void* user,
                Body body) noexcept {
   return guarded([&]() -> Status {
     TNT_RETURN_IF_ERROR(check_process(contexts().usable()));
-    const auto inside = contexts().enter(context_number);
-    if (inside == nullptr) return invalid(text("there is no context ", context_number, "; was it closed?"));
-    const auto own = std::make_shared<Rows>(Rows{name_of(name), {}, number});
+    const auto inside = contexts().enter(context_id);
+    if (inside == nullptr) return invalid(text("there is no context ", context_id, "; was it closed?"));
+    const auto own = std::make_shared<Rows>(Rows{name_of(name), {}, training_step});
     for (size_t i = 0; i < count; ++i) {
       auto part = part_of(parts[i], rows[i], inputs[i]);
       if (!part.ok()) return part.status();
       own->parts.push_back(std::move(part).value());
     }
-    tnt_context& context = inside->context();
-    const bool added = context.worker.add([&context, own, body, done, user] {
-      const auto code = guarded([&]() -> Status {
-        const timeline::Span span(timeline::Kind::kExchange, own->name);
-        const Status status = context.on_all_ranks(
-            [&](auto& all) { return all.call([&](auto& ranks) { return body(ranks, *own); }); });
-        return status.ok() ? status : context.communicator->group().fail(status);
-      });
-      done(user, code, tnt_last_error(), nullptr);
-    });
+    // not the tnt_context, which may go while a task is stuck in a library
+    const bool added =
+        inside->context().worker.add([engine_context = inside->context().context, own, body, done, user] {
+          const auto code = guarded([&]() -> Status {
+            const timeline::Span span(timeline::Kind::kExchange, own->name);
+            const Status status = engine_context->call([&](Communicator& comm) { return body(comm, *own); });
+            return status.ok() ? status : engine_context->group().fail(status);
+          });
+          done(user, code, tnt_last_error(), nullptr);
+        });
     return added ? Status() : Status(Code::kPeerLost, "this rank has closed its context");
   });
 }
@@ -155,19 +152,29 @@ tnt_code start(uint64_t context_number, const char* name, const tnt_tensor* part
 
 extern "C" {
 
-tnt_code tnt_gather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
-                         const void* const* inputs, const uint64_t* rows, size_t count, uint32_t number,
-                         tnt_allocate allocate, tnt_done done, void* user) {
-  return start(context, name, parts, inputs, rows, count, number, done, user,
-               [allocate, user](auto& ranks, const Rows& own) { return gather(ranks, own, allocate, user); });
+tnt_code tnt_allgather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
+                            const void* const* inputs, const uint64_t* rows, size_t count,
+                            uint32_t training_step, tnt_allocate allocate, tnt_done done, void* user) {
+  return start(context, name, parts, inputs, rows, count, training_step, done, user,
+               [allocate, user](Communicator& comm, const Rows& own) {
+                 return allgatherv(comm, own, allocate, user);
+               });
 }
 
 tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts, const void* const* inputs,
-                      void* const* outputs, const uint64_t* rows, size_t count, uint32_t number,
-                      tnt_done done, void* user) {
-  return start(context, name, parts, inputs, rows, count, number, done, user,
-               [all = std::vector<void*>(outputs, outputs + count)](auto& ranks, const Rows& own) {
-                 return sum(ranks, own, all);
+                      void* const* outputs, const uint64_t* rows, size_t count, uint32_t training_step,
+                      tnt_done done, tnt_released released, void* user) {
+  std::shared_ptr<const void> owner;
+  if (const tnt_code code = make_owner(released, user, owner); code != TNT_OK) return code;
+  std::vector<void*> all;
+  const tnt_code copied = guarded([&]() -> Status {
+    all.assign(outputs, outputs + count);
+    return {};
+  });
+  if (copied != TNT_OK) return copied;
+  return start(context, name, parts, inputs, rows, count, training_step, done, user,
+               [all = std::move(all), kept = std::move(owner)](Communicator& comm, const Rows& own) {
+                 return sum(comm, own, all, kept);
                });
 }
 

@@ -24,18 +24,18 @@ std::string content_of(int descriptor) {
 
 }  // namespace
 
-Stacks::Stacks(engine::Communicator& communicator, int signal, int descriptor)
-    : communicator_(communicator), signal_(signal), descriptor_(descriptor) {
-  communicator_.engine()->add(*this);
+Stacks::Stacks(engine::Context& context, int signal, int descriptor)
+    : context_(context), signal_(signal), descriptor_(descriptor) {
+  context_.progress_thread()->add(*this);
 }
 
-Stacks::~Stacks() { communicator_.engine()->remove(*this); }
+Stacks::~Stacks() { context_.progress_thread()->remove(*this); }
 
-engine::Driven::Need Stacks::advance() {
-  if (shown_ || !communicator_.group().members().wants_stacks()) return {};
+engine::Progressable::PollHint Stacks::advance() {
+  if (shown_ || !context_.group().rank_table().wants_stacks()) return {};
   shown_ = true;
   (void)::raise(signal_);  // returns when its handler has
-  const int rank = communicator_.job_rank(communicator_.rank());
+  const int rank = context_.job_rank(context_.rank());
   const std::string said = text("stacks of rank ", rank, " (pid ", ::getpid(), " on ", host_name(), "):\n",
                                 content_of(descriptor_));
   if (!runtime::report(rank, runtime::ReportKind::kStacks, said)) log_line(said);

@@ -1,24 +1,24 @@
 #pragma once
 // Shows where this rank's program is, if ranks have waited for one another for too long.
 
-#include "engine/communicator.h"
-#include "engine/engine.h"
+#include "engine/context.h"
+#include "engine/progress_thread.h"
 
 namespace tarantella::capi {
 
 /// See tnt_show_stacks().
-class Stacks final : private engine::Driven {
+class Stacks final : private engine::Progressable {
  public:
-  /// `communicator` must outlive it.
-  Stacks(engine::Communicator& communicator, int signal, int descriptor);
+  /// `context` must outlive it.
+  Stacks(engine::Context& context, int signal, int descriptor);
   ~Stacks() override;
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
  private:
-  Need advance() override;
+  PollHint advance() override;
 
-  engine::Communicator& communicator_;
+  engine::Context& context_;
   const int signal_, descriptor_;
   bool shown_ = false;
 };

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/forks.h"
+#include "base/fork_count.h"
 #include "base/host.h"
 #include "capi/guard.h"
 #include "timeline/json.h"
@@ -22,7 +22,7 @@ namespace {
 struct Own {
   Mapping memory;
   timeline::Timeline records{memory.bytes()};
-  int forks = tarantella::forks();
+  int fork_count = tarantella::fork_count();
 };
 
 Own*& own() {
@@ -33,7 +33,7 @@ Own*& own() {
 /// The timeline, if it is on and this process has started it.
 timeline::Timeline* usable() {
   timeline::Timeline* const found = timeline::current().load(std::memory_order_acquire);
-  return found != nullptr && own()->forks == forks() ? found : nullptr;
+  return found != nullptr && own()->fork_count == fork_count() ? found : nullptr;
 }
 
 }  // namespace

@@ -16,11 +16,11 @@ Status check_apart(const char* operation, const void* input, const void* output)
 Status check(DType dtype, std::span<const uint64_t> counts, size_t times) {
   if (!is_valid(dtype))
     return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
-  uint64_t left = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype) / times;
+  uint64_t remaining = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype) / times;
   for (const uint64_t count : counts) {
-    if (count > left)
+    if (count > remaining)
       return {Code::kInvalidArgument, text(count, " x ", name_of(dtype), " is more than any memory has")};
-    left -= count;
+    remaining -= count;
   }
   return {};
 }

@@ -31,17 +31,18 @@ class DefaultFloatMode {
 
 struct Kernels {
   decltype(&baseline::reduce) reduce;
-  decltype(&baseline::reduce_part) reduce_part;
-  decltype(&baseline::reduce_parts) reduce_parts;
+  decltype(&baseline::reduce_to_partial) reduce_to_partial;
+  decltype(&baseline::reduce_partials) reduce_partials;
 };
 
 Kernels best() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f")) return {avx512::reduce, avx512::reduce_part, avx512::reduce_parts};
-  if (__builtin_cpu_supports("avx2")) return {avx2::reduce, avx2::reduce_part, avx2::reduce_parts};
+  if (__builtin_cpu_supports("avx512f"))
+    return {avx512::reduce, avx512::reduce_to_partial, avx512::reduce_partials};
+  if (__builtin_cpu_supports("avx2")) return {avx2::reduce, avx2::reduce_to_partial, avx2::reduce_partials};
 #endif
-  return {baseline::reduce, baseline::reduce_part, baseline::reduce_parts};
+  return {baseline::reduce, baseline::reduce_to_partial, baseline::reduce_partials};
 }
 
 }  // namespace
@@ -53,16 +54,16 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
   chosen(dtype, reduction, inputs, n, output, count);
 }
 
-void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
-                 std::byte* output, size_t count) {
-  static const auto chosen = best().reduce_part;
+void reduce_to_partial(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                       std::byte* output, size_t count) {
+  static const auto chosen = best().reduce_to_partial;
   const DefaultFloatMode mode;
   chosen(dtype, reduction, inputs, n, output, count);
 }
 
-void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
-                  std::byte* output, size_t count) {
-  static const auto chosen = best().reduce_parts;
+void reduce_partials(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                     std::byte* output, size_t count) {
+  static const auto chosen = best().reduce_partials;
   const DefaultFloatMode mode;
   chosen(dtype, reduction, inputs, n, ranks, output, count);
 }

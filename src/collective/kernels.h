@@ -16,18 +16,19 @@ namespace tarantella::collective {
 void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, std::byte* output,
             size_t count);
 
-// The same in two parts, for ranks on several nodes: what each node reduces, and what is then reduced in the order of
-// nodes. Rounding and the division of an average come last, so one part of all ranks gives the bits of reduce().
+// The same in two stages, for ranks on several nodes: each node reduces its ranks to a partial result, which is not
+// rounded, and the partials are reduced in the order of nodes. Rounding and the division of an average come last, so
+// one partial of all ranks gives the bits of reduce().
 
-/// How the parts of a reduction of `dtype` are kept.
-constexpr DType dtype_of_parts(DType dtype) {
+/// The type of the elements of partial results of `dtype`.
+constexpr DType partial_dtype(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
-/// As reduce(), but `output` has elements of dtype_of_parts(dtype) and is none of the inputs.
-void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
-                 std::byte* output, size_t count);
-/// Reduces `n` outputs of reduce_part(), made of the values of `ranks` ranks in all, to elements of `dtype`.
-void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
-                  std::byte* output, size_t count);
+/// As reduce(), but `output` has elements of partial_dtype(dtype) and is none of the inputs.
+void reduce_to_partial(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                       std::byte* output, size_t count);
+/// Reduces `n` outputs of reduce_to_partial(), made of the values of `ranks` ranks in all, to elements of `dtype`.
+void reduce_partials(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                     std::byte* output, size_t count);
 
 }  // namespace tarantella::collective

@@ -258,18 +258,18 @@ void reduce(DType dtype, Reduction reduction, const std::byte* const* inputs, si
   }
 }
 
-void reduce_part(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
-                 std::byte* output, size_t count) {
-  const Reduction part = reduction == Reduction::kAverage ? Reduction::kSum : reduction;
+void reduce_to_partial(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n,
+                       std::byte* output, size_t count) {
+  const Reduction partial = reduction == Reduction::kAverage ? Reduction::kSum : reduction;
   if (dtype == DType::kFloat16)
-    return reduce_floats<Float16, Plain<float>>(part, inputs, n, n, output, count);
+    return reduce_floats<Float16, Plain<float>>(partial, inputs, n, n, output, count);
   if (dtype == DType::kBFloat16)
-    return reduce_floats<BFloat16, Plain<float>>(part, inputs, n, n, output, count);
-  reduce(dtype, part, inputs, n, output, count);
+    return reduce_floats<BFloat16, Plain<float>>(partial, inputs, n, n, output, count);
+  reduce(dtype, partial, inputs, n, output, count);
 }
 
-void reduce_parts(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
-                  std::byte* output, size_t count) {
+void reduce_partials(DType dtype, Reduction reduction, const std::byte* const* inputs, size_t n, size_t ranks,
+                     std::byte* output, size_t count) {
   switch (dtype) {
     case DType::kFloat16:
       return reduce_floats<Plain<float>, Float16>(reduction, inputs, n, ranks, output, count);

@@ -3,6 +3,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/hash.h"
+
 namespace tarantella::engine {
 namespace {
 
@@ -17,36 +19,97 @@ std::string line_or_nothing(const std::vector<std::string>& lines, size_t index)
   return index < lines.size() ? lines[index] : "nothing";
 }
 
-std::string first_difference(const std::string& name, AllRanks& ranks, size_t rank, const std::string& list,
-                             const std::string& first) {
+/// What ranks tell one another about their plans: uint64_t words.
+struct Summary {
+  uint64_t hash;    ///< of the list
+  uint64_t length;  ///< of the list
+  uint64_t threshold;
+  uint64_t step_check;
+  uint64_t needed, available;  ///< see Communicator::MemoryNeed
+};
+
+/// The bytes of all tensors without padding. Stops adding above what any machine has, so it does not overflow.
+size_t bytes_of(const std::vector<TensorSpec>& tensors) {
+  size_t bytes = 0;
+  for (const TensorSpec& tensor : tensors) {
+    bytes += tensor.count() * size_of(tensor.dtype);
+    if (bytes > SIZE_MAX / 4) break;
+  }
+  return bytes;
+}
+
+/// The first difference of the lists of `rank` and of rank 0.
+Status other_tensors(const collective::Communicator& communicator, const std::string& name, size_t rank,
+                     const std::string& list, const std::string& first) {
   const auto theirs = lines_of(list);
   const auto ours = lines_of(first);
   size_t index = 0;
   while (index < theirs.size() && index < ours.size() && theirs[index] == ours[index]) ++index;
-  return text(name, ": rank ", ranks.job_rank(rank), " has ", line_or_nothing(theirs, index), " as tensor ",
-              index + 1, " of ", theirs.size(), ", rank ", ranks.job_rank(0), " has ",
-              line_or_nothing(ours, index), " (of ", ours.size(), "); build the same model on every rank");
+  return {Code::kMismatch,
+          text(name, ": rank ", communicator.job_rank(static_cast<int>(rank)), " has ",
+               line_or_nothing(theirs, index), " as tensor ", index + 1, " of ", theirs.size(), ", rank ",
+               communicator.job_rank(0), " has ", line_or_nothing(ours, index), " (of ", ours.size(),
+               "); build the same model on every rank")};
 }
 
 }  // namespace
 
-Status compare_tensors(AllRanks& ranks, const std::string& name, const std::vector<TensorSpec>& tensors) {
+Result<std::vector<std::string>> allgather_texts(collective::Communicator& communicator,
+                                                 const std::string& own, const std::vector<uint64_t>& lengths,
+                                                 const std::string& name) {
+  std::string all(std::accumulate(lengths.begin(), lengths.end(), size_t{0}), '\0');
+  TNT_RETURN_IF_ERROR(communicator.allgather(own.data(), all.data(), lengths, DType::kUInt8, name));
+  std::vector<std::string> texts;
+  size_t begin = 0;
+  for (const uint64_t length : lengths) {
+    texts.push_back(all.substr(begin, length));
+    begin += length;
+  }
+  return texts;
+}
+
+Status compare_plans(collective::Communicator& communicator, const std::string& name,
+                     const std::vector<TensorSpec>& tensors, size_t threshold,
+                     collective::StepCheck step_check) {
   std::string own;
   for (const TensorSpec& tensor : tensors) own += tensor.describe() + "\n";
-  // first a comparison of calls: a gather would wait for ever for a rank that makes another call
-  TNT_RETURN_IF_ERROR(ranks.agree({.operation = collective::Operation::kPlan, .name = name}));
-  auto lengths = ranks.gather(own.size(), text("the comparison of ", name));
-  if (!lengths.ok()) return lengths.status();
-  const std::vector<uint64_t>& counts = lengths.value();
-  std::string all(std::accumulate(counts.begin(), counts.end(), size_t{0}), '\0');
-  TNT_RETURN_IF_ERROR(ranks.allgather(own.data(), all.data(), counts, DType::kUInt8, name));
-  const std::string first = all.substr(0, counts[0]);
-  size_t begin = counts[0];
-  for (size_t rank = 1; rank < ranks.size(); ++rank) {
-    const std::string list = all.substr(begin, counts[rank]);
-    begin += list.size();
-    if (list != first)
-      return ranks.group().fail({Code::kMismatch, first_difference(name, ranks, rank, list, first)});
+  const auto memory = communicator.memory_for(bytes_of(tensors));
+  const Summary summary{hash_of(own),  own.size(),      threshold, static_cast<uint64_t>(step_check),
+                        memory.needed, memory.available};
+  // first a comparison of calls: its error names the plan
+  TNT_RETURN_IF_ERROR(communicator.compare_call({.operation = collective::Operation::kPlan, .name = name}));
+  std::vector<Summary> all(static_cast<size_t>(communicator.size()));
+  const std::vector<uint64_t> words(all.size(), sizeof(Summary) / sizeof(uint64_t));
+  TNT_RETURN_IF_ERROR(communicator.allgather(&summary, all.data(), words, DType::kUInt64, name));
+  const auto job_rank = [&](size_t rank) { return communicator.job_rank(static_cast<int>(rank)); };
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].hash == all[0].hash) continue;
+    std::vector<uint64_t> lengths;
+    for (const Summary& each : all) lengths.push_back(each.length);
+    const auto lists = allgather_texts(communicator, own, lengths, name);
+    if (!lists.ok()) return lists.status();
+    return communicator.group().fail(
+        other_tensors(communicator, name, rank, lists.value()[rank], lists.value()[0]));
+  }
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].threshold == all[0].threshold) continue;
+    return communicator.group().fail(
+        {Code::kMismatch,
+         text("rank ", job_rank(rank), " has a fusion threshold of ", all[rank].threshold, " bytes, rank ",
+              job_rank(0), " of ", all[0].threshold, "; set the same TNT_FUSION_THRESHOLD on every rank")});
+  }
+  constexpr uint64_t kMiB = 1024 * 1024;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].step_check != all[0].step_check)
+      return {Code::kInvalidArgument, text(name, " compares numbers of steps on rank ", job_rank(rank),
+                                           " otherwise than on rank ", job_rank(0))};
+    if (all[rank].needed == UINT64_MAX)
+      return {Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes")};
+    if (all[rank].needed <= all[rank].available) continue;
+    return {Code::kOutOfMemory,
+            text("too little memory for ", name, ": ", all[rank].needed / kMiB + 1, " MiB are needed and ",
+                 all[rank].available / kMiB, " MiB are left on the machine of rank ", job_rank(rank),
+                 "; use fewer ranks on it or a smaller model")};
   }
   return {};
 }

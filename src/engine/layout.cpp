@@ -20,14 +20,14 @@ std::string TensorSpec::describe() const {
   return text('"', name, "\" ", name_of(dtype), " [", extents, "]");
 }
 
-Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, size_t piece) {
+Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, size_t split_bytes) {
   const auto rounded = [](size_t bytes) {
     return round_up(std::min(bytes, SIZE_MAX / 2), Layout::kAlignment);
   };
   threshold = rounded(threshold);
-  piece = std::max(threshold, rounded(piece));
+  split_bytes = std::max(threshold, rounded(split_bytes));
   Layout layout;
-  layout.places.resize(tensors.size());
+  layout.slots.resize(tensors.size());
   auto& buckets = layout.buckets;
   const auto add = [&](size_t tensor, size_t bytes) {
     buckets.back().bytes += bytes;
@@ -42,14 +42,14 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, siz
     open = open && buckets.back().dtype == dtype && buckets.back().bytes + padded <= threshold;
     if (!open) buckets.push_back({{dtype, layout.bytes, 0}, {}});
     open = padded < threshold;
-    layout.places[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
-    const size_t most = threshold == 0 ? padded : piece;
+    layout.slots[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
+    const size_t most = threshold == 0 ? padded : split_bytes;
     add(i, std::min(padded, most));
     for (size_t done = most; done < padded; done += most) {
       buckets.push_back({{dtype, layout.bytes, 0}, {}});
       add(i, std::min(padded - done, most));
     }
-    layout.places[i].last_bucket = buckets.size() - 1;
+    layout.slots[i].last_bucket = buckets.size() - 1;
   }
   return layout;
 }

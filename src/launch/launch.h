@@ -1,7 +1,7 @@
 #pragma once
 // A whole job: from the options to the exit code.
 
-#include "launch/options.h"
+#include "launch/cli/options.h"
 
 namespace tarantella::launch {
 

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "launch/cleanup.h"
-#include "launch/cluster/cluster.h"
-#include "launch/cluster/node.h"
+#include "launch/cli/option_table.h"
+#include "launch/cli/options.h"
+#include "launch/cli/subcommands.h"
+#include "launch/cluster/agent.h"
+#include "launch/cluster/launch_on_hosts.h"
 #include "launch/launch.h"
-#include "launch/option_table.h"
-#include "launch/options.h"
-#include "launch/say.h"
-#include "launch/subcommands.h"
+#include "launch/ranks/cleanup.h"
+#include "launch/system/message.h"
 
 namespace tarantella::launch {
 namespace {
@@ -30,14 +30,14 @@ void open_standard_streams() {
 
 int run(int argc, char** argv) {
   open_standard_streams();
-  if (is_node_launcher()) return run_node();
-  const std::vector<std::string> words(argc > 0 ? argv + 1 : argv, argv + argc);
-  if (const Subcommand* subcommand = subcommand_of(words)) {
-    return run_subcommand(*subcommand, {words.begin() + 1, words.end()});
+  if (is_agent()) return run_agent();
+  const std::vector<std::string> arguments(argc > 0 ? argv + 1 : argv, argv + argc);
+  if (const Subcommand* subcommand = subcommand_of(arguments)) {
+    return run_subcommand(*subcommand, {arguments.begin() + 1, arguments.end()});
   }
   Result<Options> options = parse_options(argc, argv);
   if (!options.ok()) {
-    say(options.status().message());
+    print_message(options.status().message());
     return kUsageError;
   }
   switch (options.value().action) {
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   try {
     return tarantella::launch::run(argc, argv);
   } catch (const std::exception& error) {
-    tarantella::launch::say(std::string("unexpected error: ") + error.what());
+    tarantella::launch::print_message(std::string("unexpected error: ") + error.what());
     return tarantella::launch::kLaunchError;
   }
 }

@@ -18,7 +18,7 @@ struct CpuMask {
 
   bool has(size_t cpu) const { return (words[cpu / 64] >> cpu % 64 & 1) != 0; }
   void add(size_t cpu) { words[cpu / 64] |= uint64_t{1} << cpu % 64; }
-  bool meets(const CpuMask& other) const {
+  bool intersects(const CpuMask& other) const {
     for (size_t i = 0; i < words.size(); ++i) {
       if ((words[i] & other.words[i]) != 0) return true;
     }

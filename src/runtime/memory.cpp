@@ -46,8 +46,8 @@ uint64_t file_cache(const std::string& folder, const std::string& prefix) {
 }
 
 /// What the limit of one cgroup leaves; `limit` and `usage` are names of files in its folder.
-uint64_t cgroup_room(const std::string& folder, const char* limit, const char* usage,
-                     const char* stat_prefix) {
+uint64_t cgroup_available(const std::string& folder, const char* limit, const char* usage,
+                          const char* stat_prefix) {
   const auto most = read_number(folder + "/" + limit);
   const auto used = read_number(folder + "/" + usage);
   if (!most || !used) return kUnlimited;
@@ -58,15 +58,16 @@ uint64_t cgroup_room(const std::string& folder, const char* limit, const char* u
 }  // namespace
 
 uint64_t available_memory(const std::string& root) {
-  uint64_t room = meminfo_available(root);
+  uint64_t available = meminfo_available(root);
   for (const std::string& folder : cgroup_folders("memory", root)) {
-    room = std::min(room, cgroup_room(folder, "memory.max", "memory.current", ""));
-    room = std::min(room, cgroup_room(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"));
+    available = std::min(available, cgroup_available(folder, "memory.max", "memory.current", ""));
+    available = std::min(
+        available, cgroup_available(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"));
   }
-  return room;
+  return available;
 }
 
-Fd memory_file(const char* name, unsigned flags) {
+Fd make_memfd(const char* name, unsigned flags) {
   // some machines refuse a file without this seal, and kernels before Linux 6.3 do not know it
   constexpr unsigned kNoExecSeal = 8;
   Fd file(::memfd_create(name, flags | kNoExecSeal));

@@ -14,6 +14,6 @@ uint64_t available_memory(const std::string& root = "");
 
 /// An empty file in memory that has no name in any folder and cannot be executed, with the `flags` of memfd_create(2).
 /// Not valid, with errno, on a failure.
-Fd memory_file(const char* name, unsigned flags);
+Fd make_memfd(const char* name, unsigned flags);
 
 }  // namespace tarantella::runtime

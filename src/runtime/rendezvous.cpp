@@ -14,14 +14,14 @@
 
 #include "base/fixed_text.h"
 #include "base/mac.h"
+#include "runtime/join_wait.h"
 #include "runtime/memory.h"
-#include "runtime/patience.h"
 
 namespace tarantella::runtime {
 namespace {
 
 constexpr Duration kHelloTimeout = 5s;
-constexpr Duration kSlice = 100ms;  // of a wait, after which the awaited ranks are checked
+constexpr Duration kPollInterval = 100ms;  // of a wait, after which the awaited ranks are checked
 constexpr size_t kMaxJobName = 64;
 
 /// The introduction of a rank. Fixed size, so that a foreign peer cannot make us read more.
@@ -160,20 +160,20 @@ int gone_rank(const std::vector<Fd>& peers) {
   return gone == entries.end() ? 0 : static_cast<int>(gone - entries.begin());
 }
 
-/// Accepts ranks until all are connected at the same time. The first error ends the meeting for all ranks.
-Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience) {
+/// Accepts ranks until all are connected at the same time. The first error ends the rendezvous of all ranks.
+Status accept_all(int listener, int size, std::vector<Fd>& peers, JoinWait& wait) {
   while (true) {
-    for (int rank = 1; rank < size; ++rank) TNT_RETURN_IF_ERROR(patience.check(rank));
+    for (int rank = 1; rank < size; ++rank) TNT_RETURN_IF_ERROR(wait.check(rank));
     const int gone = gone_rank(peers);
-    if (gone != 0) TNT_RETURN_IF_ERROR(patience.check_gone(gone));
+    if (gone != 0) TNT_RETURN_IF_ERROR(wait.check_gone(gone));
     const std::vector<int> missing = missing_ranks(peers);
     if (missing.empty() && gone == 0) return {};
-    (void)patience.warn(missing);
-    const Duration left = missing.empty() ? kSlice : patience.deadline().left();
-    if (!wait_readable(listener, Deadline::after(std::min(kSlice, left)))) {
-      if (!patience.deadline().passed() || missing.empty()) continue;
+    (void)wait.warn(missing);
+    const Duration left = missing.empty() ? kPollInterval : wait.deadline().left();
+    if (!wait_readable(listener, Deadline::after(std::min(kPollInterval, left)))) {
+      if (!wait.deadline().passed() || missing.empty()) continue;
       return {Code::kTimeout,
-              text("of ", size, " ranks these did not come in time: ", Patience::list_of(missing),
+              text("of ", size, " ranks these did not come in time: ", JoinWait::list_of(missing),
                    "; did they start, and with the same TNT_JOB_ID?")};
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -182,7 +182,7 @@ Status gather(int listener, int size, std::vector<Fd>& peers, Patience& patience
     }
     if (!peer.valid() || user_of(peer.get()) != ::getuid()) continue;
     const Result<Hello> hello =
-        read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, patience.deadline().left())));
+        read_hello(peer.get(), Deadline::after(std::min(kHelloTimeout, wait.deadline().left())));
     if (!hello.ok()) continue;  // a foreign peer; our ranks may come until the deadline
     const Hello& said = hello.value();
     Status status;
@@ -217,8 +217,8 @@ Status taken(const std::string& job, const Address& address) {
           text("a rank 0 of job ", job, " is already here; are two jobs using one TNT_JOB_ID?")};
 }
 
-Result<Fd> host(const std::string& job, int size, Patience& patience) {
-  Fd memory = memory_file("tarantella", MFD_CLOEXEC);
+Result<Fd> host(const std::string& job, int size, JoinWait& wait) {
+  Fd memory = make_memfd("tarantella", MFD_CLOEXEC);
   if (!memory.valid()) return Status::system("memfd_create", errno);
   if (size == 1) return memory;
   Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -230,7 +230,7 @@ Result<Fd> host(const std::string& job, int size, Patience& patience) {
   }
   if (::listen(listener.get(), size) != 0) return Status::system("listen", errno);
   std::vector<Fd> peers(static_cast<size_t>(size));
-  const Status status = gather(listener.get(), size, peers, patience);
+  const Status status = accept_all(listener.get(), size, peers, wait);
   for (const Fd& peer : peers) {
     if (peer.valid()) send_answer(peer.get(), status, memory.get());
   }
@@ -238,9 +238,9 @@ Result<Fd> host(const std::string& job, int size, Patience& patience) {
   return memory;
 }
 
-Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) {
+Result<Fd> join(const std::string& job, int rank, int size, JoinWait& wait) {
   const Address address = address_of(job);
-  const Deadline deadline = patience.deadline();
+  const Deadline deadline = wait.deadline();
   const Deadline soon = Deadline::after(1s);
   while (true) {
     Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -260,8 +260,8 @@ Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) 
                     text("rank ", rank, " found no rank 0 of job ", job,
                          " on this node in time; did it start, and with the same TNT_JOB_ID?"));
     }
-    TNT_RETURN_IF_ERROR(patience.check(0));
-    (void)patience.warn({0});
+    TNT_RETURN_IF_ERROR(wait.check(0));
+    (void)wait.warn({0});
     std::this_thread::sleep_for(soon.passed() ? 20ms : 1ms);
   }
 }
@@ -269,15 +269,15 @@ Result<Fd> join(const std::string& job, int rank, int size, Patience& patience) 
 }  // namespace
 
 Result<Fd> rendezvous(const std::string& job, int rank, int size, Deadline deadline,
-                      const MeetingOptions& options) {
+                      const RendezvousOptions& options) {
   if (size < 1 || rank < 0 || rank >= size) {
     return Status(Code::kInvalidArgument, text("there is no rank ", rank, " in a node of ", size, " ranks"));
   }
   if (job.empty() || job.size() > kMaxJobName) {
     return Status(Code::kInvalidArgument, text("TNT_JOB_ID must have 1 to ", kMaxJobName, " characters"));
   }
-  Patience patience(rank, deadline, options);
-  return rank == 0 ? host(job, size, patience) : join(job, rank, size, patience);
+  JoinWait wait(rank, deadline, options);
+  return rank == 0 ? host(job, size, wait) : join(job, rank, size, wait);
 }
 
 }  // namespace tarantella::runtime

@@ -21,21 +21,21 @@ std::string in_words(int64_t nanoseconds) {
 
 }  // namespace
 
-Ahead ahead_of(int64_t there, int64_t sent, int64_t received) {
+ClockOffset offset_of(int64_t there, int64_t sent, int64_t received) {
   const int64_t way = (received - sent + 1) / 2;
   return {received, sent + way - there, way};
 }
 
-int64_t Shift::within() const { return std::max(start_.within, end_.within); }
+int64_t ClockDrift::within() const { return std::max(start_.within, end_.within); }
 
-int64_t Shift::by(int64_t time) const {
+int64_t ClockDrift::by(int64_t time) const {
   if (time <= start_.time || end_.time <= start_.time) return start_.by;
   if (time >= end_.time) return end_.by;
   const double share = static_cast<double>(time - start_.time) / static_cast<double>(end_.time - start_.time);
   return start_.by + std::llround(share * static_cast<double>(end_.by - start_.by));
 }
 
-std::string Shift::words() const {
+std::string ClockDrift::words() const {
   const int64_t gained = end_.by - start_.by;
   std::string words = text("is ", in_words(start_.by), start_.by < 0 ? " behind" : " ahead",
                            ", known to within ", in_words(within()));

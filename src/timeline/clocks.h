@@ -7,8 +7,8 @@
 
 namespace tarantella::timeline {
 
-/// How far a clock is ahead of another at one time.
-struct Ahead {
+/// How far a clock is ahead of another one, at one time.
+struct ClockOffset {
   int64_t time = 0;    ///< on the clock itself
   int64_t by = 0;      ///< less than zero: it is behind
   int64_t within = 0;  ///< what `by` may be off
@@ -16,20 +16,20 @@ struct Ahead {
 
 /// From a question that left at `sent` and an answer that came at `received`, both on the clock, while the other one
 /// showed `there` in between.
-Ahead ahead_of(int64_t there, int64_t sent, int64_t received);
+ClockOffset offset_of(int64_t there, int64_t sent, int64_t received);
 
-/// A clock that was compared with another one at the start and at the end of a job. In between, the difference changes
-/// evenly; outside, not at all.
-class Shift {
+/// How a clock drifts from another one: its offsets at the start and at the end of a job. In between, the offset
+/// changes evenly; outside, not at all.
+class ClockDrift {
  public:
-  /// Of the other clock itself.
-  Shift() = default;
-  Shift(const Ahead& start, const Ahead& end) : start_(start), end_(end) {}
+  /// None: both are one clock.
+  ClockDrift() = default;
+  ClockDrift(const ClockOffset& start, const ClockOffset& end) : start_(start), end_(end) {}
 
   /// A time of this clock on the other one.
   int64_t there(int64_t time) const { return time - by(time); }
-  const Ahead& start() const { return start_; }
-  const Ahead& end() const { return end_; }
+  const ClockOffset& start() const { return start_; }
+  const ClockOffset& end() const { return end_; }
   int64_t within() const;
   /// "is 1.3 ms ahead, known to within 0.2 ms", and how much it has gained or lost since the start if that is certain.
   std::string words() const;
@@ -37,7 +37,7 @@ class Shift {
  private:
   int64_t by(int64_t time) const;
 
-  Ahead start_, end_;
+  ClockOffset start_, end_;
 };
 
 }  // namespace tarantella::timeline

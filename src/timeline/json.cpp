@@ -161,11 +161,6 @@ class Writer {
         event("i", "batch", track(0), R"(,"cat":"batch","s":"t","ts":)" + microseconds(shown(end)) + args);
       }
     }
-    if (kind == Kind::kAwake) {
-      event("C", "CPU time of cores kept awake", track(0),
-            R"(,"cat":"awake","ts":)" + microseconds(shown(record.begin)) + R"(,"args":{"us":)" +
-                microseconds(record.cpu_time) + "}");
-    }
     if (kind != Kind::kBucket) return;
     const auto get = [](const std::atomic<int64_t>& time) { return time.load(std::memory_order_acquire); };
     const int64_t ended = get(record.end);

@@ -14,14 +14,14 @@ struct Process {
   int rank;
   std::string host;
   Timeline timeline;
-  Shift clock = {};  ///< of its records; their origin is on the clock of the file
+  ClockDrift clock = {};  ///< of its records; their origin is on the clock of the file
 };
 
 /// What the file says of the hosts of a job on several.
 struct Hosts {
   struct Clock {
     std::string host;
-    Shift clock;
+    ClockDrift clock;
   };
   struct Missing {
     std::string host;

@@ -23,7 +23,7 @@ Result<Mapping> map(int file, int rank, int flags = 0) {
 
 Result<Memory> Memory::make(int ranks) {
   Memory memory;
-  memory.file_ = runtime::memory_file("tarantella-timeline", 0);
+  memory.file_ = runtime::make_memfd("tarantella-timeline", 0);
   if (!memory.file_.valid()) return Status::system("memfd_create", errno);
   const auto bytes = static_cast<off_t>(static_cast<size_t>(ranks) * kPart);
   if (::ftruncate(memory.fd(), bytes) != 0) return Status::system("ftruncate", errno);

@@ -99,12 +99,4 @@ void Timeline::batch(int64_t rows) {
   publish(*record, Kind::kBatch, 0, 0);
 }
 
-void Timeline::awake(int64_t cpu_time) {
-  Record* record = claim();
-  if (record == nullptr) return;
-  record->begin = now();
-  record->cpu_time = cpu_time;
-  publish(*record, Kind::kAwake, 0, 0);
-}
-
 }  // namespace tarantella::timeline

@@ -30,7 +30,6 @@ enum class Kind : uint32_t {
   // of no plan
   kBatch =
       10,  ///< a step of training has its batch, at `end`; it has awaited it since `begin`, if that is known
-  kAwake = 11,  ///< cores that were kept awake may sleep from `begin` on
 };
 
 /// Nanoseconds on the monotonic clock, which all processes of a machine share.
@@ -59,8 +58,7 @@ struct Record {
     std::array<char, kName> name;  ///< padded with zeros; without one at its end if it fills the array
     BucketParts parts;
     uint64_t bytes;
-    int64_t rows;      ///< of a batch
-    int64_t cpu_time;  ///< nanoseconds so far of the threads that keep cores awake
+    int64_t rows;  ///< of a batch
   };
 
   std::string_view name_view() const { return {name.data(), ::strnlen(name.data(), kName)}; }
@@ -99,8 +97,6 @@ class Timeline {
   void await_batch() { head_->awaited_since.store(now(), std::memory_order_relaxed); }
   /// Records that a step of training has its batch, of which this process has so many rows.
   void batch(int64_t rows);
-  /// Records that cores are not kept awake any more, and the CPU time that this has taken in all so far.
-  void awake(int64_t cpu_time);
 
   /// Marks the memory as that of a Timeline, whose time counts from `origin` on.
   void mark(int64_t origin) {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/communicator.h"
+#include "engine/context.h"
 #include "explorer/fibers.h"
 
 namespace tarantella {
@@ -21,14 +21,14 @@ inline void must(const Status& status) {
 /// Its constructor is collective. A step is begin_step(), submit() for each tensor from any thread, wait().
 class Model {
  public:
-  Model(engine::Communicator& communicator, const std::vector<int64_t>& counts, size_t threshold)
-      : rank_(communicator.group().rank()), size_(communicator.group().size()) {
+  Model(engine::Context& context, const std::vector<int64_t>& counts, size_t threshold)
+      : rank_(context.group().rank()), size_(context.group().size()) {
     std::vector<engine::TensorSpec> specs;
     for (const int64_t count : counts) {
       specs.push_back({text("w", specs.size()), DType::kInt32, {count}});
       gradients_.emplace_back(static_cast<size_t>(count));
     }
-    auto plan = communicator.add_plan("p", specs, threshold);
+    auto plan = context.add_plan("p", specs, threshold);
     must(plan.status());
     plan_ = plan.value();
   }

@@ -128,6 +128,7 @@ class thread {
   void join(::explorer::Where where = ::explorer::Where::current()) {
     ::explorer::join(::std::exchange(fiber_, 0), where);
   }
+  void detach() { fiber_ = 0; }
 
  private:
   int fiber_ = 0;

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "launch/hosts/names.h"
+#include "launch/hosts/hostlist.h"
 #include "target.h"
 
 using tarantella::Result;
@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::set<std::string> names;
   for (const Host& host : found.value()->hosts) {
     names.insert(host.name);
-    require(host.slots.has_value() == found.value()->counts_tasks,
+    require(host.slots.has_value() == found.value()->slots_are_tasks,
             "slots are counted for all hosts or for none");
     require(!host.slots || *host.slots > 0, "a host has a slot");
   }

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "launch/hosts/names.h"
+#include "launch/hosts/hostlist.h"
 #include "target.h"
 
 using tarantella::fuzz::require;

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/cluster/message.h"
-#include "launch/cluster/timelines.h"
+#include "launch/cluster/host_timelines.h"
+#include "launch/cluster/protocol.h"
 #include "target.h"
 
 using tarantella::fuzz::require;
@@ -20,29 +20,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   require(messages.size() == others.size() && whole.broken() == halves.broken(), "pieces change nothing");
   Options options;
   options.timeline = "t.json";
-  const std::vector<HostShare> shares{{"node1", 0, 2}, {"node2", 2, 1}};
-  AllTimelines timelines(options, shares);
+  const std::vector<HostAssignment> assignments{{"node1", 0, 2}, {"node2", 2, 1}};
+  JobTimelines timelines(options, assignments);
   for (const Message& message : messages) {
-    if (const auto hello = hello_in(message)) {
-      require(hello_in({message.kind, content_of(*hello)}).has_value(), "a hello comes back");
+    if (const auto hello = decode_hello(message)) {
+      require(decode_hello({message.kind, encode(*hello)}).has_value(), "a hello comes back");
     }
-    if (const auto order = order_in(message)) {
-      const auto again = order_in({message.kind, content_of(*order)});
-      require(again && again->shares == order->shares && again->words == order->words, "an order comes back");
+    if (const auto spec = decode_job_spec(message)) {
+      const auto again = decode_job_spec({message.kind, encode(*spec)});
+      require(again && again->assignments == spec->assignments && again->options == spec->options,
+              "a job's description comes back");
     }
-    if (const auto warnings = warnings_in(message)) {
-      require(warnings_in({message.kind, content_of(*warnings)}) == warnings, "warnings come back");
+    if (const auto warnings = decode_warnings(message)) {
+      require(decode_warnings({message.kind, encode(*warnings)}) == warnings, "warnings come back");
     }
-    if (const auto verdict = verdict_in(message)) {
-      require(verdict_in({message.kind, content_of(*verdict)})->words == verdict->words,
-              "a verdict comes back");
+    if (const auto result = decode_result(message)) {
+      require(decode_result({message.kind, encode(*result)})->message == result->message,
+              "a result comes back");
     }
-    if (const auto event = signal_in(message)) require(event->number > 0, "a signal has a number");
-    if (const auto time = time_in(message)) {
-      require(time_in({message.kind, content_of(*time)})->shown == time->shown, "a time comes back");
+    if (const auto event = decode_signal(message)) require(event->number > 0, "a signal has a number");
+    if (const auto time = decode_time(message)) {
+      require(decode_time({message.kind, encode(*time)})->clock == time->clock, "a time comes back");
     }
-    if (const auto clock = clock_in(message)) {
-      require(clock_in({message.kind, content_of(*clock)})->end().by == clock->end().by,
+    if (const auto clock = decode_clock(message)) {
+      require(decode_clock({message.kind, encode(*clock)})->end().by == clock->end().by,
               "a clock comes back");
       require(!clock->words().empty(), "a clock has words");
     }

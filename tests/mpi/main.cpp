@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "mpi/nodes.h"
-#include "transport/mpi/mpi_wire.h"
+#include "transport/mpi/mpi_endpoint.h"
 
 namespace mpi_tests {
 namespace {
@@ -25,7 +25,7 @@ namespace {
 using namespace tarantella;
 using namespace tarantella::transport;
 
-std::unique_ptr<Wire> the_wire;
+std::unique_ptr<Endpoint> the_wire;
 
 int from_environment(const char* of_hydra, const char* of_openmpi, int otherwise) {
   for (const char* name : {of_hydra, of_openmpi}) {
@@ -42,21 +42,21 @@ std::string transport() {
 }
 
 /// The others' lives after one has ended, or not come. Returns the seconds that close() took.
-double close_alone(Wire& wire, Duration limit) {
+double close_alone(Endpoint& endpoint, Duration limit) {
   const auto begin = Clock::now();
-  wire.close(Deadline::after(limit));
+  endpoint.close(Deadline::after(limit));
   return in_seconds(Clock::now() - begin);
 }
 
 int leave_one_behind(const std::string& how) {
-  Wire& all = wire();
+  Endpoint& all = endpoint();
   const int last = all.size() - 1;
   std::vector<std::byte> out(size_t{64} << 20);
   std::vector<std::byte> in(out.size());
   if (all.rank() == last) {
-    const Request open = all.receive(0, 1, std::span(in).first(16), nullptr);
+    const TransferPtr open = all.receive(0, 1, std::span(in).first(16), nullptr);
     meet(all);
-    std::vector<Request> arriving;
+    std::vector<TransferPtr> arriving;
     for (int peer = 0; peer < last && how == "midst"; ++peer)
       arriving.push_back(all.receive(peer, 2, in, nullptr));
     for (const Deadline moved = Deadline::after(5ms); !arriving.empty() && !moved.passed();)
@@ -67,12 +67,12 @@ int leave_one_behind(const std::string& how) {
   }
   meet(all);
   if (how != "midst") std::this_thread::sleep_for(300ms);
-  const Request received = all.receive(last, 3, in, nullptr);
-  Request sent;
+  const TransferPtr received = all.receive(last, 3, in, nullptr);
+  TransferPtr sent;
   if (how != "idle") sent = all.send(last, 2, out, nullptr);
   for (const Deadline idle = Deadline::after(300ms); !idle.passed();) (void)all.progress();
   const double seconds = close_alone(all, 1s);
-  drop_wire();
+  drop_endpoint();
   const std::string said = sent != nullptr ? sent->status().message() : "nothing";
   // one call, since the nodes share a pipe
   const std::string line = text("node ", node(), " closed in ", seconds, " s; sent: ", said,
@@ -82,7 +82,7 @@ int leave_one_behind(const std::string& how) {
 }
 
 int expect_another() {
-  const auto made = make_mpi_wire(transport(), node(), nodes() + 1, Deadline::after(60s), 60s);
+  const auto made = make_mpi_endpoint(transport(), node(), nodes() + 1, Deadline::after(60s), 60s);
   std::printf("%s\n", made.status().message().c_str());
   return made.ok() ? 1 : 0;
 }
@@ -92,7 +92,7 @@ int leave_one_out() {
     std::this_thread::sleep_for(4s);
     return 0;
   }
-  const auto made = make_mpi_wire(transport(), node(), nodes(), Deadline::after(2s), 900ms);
+  const auto made = make_mpi_endpoint(transport(), node(), nodes(), Deadline::after(2s), 900ms);
   const std::string line = made.status().message() + "\n";
   (void)!write(STDOUT_FILENO, line.data(), line.size());
   return made.ok() ? 1 : 0;  // with all that an end runs, beside the thread in MPI
@@ -102,9 +102,9 @@ int leave_one_out() {
 
 int nodes() { return from_environment("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", 1); }
 
-Wire& wire() {
+Endpoint& endpoint() {
   if (the_wire == nullptr) {
-    auto made = make_mpi_wire(transport(), node(), nodes(), Deadline::after(60s), 60s);
+    auto made = make_mpi_endpoint(transport(), node(), nodes(), Deadline::after(60s), 60s);
     if (!made.ok()) {
       std::fprintf(stderr, "%s\n", made.status().message().c_str());
       std::_Exit(1);
@@ -114,17 +114,17 @@ Wire& wire() {
   return *the_wire;
 }
 
-void drop_wire() { the_wire.reset(); }
+void drop_endpoint() { the_wire.reset(); }
 
-void meet(Wire& wire) {
-  constexpr Tag kMeeting = kTags - 2;
-  std::vector<Request> requests;
-  for (int peer = 0; peer < wire.size(); ++peer) {
-    requests.push_back(wire.receive(peer, kMeeting, {}, nullptr));
-    requests.push_back(wire.send(peer, kMeeting, {}, nullptr));
+void meet(Endpoint& endpoint) {
+  constexpr Tag kBarrierTag = kTags - 2;
+  std::vector<TransferPtr> transfers;
+  for (int peer = 0; peer < endpoint.size(); ++peer) {
+    transfers.push_back(endpoint.receive(peer, kBarrierTag, {}, nullptr));
+    transfers.push_back(endpoint.send(peer, kBarrierTag, {}, nullptr));
   }
-  for (const Request& each : requests) {
-    const Status status = await(wire, each, Deadline::after(60s));
+  for (const TransferPtr& each : transfers) {
+    const Status status = await(endpoint, each, Deadline::after(60s));
     EXPECT_TRUE(status.ok()) << status.message();
   }
 }
@@ -151,8 +151,8 @@ int main(int argc, char** argv) {
     listeners.Append(new Failures);
   }
   const int failed = RUN_ALL_TESTS();
-  const double seconds = close_alone(wire(), tarantella::Duration(5s));
-  drop_wire();
+  const double seconds = close_alone(endpoint(), tarantella::Duration(5s));
+  drop_endpoint();
   if (node() == 0) std::printf("closed in %.3f s\n", seconds);
   return failed;
 }

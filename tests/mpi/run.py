@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs mpi_wires under the mpiexec of one MPI of build/mpi, in all its ways to end. Usage: run.py MPI NODES PROGRAM
+"""Runs mpi_endpoints under the mpiexec of one MPI of build/mpi, in all its ways to end. Usage: run.py MPI NODES PROGRAM
 
 Exits with 77 where that MPI is missing, unless TARANTELLA_NEEDS names mpi.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 MPIS = Path(__file__).resolve().parents[2] / "build" / "mpi"
 SHM = Path("/dev/shm")
 # How processes may end without MPI_Finalize, and without the end of the others; over TCP, as between hosts. (MPICH does
-# so by what the wire sets.)
+# so by what the endpoint sets.)
 LIBRARY, KEEP, OVER_TCP = {
     "mpich": ("mpi-abi:{lib}/libmpi_abi.so.1", ["-disable-auto-cleanup"], {}),
     "impi-rt": (

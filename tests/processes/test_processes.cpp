@@ -53,8 +53,8 @@ class Trainer {
       : context_(context), rank_(tnt_context_rank(context)), size_(tnt_context_size(context)) {
     std::vector<tnt_tensor> tensors;
     for (const int64_t& length : kLengths) tensors.push_back({"w", TNT_FLOAT64, &length, 1});
-    require(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 2048, TNT_HOST, TNT_NO_NUMBERS,
-                            &plan_) == TNT_OK,
+    require(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 2048, TNT_HOST, 0,
+                            TNT_CHECK_STEPS_ON_NODE, &plan_) == TNT_OK,
             "plan");
   }
 
@@ -80,7 +80,7 @@ class Trainer {
         Step::done(&target->sums->all, code, message, result);
       };
       require(tnt_plan_submit(plan_, tensor, gradient.data(), gradient.size(), TNT_FLOAT64, 0, nullptr, done,
-                              &targets[tensor]) == TNT_OK,
+                              nullptr, &targets[tensor]) == TNT_OK,
               "submit");
     }
     sums.all.wait();
@@ -98,11 +98,13 @@ class Trainer {
     std::vector<int32_t> all(static_cast<size_t>(size_));
     const std::vector<uint64_t> counts(static_cast<size_t>(size_), 1);
     if (kind == 0) {
-      require(tnt_allreduce(context_, &sum, &sum, 1, TNT_INT64, TNT_MAX, "c") == TNT_OK, "allreduce");
+      require(tnt_allreduce(context_, &sum, &sum, 1, TNT_INT64, TNT_MAX, "c", nullptr, nullptr, nullptr) ==
+                  TNT_OK,
+              "allreduce");
       require(sum == number + size_ - 1, "a maximum");
     } else if (kind == 1) {
       const int32_t own = rank_ * number;
-      require(tnt_allgather(context_, &own, all.data(), counts.data(), TNT_INT32, "g") == TNT_OK,
+      require(tnt_allgather(context_, &own, all.data(), counts.data(), TNT_INT32, "g", nullptr) == TNT_OK,
               "allgather");
       require(all.back() == (size_ - 1) * number, "what was gathered");
     } else {
@@ -185,17 +187,19 @@ TEST(ProcessesThatFork, RefuseTheirChildrenInTheMiddleOfAStep) {
     const int64_t length = 10;
     const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, &length, 1}, {"b", TNT_FLOAT32, &length, 1}};
     tnt_plan plan = 0;
-    require(tnt_plan_create(context, "p", tensors, 2, 1 << 20, TNT_HOST, TNT_NO_NUMBERS, &plan) == TNT_OK,
+    require(tnt_plan_create(context, "p", tensors, 2, 1 << 20, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan) ==
+                TNT_OK,
             "plan");
     const std::vector<float> ones(10, 1.0F);
     Step both(2);
-    require(tnt_plan_submit(plan, 0, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, &both) == TNT_OK,
+    require(tnt_plan_submit(plan, 0, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, nullptr, &both) ==
+                TNT_OK,
             "submit");
     if (rank == 0) {
       const pid_t child = ::fork();
       if (child == 0) {
         const bool refused = tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done,
-                                             &both) == TNT_INVALID_ARGUMENT &&
+                                             nullptr, &both) == TNT_INVALID_ARGUMENT &&
                              tnt_barrier(context, "") == TNT_INVALID_ARGUMENT;
         ::_exit(refused ? 7 : 1);
       }
@@ -203,7 +207,8 @@ TEST(ProcessesThatFork, RefuseTheirChildrenInTheMiddleOfAStep) {
       ::waitpid(child, &status, 0);
       require(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child was not refused");
     }
-    require(tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, &both) == TNT_OK,
+    require(tnt_plan_submit(plan, 1, ones.data(), 10, TNT_FLOAT32, 0, nullptr, Step::done, nullptr, &both) ==
+                TNT_OK,
             "submit");
     both.wait();
     require(tnt_barrier(context, "end") == TNT_OK, "barrier");
@@ -215,9 +220,9 @@ TEST(ProcessesWithTooLittleMemory, SaySoAndGoOn) {
     const int64_t terabytes = int64_t{1} << 40;
     const tnt_tensor tensor = {"w", TNT_FLOAT32, &terabytes, 1};
     tnt_plan plan = 0;
-    require(
-        tnt_plan_create(context, "huge", &tensor, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan) == TNT_OUT_OF_MEMORY,
-        "a plan of 12 TiB");
+    require(tnt_plan_create(context, "huge", &tensor, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan) ==
+                TNT_OUT_OF_MEMORY,
+            "a plan of 12 TiB");
     random_schedule(context, 5);
   }));
 }

@@ -12,7 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cluster.h"
+#include "collective/internode/cluster_communicator.h"
+#include "engine/context.h"
 #include "support/fake_memory.h"
 #include "support/fake_network.h"
 
@@ -21,30 +22,31 @@ namespace tarantella {
 class FakeCluster {
  public:
   /// node_of[rank] is the node of a rank, by any number. The network behaves as `seed` says; see FakeNetwork. With
-  /// `own_cores` ranks take it that nothing else runs on their cores.
+  /// `dedicated_cores` ranks take it that nothing else runs on their cores.
   explicit FakeCluster(const std::vector<int>& node_of, uint64_t seed = 1, uint32_t latest = 20,
-                       bool own_cores = false)
+                       bool dedicated_cores = false)
       : nodes_(node_of), network_(static_cast<int>(nodes_.count()), seed, latest) {
     for (size_t node = 0; node < nodes_.count(); ++node) {
       memories_.push_back(std::make_unique<transport::FakeNode>(nodes_.ranks_of(node), size()));
-      memories_.back()->set_own_cores(own_cores);
+      memories_.back()->set_dedicated_cores(dedicated_cores);
     }
-    options_.grace = 2s;  // the last messages of a node that has ended arrive within it, under sanitizers too
-    options_.timeout = 60s;
-    options_.one_level = 2;  // three ranks of a node meet in blocks
+    options_.failure_delay =
+        2s;  // the last messages of a node that has ended arrive within it, under sanitizers too
+    options_.stuck_timeout = 60s;
+    options_.one_level = 2;  // three ranks of a node have several flag groups
   }
 
   int size() const { return static_cast<int>(nodes_.ranks()); }
-  const collective::across::Nodes& nodes() const { return nodes_; }
+  const collective::internode::NodeMap& nodes() const { return nodes_; }
   /// Its ranks are the nodes.
   transport::FakeNetwork& network() { return network_; }
   transport::FakeNode& memory(size_t node) { return *memories_[node]; }
   collective::GroupOptions& options() { return options_; }
-  collective::across::BridgeOptions& bridge_options() { return bridge_options_; }
+  collective::internode::LeaderLinkOptions& link_options() { return link_options_; }
 
-  /// Runs body(cluster) on one thread a rank, once all have joined: a failure ends the join of a rank that is still in
+  /// Runs body(context) on one thread a rank, once all have joined: a failure ends the join of a rank that is still in
   /// its last barrier. Once per object.
-  void run(const std::function<void(engine::Cluster&)>& body) {
+  void run(const std::function<void(engine::Context&)>& body) {
     std::latch all_joined(size());
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size(); ++rank) {
@@ -58,22 +60,29 @@ class FakeCluster {
     for (auto& rank : ranks) rank.join();
   }
 
-  Result<std::unique_ptr<engine::Cluster>> join(int rank) {
+  Result<std::unique_ptr<engine::Context>> join(int rank) {
     const size_t node = nodes_.node_of(rank);
     const auto& ranks = nodes_.ranks_of(node);
     const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
-    return engine::Cluster::create(memories_[node]->memory(static_cast<int>(place)),
-                                   place == 0 ? network_.wire(static_cast<int>(node)) : nullptr, nodes_,
-                                   options_, bridge_options_);
+    auto made = collective::internode::ClusterCommunicator::create(
+        memories_[node]->memory(static_cast<int>(place)),
+        place == 0 ? network_.endpoint(static_cast<int>(node)) : nullptr, nodes_, options_, link_options_);
+    if (!made.ok()) return made.status();
+    return engine::Context::create(std::move(made).value());
   }
 
  private:
-  const collective::across::Nodes nodes_;
+  const collective::internode::NodeMap nodes_;
   std::vector<std::unique_ptr<transport::FakeNode>> memories_;
   transport::FakeNetwork network_;
   collective::GroupOptions options_;
-  collective::across::BridgeOptions bridge_options_;
+  collective::internode::LeaderLinkOptions link_options_;
 };
+
+/// What joins the nodes of a FakeCluster's communicator.
+inline collective::internode::InternodeResources& internode_of(collective::Communicator& comm) {
+  return dynamic_cast<collective::internode::ClusterCommunicator&>(comm).internode();
+}
 
 /// The node of each rank, by a layout's name.
 inline const std::map<std::string, std::vector<int>> kLayouts = {

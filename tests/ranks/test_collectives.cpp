@@ -5,8 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "collective/cuts.h"
-#include "collective/operations.h"
+#include "collective/chunking.h"
 #include "world.h"
 
 namespace tarantella::collective {
@@ -31,10 +30,10 @@ TEST_P(Collectives, AllreduceSums) {
       const auto next = values<float>(rank, count);
       for (size_t i = 0; i < count; ++i) right[i] += next[i];
     }
-    world_.run([&](engine::Communicator& communicator) {
-      auto data = values<float>(communicator.group().rank(), count);
-      const Status status = communicator.call([&](Stage& stage) {
-        return allreduce(stage, data.data(), data.data(), count, DType::kFloat32, Reduction::kSum, "sums");
+    world_.run([&](engine::Context& context) {
+      auto data = values<float>(context.group().rank(), count);
+      const Status status = context.call([&](Communicator& comm) {
+        return comm.allreduce(data.data(), data.data(), count, DType::kFloat32, Reduction::kSum, "sums");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(data == right) << count << " elements";
@@ -44,11 +43,11 @@ TEST_P(Collectives, AllreduceSums) {
 
 TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
   const size_t count = kChunk / sizeof(double) + 3;
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     for (int root = 0; root < world_.size(); ++root) {
-      auto data = values<double>(communicator.group().rank(), count);
-      const Status status = communicator.call([&](Stage& stage) {
-        return broadcast(stage, data.data(), count, DType::kFloat64, root, "from each");
+      auto data = values<double>(context.group().rank(), count);
+      const Status status = context.call([&](Communicator& comm) {
+        return comm.broadcast(data.data(), count, DType::kFloat64, root, "from each");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(data == values<double>(root, count));
@@ -58,12 +57,13 @@ TEST_P(Collectives, BroadcastCopiesFromEveryRoot) {
 
 TEST_P(Collectives, AllgatherJoinsInRankOrder) {
   const size_t count = 2 * kChunk / sizeof(int64_t) + 1;
-  world_.run([&](engine::Communicator& communicator) {
-    const auto own = values<int64_t>(communicator.group().rank(), count);
+  world_.run([&](engine::Context& context) {
+    const auto own = values<int64_t>(context.group().rank(), count);
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
     const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
-    const Status status = communicator.call(
-        [&](Stage& stage) { return allgather(stage, own.data(), all.data(), counts, DType::kInt64, "all"); });
+    const Status status = context.call([&](Communicator& comm) {
+      return comm.allgather(own.data(), all.data(), counts, DType::kInt64, "all");
+    });
     ASSERT_TRUE(status.ok()) << status.message();
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto right = values<int64_t>(rank, count);
@@ -83,18 +83,18 @@ std::vector<uint64_t> uneven_counts(int size) {
 }
 
 TEST_P(Collectives, AllgatherTakesDifferentCounts) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     const auto counts = uneven_counts(world_.size());
     std::vector<int64_t> right;
     for (int rank = 0; rank < world_.size(); ++rank) {
       const auto part = values<int64_t>(rank, counts[static_cast<size_t>(rank)]);
       right.insert(right.end(), part.begin(), part.end());
     }
-    const auto own = values<int64_t>(communicator.group().rank(),
-                                     counts[static_cast<size_t>(communicator.group().rank())]);
+    const auto own =
+        values<int64_t>(context.group().rank(), counts[static_cast<size_t>(context.group().rank())]);
     std::vector<int64_t> all(right.size());
-    const Status status = communicator.call([&](Stage& stage) {
-      return allgather(stage, own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64, "all");
+    const Status status = context.call([&](Communicator& comm) {
+      return comm.allgather(own.empty() ? nullptr : own.data(), all.data(), counts, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(all == right);
@@ -107,8 +107,8 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
   const auto value = [](size_t from, size_t to, size_t i) {
     return static_cast<int64_t>(from * 1'000'000'000 + to * 10'000'000 + i);
   };
-  world_.run([&](engine::Communicator& communicator) {
-    const auto rank = static_cast<size_t>(communicator.group().rank());
+  world_.run([&](engine::Context& context) {
+    const auto rank = static_cast<size_t>(context.group().rank());
     std::vector<uint64_t> send;
     std::vector<uint64_t> receive;
     std::vector<int64_t> input;
@@ -120,8 +120,8 @@ TEST_P(Collectives, AlltoallGivesEachRankItsPart) {
       for (size_t i = 0; i < receive.back(); ++i) right.push_back(value(other, rank, i));
     }
     std::vector<int64_t> output(right.size());
-    const Status status = communicator.call([&](Stage& stage) {
-      return alltoall(stage, input.data(), send, output.data(), receive, DType::kInt64, "all");
+    const Status status = context.call([&](Communicator& comm) {
+      return comm.alltoall(input.data(), send, output.data(), receive, DType::kInt64, "all");
     });
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_TRUE(output == right);
@@ -136,13 +136,12 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
       const auto next = values<float>(rank, count * size);
       for (size_t i = 0; i < right.size(); ++i) right[i] = right[i] + next[i];
     }
-    world_.run([&](engine::Communicator& communicator) {
-      const auto rank = static_cast<size_t>(communicator.group().rank());
-      const auto input = values<float>(communicator.group().rank(), count * size);
+    world_.run([&](engine::Context& context) {
+      const auto rank = static_cast<size_t>(context.group().rank());
+      const auto input = values<float>(context.group().rank(), count * size);
       std::vector<float> output(count);
-      const Status status = communicator.call([&](Stage& stage) {
-        return reduce_scatter(stage, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
-                              "");
+      const Status status = context.call([&](Communicator& comm) {
+        return comm.reduce_scatter(input.data(), output.data(), count, DType::kFloat32, Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_TRUE(
@@ -153,15 +152,15 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsSums) {
 
 TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
   const int size = world_.size();
-  world_.run([&](engine::Communicator& communicator) {
-    const int rank = communicator.group().rank();
+  world_.run([&](engine::Context& context) {
+    const int rank = context.group().rank();
     std::vector<int> even;
     std::vector<int> odd;
     for (int other = size - 1; other >= 0; --other) (other % 2 == 0 ? even : odd).push_back(other);
-    std::unique_ptr<engine::Communicator> group;
+    std::unique_ptr<engine::Context> group;
     for (const auto& ranks : {even, odd}) {
       if (ranks.empty()) continue;
-      auto made = communicator.create_group(ranks);
+      auto made = context.split(ranks);
       ASSERT_TRUE(made.ok()) << made.status().message();
       if (made.value() != nullptr) group = std::move(made).value();
     }
@@ -172,8 +171,8 @@ TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
       for (int round = 0; round < 100 * (1 + rank % 2);
            ++round) {  // the two groups make different numbers of calls
         int64_t value = rank;
-        const Status status = group->call([&](Stage& stage) {
-          return allreduce(stage, &value, &value, 1, DType::kInt64, Reduction::kSum, "");
+        const Status status = group->call([&](Communicator& comm) {
+          return comm.allreduce(&value, &value, 1, DType::kInt64, Reduction::kSum, "");
         });
         ASSERT_TRUE(status.ok()) << status.message();
         ASSERT_EQ(value, std::accumulate(ranks.begin(), ranks.end(), 0));
@@ -181,44 +180,44 @@ TEST_P(Collectives, GroupsRunAtTheSameTimeAsTheWhole) {
     });
     for (int round = 0; round < 100; ++round) {
       int32_t value = 1;
-      const Status status = communicator.call([&](Stage& stage) {
-        return allreduce(stage, &value, &value, 1, DType::kInt32, Reduction::kSum, "");
+      const Status status = context.call([&](Communicator& comm) {
+        return comm.allreduce(&value, &value, 1, DType::kInt32, Reduction::kSum, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_EQ(value, size);
     }
     beside.join();
-    ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
+    ASSERT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
 }
 
 TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
   std::atomic<int> come{0};
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     for (int round = 1; round <= 50; ++round) {
       come.fetch_add(1);
-      ASSERT_TRUE(communicator.call([](Stage& stage) { return barrier(stage, ""); }).ok());
+      ASSERT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
       EXPECT_GE(come.load(), round * world_.size());
     }
   });
 }
 
 TEST_P(Collectives, MixInAnyOrderForManyRounds) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     std::mt19937 common(3);  // the same calls everywhere
-    const int rank = communicator.group().rank();
+    const int rank = context.group().rank();
     for (int round = 0; round < 300; ++round) {
       const size_t count = common() % 50;
       const int root = static_cast<int>(common() % static_cast<uint32_t>(world_.size()));
       const auto kind = common() % 3;
       std::vector<int32_t> data(count, rank + round);
       std::vector<int32_t> all(count * static_cast<size_t>(world_.size()));
-      const Status status = communicator.call([&](Stage& stage) -> Status {
+      const Status status = context.call([&](Communicator& comm) -> Status {
         if (kind == 0)
-          return allreduce(stage, data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
-        if (kind == 1) return broadcast(stage, data.data(), count, DType::kInt32, root, "");
+          return comm.allreduce(data.data(), data.data(), count, DType::kInt32, Reduction::kSum, "");
+        if (kind == 1) return comm.broadcast(data.data(), count, DType::kInt32, root, "");
         const std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), count);
-        return allgather(stage, data.data(), all.data(), counts, DType::kInt32, "");
+        return comm.allgather(data.data(), all.data(), counts, DType::kInt32, "");
       });
       ASSERT_TRUE(status.ok()) << status.message();
       const int n = world_.size();
@@ -243,13 +242,13 @@ using Disagreements = OnRanks;
 
 /// All ranks must get a kMismatch whose text has `part`.
 void expect_mismatch(World& world, const std::string& part,
-                     const std::function<Status(Stage&, int)>& operation) {
-  world.run([&](engine::Communicator& communicator) {
-    const int rank = communicator.group().rank();
-    const Status status = communicator.call([&](Stage& stage) { return operation(stage, rank); });
+                     const std::function<Status(Communicator&, int)>& operation) {
+  world.run([&](engine::Context& context) {
+    const int rank = context.group().rank();
+    const Status status = context.call([&](Communicator& comm) { return operation(comm, rank); });
     EXPECT_EQ(status.code(), Code::kMismatch) << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
-    const Status after = communicator.call([](Stage& stage) { return barrier(stage, ""); });
+    const Status after = context.call([](Communicator& comm) { return comm.barrier(""); });
     EXPECT_EQ(after.message(), status.message()) << "a failed job stays failed";
   });
 }
@@ -258,10 +257,10 @@ TEST_P(Disagreements, InTheCountAreNamed) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"w\" of 4 x float32 (sum) while rank 0 called allreduce \"w\" of "
                   "3 x float32 (sum)",
-                  [](Stage& stage, int rank) {
+                  [](Communicator& comm, int rank) {
                     std::vector<float> data(8);
-                    return allreduce(stage, data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
-                                     Reduction::kSum, "w");
+                    return comm.allreduce(data.data(), data.data(), rank == 1 ? 4 : 3, DType::kFloat32,
+                                          Reduction::kSum, "w");
                   });
 }
 
@@ -270,41 +269,41 @@ TEST_P(Disagreements, InTheDTypeAreNamed) {
       world_,
       "rank 1 called allreduce \"w\" of 3 x int32 (sum) while rank 0 called allreduce \"w\" of 3 x "
       "float32 (sum)",
-      [](Stage& stage, int rank) {
+      [](Communicator& comm, int rank) {
         std::vector<float> data(3);
-        return allreduce(stage, data.data(), data.data(), 3, rank == 1 ? DType::kInt32 : DType::kFloat32,
-                         Reduction::kSum, "w");
+        return comm.allreduce(data.data(), data.data(), 3, rank == 1 ? DType::kInt32 : DType::kFloat32,
+                              Reduction::kSum, "w");
       });
 }
 
 TEST_P(Disagreements, InTheReductionAreNamed) {
   expect_mismatch(world_,
                   "of 3 x float32 (max) while rank 0 called reduce_scatter \"w\" of 3 x float32 (min)",
-                  [](Stage& stage, int rank) {
-                    const std::vector<float> input(3 * stage.size());
+                  [](Communicator& comm, int rank) {
+                    const std::vector<float> input(3 * comm.size());
                     std::vector<float> output(3);
-                    return reduce_scatter(stage, input.data(), output.data(), 3, DType::kFloat32,
-                                          rank == 1 ? Reduction::kMax : Reduction::kMin, "w");
+                    return comm.reduce_scatter(input.data(), output.data(), 3, DType::kFloat32,
+                                               rank == 1 ? Reduction::kMax : Reduction::kMin, "w");
                   });
 }
 
 TEST_P(Disagreements, InTheRootAreNamed) {
   expect_mismatch(world_,
                   "of 3 x float32 from rank 1 while rank 0 called broadcast \"w\" of 3 x float32 from rank 0",
-                  [](Stage& stage, int rank) {
+                  [](Communicator& comm, int rank) {
                     std::vector<float> data(3);
-                    return broadcast(stage, data.data(), 3, DType::kFloat32, rank == 1 ? 1 : 0, "w");
+                    return comm.broadcast(data.data(), 3, DType::kFloat32, rank == 1 ? 1 : 0, "w");
                   });
 }
 
 TEST_P(Disagreements, InTheOrderOfCallsAreNamed) {
   expect_mismatch(world_,
                   "rank 1 called allreduce \"b\" of 3 x float32 (sum) while rank 0 called allreduce \"a\"",
-                  [](Stage& stage, int rank) {
+                  [](Communicator& comm, int rank) {
                     std::vector<float> data(3);
                     for (const char* name : {rank == 1 ? "b" : "a", rank == 1 ? "a" : "b"}) {
-                      TNT_RETURN_IF_ERROR(allreduce(stage, data.data(), data.data(), 3, DType::kFloat32,
-                                                    Reduction::kSum, name));
+                      TNT_RETURN_IF_ERROR(comm.allreduce(data.data(), data.data(), 3, DType::kFloat32,
+                                                         Reduction::kSum, name));
                     }
                     return Status();
                   });
@@ -312,42 +311,41 @@ TEST_P(Disagreements, InTheOrderOfCallsAreNamed) {
 
 TEST_P(Disagreements, InTheOperationAreNamed) {
   expect_mismatch(world_, "rank 1 called barrier while rank 0 called broadcast of 1 x int64 from rank 0",
-                  [](Stage& stage, int rank) -> Status {
+                  [](Communicator& comm, int rank) -> Status {
                     int64_t data = 0;
-                    if (rank == 1) return barrier(stage, "");
-                    return broadcast(stage, &data, 1, DType::kInt64, 0, "");
+                    if (rank == 1) return comm.barrier("");
+                    return comm.broadcast(&data, 1, DType::kInt64, 0, "");
                   });
 }
 
 TEST_P(Disagreements, InTheRanksOfAGroupAreNamed) {
-  world_.run([&](engine::Communicator& communicator) {
-    const auto made =
-        communicator.create_group(communicator.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
+  world_.run([&](engine::Context& context) {
+    const auto made = context.split(context.group().rank() == 1 ? std::vector{0, 1} : std::vector{1, 0});
     EXPECT_EQ(made.status().code(), Code::kMismatch) << made.status().message();
     EXPECT_NE(made.status().message().find("group of 2 ranks"), std::string::npos);
   });
 }
 
 TEST_P(Disagreements, GroupsOfRanksThatDoNotExistAreRefused) {
-  world_.run([&](engine::Communicator& communicator) {
-    EXPECT_EQ(communicator.create_group({0, 99}).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(communicator.create_group({0, 0}).status().code(), Code::kInvalidArgument);
-    EXPECT_EQ(communicator.create_group({}).status().code(), Code::kInvalidArgument);
-    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+  world_.run([&](engine::Context& context) {
+    EXPECT_EQ(context.split({0, 99}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(context.split({0, 0}).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(context.split({}).status().code(), Code::kInvalidArgument);
+    EXPECT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
 }
 
 TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     const int last = world_.size() - 1;
-    auto made = communicator.create_group({last, 0});
+    auto made = context.split({last, 0});
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
-    const int rank = communicator.group().rank();
-    const Status status = made.value()->call([&](Stage& stage) -> Status {
+    const int rank = context.group().rank();
+    const Status status = made.value()->call([&](Communicator& comm) -> Status {
       float value = 0;
-      if (rank == 0) return barrier(stage, "");
-      return allreduce(stage, &value, &value, 1, DType::kFloat32, Reduction::kSum, "");
+      if (rank == 0) return comm.barrier("");
+      return comm.allreduce(&value, &value, 1, DType::kFloat32, Reduction::kSum, "");
     });
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_NE(status.message().find(text("rank 0 called barrier while rank ", last, " called allreduce")),
@@ -358,12 +356,12 @@ TEST_P(Disagreements, AreFoundWithinAGroupAndNameTheJobsRanks) {
 
 TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
   std::atomic<int> named{0};
-  world_.run([&](engine::Communicator& communicator) {
-    auto made = communicator.create_group({0, 1});
+  world_.run([&](engine::Context& context) {
+    auto made = context.split({0, 1});
     ASSERT_TRUE(made.ok());
     if (made.value() == nullptr) return;
-    engine::Communicator& first = communicator.group().rank() == 0 ? communicator : *made.value();
-    const Status status = first.call([](Stage& stage) { return barrier(stage, "b"); });
+    engine::Context& first = context.group().rank() == 0 ? context : *made.value();
+    const Status status = first.call([](Communicator& comm) { return comm.barrier("b"); });
     EXPECT_FALSE(status.ok());  // the second to see it may find that the first has left
     if (status.message().find("the ranks wait for one another") != std::string::npos) ++named;
   });
@@ -371,28 +369,40 @@ TEST_P(Disagreements, EndCallsOfSeveralGroupsInAnotherOrder) {
 }
 
 TEST_P(Disagreements, InTheTensorNameAreNamed) {
-  expect_mismatch(world_, "\"loss\"", [](Stage& stage, int rank) {
+  expect_mismatch(world_, "\"loss\"", [](Communicator& comm, int rank) {
     float data = 0;
-    return allreduce(stage, &data, &data, 1, DType::kFloat32, Reduction::kSum,
-                     rank == 0 ? "accuracy" : "loss");
+    return comm.allreduce(&data, &data, 1, DType::kFloat32, Reduction::kSum, rank == 0 ? "accuracy" : "loss");
+  });
+}
+
+TEST_P(Disagreements, AnExceptionOfOneRankInACallEndsTheJobOnAll) {
+  world_.run([&](engine::Context& context) {
+    const bool throws = context.rank() == 1;
+    const Status status = context.call([&](Communicator& comm) -> Status {
+      if (throws) throw std::bad_alloc();
+      return comm.barrier("");
+    });
+    EXPECT_EQ(status.code(), Code::kSystem);
+    EXPECT_NE(status.message().find("rank 1 failed in a collective call: std::bad_alloc"), std::string::npos)
+        << status.message();
   });
 }
 
 TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     float data = 0;
     for (const int root : {-1, world_.size()}) {
-      const Status wrong =
-          communicator.call([&](Stage& e) { return broadcast(e, &data, 1, DType::kFloat32, root, ""); });
+      const Status wrong = context.call(
+          [&](Communicator& comm) { return comm.broadcast(&data, 1, DType::kFloat32, root, ""); });
       EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
       EXPECT_NE(
           wrong.message().find(text("broadcast from rank ", root, ": ranks are 0 to ", world_.size() - 1)),
           std::string::npos)
           << wrong.message();
     }
-    EXPECT_EQ(communicator
-                  .call([&](Stage& e) {
-                    return allreduce(e, &data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");
+    EXPECT_EQ(context
+                  .call([&](Communicator& comm) {
+                    return comm.allreduce(&data, &data, 1, static_cast<DType>(77), Reduction::kSum, "");
                   })
                   .code(),
               Code::kInvalidArgument);
@@ -401,33 +411,34 @@ TEST_P(Disagreements, BadArgumentsAreRefusedBeforeAnythingIsSent) {
                                            {DType::kBool, Reduction::kSum},
                                            {DType::kFloat32, static_cast<Reduction>(9)}}) {
       EXPECT_EQ(
-          communicator.call([&](Stage& e) { return allreduce(e, &data, &data, 1, dtype, reduction, ""); })
+          context
+              .call([&](Communicator& comm) { return comm.allreduce(&data, &data, 1, dtype, reduction, ""); })
               .code(),
           Code::kInvalidArgument);
     }
-    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
 }
 
 TEST_P(Disagreements, ElementsThatAreNotAlignedAreRefused) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     alignas(8) std::array<std::byte, 24> memory{};
     for (const auto& [input, output] : {std::pair{1, 16}, {0, 17}}) {
-      const Status refused = communicator.call([&, from = input, to = output](Stage& stage) {
-        return allreduce(stage, memory.data() + from, memory.data() + to, 1, DType::kFloat64, Reduction::kMax,
-                         "");
+      const Status refused = context.call([&, from = input, to = output](Communicator& comm) {
+        return comm.allreduce(memory.data() + from, memory.data() + to, 1, DType::kFloat64, Reduction::kMax,
+                              "");
       });
       EXPECT_EQ(refused.message(), "elements of float64 at an address that is no multiple of 8; copy them");
     }
-    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
 }
 
 TEST_P(Disagreements, MoreElementsThanMemoryHasAreRefused) {
-  world_.run([&](engine::Communicator& communicator) {
+  world_.run([&](engine::Context& context) {
     float data = 0;
     const auto call = [&](auto body) {
-      const Status refused = communicator.call([&](Stage& stage) -> Status { return body(stage); });
+      const Status refused = context.call([&](Communicator& comm) -> Status { return body(comm); });
       EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.message();
       EXPECT_TRUE(refused.message().ends_with("is more than any memory has")) << refused.message();
     };
@@ -436,36 +447,38 @@ TEST_P(Disagreements, MoreElementsThanMemoryHasAreRefused) {
     for (const size_t most :
          {size_t{1} << 62, size_t{1} << 61, SIZE_MAX}) {  // 0 bytes, if nobody looked, ...
       std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), most);
-      call([&](Stage& e) { return allreduce(e, &data, &data, most, kType, kMax, ""); });
-      call([&](Stage& e) { return broadcast(e, &data, most, kType, 0, ""); });
-      call([&](Stage& e) { return allgather(e, &data, nullptr, counts, kType, ""); });
-      call([&](Stage& e) { return reduce_scatter(e, &data, nullptr, most, kType, kMax, ""); });
-      call([&](Stage& e) { return alltoall(e, &data, counts, nullptr, counts, kType, ""); });
+      call([&](Communicator& comm) { return comm.allreduce(&data, &data, most, kType, kMax, ""); });
+      call([&](Communicator& comm) { return comm.broadcast(&data, most, kType, 0, ""); });
+      call([&](Communicator& comm) { return comm.allgather(&data, nullptr, counts, kType, ""); });
+      call([&](Communicator& comm) { return comm.reduce_scatter(&data, nullptr, most, kType, kMax, ""); });
+      call([&](Communicator& comm) { return comm.alltoall(&data, counts, nullptr, counts, kType, ""); });
     }
-    EXPECT_TRUE(communicator.call([](Stage& e) { return barrier(e, ""); }).ok());
+    EXPECT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
 }
 
 TEST_P(Disagreements, InTheCountsOfAnAllgatherAreNamed) {
-  expect_mismatch(world_, "with other sizes or ranks", [this](Stage& stage, int rank) {
+  expect_mismatch(world_, "with other sizes or ranks", [this](Communicator& comm, int rank) {
     std::vector<uint64_t> counts(static_cast<size_t>(world_.size()), 2);
     counts[0] = rank == 1 ? 1 : 2;
     counts[1] = rank == 1 ? 3 : 2;
     std::vector<float> data(100);
-    return allgather(stage, data.data(), data.data() + 10, counts, DType::kFloat32, "g");
+    return comm.allgather(data.data(), data.data() + 10, counts, DType::kFloat32, "g");
   });
 }
 
 TEST_P(Disagreements, InTheCountsOfAnAlltoallAreNamed) {
-  expect_mismatch(world_, "expects 7 elements from rank 1, which sends 2", [this](Stage& stage, int rank) {
-    const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
-    std::vector<uint64_t> receive = send;
-    if (rank == 0) receive[1] = 7;
-    std::vector<float> data(100);
-    const Status status = alltoall(stage, data.data(), send, data.data() + 50, receive, DType::kFloat32, "a");
-    return status.ok() ? stage.agree({})
-                       : status;  // a rank that saw no difference learns it at the next call
-  });
+  expect_mismatch(world_, "expects 7 elements from rank 1, which sends 2",
+                  [this](Communicator& comm, int rank) {
+                    const std::vector<uint64_t> send(static_cast<size_t>(world_.size()), 2);
+                    std::vector<uint64_t> receive = send;
+                    if (rank == 0) receive[1] = 7;
+                    std::vector<float> data(100);
+                    const Status status =
+                        comm.alltoall(data.data(), send, data.data() + 50, receive, DType::kFloat32, "a");
+                    return status.ok() ? comm.compare_call({})
+                                       : status;  // a rank that saw no difference learns it at the next call
+                  });
 }
 
 TNT_ON_RANKS(Disagreements, 2, 3);

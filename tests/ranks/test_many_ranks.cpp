@@ -8,9 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "collective/cuts.h"
+#include "collective/chunking.h"
 #include "collective/kernels.h"
-#include "collective/operations.h"
 #include "made_data.h"
 #include "world.h"
 
@@ -26,27 +25,27 @@ class ManyRanks : public testing::TestWithParam<int> {
  protected:
   size_t size() const { return static_cast<size_t>(GetParam()); }
 
-  /// Runs body(stage) on one thread a rank.
-  void run(const std::function<void(Stage&)>& body) {
-    world_.run_memories([&](int, std::unique_ptr<transport::Memory> memory) {
-      const auto group = Group::create(std::move(memory), world_.options());
+  /// Runs body(comm) on one thread a rank.
+  void run(const std::function<void(NodeCommunicator&)>& body) {
+    world_.run_memories([&](int, std::unique_ptr<transport::NodeMemory> memory) {
+      const auto group = NodeGroup::create(std::move(memory), world_.options());
       ASSERT_TRUE(group.ok()) << group.status().message();
-      const auto stage = Stage::create(*group.value());
-      ASSERT_TRUE(stage.ok()) << stage.status().message();
-      body(*stage.value());
+      const auto comm = NodeCommunicator::create(group.value());
+      ASSERT_TRUE(comm.ok()) << comm.status().message();
+      body(*comm.value());
     });
   }
 
   /// The number of meetings in `call`, which must succeed.
   template <typename Call>
-  static size_t meetings(Stage& stage, Call call) {
-    return growth([&] { return stage.round(); }, call);
+  static size_t meetings(NodeCommunicator& comm, Call call) {
+    return growth([&] { return comm.staging().round(); }, call);
   }
 
   /// The bytes of other ranks that `call` reads, which must succeed.
   template <typename Call>
-  static size_t bytes_read(Stage& stage, Call call) {
-    return growth([&] { return stage.bytes_read(); }, call);
+  static size_t bytes_read(NodeCommunicator& comm, Call call) {
+    return growth([&] { return comm.staging().bytes_read(); }, call);
   }
 
   /// By how much `count` grows in `call`, which must succeed.
@@ -89,15 +88,14 @@ TEST_P(ManyRanks, AnAllreduceMeetsTwiceAChunkAndGivesTheBitsOfOneKernel) {
   for (const auto& [dtype, reduction] : kinds) {
     const size_t element = size_of(dtype);
     const Bytes right = reduced(dtype, reduction, most);
-    run([&, dtype, reduction](Stage& stage) {
-      const Bytes input = made_bytes(static_cast<size_t>(stage.rank()), most);
+    run([&, dtype, reduction](NodeCommunicator& comm) {
+      const Bytes input = made_bytes(static_cast<size_t>(comm.rank()), most);
       Bytes output(most);
       for (const size_t around : reduction == Reduction::kSum ? sizes : std::vector{small}) {
         for (const size_t count : {around / element - 1, around / element, around / element + 1}) {
           const size_t bytes = count * element;
-          const size_t met = meetings(stage, [&] {
-            return allreduce(stage, input.data(), output.data(), count, dtype, reduction, "");
-          });
+          const size_t met = meetings(
+              comm, [&] { return comm.allreduce(input.data(), output.data(), count, dtype, reduction, ""); });
           const auto of_chunk = [&](size_t part) { return part >= sliced_from(size()) ? 2u : 1u; };
           const size_t rest = bytes % chunk;
           EXPECT_EQ(met, bytes / chunk * of_chunk(chunk) + (rest == 0 ? 0 : of_chunk(rest))) << bytes;
@@ -115,67 +113,68 @@ TEST_P(ManyRanks, ARankReadsAsManyBytesOfOthersAsTheFormulasSay) {
   const size_t others = size() - 1;
   const size_t each = chunk_bytes(size()) / size() / 64 * 64;  // whole cache lines for each rank
   const size_t bytes = size() * each;
-  const size_t few =
+  const size_t inline_bytes =
       std::min(sliced_from(size()), chunk_bytes(size())) / sizeof(float) * sizeof(float) - sizeof(float);
-  run([&](Stage& stage) {
-    const auto rank = static_cast<size_t>(stage.rank());
+  run([&](NodeCommunicator& comm) {
+    const auto rank = static_cast<size_t>(comm.rank());
     const Bytes input(bytes);
     Bytes output(bytes);
     const auto read_by_allreduce = [&](size_t length) {
-      return bytes_read(stage, [&] {
-        return allreduce(stage, input.data(), output.data(), length / sizeof(float), kType, Reduction::kSum,
-                         "");
+      return bytes_read(comm, [&] {
+        return comm.allreduce(input.data(), output.data(), length / sizeof(float), kType, Reduction::kSum,
+                              "");
       });
     };
     EXPECT_EQ(read_by_allreduce(bytes), 2 * bytes / size() * others);
-    EXPECT_EQ(read_by_allreduce(few), few * others);
-    EXPECT_LT(few * others, 32 * kKiB);
+    EXPECT_EQ(read_by_allreduce(inline_bytes), inline_bytes * others);
+    EXPECT_LT(inline_bytes * others, 32 * kKiB);
     EXPECT_EQ(read_by_allreduce(sizeof(float)), sizeof(float) * others);
-    EXPECT_EQ(bytes_read(stage,
+    EXPECT_EQ(bytes_read(comm,
                          [&] {
-                           return reduce_scatter(stage, input.data(), output.data(), each / sizeof(float),
-                                                 kType, Reduction::kSum, "");
+                           return comm.reduce_scatter(input.data(), output.data(), each / sizeof(float),
+                                                      kType, Reduction::kSum, "");
                          }),
               bytes / size() * others);
-    EXPECT_EQ(bytes_read(stage, [&] { return broadcast(stage, output.data(), bytes, DType::kUInt8, 0, ""); }),
+    EXPECT_EQ(bytes_read(comm, [&] { return comm.broadcast(output.data(), bytes, DType::kUInt8, 0, ""); }),
               rank == 0 ? 0 : bytes);
     const std::vector<uint64_t> counts(size(), each);
     EXPECT_EQ(
-        bytes_read(stage,
-                   [&] { return allgather(stage, input.data(), output.data(), counts, DType::kUInt8, ""); }),
+        bytes_read(comm,
+                   [&] { return comm.allgather(input.data(), output.data(), counts, DType::kUInt8, ""); }),
         bytes / size() * others);
     EXPECT_EQ(
         bytes_read(
-            stage,
-            [&] { return alltoall(stage, input.data(), counts, output.data(), counts, DType::kUInt8, ""); }),
+            comm,
+            [&] { return comm.alltoall(input.data(), counts, output.data(), counts, DType::kUInt8, ""); }),
         bytes / size() * others);
   });
 }
 
-TEST_P(ManyRanks, FewBytesAreInTheLinesOfAMeetingAndInAThirdAsManyOfRelays) {
+TEST_P(ManyRanks, InlineBytesAreInTheLinesOfARoundAndInAThirdAsManyOfRelays) {
   std::atomic<size_t> heard{0};
-  run([&](Stage& stage) {
-    const Blocks& blocks = stage.group().blocks();
+  run([&](NodeCommunicator& comm) {
+    const FlagGroups& flag_groups = comm.group().flag_groups();
     const auto line_of = [&](int rank) {
-      return reinterpret_cast<uintptr_t>(stage.of(static_cast<size_t>(rank), sizeof(float))) / 64;
+      return reinterpret_cast<uintptr_t>(comm.staging().peer_slot(static_cast<size_t>(rank), sizeof(float))) /
+             64;
     };
     for (int call = 0; call < 50; ++call) {
       float value = 1;
-      EXPECT_TRUE(allreduce(stage, &value, &value, 1, DType::kFloat32, Reduction::kSum, "").ok());
-      size_t lines = blocks.ranks(blocks.block_of(stage.rank())).size() - 1;
+      EXPECT_TRUE(comm.allreduce(&value, &value, 1, DType::kFloat32, Reduction::kSum, "").ok());
+      size_t lines = flag_groups.ranks(flag_groups.group_of(comm.rank())).size() - 1;
       size_t relays = 0;
-      for (size_t block = 0; block < blocks.count(); ++block) {
-        if (block == blocks.block_of(stage.rank())) continue;
+      for (size_t flag_group = 0; flag_group < flag_groups.count(); ++flag_group) {
+        if (flag_group == flag_groups.group_of(comm.rank())) continue;
         std::set<uintptr_t> its;
-        for (const int rank : blocks.ranks(block)) its.insert(line_of(rank));
-        const bool relayed = its.size() < blocks.ranks(block).size();
+        for (const int rank : flag_groups.ranks(flag_group)) its.insert(line_of(rank));
+        const bool relayed = its.size() < flag_groups.ranks(flag_group).size();
         relays += relayed ? 1 : 0;
-        lines += 1 + its.size();  // and the one with the signal
+        lines += 1 + its.size();  // and the one with the flag
         if (relayed) {
-          EXPECT_LE(its.size(), ceil_of(blocks.largest(), 4));
+          EXPECT_LE(its.size(), ceil_of(flag_groups.largest(), 4));
         }
       }
-      if (relays != blocks.count() - 1) continue;  // a block was late
+      if (relays != flag_groups.count() - 1) continue;  // a flag group was late
       ++heard;
       if (size() <= 8) {
         EXPECT_EQ(lines, size() - 1);
@@ -191,26 +190,26 @@ TEST_P(ManyRanks, FewBytesAreInTheLinesOfAMeetingAndInAThirdAsManyOfRelays) {
 
 TEST_P(ManyRanks, ABroadcastAndAnAllgatherMeetOnceAChunk) {
   const size_t chunk = chunk_bytes(size());
-  run([&](Stage& stage) {
+  run([&](NodeCommunicator& comm) {
     for (const size_t bytes : {size_t{0}, size_t{1}, chunk, chunk + 1}) {
       Bytes data(bytes + 1);
-      EXPECT_EQ(meetings(stage, [&] { return broadcast(stage, data.data(), bytes, DType::kUInt8, 0, ""); }),
+      EXPECT_EQ(meetings(comm, [&] { return comm.broadcast(data.data(), bytes, DType::kUInt8, 0, ""); }),
                 std::max<size_t>(ceil_of(bytes, chunk), 1));
       std::vector<uint64_t> counts(size(), 3);
       counts[1] = bytes;
-      const size_t own = counts[static_cast<size_t>(stage.rank())];
+      const size_t own = counts[static_cast<size_t>(comm.rank())];
       const Bytes input(own + 1);
       Bytes output(bytes + 3 * size());
       EXPECT_EQ(
-          meetings(stage,
-                   [&] { return allgather(stage, input.data(), output.data(), counts, DType::kUInt8, ""); }),
+          meetings(comm,
+                   [&] { return comm.allgather(input.data(), output.data(), counts, DType::kUInt8, ""); }),
           std::max<size_t>(ceil_of(bytes, chunk), 1));
     }
   });
 }
 
 TEST_P(ManyRanks, EachReducesInEveryMeetingOfAReduceScatter) {
-  const size_t piece = piece_bytes(size());
+  const size_t piece = bytes_per_rank(size());
   EXPECT_LE(size() * piece, chunk_bytes(size()));
   EXPECT_GT(size() * (piece + 64), chunk_bytes(size()));
   const size_t element = size_of(DType::kFloat32);
@@ -220,13 +219,12 @@ TEST_P(ManyRanks, EachReducesInEveryMeetingOfAReduceScatter) {
   for (const size_t count : counts) {
     const size_t each = count * element;
     const Bytes right = reduced(DType::kFloat32, Reduction::kSum, size() * each);
-    run([&](Stage& stage) {
-      const auto rank = static_cast<size_t>(stage.rank());
+    run([&](NodeCommunicator& comm) {
+      const auto rank = static_cast<size_t>(comm.rank());
       const Bytes input = made_bytes(rank, size() * each);
       Bytes output(each + 1);
-      const size_t met = meetings(stage, [&] {
-        return reduce_scatter(stage, input.data(), output.data(), count, DType::kFloat32, Reduction::kSum,
-                              "");
+      const size_t met = meetings(comm, [&] {
+        return comm.reduce_scatter(input.data(), output.data(), count, DType::kFloat32, Reduction::kSum, "");
       });
       EXPECT_EQ(met, std::max<size_t>(ceil_of(each, piece),
                                       1));  // not of size() * each: one target after the other
@@ -236,21 +234,23 @@ TEST_P(ManyRanks, EachReducesInEveryMeetingOfAReduceScatter) {
 }
 
 TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
-  const size_t room = chunk_bytes(size());
+  const size_t capacity = chunk_bytes(size());
   const auto shares = [this](uint64_t count) { return std::vector<uint64_t>(size(), count); };
-  EXPECT_EQ(rounds_of_shares(shares(0), room), 1u);
-  EXPECT_EQ(rounds_of_shares(shares(room / size()), room), 1u);
-  EXPECT_EQ(rounds_of_shares(shares(room / size() + 1), room), 2u);
-  EXPECT_EQ(rounds_of_shares(shares(3 * (room / size())), room), 3u);
+  EXPECT_EQ(rounds_of_shares(shares(0), capacity), 1u);
+  EXPECT_EQ(rounds_of_shares(shares(capacity / size()), capacity), 1u);
+  EXPECT_EQ(rounds_of_shares(shares(capacity / size() + 1), capacity), 2u);
+  EXPECT_EQ(rounds_of_shares(shares(3 * (capacity / size())), capacity), 3u);
   std::vector<uint64_t> uneven = shares(0);
-  uneven[0] = 5 * room;
+  uneven[0] = 5 * capacity;
   uneven[1] = 1;
-  EXPECT_EQ(rounds_of_shares(uneven, room), 6u);
+  EXPECT_EQ(rounds_of_shares(uneven, capacity), 6u);
   EXPECT_EQ(rounds_of_shares(shares(1'000'000'000), size()), 1'000'000'000u);
 
   // rank 0 sends much to rank 1 and everybody a little; the others send even parts
-  const size_t even = room / size() + 1;
-  const auto count = [&](size_t from, size_t to) { return from != 0 ? even : to == 1 ? 2 * room : to + 1; };
+  const size_t even = capacity / size() + 1;
+  const auto count = [&](size_t from, size_t to) {
+    return from != 0 ? even : to == 1 ? 2 * capacity : to + 1;
+  };
   std::vector<Bytes> inputs;
   std::vector<Bytes> right(size());  // per rank
   for (size_t from = 0; from < size(); ++from) {
@@ -264,8 +264,8 @@ TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
       begin = end;
     }
   }
-  run([&](Stage& stage) {
-    const auto rank = static_cast<size_t>(stage.rank());
+  run([&](NodeCommunicator& comm) {
+    const auto rank = static_cast<size_t>(comm.rank());
     std::vector<uint64_t> send;
     std::vector<uint64_t> receive;
     for (size_t other = 0; other < size(); ++other) {
@@ -273,8 +273,8 @@ TEST_P(ManyRanks, EachGetsItsShareInEveryMeetingOfAnAlltoall) {
       receive.push_back(count(other, rank));
     }
     Bytes output(right[rank].size());
-    const size_t met = meetings(stage, [&] {
-      return alltoall(stage, inputs[rank].data(), send, output.data(), receive, DType::kInt8, "");
+    const size_t met = meetings(comm, [&] {
+      return comm.alltoall(inputs[rank].data(), send, output.data(), receive, DType::kInt8, "");
     });
     EXPECT_EQ(met, 1 + 3u);  // one for the counts
     EXPECT_TRUE(output == right[rank]);
@@ -285,9 +285,9 @@ TEST_P(ManyRanks, ARankWakesAllOthersAtOnceTwiceABucket) {
   if (world_.size() < 8) GTEST_SKIP() << "one wake-up for each other rank would hardly be more";
   constexpr size_t kSteps = 10, kBuckets = 3;
   const std::vector<engine::TensorSpec> tensors(kBuckets, {"w", DType::kFloat32, {100}});
-  world_.run([&](engine::Communicator& communicator) {
-    const int rank = communicator.group().rank();
-    const auto plan = communicator.add_plan("p", tensors, 0);
+  world_.run([&](engine::Context& context) {
+    const int rank = context.group().rank();
+    const auto plan = context.add_plan("p", tensors, 0);
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     std::vector<std::vector<float>> gradients(kBuckets, std::vector<float>(100));
     std::vector<void*> pointers;

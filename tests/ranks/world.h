@@ -10,20 +10,28 @@
 #include <tuple>
 #include <vector>
 
-#include "collective/stage.h"
-#include "engine/communicator.h"
+#include "collective/node_communicator.h"
+#include "engine/context.h"
 #include "job_name.h"
 #include "support/fake_memory.h"
 #include "transport/shm/shm_memory.h"
 
 namespace tarantella {
 
+/// Collective. A rank's context of a job on one node.
+inline Result<std::unique_ptr<engine::Context>> join(std::unique_ptr<transport::NodeMemory> memory,
+                                                     collective::GroupOptions options) {
+  auto made = collective::NodeCommunicator::create(std::move(memory), options);
+  if (!made.ok()) return made.status();
+  return engine::Context::create(std::move(made).value());
+}
+
 class World {
  public:
   /// `transport`: shm, fake, or spinning, which is fake with ranks that spin before they sleep.
   World(const std::string& transport, int size) : transport_(transport), size_(size) {
-    options_.grace = 300ms;
-    options_.timeout = 60s;
+    options_.failure_delay = 300ms;
+    options_.stuck_timeout = 60s;
   }
 
   int size() const { return size_; }
@@ -34,10 +42,10 @@ class World {
   void set_caches(const std::vector<uint64_t>& caches) { caches_ = caches; }
 
   /// Runs body(rank, memory) on one thread a rank, as a new job.
-  void run_memories(const std::function<void(int, std::unique_ptr<transport::Memory>)>& body) {
+  void run_memories(const std::function<void(int, std::unique_ptr<transport::NodeMemory>)>& body) {
     job_ = new_job_name();
     node_ = std::make_unique<transport::FakeNode>(size_);
-    node_->set_own_cores(transport_ == "spinning");
+    node_->set_dedicated_cores(transport_ == "spinning");
     if (!caches_.empty()) node_->set_caches(caches_);
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < size_; ++rank) {
@@ -46,17 +54,17 @@ class World {
     for (auto& rank : ranks) rank.join();
   }
 
-  /// Runs body(communicator) on one thread a rank.
-  void run(const std::function<void(engine::Communicator&)>& body) {
-    run_memories([&](int, std::unique_ptr<transport::Memory> memory) {
-      auto communicator = engine::Communicator::create(std::move(memory), options_);
-      ASSERT_TRUE(communicator.ok()) << communicator.status().message();
-      body(*communicator.value());
+  /// Runs body(context) on one thread a rank.
+  void run(const std::function<void(engine::Context&)>& body) {
+    run_memories([&](int, std::unique_ptr<transport::NodeMemory> memory) {
+      auto context = join(std::move(memory), options_);
+      ASSERT_TRUE(context.ok()) << context.status().message();
+      body(*context.value());
     });
   }
 
  private:
-  std::unique_ptr<transport::Memory> memory(int rank) {
+  std::unique_ptr<transport::NodeMemory> memory(int rank) {
     if (transport_ != "shm") return node_->memory(rank);
     auto made = transport::make_shm_memory(job_, rank, size_, Deadline::after(60s));
     EXPECT_TRUE(made.ok()) << made.status().message();

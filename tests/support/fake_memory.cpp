@@ -18,7 +18,7 @@ std::shared_ptr<std::byte> zeroed(size_t bytes) {
 
 }  // namespace
 
-class FakeMemory final : public Memory {
+class FakeMemory final : public NodeMemory {
  public:
   FakeMemory(FakeNode& node, int rank) : node_(node), rank_(rank) {}
   FakeMemory(const FakeMemory&) = delete;
@@ -30,16 +30,16 @@ class FakeMemory final : public Memory {
   int job_rank(int rank) const override { return node_.job_rank(rank); }
   int job_size() const override { return node_.job_size_; }
 
-  Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
+  Result<std::unique_ptr<NodeMemory>> group(const std::vector<int>& ranks) override {
     FakeNode& node = node_.group(groups_++, ranks);
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
-    if (found == ranks.end()) return std::unique_ptr<Memory>();
+    if (found == ranks.end()) return std::unique_ptr<NodeMemory>();
     return node.memory(static_cast<int>(found - ranks.begin()));
   }
 
-  uint64_t room() const override {
+  uint64_t available_bytes() const override {
     const std::lock_guard lock(node_.mutex_);
-    return node_.room_;
+    return node_.available_bytes_;
   }
 
   Result<Region> map(size_t bytes) override {
@@ -71,9 +71,9 @@ class FakeMemory final : public Memory {
 
   bool has_ended(int rank) const override { return node_.has_ended(rank); }
 
-  bool has_left(int rank) const override { return node_.has_left(rank); }
+  bool has_departed(int rank) const override { return node_.has_departed(rank); }
 
-  bool own_cores() const override { return node_.own_cores_; }
+  bool dedicated_cores() const override { return node_.dedicated_cores_; }
 
   uint64_t cache() const override { return node_.cache(rank_); }
 
@@ -84,7 +84,7 @@ class FakeMemory final : public Memory {
   size_t groups_ = 0;
 };
 
-std::unique_ptr<Memory> FakeNode::memory(int rank) { return std::make_unique<FakeMemory>(*this, rank); }
+std::unique_ptr<NodeMemory> FakeNode::memory(int rank) { return std::make_unique<FakeMemory>(*this, rank); }
 
 FakeNode& FakeNode::group(size_t k, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
@@ -99,16 +99,16 @@ bool FakeNode::has_ended(int rank) const {
   return ended_[index];
 }
 
-bool FakeNode::has_left(int rank) const {
+bool FakeNode::has_departed(int rank) const {
   const auto index = static_cast<size_t>(rank);
-  if (parent_ != nullptr) return parent_->has_left(members_[index]);
+  if (parent_ != nullptr) return parent_->has_departed(members_[index]);
   const std::lock_guard lock(mutex_);
-  return left_[index];
+  return departed_[index];
 }
 
 void FakeNode::leave(int rank) {
   const std::lock_guard lock(mutex_);
-  left_[static_cast<size_t>(rank)] = true;
+  departed_[static_cast<size_t>(rank)] = true;
 }
 
 int FakeNode::job_rank(int rank) const {
@@ -136,9 +136,9 @@ uint64_t FakeNode::mapped() const {
   return mapped_;
 }
 
-void FakeNode::set_room(uint64_t bytes) {
+void FakeNode::set_available_bytes(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  room_ = bytes;
+  available_bytes_ = bytes;
 }
 
 void FakeNode::refuse_maps(int rank) {

@@ -6,12 +6,12 @@
 
 namespace tarantella::transport {
 
-class FakeWire final : public Wire {
+class FakeEndpoint final : public Endpoint {
  public:
-  FakeWire(FakeNetwork& network, int rank, int size) : Wire(rank, size), network_(network) {}
-  FakeWire(const FakeWire&) = delete;
-  FakeWire& operator=(const FakeWire&) = delete;
-  ~FakeWire() override {
+  FakeEndpoint(FakeNetwork& network, int rank, int size) : Endpoint(rank, size), network_(network) {}
+  FakeEndpoint(const FakeEndpoint&) = delete;
+  FakeEndpoint& operator=(const FakeEndpoint&) = delete;
+  ~FakeEndpoint() override {
     const std::lock_guard lock(network_.mutex_);
     for (int to = 0; to < size(); ++to) {
       for (auto& [tag, channel] : network_.link(rank(), to).channels)
@@ -26,7 +26,7 @@ class FakeWire final : public Wire {
     const auto bytes = bytes_of(transfer);
     int& ahead = network_.ahead_[own][{transfer.peer, transfer.tag}];
     if (transfer.kind == Transfer::Kind::kReceive) {
-      if (--ahead < 0 && bytes.size() > kUnasked + kHead) ++network_.received_first_[own];
+      if (--ahead < 0 && bytes.size() > kEagerLimit + kHead) ++network_.received_first_[own];
       return;
     }
     ++ahead;
@@ -46,10 +46,12 @@ class FakeWire final : public Wire {
     if (!link.cut) link.channels[transfer.tag].push_back(std::move(message));
   }
 
-  void pump() override {
+  void poll() override {
     const auto own = static_cast<size_t>(rank());
     std::unique_lock lock(network_.mutex_);
+    ++network_.held_[own];
     while (network_.stopped_[own]) network_.resumed_.wait_for(lock, 1s);
+    --network_.held_[own];
     ++network_.ticks_[own];
   }
 
@@ -74,7 +76,7 @@ class FakeWire final : public Wire {
     return true;
   }
 
-  bool give_up(Transfer& transfer) override {
+  bool try_cancel(Transfer& transfer) override {
     if (transfer.kind == Transfer::Kind::kReceive) return true;
     const std::lock_guard lock(network_.mutex_);
     std::erase_if(network_.link(rank(), transfer.peer).channels[transfer.tag],
@@ -96,12 +98,13 @@ FakeNetwork::FakeNetwork(int size, uint64_t seed, uint32_t latest)
       sent_(static_cast<size_t>(size)),
       ahead_(static_cast<size_t>(size)),
       received_first_(static_cast<size_t>(size)),
-      stopped_(static_cast<size_t>(size)) {
+      stopped_(static_cast<size_t>(size)),
+      held_(static_cast<size_t>(size)) {
   for (size_t k = 0; k < links_.size(); ++k) links_[k].seed = mix(mix(hash_of("link"), seed), k);
 }
 
-std::unique_ptr<Wire> FakeNetwork::wire(int rank) {
-  return std::make_unique<FakeWire>(*this, rank, static_cast<int>(ticks_.size()));
+std::unique_ptr<Endpoint> FakeNetwork::endpoint(int rank) {
+  return std::make_unique<FakeEndpoint>(*this, rank, static_cast<int>(ticks_.size()));
 }
 
 uint64_t FakeNetwork::Link::random() {
@@ -126,6 +129,11 @@ void FakeNetwork::resume(int rank) {
   const std::lock_guard lock(mutex_);
   stopped_[static_cast<size_t>(rank)] = false;
   resumed_.notify_all();
+}
+
+bool FakeNetwork::holds(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return held_[static_cast<size_t>(rank)] != 0;
 }
 
 FakeNetwork::Sent FakeNetwork::sent(int rank) const {

@@ -1,7 +1,7 @@
 #pragma once
-// Wires between ranks that are threads of this process, as bad as wires may be: messages are late, overtake one another
-// as far as wire.h allows it, wait for their receives or do not, and a test can cut links. What happens to the k-th
-// message of a link follows from the seed alone. Time is the receiver's: it passes with each of its calls of
+// Endpoints between ranks that are threads of this process, as bad as endpoints may be: messages are late, overtake one
+// another as far as endpoint.h allows it, wait for their receives or do not, and a test can cut links. What happens to
+// the k-th message of a link follows from the seed alone. Time is the receiver's: it passes with each of its calls of
 // progress().
 
 #include <condition_variable>
@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "transport/wire.h"
+#include "transport/endpoint.h"
 
 namespace tarantella::transport {
 
-/// Thread-safe. Must outlive its wires.
+/// Thread-safe. Must outlive its endpoints.
 class FakeNetwork {
  public:
   /// A message comes with the receiver's next call of progress(), or is late by at most `latest` calls.
   FakeNetwork(int size, uint64_t seed, uint32_t latest = 20);
 
-  std::unique_ptr<Wire> wire(int rank);
+  std::unique_ptr<Endpoint> endpoint(int rank);
 
   /// From here on nothing passes between ranks `a` and `b`, and what is on its way is lost. Nobody is told.
   void cut(int a, int b);
@@ -33,6 +33,8 @@ class FakeNetwork {
   /// From here on `rank` does not return from progress(), as if a signal had stopped its process; resume() ends that.
   void stop(int rank);
   void resume(int rank);
+  /// Whether a thread of `rank` is in progress() and does not return.
+  bool holds(int rank) const;
 
   /// What `rank` has sent so far: messages whose send has begun.
   struct Sent {
@@ -48,7 +50,7 @@ class FakeNetwork {
   size_t received_first(int rank) const;
 
  private:
-  friend class FakeWire;
+  friend class FakeEndpoint;
 
   struct Message {
     Transfer* waiting = nullptr;   ///< its send, which ends when the message is taken; nullptr: has ended
@@ -77,6 +79,7 @@ class FakeNetwork {
   std::vector<std::map<std::pair<int, Tag>, int>> ahead_;  ///< by rank: sends less receives that have begun
   std::vector<size_t> received_first_;                     ///< by rank
   std::vector<bool> stopped_;                              ///< by rank
+  std::vector<int> held_;                                  ///< by rank: threads that do not return
   std::condition_variable resumed_;
 };
 

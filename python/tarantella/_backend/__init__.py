@@ -19,14 +19,15 @@ from .gradients import Gradients, Upstream
 _NEEDS = {"tensorflow": "tensorflow"}
 
 
-class Beside(Protocol):
-    """A function that runs beside training."""
+class Sandboxed(Protocol):
+    """A function whose runs change no variables."""
 
-    def __call__(self, data: Any, draws_on: bool = False, rows: str = "own") -> Any:
+    def __call__(self, data: Any, draws_on: bool = False, rows: str = "pass") -> Any:
         """The results as arrays. Then the variables that it assigns are as before.
 
         With `draws_on` those of generators of random numbers stay: the next run draws others. `rows` says what
-        `Backend.recalled` does in this run.
+        `Backend.recorded_or_replayed` does in this run: "pass" returns each tensor, "record" does, too, and keeps it,
+        and "replay" returns those that the last run with "record" has kept, in the order of its calls.
         """
 
 
@@ -61,18 +62,18 @@ class Backend(Protocol):
         owner: Any,
         gradients: Sequence[Any],
         variables: Sequence[Any],
-        borrow: bool,
+        alias_outputs: bool,
         group: Group | None = None,
-        empty: Any = None,
+        contributes_zeros: Any = None,
         number: Any = None,
         check: bool = False,
     ) -> list[Any]:
         """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
 
-        With `borrow` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
+        With `alias_outputs` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
         A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
         repeated rows: those of rows from all ranks; those that do not come from rows (positions) summed.
-        Where `empty`, a scalar bool, is true, zeros stand for this rank's dense gradients, whatever these are.
+        Where `contributes_zeros`, a scalar bool, is true, zeros stand in for this rank's dense gradients.
         `number`, a scalar of int64, is that of the training step: where ranks are in different ones, it raises
         MismatchError. With it the code around may run in loops, and twice in a step.
         With `check`, a gradient of this rank that is not finite ends the job.
@@ -83,7 +84,7 @@ class Backend(Protocol):
         owners: tuple[Any, Any],
         gradients: Sequence[Any],
         variables: Sequence[Any],
-        empty: Any,
+        contributes_zeros: Any,
         number: Any,
         check: bool,
     ) -> list[Any]:
@@ -317,7 +318,7 @@ class Backend(Protocol):
     ) -> None:
         """Calls `look` with the arrays of the largest dense value and of its sum, the first time that this runs."""
 
-    # A first batch, and what is run beside training.
+    # A first batch, and what is run in a sandbox.
 
     def look_ahead(self, iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
         """Takes the next batch: this one, and an iterator of its type that gives it and what follows, at least `count`.
@@ -331,17 +332,20 @@ class Backend(Protocol):
     def twice(self, data: Any) -> Any:
         """A structure of tensors with its rows twice, one after the other."""
 
-    def beside(self, function: Callable[[Any], Any], data: Any) -> Beside:
+    def sandboxed(self, function: Callable[[Any], Any], data: Any) -> Sandboxed:
         """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
 
         It takes a structure of tensors and returns one of dense tensors. Raises what it raises.
         """
 
-    def beside_eagerly(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> Beside:
+    def sandboxed_eagerly(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> Sandboxed:
         """`function`, run eagerly. `variables` are all that it may assign."""
 
-    def recalled(self, tensor: Any) -> Any:
-        """In a run of a `Beside`: the tensor itself for "own"; for "keep" too, which keeps it, "kept" returns it."""
+    def recorded_or_replayed(self, tensor: Any) -> Any:
+        """In a run of a `Sandboxed` what its `rows` say: the tensor, or the one that stood here in an earlier run.
+
+        Outside of such a run, the tensor.
+        """
 
     def apart(self, function: Callable[[], Any]) -> Any:
         """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""

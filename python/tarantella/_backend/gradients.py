@@ -22,7 +22,7 @@ class Gradients(Protocol):
     def takes(self, source: Any) -> bool:
         """Whether gradients of this source are summed over the ranks."""
 
-    def is_kerass(self, differentiable: bool) -> bool:
+    def is_keras_own(self, differentiable: bool) -> bool:
         """Whether gradients that are taken now are those of Keras's own step. `differentiable`: as for `sums`."""
 
     def weight(self) -> Any:

@@ -89,16 +89,6 @@ def _can_write(file: str) -> bool:
     return os.access(os.path.dirname(file) or ".", os.W_OK | os.X_OK)
 
 
-def flag_or_auto(name: str) -> bool | None:
-    """As `flag`, but None for auto, an empty value and an unset variable."""
-    text = os.environ.get(name, "").strip().lower()
-    if text in ("auto", ""):
-        return None
-    if text not in (*_ON, *_OFF):
-        raise ValueError(f"{name} must be 1, 0 or auto (got {text!r})")
-    return text in _ON
-
-
 def log_level(name: str) -> str:
     """Reads DEBUG, INFO, WARNING (the default) or ERROR. Raises ValueError with the name of the variable."""
     text = os.environ.get(name, "").strip()

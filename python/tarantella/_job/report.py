@@ -1,4 +1,4 @@
-"""Reports of a rank to its launcher, over an inherited pipe. The format is in src/launch/reports.h."""
+"""Reports of a rank to its launcher, over an inherited pipe. The format is in src/launch/output/reports.h."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import threading
 
 from .environment import layout
 
-# Kinds of records.
+# Kinds of records; 4 and 5 are the core's.
 MORE, FAILED, LOST, NOTE = range(4)
+PROGRESS = 6  # a snapshot or an epoch was completed
 
 _HEAD = struct.Struct("=iiii")
 _PIECE = select.PIPE_BUF - _HEAD.size

@@ -252,6 +252,15 @@ def get_local_rank() -> int:
     return layout().local_rank
 
 
+def restart_count() -> int:
+    """How often this job was started again after a failure; 0 in its first attempt. Never blocks.
+
+    The launcher counts (`--max-restarts`); without it torchrun, or Slurm where the job was requeued.
+    """
+    names = ("TNT_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    return integer(next((name for name in names if name in os.environ), names[0]), 0)
+
+
 def get_master_rank() -> int:
     """The rank that prints and writes files: 0."""
     return 0

@@ -28,15 +28,21 @@ def await_file(path: Any) -> None:
     folder = os.path.dirname(target)
     if folder in _not_shared:
         return
+    if not appears(target):
+        _not_shared.add(folder)
+        log.warn_once(
+            f"rank {place.rank} does not see {target!r}, which rank 0 has written on another machine; use a folder "
+            "that all machines share"
+        )
+
+
+def appears(path: str) -> bool:
+    """Whether this machine sees what another one has written to `path`. Blocks for at most `SEEN_WITHIN` seconds."""
     end = time.monotonic() + SEEN_WITHIN
-    while not os.path.lexists(target):
+    while not os.path.lexists(path):
         if time.monotonic() > end:
-            _not_shared.add(folder)
-            log.warn_once(
-                f"rank {place.rank} does not see {target!r}, which rank 0 has written on another machine; use a folder "
-                "that all machines share"
-            )
-            return
+            return False
         time.sleep(0.05)
         with contextlib.suppress(OSError):
-            os.listdir(folder)  # asks the file server again
+            os.listdir(os.path.dirname(path))  # asks the file server again
+    return True

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .environment import flag, flag_or_auto, integer, log_level, number, writable_file
+from .environment import flag, integer, log_level, number, writable_file
 
 
 class Variable(NamedTuple):
@@ -64,6 +64,9 @@ VARIABLES = {
         "all hosts of a job must have started the launcher there within this time; --start-timeout",
         lambda name: number(name, 1),
     ),
+    "TNT_MAX_RESTARTS": Variable(
+        _COUNT, "0", "how often the launcher starts all ranks again after a failure; --max-restarts", _least_0
+    ),
     "TNT_CHECK_GRADIENTS": Variable(
         _FLAG, "0", "a gradient with NaN or infinity ends the step, with the rank and the name of the tensor", flag
     ),
@@ -75,12 +78,6 @@ VARIABLES = {
     ),
     "TNT_TIMELINE": Variable(
         "a file", "", "where to write what every rank does when (docs/timeline.md)", writable_file
-    ),
-    "TNT_KEEP_AWAKE": Variable(
-        "1, 0 or auto",
-        "auto",
-        "fit keeps cores from going idle; auto: ranks of one CPU, where it makes steps faster",
-        flag_or_auto,
     ),
     "TNT_KEY_FILE": Variable(
         "a file of yours with mode 600",
@@ -106,9 +103,11 @@ VARIABLES = {
     "TNT_NODES": Variable("numbers of ranks", "set", "with several machines, the number of ranks of each: 2,2,1"),
     "TNT_JOB_ID": Variable("any text", "set", "the job's name, by which its ranks find one another"),
     "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
+    "TNT_RESTART_COUNT": Variable(_COUNT, "set", "how often the launcher has started all ranks again", _least_0),
     "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),
     "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
-    "TNT_ATTENDANCE_FD": Variable("a descriptor", "set", "where a rank reads which ranks have joined or ended"),
+    "TNT_RANK_STATUS_FD": Variable("a descriptor", "set", "where a rank reads which ranks have joined or ended"),
+    "TNT_SNAPSHOT_FDS": Variable("two descriptors", "set", "where ranks keep snapshots from one attempt to the next"),
     "TNT_TIMELINE_FD": Variable("a descriptor", "set", "where a rank records what it does, for the launcher to write"),
     "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
 }

@@ -31,8 +31,8 @@ def answer(context: Context) -> threading.Event:
         main = threading.main_thread().ident
         context = asked.pop()
         try:
-            while context.await_question():
-                context.tell_place(place(sys._current_frames().get(main or 0)))
+            while context.await_location_query():
+                context.report_location(place(sys._current_frames().get(main or 0)))
         finally:
             del context  # drop the reference before the event
             ended.set()

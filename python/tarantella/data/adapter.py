@@ -5,6 +5,7 @@ Keras's adapter still gives the number of batches and runs the input's hooks at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..keras import private
@@ -13,9 +14,19 @@ from ..keras import private
 class MicroBatches(private.DataAdapter):
     """The input that fit, evaluate and predict iterate over instead of the user's."""
 
-    def __init__(self, source: private.DataAdapter, dataset: Any, num_batches: int | None) -> None:
-        """`dataset` is made from `source`, whose hooks run at the begin and end of each epoch."""
+    def __init__(
+        self,
+        source: private.DataAdapter,
+        dataset: Any,
+        num_batches: int | None,
+        begin_at: Callable[[int], Any] | None = None,
+    ) -> None:
+        """`dataset` is made from `source`, whose hooks run at the begin and end of each epoch.
+
+        `begin_at(n)` is the dataset without its first n batches, where that is quicker than to read and drop them.
+        """
         self._source, self._dataset, self._num_batches = source, dataset, num_batches
+        self._begin_at = begin_at or dataset.skip
 
     @property
     def element_spec(self) -> Any:

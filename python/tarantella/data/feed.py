@@ -20,6 +20,7 @@ from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
 from . import arrays, tf_data
 from .adapter import MicroBatches
+from .position import Order
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +68,18 @@ class Feed:
         source = getattr(self._adapter, "py_dataset", None)
         leaves = [] if source is None else tree.flatten(source[0])
         return next((int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)), None)
+
+    def order(self) -> Order:
+        """What the order of the batches depends on."""
+        if isinstance(self._adapter, TFDatasetAdapter):
+            return tf_data.repeats.order_of(self._adapter.get_tf_dataset())
+        if self._has_arrays and private.is_shuffled(self._adapter) and tf_data.seeds.global_seed() is None:
+            return Order("arrays are shuffled without a seed; call keras.utils.set_random_seed before fit")
+        return Order()
+
+    def plain_batches(self) -> MicroBatches:
+        """The whole batches, for a rank that trains alone."""
+        return MicroBatches(self._adapter, self._adapter.get_tf_dataset(), self._adapter.num_batches)
 
     def batches(self, positions: bool = False) -> MicroBatches:
         """The micro batches of this rank. Collective if the data is not distributed."""

@@ -52,15 +52,7 @@ def save_error(folder: Path, rank: int, error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
     shown = tracebacks.shortened(type(error), error, trace)
-    pickled: bytes | None
-    try:
-        with io.BytesIO() as whole:
-            Pickler(whole).dump(error)
-            pickled = whole.getvalue()
-        pickle.loads(pickled)  # fails where __init__ takes other arguments than the error's
-    except Exception:
-        pickled = None
-    _write(folder / f"error-{rank}", (pickled, tracebacks.summary(type(error), error), shown))
+    _write(folder / f"error-{rank}", (_pickled(error), tracebacks.summary(type(error), error), shown))
 
 
 def results(folder: Path, ranks: int) -> list[Any]:
@@ -83,6 +75,40 @@ def failure(folder: Path, ended: Ended) -> BaseException:
         error = RuntimeError(summary)
     error.__cause__ = RemoteTraceback(f"{shown.rstrip()}\n\n{ended.line}")
     return error
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """None if the error cannot be pickled, or is not the same when it comes back."""
+    for form in (error, _WithoutInit(error)):
+        try:
+            whole = io.BytesIO()
+            Pickler(whole).dump(form)
+            if str(pickle.loads(whole.getvalue())) == str(error):
+                return whole.getvalue()
+        except Exception:  # also of __init__, if it takes other arguments than those of the error
+            continue
+    return None
+
+
+class _WithoutInit:
+    """Comes back as the error: with its class, args and attributes, but without a call of the class's own __init__."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, args, *state = _builtin(type(self._error)).__reduce__(self._error)
+        return _without_init, (kind, args), *state
+
+
+def _without_init(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    _builtin(kind).__init__(error, *args)
+    return error
+
+
+def _builtin(kind: type[BaseException]) -> Any:
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins")
 
 
 def _result(file: Path, rank: int) -> Any:

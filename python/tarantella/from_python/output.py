@@ -10,13 +10,14 @@ from typing import TextIO
 _OURS = "tarantella: "
 _NOTES = ("tarantella: WARNING", "tarantella: INFO")
 _KEPT = 4096  # characters
+_ADVICE = re.compile(rf"^({_OURS}[^\n]*\ba smaller )-n\b", re.MULTILINE)
 
 
 class Relay:
     """Passes bytes of UTF-8 on to sys.stdout or sys.stderr as they come, carriage returns and backspaces included.
 
     With `holds_back`, a line of the launcher's stays here while it is the last one, until `release`: it may say how the
-    job has ended, and the caller raises an error with it.
+    job has ended, and the caller raises an error with it. Its advice names `n` instead of the launcher's option.
     """
 
     def __init__(self, stream: TextIO | None, holds_back: bool) -> None:
@@ -27,6 +28,8 @@ class Relay:
 
     def write(self, data: bytes, final: bool = False) -> None:
         text = self._held + self._decoder.decode(data, final)
+        if self._holds_back:
+            text = _ADVICE.sub(r"\1n", text)
         shown = len(text)
         if self._holds_back:
             self._tail = (self._tail[: len(self._tail) - len(self._held)] + text)[-_KEPT:]

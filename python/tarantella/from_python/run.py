@@ -13,6 +13,8 @@ from typing import Any
 from .._job.environment import flag, layout
 from . import job, outcome, payload
 
+_MOST_RANKS = 4096  # as the launcher's
+
 # Where a batch system tells the hosts of its job, the ranks may run on other machines.
 _BATCH = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE"}
 
@@ -33,7 +35,7 @@ def run(
 
     Args:
         function: What each rank calls. It imports what it needs, and sees copies of the variables that it uses.
-        n: The number of ranks.
+        n: The number of ranks, from 1 to 4096. Default: 4, on any number of cores.
         args: Arguments of the function.
         kwargs: Keyword arguments of the function.
         hosts: Where the ranks run: names, as in `["node1:4", "node2:4"]` (or without slots), or the path of a hostfile.
@@ -74,8 +76,8 @@ def _count(n: Any) -> int:
         ranks = None
     if ranks is None or isinstance(n, bool):
         raise TypeError(f"n, the number of ranks, must be a whole number (got {n!r})")
-    if ranks < 1:
-        raise ValueError(f"n, the number of ranks, must be at least 1 (got {n!r})")
+    if not 1 <= ranks <= _MOST_RANKS:
+        raise ValueError(f"n, the number of ranks, must be from 1 to {_MOST_RANKS} (got {n!r})")
     return ranks
 
 

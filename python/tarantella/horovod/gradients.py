@@ -62,10 +62,10 @@ class Reduction:
         self._op, self._compression, self._dense = op, compression, sparse_as_dense
         self._predivide, self._process_set, self.local = predivide, process_set, local
 
-    def reduce(self, owner: Any, gradients: list[Any], variables: list[Any], borrow: bool = False) -> list[Any]:
+    def reduce(self, owner: Any, gradients: list[Any], variables: list[Any], alias_outputs: bool = False) -> list[Any]:
         """The reduced gradients; as they are on a rank outside the process set. Collective within it.
 
-        `owner` and `borrow` are those of `loops.reduced`.
+        `owner` and `alias_outputs` are those of `loops.reduced`.
         """
         if not self._process_set.included() or self._process_set.size() == 1:
             return gradients
@@ -86,8 +86,8 @@ class Reduction:
             if not isinstance(gradient, tf.IndexedSlices):
                 gradient, contexts[i] = self._compression.compress(gradient)
             sent.append(gradient)
-        borrow = borrow and self._compression is Compression.none
-        reduced = loops.reduced(owner, sent, [variables[i] for i in shared], 1.0, group, borrow)
+        alias_outputs = alias_outputs and self._compression is Compression.none
+        reduced = loops.reduced(owner, sent, [variables[i] for i in shared], 1.0, group, alias_outputs)
         for i, gradient in zip(shared, reduced, strict=True):
             whole = self._compression.decompress(gradient, contexts[i]) if i in contexts else gradient
             result[i] = _times(whole, after)

@@ -155,7 +155,7 @@ class _Zeros:
     def __init__(self, context: Any, plan: int, tensors: int) -> None:
         self.plan, self.tensors, self._context = plan, tensors, context
         try:
-            self._given = context.begin_zeros(plan, tensors)
+            self._given = context.begin_zero_contributions(plan, tensors)
         except ValueError:
             self._given = None
         self.is_lost = self._given is None
@@ -166,4 +166,4 @@ class _Zeros:
         return self._given.stop() if self._given else [-1] * self.tensors
 
     def finish(self, steps: list[int]) -> None:
-        self._context.finish_zeros(self._given, steps)
+        self._context.finish_zero_contributions(self._given, steps)

@@ -33,10 +33,10 @@ class Wrapped:
     def __call__(
         self, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
     ) -> Any:
-        borrow = self.passes is None and keeps_no_gradient(optimizer, variables)
+        alias_outputs = self.passes is None and keeps_no_gradient(optimizer, variables)
 
         def reduce(gradients: list[Any]) -> list[Any]:
-            return self.reduction.reduce(optimizer, gradients, variables, borrow)
+            return self.reduction.reduce(optimizer, gradients, variables, alias_outputs)
 
         if self.passes is None:
             return apply(reduce(gradients))

@@ -164,7 +164,7 @@ def together(
         told = _NOTHING if result is None else _DONE
     finally:
         for name in (what, method):
-            runtime.context().post(name, told)
+            runtime.context().notify(name, told)
     return result
 
 
@@ -173,10 +173,10 @@ def _wait(what: str, method: str, may_differ: bool) -> int | None:
     context, master = runtime.context(), runtime.get_master_rank()
     told: int | None = None
     try:
-        told = context.wait_posted(master, what)
+        told = context.wait_notification(master, what)
     except MismatchError as error:
         try:
-            elsewhere = context.wait_posted(master, method)  # perhaps to another path
+            elsewhere = context.wait_notification(master, method)  # perhaps to another path
             told = elsewhere if elsewhere == _FAILED and not may_differ else None
         except MismatchError:
             if not may_differ:

@@ -68,7 +68,7 @@ PATCHED: dict[str, str] = {
     "copytree": "shutil, while a model is trained or evaluated",
     "load_model": "keras.models, keras.saving and keras.src.saving.saving_api",
     "load_weights": "keras.src.saving.saving_api",
-    "get_data_adapter": "keras.src.trainers.data_adapters",
+    "get_data_adapter": "keras.src.trainers.data_adapters, on one rank too",
     # Of the backend, in the thread of `calls.proof` while it runs.
     "allreduce": "the backend",
     "sum_over_ranks": "the backend",
@@ -125,9 +125,9 @@ def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], layer: str
     return hook(model, f"make_{attribute}", make, layer)
 
 
-def are_kerass(owner: Any, *names: str) -> bool:
+def are_keras_own(owner: Any, *names: str) -> bool:
     """Whether these methods of an object are Keras's own, but for hooks."""
-    return all(private.is_kerass(original(owner, name)) for name in names)
+    return all(private.is_keras_own(original(owner, name)) for name in names)
 
 
 @contextlib.contextmanager

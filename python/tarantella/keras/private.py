@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ __all__ = [
     "given_to_compile",
     "in_order",
     "initial_epoch",
-    "is_kerass",
+    "is_keras_own",
     "is_of_keras",
     "is_seed",
     "is_shuffled",
@@ -385,7 +386,7 @@ def slots_of(optimizer: Any, variable: Any) -> list[Any]:
     return [slots[optimizer._get_variable_index(variable)] for slots in kept]
 
 
-def is_kerass(method: Any) -> bool:
+def is_keras_own(method: Any) -> bool:
     """Whether a method is Keras's own: replaced neither on its object nor on its class."""
     code = getattr(method, "__code__", None)
     return code is not None and Path(code.co_filename).is_relative_to(Path(keras.__file__).parent)
@@ -394,6 +395,25 @@ def is_kerass(method: Any) -> bool:
 def is_of_keras(value: Any) -> bool:
     """Whether a class or function comes from Keras itself."""
     return str(getattr(value, "__module__", "")).startswith("keras.")
+
+
+def name_of_function(value: Any) -> list[str] | None:
+    """The module and name of a function of Keras that they find again, such as what a callback compares with."""
+    if not inspect.isfunction(value) or not is_of_keras(value):
+        return None
+    name = [value.__module__, value.__name__]
+    return name if getattr(importlib.import_module(name[0]), name[1], None) is value else None
+
+
+def function_named(name: Any) -> Any:
+    """The function with a name from `name_of_function`. Raises ValueError for a name that it does not give."""
+    module, attribute = name
+    function = None
+    if module.split(".")[0] == "keras":  # nothing else is imported: who writes a snapshot must not run code
+        function = getattr(importlib.import_module(module), attribute, None)
+    if name_of_function(function) != [module, attribute]:
+        raise ValueError(f"{module}.{attribute} is not a function of Keras")
+    return function
 
 
 def saves_on_batches(callback: Any) -> bool:

@@ -76,9 +76,6 @@ class Training:
         self._tried_for: Any = None
         self.single_batches = 0  # trained on
 
-        # Only the end of the model.
-        self.awake_trial: Any = None  # from the first fit with auto on: the `Trial` of calls.awake; False: no rank may
-
         # The next function of training steps, as after `compile`.
         self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: 1 for a variable that tapes have summed in it
 

@@ -96,11 +96,11 @@ def _above(key: str) -> list[str]:
 
 
 def _is_older_than_job(key: str) -> bool:
-    """True also for a file that is not there: the master has removed it."""
+    """True also for a file that is not there: the master may have removed it since this rank saw it."""
     try:
         return os.stat(key).st_mtime < _BEGIN
     except FileNotFoundError:
-        return any(os.path.dirname(each) == os.path.dirname(key) for each in _saves)
+        return True
     except OSError:
         return False
 
@@ -125,7 +125,7 @@ def count_checkpoint() -> None:
     global _checkpoints
     _checkpoints += 1
     if runtime.is_master_rank():
-        runtime.context().post("checkpoints", _checkpoints)
+        runtime.context().notify("checkpoints", _checkpoints)
 
 
 def _is_checkpoint(key: str) -> bool:
@@ -140,8 +140,8 @@ def _note(path: Any) -> None:
     _saves[key] = _saves.get(key, 0) + 1
     _order.append(key)
     if runtime.is_master_rank():
-        runtime.context().post(f"saved {key}", _saves[key])
-        runtime.context().post(f"save {_before + len(_order)}", zlib.crc32(key.encode()))
+        runtime.context().notify(f"saved {key}", _saves[key])
+        runtime.context().notify(f"save {_before + len(_order)}", zlib.crc32(key.encode()))
 
 
 def note_elsewhere(path: Any) -> None:
@@ -193,7 +193,7 @@ def await_written(path: Any) -> None:
     shared_files.await_file(key)
     if key not in _saves:
         return
-    if not os.path.exists(key) and context.find_posted(master, f"saved {key}") is not None:
+    if not os.path.exists(key) and context.find_notification(master, f"saved {key}") is not None:
         raise FileNotFoundError(
             f"{key!r} is not there: rank 0 has saved it, and has removed it before rank {runtime.get_rank()} has "
             "loaded it; remove it in a later call of the callback"
@@ -209,11 +209,11 @@ def await_written(path: Any) -> None:
 def _is_saved(key: str) -> bool:
     """Whether the master has saved the path as often as this rank has left it to the master."""
     if key not in _saves:
-        count = runtime.context().find_posted(runtime.get_master_rank(), "checkpoints")
+        count = runtime.context().find_notification(runtime.get_master_rank(), "checkpoints")
         return _checkpoints == 0 or (count is not None and count >= _checkpoints)
     if key not in _order:  # ranks have met since, or it was saved elsewhere
         return True
-    count = runtime.context().find_posted(runtime.get_master_rank(), f"saved {key}")
+    count = runtime.context().find_notification(runtime.get_master_rank(), f"saved {key}")
     return count is not None and count >= _saves[key]
 
 
@@ -221,8 +221,8 @@ def _is_other_saved(key: str) -> bool:
     """Whether the master has never saved the path, and another one in the place of it, as far as saves correspond."""
     context, master = runtime.context(), runtime.get_master_rank()
     place = _before + len(_order) - _order[::-1].index(key)
-    instead = context.find_posted(master, f"save {place}")
-    return context.find_posted(master, f"saved {key}") is None and instead not in (None, zlib.crc32(key.encode()))
+    instead = context.find_notification(master, f"save {place}")
+    return context.find_notification(master, f"saved {key}") is None and instead not in (None, zlib.crc32(key.encode()))
 
 
 def compare() -> None:

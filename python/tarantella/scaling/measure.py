@@ -26,7 +26,6 @@ class Measured:
     batch: float | None  # rows of the usual global batch
     shares: list[dict[str, float]]  # of each rank: see `shares.KINDS`
     steady: bool  # whether the shares are of the epochs after the first, not of all calls of fit
-    awake: list[float | None]  # of each rank: see `_awake`
 
     @property
     def utilisation(self) -> float:
@@ -71,13 +70,7 @@ def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured:
         batch=_batch(ranks),
         shares=shares.of_ranks(ranks, windows),
         steady=steady,
-        awake=[_awake(rank) if complete else None for rank in ranks],
     )
-
-
-def _awake(rank: Rank) -> float:
-    """The CPU time of the threads that keep a rank's cores awake, in parts of the time of all its calls of fit."""
-    return rank.awake / sum(fit.end - fit.begin for fit in rank.fits)
 
 
 def _rows(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> int:

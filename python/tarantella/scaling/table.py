@@ -12,7 +12,6 @@ from .shares import KINDS
 
 HEAD = ["ranks", "cpus per task", "time (s)", "from", "to", "first epoch (s)", "later epochs (s)", "speed-up",
         "without first epoch", "utilisation (%)"]  # fmt: skip
-AWAKE = "kept awake (%)"
 MARK = "*"
 
 
@@ -98,16 +97,13 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def shares(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """The head and the lines, one a rank, of the second table. Its last column is there if cores were kept awake."""
-    good = [row for row in rows if row.good]
-    has_awake = any(awake for row in good for awake in row.usual.awake)
-    head = ["ranks", "cpus per task", "rank", *(f"{kind} (%)" for kind in KINDS), *[AWAKE] * has_awake]
+    """The head and the lines, one a rank, of the second table."""
+    head = ["ranks", "cpus per task", "rank", *(f"{kind} (%)" for kind in KINDS)]
     lines = []
-    for row in good:
-        for rank, (mine, awake) in enumerate(zip(row.usual.shares, row.usual.awake, strict=True)):
+    for row in (row for row in rows if row.good):
+        for rank, mine in enumerate(row.usual.shares):
             place = [f"{row.ranks}{MARK * row.crowded}", str(row.cpus), str(rank)]
-            kept = _number(None if awake is None else 100 * awake, 1)
-            lines.append([*place, *(f"{100 * mine[kind]:.1f}" for kind in KINDS), *[kept] * has_awake])
+            lines.append([*place, *(f"{100 * mine[kind]:.1f}" for kind in KINDS)])
     return head, lines
 
 

@@ -47,7 +47,6 @@ class Rank:
     batches: list[Batch] = field(default_factory=list)
     plans: dict[int, list[list[Bucket]]] = field(default_factory=dict)  # by plan: the buckets of its tracks
     last: float = 0.0  # when the last event began
-    awake: float = 0.0  # CPU time of the threads that keep cores awake
 
 
 class Timeline(NamedTuple):
@@ -69,7 +68,7 @@ def read(path: Path) -> Timeline:
 
 
 def _rank(events: list[dict[str, Any]]) -> Rank:
-    timed = [event for event in events if event["ph"] in "XiC"]
+    timed = [event for event in events if event["ph"] in "Xi"]
     main = next((event["tid"] for event in timed if event["cat"] == "call" and event["name"] == "fit"), None)
     rank = Rank(last=max((event["ts"] for event in timed), default=0.0) / 1e6)
     inner: list[Span] = []  # calls of fit by callbacks of another one
@@ -77,8 +76,6 @@ def _rank(events: list[dict[str, Any]]) -> Rank:
         kind = event["cat"]
         if kind == "batch":
             rank.batches.append(_batch(event))
-        elif kind == "awake":
-            rank.awake = max(rank.awake, event["args"]["us"] / 1e6)
         if event["ph"] != "X" or event["tid"] != main:
             continue
         span = _span(event)

@@ -7,7 +7,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .._job import until_stopped
 from .._job.log import listed
@@ -82,12 +84,13 @@ def _verify(job: runs.Job, size: int) -> int:
 def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.Difference) -> int:
     """Looks for the cause by experiments and prints the result."""
     findings: list[tuple[str, str, str]] = []
+    size = len(several.observed)
     if verdict.kind in ("loss", "weights"):
         moment = verdict.observation
         why = f"looking for the cause in the first batch of {moment.method} call {moment.call}"
         findings = runs.run(job, "examine", 1, why, examine=[moment.method, moment.call]).findings()
-        if not any(kind in causes.SUSPECTS for kind, _, _ in findings):
-            findings += _on_ranks(job, len(several.observed), moment)
+        if not _suspects(findings):
+            findings += _on_ranks(job, size, moment)
     idle = [name for kind, name, _ in findings if kind == "no gradient"]
     if verdict.tensor in idle:
         others = compare.compare(one.observed[0], several.observed, without=idle)
@@ -95,13 +98,33 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
             return _agree(others, several, f"; without {', '.join(idle)}, whose gradients are only rounding")
         verdict = others
     layers = [layer for _, _, layer in findings if layer]
-    checked = _switched_off(job, len(several.observed), layers, idle) if layers else []
+    checked: list[str] = []
+    if layers:
+        _, checked = _again(job, size, f"with {listed(layers)} switched off (training=False)", idle, off=layers)
+    elif (
+        verdict.kind in ("loss", "weights")
+        and not _suspects(findings)
+        and verdict.observation.precision == verdict.observation.loss_precision == "float32"
+    ):
+        until = next(i for i, each in enumerate(one.observed[0], 1) if each is verdict.observation)
+        steps = max(1, sum(each.step > 0 for each in one.observed[0][:until]))  # later, float64 may differ as well
+        how = f"over {_steps(steps)} in float64"
+        is_rounding, checked = _again(replace(job, steps=steps), size, how, idle, floatx="float64")
+        findings += [("rounding", "float32", "")] * is_rounding
     print(f"differ: {verdict.line}")
     for line in [*causes.explain(verdict, findings, several.warnings), *checked]:
         print(line)
     if several.code:
         _failed(several)
     return DIFFER
+
+
+def _steps(number: int) -> str:
+    return f"{number} step{'s' * (number != 1)}"
+
+
+def _suspects(findings: list[tuple[str, str, str]]) -> bool:
+    return any(kind in causes.SUSPECTS for kind, _, _ in findings)
 
 
 def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tuple[str, str, str]]:
@@ -115,23 +138,22 @@ def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tupl
     return [("rank", f"{name}, on rank{'s' * (len(on) > 1)} {listed(on)}", "") for name, on in ranks.items()]
 
 
-def _switched_off(job: runs.Job, size: int, layers: list[str], idle: list[str]) -> list[str]:
-    """Compares both runs again with the suspected layers in inference mode."""
-    why = f"again with {listed(layers)} switched off"
-    one, several = (runs.run(job, f"off{ranks}", ranks, why, off=layers) for ranks in (1, size))
-    verdict = compare.compare(one.observed[0], several.observed, without=idle)
-    if one.code or several.code:
-        return []
+def _again(job: runs.Job, size: int, how: str, idle: list[str], **plan: Any) -> tuple[bool, list[str]]:
+    """Compares both runs again with what the plan changes: whether they agree then, and a line that says so."""
+    one, several = (runs.run(job, f"again{ranks}", ranks, f"again {how}", **plan) for ranks in (1, size))
+    seen = one.observed[0]
+    if one.code or several.code or not seen or plan.get("floatx", seen[-1].precision) != seen[-1].precision:
+        return False, []
+    verdict = compare.compare(seen, several.observed, without=idle)
     if isinstance(verdict, compare.Agreement):
-        return [f"checked: with {listed(layers)} switched off (training=False) both agree"]
-    return [f"checked: with {listed(layers)} switched off (training=False) they still differ: {verdict.line}"]
+        return verdict.steps > 0, [f"checked: {how} both agree"]
+    return False, [f"checked: {how} they still differ: {verdict.line}"]
 
 
 def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
     if not verdict.steps:
         print(f"nothing could be compared: {verdict.not_finite} is not finite, on one process and on {several.what}")
         return CANNOT_COMPARE
-    steps = f"{verdict.steps} step{'s' * (verdict.steps != 1)}"
     largest = "to the last bit"
     if verdict.largest:
         largest = (
@@ -139,7 +161,7 @@ def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
             f"rounding of {verdict.precision}"
         )
     end = f"; {verdict.not_finite} is not finite in either run, so it cannot be compared" if verdict.not_finite else ""
-    print(f"agree: {several.what} gave the results of one process over {steps} ({largest}{but}){end}")
+    print(f"agree: {several.what} gave the results of one process over {_steps(verdict.steps)} ({largest}{but}){end}")
     return AGREE
 
 

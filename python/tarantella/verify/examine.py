@@ -53,7 +53,7 @@ def _not_examined(model: Any) -> list[Finding]:
     inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
     layers = private.every_layer(model, include_self=False)
     losses = [each for each in tree.flatten(getattr(model, "loss", None)) if each is not None]
-    is_own = not private.is_kerass(type(model).train_step)
+    is_own = not private.is_keras_own(type(model).train_step)
     found = [Finding("own step", f"{name}.train_step")] if is_own else []
     found += [Finding("declared", name_of(each)) for each in (model, *losses) if hasattr(each, "tnt_reduction")]
     if inner is not None and not private.is_of_keras(type(inner)):

@@ -71,17 +71,17 @@ Connection::Connection(Fd socket) : socket_(std::move(socket)) {
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 2);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>((kSilence - 2s) / 2s));
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>((kPeerTimeout - 2s) / 2s));
 }
 
 void Connection::send(Message::Kind kind, std::string_view content) {
-  if (!closed()) pending_ += framed(kind, content);
+  if (!closed()) pending_ += frame(kind, content);
 }
 
-void Connection::watch(Poller& poller, std::function<void()> handler, bool deaf) {
+void Connection::watch(Poller& poller, std::function<void()> handler, bool reading_paused) {
   if (closed()) return;
   if (!idle()) poller.add(fd(), POLLOUT, [this] { write_some(); });
-  if (!deaf) poller.add(fd(), POLLIN, std::move(handler));
+  if (!reading_paused) poller.add(fd(), POLLIN, std::move(handler));
 }
 
 void Connection::write_some() {
@@ -119,7 +119,7 @@ void Connection::check() {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (closed() || ::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-  if (info.tcpi_unacked > 0 && std::chrono::milliseconds(info.tcpi_last_ack_recv) > kSilence) close();
+  if (info.tcpi_unacked > 0 && std::chrono::milliseconds(info.tcpi_last_ack_recv) > kPeerTimeout) close();
 }
 
 void Connection::flush(Deadline deadline) {
@@ -130,7 +130,7 @@ void Connection::flush(Deadline deadline) {
   }
 }
 
-void Connection::part(Deadline deadline) {
+void Connection::close_gracefully(Deadline deadline) {
   flush(deadline);
   if (!idle()) close();
   for (; !closed(); check()) (void)wait_for_messages(Deadline::after(1s));

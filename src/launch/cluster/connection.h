@@ -1,5 +1,5 @@
 #pragma once
-// One end of the TCP connection between the head and a node launcher; see message.h.
+// One end of the TCP connection between the coordinator and an agent; see protocol.h.
 
 #include <functional>
 #include <string>
@@ -9,16 +9,16 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "launch/cluster/message.h"
-#include "launch/poller.h"
+#include "launch/cluster/protocol.h"
+#include "launch/system/poller.h"
 
 namespace tarantella::launch {
 
-/// Never blocks. The kernel notices a host that is gone, or a cut link, within kSilence; a peer that only does not run,
-/// since it was suspended, is not taken for dead: its kernel answers. Not thread-safe.
+/// Never blocks. The kernel notices a host that is gone, or a cut link, within kPeerTimeout; a suspended peer is not
+/// taken for dead: its kernel answers. Not thread-safe.
 class Connection {
  public:
-  static constexpr Duration kSilence = 8s;
+  static constexpr Duration kPeerTimeout = 8s;
 
   /// Takes over a connected stream socket.
   explicit Connection(Fd socket);
@@ -35,19 +35,19 @@ class Connection {
   /// True if much is queued: make no more output.
   bool full() const { return !closed() && pending_.size() - written_ > 256 * 1024; }
 
-  /// Waits for room for what is queued and, unless `deaf`, for messages: then `handler` should call read().
-  void watch(Poller& poller, std::function<void()> handler, bool deaf = false);
+  /// Waits for room for what is queued and, unless `reading_paused`, for messages: then `handler` should call read().
+  void watch(Poller& poller, std::function<void()> handler, bool reading_paused = false);
   /// The messages that have arrived, those that were put back first.
   std::vector<Message> read();
   /// Keeps messages of the last read() for the next one. No descriptor becomes readable for them.
   void put_back(std::vector<Message> messages) { put_back_ = std::move(messages); }
-  /// Closes the connection if what was sent is not confirmed for kSilence. Call it every second or so.
+  /// Closes the connection if what was sent is not confirmed for kPeerTimeout. Call it every second or so.
   void check();
   /// Blocks until nothing is queued or the deadline has passed.
   void flush(Deadline deadline);
   /// Sends what is queued, until the deadline, and blocks until the peer closes the connection or is gone: to close one
   /// in which bytes arrive drops what is on its way to the peer.
-  void part(Deadline deadline);
+  void close_gracefully(Deadline deadline);
   /// Blocks until a message has arrived, the connection is closed or the deadline has passed.
   std::vector<Message> wait_for_messages(Deadline deadline);
 

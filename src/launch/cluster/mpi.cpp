@@ -8,9 +8,9 @@
 #include <optional>
 #include <sstream>
 
-#include "launch/ask.h"
-#include "launch/command.h"
-#include "launch/say.h"
+#include "launch/system/message.h"
+#include "launch/system/program.h"
+#include "launch/system/run_program.h"
 
 namespace tarantella::launch {
 namespace {
@@ -18,10 +18,10 @@ namespace {
 constexpr char kCure[] = "pip install 'tarantella[mpi]' on all hosts brings one";
 constexpr char kAbi[] = "mpi-abi", kOpenMpi[] = "openmpi";
 
-std::string word_behind(const std::string& text, const std::string& mark) {
-  const size_t found = text.find(mark);
+std::string word_after(const std::string& text, const std::string& label) {
+  const size_t found = text.find(label);
   if (found == std::string::npos) return "";
-  std::istringstream in(text.substr(found + mark.size()));
+  std::istringstream in(text.substr(found + label.size()));
   std::string word;
   in >> word;
   return word;
@@ -52,11 +52,13 @@ std::string library_of(const Mpi& mpi) {
   return "";
 }
 
-std::optional<Mpi> look_at(const std::string& mpiexec, const std::string& where, const Environment& user) {
+std::optional<Mpi> query_mpi(const std::string& mpiexec, const std::string& where,
+                             const Environment& environment) {
   Mpi mpi;
   mpi.mpiexec = mpiexec;
   mpi.where = where;
-  if (!read_version(answer_of({mpiexec, {mpiexec, "--version"}}, user, 5s), mpi)) return std::nullopt;
+  if (!read_version(run_program({mpiexec, {mpiexec, "--version"}}, environment, 5s), mpi))
+    return std::nullopt;
   mpi.library = library_of(mpi);
   return mpi;
 }
@@ -75,14 +77,14 @@ std::string Mpi::transport() const { return kind_of(*this) + ":" + library; }
 bool read_version(const std::string& answer, Mpi& mpi) {
   if (answer.find("Intel(R) MPI") != std::string::npos) {
     mpi.kind = Mpi::Kind::kIntel;
-    mpi.version = word_behind(answer, "Version ");
+    mpi.version = word_after(answer, "Version ");
   } else if (answer.find("HYDRA build details") != std::string::npos) {
     mpi.kind = Mpi::Kind::kMpich;
-    mpi.version = word_behind(answer, "Version:");
+    mpi.version = word_after(answer, "Version:");
   } else if (answer.find("Open MPI") != std::string::npos || answer.find("OpenRTE") != std::string::npos) {
     mpi.kind = Mpi::Kind::kOpenMpi;
     mpi.version =
-        word_behind(answer, answer.find("(Open MPI)") != std::string::npos ? "(Open MPI)" : "(OpenRTE)");
+        word_after(answer, answer.find("(Open MPI)") != std::string::npos ? "(Open MPI)" : "(OpenRTE)");
   } else {
     return false;
   }
@@ -90,7 +92,7 @@ bool read_version(const std::string& answer, Mpi& mpi) {
   return true;
 }
 
-std::vector<Mpi> find_mpis(const Environment& user, const std::string& folder) {
+std::vector<Mpi> find_mpis(const Environment& environment, const std::string& folder) {
   std::vector<Mpi> found;
   std::vector<std::string> seen;
   const auto look = [&](const std::string& entry, const std::string& where) {
@@ -99,10 +101,10 @@ std::vector<Mpi> find_mpis(const Environment& user, const std::string& folder) {
     const std::string real = without_links(mpiexec);
     if (std::find(seen.begin(), seen.end(), real) != seen.end()) return;
     seen.push_back(real);
-    if (std::optional<Mpi> mpi = look_at(mpiexec, where, user)) found.push_back(*std::move(mpi));
+    if (std::optional<Mpi> mpi = query_mpi(mpiexec, where, environment)) found.push_back(*std::move(mpi));
   };
   if (!folder.empty()) look(folder, "beside this Python");
-  std::istringstream path(value_of(user, "PATH").value_or(kUsualPath));
+  std::istringstream path(value_of(environment, "PATH").value_or(kDefaultPath));
   for (std::string entry; std::getline(path, entry, ':');) look(entry, "in PATH");
   return found;
 }

@@ -1,19 +1,19 @@
 #pragma once
-// The MPI that connects the hosts of a job: found, told apart, and chosen.
+// The MPI that connects the hosts of a job: found, identified and chosen.
 
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "launch/environment.h"
+#include "launch/system/environment.h"
 
 namespace tarantella::launch {
 
 struct Mpi {
   enum class Kind { kMpich, kIntel, kOpenMpi };
   Kind kind = Kind::kMpich;
-  std::string version;  ///< "5.0.2"; empty if it does not say
+  std::string version;  ///< "5.0.2"; empty if it prints none
   std::string mpiexec;  ///< its path
   std::string library;  ///< the path of libmpi_abi.so.1 or libmpi.so.40; empty: it has none that fits
   std::string where;    ///< how it was found: "beside this Python"
@@ -29,7 +29,7 @@ bool read_version(const std::string& answer, Mpi& mpi);
 
 /// All that are installed beside the launcher, in `folder`, and in PATH, best first. Asks each for its version, for a
 /// few seconds at most.
-std::vector<Mpi> find_mpis(const Environment& user, const std::string& folder);
+std::vector<Mpi> find_mpis(const Environment& environment, const std::string& folder);
 
 /// The one to use of `found`: the first that has a library, or the first that TNT_TRANSPORT allows. That variable names
 /// a kind, mpi-abi or openmpi, or kind:library. kInvalidArgument, with one line and the cure, if none fits.

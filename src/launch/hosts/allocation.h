@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "launch/environment.h"
 #include "launch/hosts/hosts.h"
+#include "launch/system/environment.h"
+#include "runtime/topology/gpus.h"
 
 namespace tarantella::launch {
 
@@ -19,15 +20,15 @@ struct Allocation {
   BatchSystem system = BatchSystem::kNone;
   std::string job;  ///< for messages: "Slurm job 12"
   std::vector<Host> hosts;
-  bool counts_tasks = false;  ///< the slots are the tasks per host that the user asked for
-  bool is_in_step =
-      false;  ///< Slurm tells the tasks of the step on other hosts in which this process runs instead
-  std::optional<int> gpus;  ///< of each host, as Slurm tells the shell of salloc; unset: it does not
+  bool slots_are_tasks = false;  ///< the slots are the tasks per host that the user asked for
+  bool inside_step =
+      false;  ///< this process runs in a Slurm step on other hosts, and Slurm has only the tasks of that step
+  std::optional<int> gpus;  ///< of each host, from Slurm's variables in the shell of salloc; unset: not known
 };
 
-/// The allocation in whose job this process runs, as `environment` and the host files that it names say; none outside
-/// of jobs. `read` returns the content of a file. kInvalidArgument, with one line that names the variable or file, if a
-/// list cannot be read.
+/// The allocation of the job in which this process runs, from `environment` and the host files that it names; none
+/// outside of jobs. `read` returns the content of a file. kInvalidArgument, with one line that names the variable or
+/// file, if a list cannot be read.
 Result<std::optional<Allocation>> find_allocation(
     const Environment& environment, const std::function<Result<std::string>(const std::string&)>& read);
 
@@ -39,10 +40,14 @@ std::optional<int> gpus_of_resources(const std::string& list);
 /// may be another job's, or Slurm may not know of them. Pure.
 bool slurm_gives_no_gpu(const Environment& environment);
 
+/// The GPUs of this host that the job may use. Their driver is not mentioned if slurm_gives_no_gpu(): then nobody is
+/// warned that they are not used.
+runtime::Gpus gpus_here(const Environment& environment);
+
 /// The numbers of Slurm's short form: "2(x3),1" is 2, 2, 2, 1. kInvalidArgument with "column N: " and a reason. Pure.
 Result<std::vector<int>> expand_counts(std::string_view list);
 
 /// Each host of `parts` once, in the order of their first appearance, with the sum of its slots. Pure.
-std::vector<Host> summed(const std::vector<Host>& parts);
+std::vector<Host> merged(const std::vector<Host>& parts);
 
 }  // namespace tarantella::launch

@@ -9,9 +9,9 @@
 #include <system_error>
 
 #include "base/number.h"
-#include "launch/hosts/names.h"
-#include "launch/options.h"
-#include "launch/say.h"
+#include "launch/cli/options.h"
+#include "launch/hosts/hostlist.h"
+#include "launch/system/message.h"
 
 namespace tarantella::launch {
 namespace {
@@ -51,7 +51,7 @@ class Parser {
     if (words.empty()) return {};
     TNT_RETURN_IF_ERROR(check_letters(words[0]));
     std::vector<std::string> names;
-    TNT_RETURN_IF_ERROR(expand_names(words[0].text, words[0].column, names));
+    TNT_RETURN_IF_ERROR(expand_hostlist(words[0].text, words[0].column, names));
     std::optional<int> slots;
     for (size_t index = 1; index < words.size(); ++index)
       TNT_RETURN_IF_ERROR(read_slots(words[index], slots));

@@ -10,7 +10,7 @@
 
 namespace tarantella::launch {
 
-/// Reads a hostfile: on each line a name, or several with ranges (see expand_names), and then, on every line or on
+/// Reads a hostfile: on each line a name, or several with ranges (see expand_hostlist), and then, on every line or on
 /// none, slots=N. '#' begins a comment. Names are unique and all hosts have the same slots, because the hosts of a job
 /// must be alike. At least one host. `name` is the file's, for messages. kInvalidArgument with one line that names
 /// file, line and column. Pure.

@@ -4,7 +4,7 @@
 
 namespace tarantella::launch {
 
-std::string listed(const std::vector<Host>& hosts) {
+std::string host_list(const std::vector<Host>& hosts) {
   constexpr size_t kShown = 3;
   std::string list;
   for (size_t index = 0; index < hosts.size() && index < kShown; ++index) {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/mpi/table.h"
+#include "transport/mpi/plugin_api.h"
 
 namespace tarantella::transport {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "transport/mpi/declarations.h"
-#include "transport/mpi/table.h"
+#include "transport/mpi/plugin_api.h"
 
 namespace {
 
@@ -56,7 +56,7 @@ bool acknowledge(int, MPI_Comm) { return false; }
 
 // MPICH over libfabric lets MPI_Improbe take a message for which a receive is posted, so these have a communicator of
 // their own.
-MPI_Comm all, foreseen;
+MPI_Comm all, preposted;
 bool ours = false;  // we have initialized MPI
 std::vector<int> indices;
 std::vector<MPI_Status> statuses;
@@ -126,7 +126,7 @@ int start(TntMpiJob* job) {
         return error;
     }
   }
-  for (MPI_Comm* each : {&all, &foreseen}) {
+  for (MPI_Comm* each : {&all, &preposted}) {
     if (const int error = MPI_Comm_dup(MPI_COMM_WORLD, each); error != MPI_SUCCESS) return error;
     if (const int error = MPI_Comm_set_errhandler(*each, MPI_ERRORS_RETURN); error != MPI_SUCCESS)
       return error;
@@ -139,19 +139,19 @@ int start(TntMpiJob* job) {
   return MPI_SUCCESS;
 }
 
-int send(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
+int isend(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
   return isend(bytes, static_cast<Count>(length), to, tag, all, of_mpi(request));
 }
 
-int send_foreseen(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
-  return isend(bytes, static_cast<Count>(length), to, tag, foreseen, of_mpi(request));
+int isend_preposted(const void* bytes, uint64_t length, int32_t to, int32_t tag, TntMpiRequest* request) {
+  return isend(bytes, static_cast<Count>(length), to, tag, preposted, of_mpi(request));
 }
 
-int foresee(void* bytes, uint64_t length, int32_t from, int32_t tag, TntMpiRequest* request) {
-  return irecv(bytes, static_cast<Count>(length), from, tag, foreseen, of_mpi(request));
+int irecv_preposted(void* bytes, uint64_t length, int32_t from, int32_t tag, TntMpiRequest* request) {
+  return irecv(bytes, static_cast<Count>(length), from, tag, preposted, of_mpi(request));
 }
 
-int probe(TntMpiArrival* arrival) {
+int improbe(TntMpiArrival* arrival) {
   *arrival = {};
   int found = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
@@ -169,16 +169,16 @@ int probe(TntMpiArrival* arrival) {
   return MPI_SUCCESS;
 }
 
-int receive(void* bytes, uint64_t length, TntMpiMessage* message, TntMpiRequest* request) {
+int imrecv(void* bytes, uint64_t length, TntMpiMessage* message, TntMpiRequest* request) {
   return imrecv(bytes, static_cast<Count>(length), reinterpret_cast<MPI_Message*>(message), of_mpi(request));
 }
 
 int test(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended) {
   *ended = 0;
   try {
-    const size_t room = static_cast<size_t>(count);
-    if (indices.size() < room) indices.resize(room);
-    if (statuses.size() < room) statuses.resize(room);
+    const size_t capacity = static_cast<size_t>(count);
+    if (indices.size() < capacity) indices.resize(capacity);
+    if (statuses.size() < capacity) statuses.resize(capacity);
   } catch (const std::bad_alloc&) {
     return MPI_ERR_NO_MEM;
   }
@@ -201,24 +201,24 @@ int test(int32_t count, TntMpiRequest* requests, TntMpiEnd* ends, int32_t* ended
 }
 
 int finalize() {
-  for (MPI_Comm* each : {&all, &foreseen}) {
+  for (MPI_Comm* each : {&all, &preposted}) {
     if (const int error = MPI_Comm_free(each); error != MPI_SUCCESS) return error;
   }
   if (!ours) return MPI_SUCCESS;
   return MPI_Finalize();
 }
 
-void write_to(char* text, size_t room, char* from) {
+void write_to(char* text, size_t capacity, char* from) {
   std::replace(from, from + std::strlen(from), '\n', ' ');
-  std::strncpy(text, from, room);
-  text[room - 1] = 0;
+  std::strncpy(text, from, capacity);
+  text[capacity - 1] = 0;
 }
 
-void library(char* text, size_t room) {
+void library(char* text, size_t capacity) {
   char name[MPI_MAX_LIBRARY_VERSION_STRING + 1] = {};
   int length = 0;
   if (MPI_Get_library_version(name, &length) != MPI_SUCCESS) name[0] = 0;
-  write_to(text, room, name);
+  write_to(text, capacity, name);
 }
 
 bool is_busy(int error) {
@@ -228,11 +228,11 @@ bool is_busy(int error) {
          std::strstr(said, "could not be issued (EAGAIN)") != nullptr;
 }
 
-void describe(int error, char* text, size_t room) {
+void describe(int error, char* text, size_t capacity) {
   char said[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(error, said, &length) != MPI_SUCCESS) std::strcpy(said, "unknown error");
-  write_to(text, room, said);
+  write_to(text, capacity, said);
 }
 
 }  // namespace
@@ -243,11 +243,11 @@ extern "C" __attribute__((visibility("default"))) const TntMpi* tarantella_mpi()
                             reinterpret_cast<const void*>(&MPI_Init_thread),
                             library,
                             start,
-                            send,
-                            send_foreseen,
-                            foresee,
-                            probe,
-                            receive,
+                            isend,
+                            isend_preposted,
+                            irecv_preposted,
+                            improbe,
+                            imrecv,
                             test,
                             finalize,
                             is_busy,

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "base/status.h"
-#include "transport/memory.h"
+#include "transport/node_memory.h"
 
 namespace tarantella::transport {
 

@@ -10,46 +10,48 @@
 #include <vector>
 
 #include "runtime/memory.h"
-#include "transport/shm/node.h"
+#include "transport/shm/memory_file.h"
 
 namespace tarantella::transport {
 namespace {
 
-class ShmMemory final : public Memory {
+class ShmMemory final : public NodeMemory {
  public:
-  /// `members` are this memory's ranks, numbered as on the node; `job` has the numbers of all ranks of the node in the
-  /// job; `table` is the members' table of regions, kept by `owner`.
-  ShmMemory(std::shared_ptr<const Node> node, std::vector<int> members, int rank, PartOfJob job, Table& table,
-            std::shared_ptr<void> owner)
-      : node_(std::move(node)),
+  /// `members` are this memory's ranks, numbered as on the node; `node` has the numbers of all ranks of the node in
+  /// the job; `table` is the members' table of regions, kept by `owner`.
+  ShmMemory(std::shared_ptr<const MemoryFile> file, std::vector<int> members, int rank, NodeRanks node,
+            Table& table, std::shared_ptr<void> owner)
+      : file_(std::move(file)),
         members_(std::move(members)),
         rank_(rank),
-        job_(std::move(job)),
+        node_ranks_(std::move(node)),
         table_(table),
         table_owner_(std::move(owner)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
-  int job_rank(int rank) const override { return job_.ranks[static_cast<size_t>(place(rank))]; }
-  int job_size() const override { return job_.size; }
-  uint64_t room() const override { return runtime::available_memory(); }
+  int job_rank(int rank) const override {
+    return node_ranks_.job_ranks[static_cast<size_t>(node_rank(rank))];
+  }
+  int job_size() const override { return node_ranks_.job_size; }
+  uint64_t available_bytes() const override { return runtime::available_memory(); }
 
-  Result<std::unique_ptr<Memory>> group(const std::vector<int>& ranks) override {
+  Result<std::unique_ptr<NodeMemory>> group(const std::vector<int>& ranks) override {
     auto region = map(sizeof(Table));
     if (!region.ok()) return region.status();
     const auto found = std::find(ranks.begin(), ranks.end(), rank_);
-    if (found == ranks.end()) return std::unique_ptr<Memory>();
+    if (found == ranks.end()) return std::unique_ptr<NodeMemory>();
     std::vector<int> members;
-    for (const int rank : ranks) members.push_back(place(rank));
+    for (const int rank : ranks) members.push_back(node_rank(rank));
     auto& table = *reinterpret_cast<Table*>(region.value().bytes.data());
-    return std::unique_ptr<Memory>(std::make_unique<ShmMemory>(node_, std::move(members),
-                                                               static_cast<int>(found - ranks.begin()), job_,
-                                                               table, region.value().owner));
+    return std::unique_ptr<NodeMemory>(std::make_unique<ShmMemory>(file_, std::move(members),
+                                                                   static_cast<int>(found - ranks.begin()),
+                                                                   node_ranks_, table, region.value().owner));
   }
 
   Result<Region> map(size_t bytes) override {
-    const size_t offset = table_.offset(++maps_, [&] { return node_->claim(region_bytes(bytes)); });
-    return map_region(node_->memory(), offset, bytes, size());
+    const size_t offset = table_.offset(++maps_, [&] { return file_->claim(region_bytes(bytes)); });
+    return map_region(file_->memory(), offset, bytes, size());
   }
 
   void sleep(Word& word, uint32_t seen, Duration at_most, uint32_t bits) override {
@@ -63,29 +65,29 @@ class ShmMemory final : public Memory {
     ::syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr, bits);
   }
 
-  bool has_ended(int rank) const override { return node_->has_ended(place(rank)); }
+  bool has_ended(int rank) const override { return file_->has_ended(node_rank(rank)); }
 
-  bool has_left(int rank) const override { return node_->has_left(place(rank)); }
+  bool has_departed(int rank) const override { return file_->has_departed(node_rank(rank)); }
 
-  bool own_cores() const override {
+  bool dedicated_cores() const override {
     for (int a = 0; a < size(); ++a) {
       for (int b = a + 1; b < size(); ++b) {
-        if (node_->share_cores(place(a), place(b))) return false;
+        if (file_->share_cores(node_rank(a), node_rank(b))) return false;
       }
     }
     return true;
   }
 
-  uint64_t cache() const override { return node_->cache(place(rank_)); }
+  uint64_t cache() const override { return file_->cache(node_rank(rank_)); }
 
  private:
   /// The number of a rank on the node.
-  int place(int rank) const { return members_[static_cast<size_t>(rank)]; }
+  int node_rank(int rank) const { return members_[static_cast<size_t>(rank)]; }
 
-  const std::shared_ptr<const Node> node_;
+  const std::shared_ptr<const MemoryFile> file_;
   const std::vector<int> members_;
   const int rank_;
-  const PartOfJob job_;
+  const NodeRanks node_ranks_;
   Table& table_;
   const std::shared_ptr<void> table_owner_;
   uint64_t maps_ = 0;
@@ -93,19 +95,21 @@ class ShmMemory final : public Memory {
 
 }  // namespace
 
-Result<std::unique_ptr<Memory>> make_shm_memory(const std::string& job, int rank, int size, Deadline deadline,
-                                                runtime::MeetingOptions options, const PartOfJob* part) {
-  auto file = runtime::rendezvous(job, rank, size, deadline, options);
+Result<std::unique_ptr<NodeMemory>> make_shm_memory(const std::string& job, int rank, int size,
+                                                    Deadline deadline, runtime::RendezvousOptions options,
+                                                    const NodeRanks* node) {
+  auto memfd = runtime::rendezvous(job, rank, size, deadline, options);
+  if (!memfd.ok()) return memfd.status();
+  auto file =
+      MemoryFile::create(std::move(memfd).value(), static_cast<size_t>(size), std::move(options.rank_status));
   if (!file.ok()) return file.status();
-  auto node = Node::create(std::move(file).value(), static_cast<size_t>(size), std::move(options.attendance));
-  if (!node.ok()) return node.status();
-  TNT_RETURN_IF_ERROR(node.value()->take_seat(rank));
+  TNT_RETURN_IF_ERROR(file.value()->claim_slot(rank));
   std::vector<int> members(static_cast<size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  Table& table = node.value()->table();
-  return Result<std::unique_ptr<Memory>>(
-      std::make_unique<ShmMemory>(std::move(node).value(), members, rank,
-                                  part == nullptr ? PartOfJob{members, size} : *part, table, nullptr));
+  Table& table = file.value()->table();
+  return Result<std::unique_ptr<NodeMemory>>(
+      std::make_unique<ShmMemory>(std::move(file).value(), members, rank,
+                                  node == nullptr ? NodeRanks{members, size} : *node, table, nullptr));
 }
 
 }  // namespace tarantella::transport

@@ -214,7 +214,9 @@ def test_the_proxy_of_a_host_is_killed(hosts, waiting):
     hosts.wait_for_none()
     waiting.wait()
     assert waiting.code != 0
-    assert waiting.err.count("tarantella: ") == 1, waiting.err
+    # a machine under load may need longer than the half second after which ranks are killed, which is said, too
+    said = [line for line in waiting.err.splitlines() if "tarantella: " in line and "sent SIGKILL" not in line]
+    assert len(said) == 1, waiting.err
 
 
 def test_all_processes_of_a_host_die(hosts, waiting):

@@ -74,7 +74,7 @@ def test_only_the_first_rank_of_a_host_can_call_mpi(hosts, executable):
         pmi = os.environ.get("PMI_FD")
         open("rank" + os.environ["TNT_RANK"], "w").write(str((pmi is not None, sockets == [pmi] * len(sockets))))
         assert os.environ["TNT_TRANSPORT"].startswith("mpi-abi:/")
-        assert "TARANTELLA_NODE" not in os.environ
+        assert "TARANTELLA_COORDINATOR" not in os.environ
     """)
     assert hosts.run(executable, hosts.hostfile(2, 2), "--", "train.py").code == 0
     said = [(hosts.folder / f"rank{rank}").read_text() for rank in range(4)]
@@ -153,7 +153,7 @@ def test_dry_run_shows_what_each_host_would_start(hosts, executable):
     assert job.code == 0
     assert job.out.startswith("host node1: ranks 0-1\nhost node2: ranks 2-3\n")
     assert "-hosts node1,node2 -n 2 -ppn 1" in job.out
-    assert re.search(r"^starter: mpiexec of MPICH \S+ \(beside this Python\)$", job.out, re.MULTILINE)
+    assert re.search(r"^remote launcher: mpiexec of MPICH \S+ \(beside this Python\)$", job.out, re.MULTILINE)
     line = next(line for line in job.out.splitlines() if line.startswith("command: "))
     ssh_options = "-o BatchMode=yes -o ConnectTimeout=7"
     assert line.startswith(f"command: HYDRA_LAUNCHER_EXTRA_ARGS='{ssh_options}' /")
@@ -277,8 +277,8 @@ SAYS = """#!{python}
 import os, socket, struct, sys
 sys.path.insert(0, "{folder}")
 from knocking import knock
-secret, port, addresses = os.environb[b"TARANTELLA_NODE"].split()
-words = b"{version}", b"node2", b"{place}"
+secret, port, addresses = os.environb[b"TARANTELLA_COORDINATOR"].split()
+words = b"{version}", b"node2", b"{place}", b"0"  # and no variable of its environment
 hello = b"".join(struct.pack("<I", len(word)) + word for word in words)
 head = socket.create_connection((addresses.split(b",")[0], int(port)))
 knock(head, secret)

@@ -82,3 +82,36 @@ def test_hosts_with_other_keys_are_told_how_to_share_one(hosts):
     assert "machine 1 found no rank 0 on host 'node1' in time" in jobs[1].err
     for job in jobs:
         assert "have all machines one key (that of the home folder, or of TNT_KEY_FILE)?" in job.err, job.err
+
+
+HEARS = """
+    import socket
+    everything = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+    with open("heard", "wb", buffering=0) as file:
+        open("hears", "w").close()
+        while True:
+            file.write(everything.recv(1 << 16))
+"""
+TOKEN = "hf_0123456789abcdefghijklmnopqrstuv"
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "open_mpi", "intel_mpi"], indirect=True)
+def test_who_hears_all_packets_reads_no_token_of_the_user(hosts, executable, mpi):
+    hosts.script("""
+        import os
+        assert os.environ["HF_TOKEN"].startswith("hf_")
+        print("in clear", flush=True)
+    """)
+    shell = hosts.folder / "shell"  # of a remote shell: the other host has not the token
+    shell.write_text(shell.read_text().replace("clock=$(cat", "unset HF_TOKEN\nclock=$(cat", 1))
+    hosts.script(HEARS, name="hears.py")
+    hosts.start(sys.executable, "hears.py", host="node1")
+    hosts.wait_for_files("hears")
+    env = {**mpi, "HF_TOKEN": TOKEN}
+    words = ("--output-on-all-devices", "--", "train.py")
+    job = hosts.run(executable, hosts.hostfile(2, 1), *words, env=env)
+    assert (job.code, job.err) == (0, "")
+    heard = (hosts.folder / "heard").read_bytes()
+    assert b"[1@node2] in clear" in heard
+    assert TOKEN.encode() not in heard
+    hosts.end_all()

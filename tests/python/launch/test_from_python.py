@@ -18,7 +18,7 @@ import pytest
 from network_hosts import processes_with
 
 import tarantella as tnt
-from tarantella.from_python import output, payload
+from tarantella.from_python import job, outcome, output, payload
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,6 +55,22 @@ class OddError(ValueError):
 class AwkwardError(Exception):
     def __init__(self, one, two):
         super().__init__("awkward")
+        self.two = two
+
+
+class CodeError(OSError):
+    def __init__(self, code, path):
+        super().__init__(code, "no such code", path)
+
+
+class PrefixedError(ValueError):
+    def __init__(self, text):
+        super().__init__(f"wrong: {text}")
+
+
+class LockError(AwkwardError):
+    def __init__(self):
+        super().__init__(1, threading.Lock())
 
 
 def place(scale, add=0):
@@ -172,6 +188,17 @@ def test_no_piece_of_the_output_is_lost(size):
     assert relay.close(show=False) == "rank 1 ended"
 
 
+def test_the_launchers_advice_names_the_argument():
+    stream = io.StringIO()
+    relay = output.Relay(stream, holds_back=True)
+    relay.write(b"tarantella: WARNING: 4 ranks share 2 cores: use a smaller -n, or more cores\nuse a smaller -n\n")
+    relay.close(show=True)
+    assert stream.getvalue().splitlines() == [
+        "tarantella: WARNING: 4 ranks share 2 cores: use a smaller n, or more cores",
+        "use a smaller -n",
+    ]
+
+
 def fail(rank, error):
     if tnt.get_rank() == rank:
         print("soon", flush=True)
@@ -190,6 +217,22 @@ def test_the_first_error_is_raised_with_its_traceback(rank, capfd, monkeypatch):
     assert sys.stderr.getvalue() == ""  # once is enough
 
 
+@pytest.mark.parametrize(
+    ("error", "attributes"),
+    [
+        (AwkwardError(1, 2), {"args": ("awkward",), "two": 2}),
+        (CodeError(2, "here"), {"errno": 2, "filename": "here"}),
+        (PrefixedError("this"), {"args": ("wrong: this",)}),
+        (OddError("odd"), {"args": ("odd",)}),
+    ],
+)
+def test_an_error_keeps_its_class_whatever_its_init_takes(tmp_path, error, attributes):
+    outcome.save_error(tmp_path, 1, error)
+    back = outcome.failure(tmp_path, job.Ended(1, "rank 1 (pid 5 on h) ended"))
+    assert type(back) is type(error) and str(back) == str(error)
+    assert {name: getattr(back, name) for name in attributes} == attributes
+
+
 def leave():
     if tnt.get_rank() == 0:
         tnt.Barrier().execute()
@@ -202,7 +245,7 @@ def die():
 
 
 ERRORS = {
-    "its class takes other arguments": (lambda: fail(1, AwkwardError(1, 2)), RuntimeError, "^AwkwardError: awkward$"),
+    "it holds what stays on its rank": (lambda: fail(1, LockError()), RuntimeError, "^LockError: awkward$"),
     "a rank left": (leave, tnt.PeerLostError, "rank 1 .*let every rank make the same calls"),
     "a rank was killed": (die, RuntimeError, r"^rank 1 \(pid \d+ on .*\) was killed by signal 9 \(SIGKILL\)"),
     "an exit code": (lambda: sys.exit(3), RuntimeError, r"^rank \d .* ended with exit code 3"),
@@ -229,10 +272,10 @@ def test_an_exit_with_0_is_a_success():
 
 LOCK = threading.Lock()
 REFUSED = {
-    "no rank": ((leave, 0), ValueError, "at least 1"),
+    "no rank": ((leave, 0), ValueError, "n, the number of ranks, must be from 1 to 4096"),
     "text": ((leave, "4"), TypeError, "whole number"),
     "a truth": ((leave, True), TypeError, "whole number"),
-    "too many": ((leave, 5000), ValueError, "from 1 to 4096"),
+    "too many": ((leave, 5000), ValueError, "n, the number of ranks, must be from 1 to 4096"),
     "no function": ((4,), TypeError, "must be a function"),
     "one argument": ((place, 2, "ab"), TypeError, "tuple or list"),
     "keywords": ((place, 2, (1,), ["add"]), TypeError, "dict"),
@@ -241,7 +284,7 @@ REFUSED = {
     "no hostfile": ((leave, 2, (), None, "nowhere"), ValueError, "cannot read hostfile 'nowhere'"),
     "no hosts": ((leave, 2, (), None, []), ValueError, "hosts is empty"),
     "no host": ((leave, 2, (), None, ["a b"]), ValueError, "such as 'node1' or 'node1:4'"),
-    "few slots": ((leave, 3, (), None, ["node1:2"]), ValueError, "3 ranks are more than the 2 slots"),
+    "few slots": ((leave, 3, (), None, ["node1:2"]), ValueError, "3 ranks are more than the 2 slots .*a smaller n,"),
 }
 
 
@@ -265,13 +308,13 @@ def test_what_does_not_fit_into_memory_for_all_ranks(monkeypatch):
 
 def test_an_interrupt_ends_the_ranks(monkeypatch):
     def wait():
-        print("ready", flush=True)
         try:
+            print("ready", flush=True)
             signal.pause()
         finally:
             print("ended", flush=True)
 
-    stream = Stream("ready", lambda: signal.raise_signal(signal.SIGINT))
+    stream = Stream("ready\n", lambda: signal.raise_signal(signal.SIGINT))
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with pytest.raises(KeyboardInterrupt):

@@ -194,5 +194,5 @@ def test_dry_run_shows_hosts_and_the_command(without_mpi, version, library, part
     assert result.out.startswith("host n1: ranks 0-1\nhost n2: ranks 2-3\n")
     assert f"/lib/{library}\n" in result.out
     assert part in result.out
-    assert "\nstarter: mpiexec of " in result.out
+    assert "\nremote launcher: mpiexec of " in result.out
     assert not (without_mpi.folder / "ran").exists()

@@ -41,6 +41,7 @@ def test_environment_of_every_rank(launcher, ranks):
         assert env["PATH"].split(":")[0] == str(Path(launcher.executable).resolve().parent)
         for absent in (
             "TNT_TIMELINE",
+            "TNT_SNAPSHOT_FDS",
             "TNT_TIMELINE_FD",
             "TNT_FUSION_THRESHOLD",
             "TNT_OUTPUT_ON_ALL_DEVICES",

@@ -112,31 +112,6 @@ def test_the_figures_of_a_made_timeline(made):
     assert sum(whole.shares[0].values()) == pytest.approx(1)
 
 
-def test_cpu_time_of_cores_kept_awake_is_told_apart_from_the_shares(tmp_path):
-    used = [
-        {
-            "ph": "C",
-            "cat": "awake",
-            "name": "CPU time",
-            "pid": 1,
-            "tid": 0,
-            "ts": 1e6 * at,
-            "args": {"us": 1e6 * seconds},
-        }
-        for at, seconds in ((4, 1.5), (8, 3.6))  # in all, until then
-    ]
-    events = [*made_rank(0, (7.0, 7.4)), *made_rank(1, (7.3, 7.4))]
-    without, found = (measured(read(tmp_path, each).ranks) for each in (events, [*events, *used]))
-    assert found.awake == pytest.approx([0, 3.6 / 9])
-    assert found.shares == without.shares
-    row = table.Row(2, 1, False, [runs.Run(0, "", [], found)])
-    head, lines = table.shares([row])
-    assert (head[-1], [line[-1] for line in lines]) == ("kept awake (%)", ["0.0", "40.0"])
-    row.runs = [runs.Run(0, "", [], without)]
-    assert "kept awake (%)" not in table.shares([row])[0]
-    assert measured(read(tmp_path, events).ranks, complete=False).awake == [None, None]
-
-
 def test_what_a_full_timeline_has_lost_is_left_out(made):
     for rank in made:
         rank.last = 6.0
@@ -222,7 +197,7 @@ def test_shares_sum_to_one(steps, exchanges, times, windows, buckets):
 def figures(fit, ranks=1, rows=1000, batch=50, later=1.0, first=1.2, **more):
     mine = {**dict.fromkeys(shares.KINDS, 0.0), **more}
     mine[shares.COMPUTE] = 1 - sum(more.values())
-    return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True, [0.25] * ranks)
+    return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True)
 
 
 def row(ranks, *runs_, cpus=1, crowded=False):

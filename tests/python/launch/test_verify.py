@@ -121,6 +121,29 @@ def test_a_weight_whose_gradient_is_rounding_is_left_out(launcher):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.full
+def test_rounding_that_many_steps_amplify_is_named(launcher):
+    script = launcher.script("""
+        import keras
+        import numpy as np
+        import tarantella as tnt
+
+        keras.utils.set_random_seed(0)
+        random = np.random.default_rng(0)
+        x, y = random.normal(size=(64, 10)).astype("float32"), random.normal(size=(64, 1))
+        layers = [keras.layers.Dense(32, "tanh"), keras.layers.Dense(32, "tanh"), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)  # made before tnt.Model imports what observes it
+        model = tnt.Model(model)
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.fit(x, y, batch_size=16, epochs=30, verbose=0)
+    """)
+    done = launcher.run("verify", "-n", 2, "--no-gpu", "--steps", 100, "--", script, timeout=PATIENCE)
+    assert done.returncode == 1, done.out + done.err
+    assert "likely cause: float32: its rounding" in done.out
+    assert done.out.splitlines()[-1].endswith("steps in float64 both agree")
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "verdict"),
     [
@@ -288,6 +311,36 @@ def test_only_finite_steps_agree(monkeypatch, capsys, losses, code, line):
     monkeypatch.setattr(runs, "run", run)
     assert command.main("tarantella", ["--", "script.py"]) == code
     assert capsys.readouterr().out == line + "\n"
+
+
+ROUNDING = "likely cause: float32: its rounding, which grows with the steps"
+NONE = "likely cause: none found"
+
+
+@pytest.mark.parametrize(
+    ("noise", "precision", "cause", "last"),
+    [
+        (0, "float64", ROUNDING, "checked: over 1 step in float64 both agree"),
+        (1, "float64", NONE, "checked: over 1 step in float64 they still differ: step 1, tensor 'dense/k"),
+        (0, "float32", NONE, NONE),  # the script chooses its type itself
+    ],
+)
+def test_rounding_is_what_float64_does_not_show(monkeypatch, capsys, tmp_path, noise, precision, cause, last):
+    def run(job, name, ranks, why, **plan):
+        for rank in range(ranks):
+            (tmp_path / f"findings.{rank}.json").write_text("[]")
+        how = {"precision": precision} if plan.get("floatx") == "float64" else {}
+        weights = START, step_of((noise if how else 1) if ranks > 1 else 0)
+        return runs.Run(
+            f"{ranks} ranks", tmp_path, 0, [moments(*weights, rank=rank, size=ranks, **how) for rank in range(ranks)]
+        )
+
+    monkeypatch.setattr(runs, "refused", lambda job, ranks: 0)
+    monkeypatch.setattr(runs, "run", run)
+    assert command.main("tarantella", ["--", "script.py"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("differ: step 1, tensor 'dense/kernel'")
+    assert lines[1].startswith(cause) and lines[-1].startswith(last)
 
 
 def test_other_rows_and_learning_rates():

@@ -83,14 +83,15 @@ C.CallbackList.on_train_begin = lambda self, logs=None: (
 fit(compiled(), Own(), C.EarlyStopping("loss"), verbose=1)
 C.CallbackList.on_train_begin = begin
 (order,) = orders
-assert set(order[order.index("Agreement") + 1 :]) <= {"History", "ProgbarLogger"}, order
+assert set(order[order.index("Agreement") + 1 :]) <= {"_ReportedEpochs", "History", "ProgbarLogger"}, order
 assert {"Own", "EarlyStopping", "BeforeSteps"} <= set(order), order
 
-# callbacks of Keras that change the learning rate or the weights on their rank must be given to all
+# callbacks that change the learning rate, the weights or the steps of their rank must be given to all
 for given, name in (
     (C.LearningRateScheduler(lambda epoch: 0.1), "LearningRateScheduler"),
     (C.ReduceLROnPlateau("loss"), "ReduceLROnPlateau"),
     (tnt.keras.callbacks.Callback(C.SwapEMAWeights(), run_on_all_ranks=False), "SwapEMAWeights"),
+    (tnt.keras.callbacks.Snapshot(5), "Snapshot"),
 ):
     try:
         fit(compiled(), *([given] if rank == 0 else []))

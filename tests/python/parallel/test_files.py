@@ -448,7 +448,9 @@ MOVES = {
         ["a.weights.h5", "b.weights.h5"],
     ),
     "clears away an earlier run's": (
-        "if epoch == 0: [os.remove(each) for each in map(str, pathlib.Path(folder).glob('old*.keras'))]\n        "
+        "if epoch == 0: found = list(map(str, pathlib.Path(folder).glob('old*.keras'))); "
+        "tnt.Barrier().execute(); rank and tnt.Barrier().execute(); "
+        "[os.remove(each) for each in found]; rank or tnt.Barrier().execute()\n        "
         f"{LATE}{SAVED}; loaded('a.weights.h5')",
         ["a.weights.h5"],
     ),

@@ -217,7 +217,7 @@ fit("huber", keras.layers.Dense(3, kernel_regularizer="l2"))
     assert "a loss that Coupled 'coupled' adds is neither a mean nor a sum over rows: " in said[0]
 
 
-def test_a_fit_that_does_not_call_kerass_is_named(scripts: Any) -> None:
+def test_a_fit_that_does_not_call_keras_own_is_named(scripts: Any) -> None:
     source = (
         HEAD
         + """

@@ -252,6 +252,7 @@ def test_what_a_layer_adds_is_told(what):
 
 @pytest.mark.parametrize("draw", [None, tf.random.normal])
 def test_random_losses_are_told_within_their_scatter(draw):
+    tf.random.set_seed(1)
     (figures,) = measured(stack(Sampling(draw)), tf.constant(np.ones((64, 6)), tf.float32)).added.values()
     assert figures.again != figures.whole
     assert figures.verdict() is Verdict.MEAN
@@ -261,6 +262,10 @@ def test_figures_that_could_be_both_show_nothing():
     assert Figures(1.0, 3.0, (1.0, 0.5), (4, 4)).verdict() is Verdict.UNKNOWN
     assert Figures(1.0, 1.1, (0.55, 0.5), (4, 4)).verdict() is Verdict.SUM
     assert Figures(1.0, 1.0, (0.5, 0.4), (4, 4)).verdict() is Verdict.NEITHER
+
+
+def test_random_values_that_are_near_by_chance_are_still_random():
+    assert Figures(1.0, 1.00005, (1.0005, 1.0), (4, 4)).verdict() is Verdict.MEAN
 
 
 class Compiled(layers.Layer):

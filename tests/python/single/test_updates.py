@@ -85,7 +85,7 @@ def apart(one: Any, other: Any) -> float:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", CASES)
-def test_they_equal_kerass(case: str, dtype: str) -> None:
+def test_they_equal_keras_own(case: str, dtype: str) -> None:
     kind, options = CASES[case]
     plain, ours = kind(**options), distributed(kind(**options))
     weights = [variable(dtype), variable(dtype)]
@@ -249,7 +249,7 @@ def other_formula(monkeypatch: pytest.MonkeyPatch) -> None:
         update(self, gradient, variable, learning_rate * (1 + 1e-4))
 
     monkeypatch.setattr(ADAM, "update_step", updated)
-    monkeypatch.setattr(private, "is_kerass", lambda method: True)
+    monkeypatch.setattr(private, "is_keras_own", lambda method: True)
 
 
 def other_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=20
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
@@ -102,6 +102,15 @@ class Slurm:
                 self.stop()
                 pytest.fail(f"{what} did not start: {self.folder}")
             time.sleep(0.1)
+
+    @staticmethod
+    def wait_until(holds: Callable[[], object], what: Callable[[], object], seconds: float = 60) -> None:
+        """Blocks until the condition holds; the test fails with `what()` if it does not in this time."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what()}")
+            time.sleep(0.05)
 
     def run(self, *command: object, folder: Path | None = None, timeout: float = 60) -> subprocess.CompletedProcess:
         return subprocess.run(

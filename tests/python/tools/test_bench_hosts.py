@@ -50,5 +50,5 @@ def test_a_step_is_a_share_of_the_silent_one_and_a_start_is_seconds_more(ratios)
 
 
 def test_the_slowest_process_counts(ratios):
-    outputs = [{"step": [1.0, 3.0], "kept awake": [9.0]}, {"step": [2.5, 2.5], "kept awake": [9.0]}]
+    outputs = [{"step": [1.0, 3.0], "start": [9.0]}, {"step": [2.5, 2.5], "start": [9.0]}]
     assert ratios.slowest(outputs, "step") == 2.5

@@ -1,19 +1,12 @@
 """The rows of bench/training.py are started, watched, weighed and ended. Speed is not tested."""
 
-import contextlib
-import ctypes
-import errno
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-
-BENCH = Path(__file__).resolve().parents[3] / "bench"
-
 
 STAT = """cpu  9999 0 0 0 0 0 0 0 0 0
 cpu0 100 20 30 4000 500 6 7 8 0 0
@@ -57,11 +50,11 @@ def test_a_row_that_fails_ends_the_run_with_its_output(bench):
 
 
 def test_a_row_may_have_variables_of_its_own(bench, monkeypatch):
-    monkeypatch.setenv("TNT_KEEP_AWAKE", "0")
+    monkeypatch.setenv("TNT_CHECK_GRADIENTS", "0")
     processes = bench("processes")
-    says = "import json, os, sys; json.dump(os.environ['TNT_KEEP_AWAKE'], open(sys.argv[1][9:] + '/1.json', 'w'))"
+    says = "import json, os, sys; json.dump(os.environ['TNT_CHECK_GRADIENTS'], open(sys.argv[1][9:] + '/1.json', 'w'))"
     words = [sys.executable, "-c", says]
-    assert processes.run([processes.Command(words, environment={"TNT_KEEP_AWAKE": "1"})], "").outputs == ["1"]
+    assert processes.run([processes.Command(words, environment={"TNT_CHECK_GRADIENTS": "1"})], "").outputs == ["1"]
     assert processes.run([processes.Command(words)], "").outputs == ["0"]
 
 
@@ -71,33 +64,9 @@ def test_a_row_that_hangs_ends_the_run(bench):
         processes.run([processes.Command([sys.executable, "-c", "import time; time.sleep(600)"])], "a row", seconds=0.1)
 
 
-def idle_threads():
-    """Counts this process's threads of idle priority. One that was joined may still be listed for a moment."""
-    found = 0
-    for folder in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(ProcessLookupError):
-            found += os.sched_getscheduler(int(folder.name)) == os.SCHED_IDLE
-    return found
-
-
-def test_a_core_is_kept_awake_by_one_thread_of_idle_priority(bench):
-    bench("libraries").BUILD.mkdir(parents=True, exist_ok=True)
-    program = bench("libraries").compiled(str(BENCH / "keep_awake.cpp"), "-shared", "-fPIC", name="test_keep_awake.so")
-    library, before = ctypes.CDLL(program), idle_threads()
-    for _ in range(2):
-        assert library.keep_awake_start() == 0
-        assert idle_threads() == before + 1
-        assert library.keep_awake_start() == errno.EBUSY
-        library.keep_awake_stop()
-        deadline = time.monotonic() + 60
-        while idle_threads() > before and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert idle_threads() == before
-
-
 @pytest.mark.full
 def test_rows_run_side_by_side_and_are_timed(benchmark_run, tmp_path):
-    rows = ["silent in lockstep", "silent, called alike", "2 ranks, kept awake", "2 ranks, started"]
+    rows = ["silent in lockstep", "silent, called alike", "2 ranks", "2 ranks, started"]
     result, said = benchmark_run("training.py", "--tiny", "--rounds", 1, "--net", "lenet5", "--rows", *rows)
     *in_turns, started = (result["rounds"][0]["measured"]["lenet5"][row] for row in rows)
     assert [len(row["step"]) for row in in_turns] == [2, 2, 2]

@@ -13,7 +13,7 @@ _STRING = r'"((?:[^"\\]|\\.)*)"'
 def literals(code: str) -> list[str]:
     """The string literals of a piece of C++, adjacent ones as one."""
     joined = re.sub(r'(?<!\\)"\s+"', "", code)
-    return [text.replace('\\"', '"').strip(" :;,(") for text in re.findall(_STRING, joined)]
+    return [text.replace('\\"', '"').strip(" :;,()") for text in re.findall(_STRING, joined)]
 
 
 def messages() -> dict[str, str]:
@@ -31,17 +31,15 @@ def messages() -> dict[str, str]:
                 found[max(texts, key=len)] = f"{path.relative_to(ROOT)}: {match[0]}"
     for internal in ("the transfer was given up", "no message"):  # no rank ends with them
         del found[internal]
-    watch = (ROOT / "src/collective/watch.cpp").read_text(encoding="utf-8")
-    for statement in re.findall(r"suspect\((text\(.*?\)),", watch, re.DOTALL):
-        found[max(literals(statement), key=len)] = "src/collective/watch.cpp: suspect"
-    compare = (ROOT / "src/engine/compare.cpp").read_text(encoding="utf-8")
-    function = re.search(r"first_difference\(.*?\n}", compare, re.DOTALL)
-    assert function
-    found[max(literals(function[0]), key=len).removeprefix("); ")] = "src/engine/compare.cpp: first_difference"
-    launch = (ROOT / "src/launch/first_cause.cpp").read_text(encoding="utf-8")
+    detector = (ROOT / "src/collective/stall_detector.cpp").read_text(encoding="utf-8")
+    losses = re.findall(r"dead_or_departed\((text\(.*?\)),?;?", detector, re.DOTALL)
+    assert losses
+    for statement in losses:
+        found[max(literals(statement), key=len)] = "src/collective/stall_detector.cpp: dead_or_departed"
+    launch = (ROOT / "src/launch/ending/root_cause.cpp").read_text(encoding="utf-8")
     for text in literals(launch[launch.index("std::string describe(") :]):
         if len(text) > 8:
-            found[text] = "src/launch/first_cause.cpp: describe"
+            found[text] = "src/launch/ending/root_cause.cpp: describe"
     return found
 
 
@@ -53,7 +51,7 @@ def test_every_message_that_ends_a_job() -> None:
 
 def test_every_exit_code() -> None:
     codes = set()
-    for name in ("say.h", "first_cause.h"):
+    for name in ("system/message.h", "ending/root_cause.h"):
         codes |= set(re.findall(r"constexpr int k\w+ = (\d+);", (ROOT / "src/launch" / name).read_text("utf-8")))
     hook = (ROOT / "python/tarantella/_job/uncaught.py").read_text("utf-8")
     codes |= set(re.findall(r"_EXIT_CODE = (\d+)", hook))

@@ -46,7 +46,7 @@ TEST(CInterface, SumsBetweenProcesses) {
       tnt_context* context = connect(job, rank, kSize);
       std::vector<double> data(200'000, rank);
       const bool right = tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, TNT_SUM,
-                                       "x") == TNT_OK &&
+                                       "x", nullptr, nullptr, nullptr) == TNT_OK &&
                          data.back() == 6;
       tnt_context_destroy(context);
       ::_exit(right ? 0 : 1);
@@ -55,7 +55,9 @@ TEST(CInterface, SumsBetweenProcesses) {
   }
   tnt_context* context = connect(job, 0, kSize);
   std::vector<double> data(200'000, 0);
-  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, TNT_SUM, "x"), TNT_OK)
+  EXPECT_EQ(tnt_allreduce(context, data.data(), data.data(), data.size(), TNT_FLOAT64, TNT_SUM, "x", nullptr,
+                          nullptr, nullptr),
+            TNT_OK)
       << tnt_last_error();
   EXPECT_EQ(data.front(), 6);
   tnt_context_destroy(context);
@@ -91,7 +93,9 @@ TEST(CInterface, GroupsCommunicateOnTheirOwn) {
     if (group != nullptr) {
       EXPECT_EQ(tnt_context_size(group), 2);
       int32_t value = rank;  // the others are not there
-      EXPECT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, ""), TNT_OK) << tnt_last_error();
+      EXPECT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, "", nullptr, nullptr, nullptr),
+                TNT_OK)
+          << tnt_last_error();
       EXPECT_EQ(value, 4);
     }
     EXPECT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
@@ -113,8 +117,8 @@ class Gathering {
                                              tnt_tensor{"b", TNT_INT64, nullptr, 0}};
     const std::array<const void*, 2> inputs = {floats_.data(), integers_.data()};
     const std::array<uint64_t, 2> rows = {rows_, 2 * rows_};  // of b, twice as many
-    return tnt_gather_rows(context, "a loss", parts.data(), inputs.data(), rows.data(), 2, number, allocate,
-                           done, this);
+    return tnt_allgather_rows(context, "a loss", parts.data(), inputs.data(), rows.data(), 2, number,
+                              allocate, done, this);
   }
   tnt_code wait() {
     ended_.wait(false);
@@ -186,9 +190,9 @@ TEST(CInterface, SumsRowsWhileTheCallerGoesOn) {
       static_cast<std::atomic<bool>*>(user)->store(true);
       static_cast<std::atomic<bool>*>(user)->notify_all();
     };
-    ASSERT_EQ(
-        tnt_sum_rows(tnt_context_number(context), "a", &part, &input, &output, &rows, 1, 1, done, &ended),
-        TNT_OK)
+    ASSERT_EQ(tnt_sum_rows(tnt_context_number(context), "a", &part, &input, &output, &rows, 1, 1, done,
+                           nullptr, &ended),
+              TNT_OK)
         << tnt_last_error();
     ended.wait(false);
     EXPECT_EQ(sums, std::vector<float>(6, 3));
@@ -278,7 +282,9 @@ TEST(CInterface, GroupsMadeInALoopDoNotPileUp) {
       ASSERT_EQ(tnt_context_create_group(context, both.data(), both.size(), &group), TNT_OK)
           << tnt_last_error();
       int32_t value = rank;
-      ASSERT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, ""), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(tnt_allreduce(group, &value, &value, 1, TNT_INT32, TNT_SUM, "", nullptr, nullptr, nullptr),
+                TNT_OK)
+          << tnt_last_error();
       ASSERT_EQ(value, 1);
       tnt_context_destroy(group);  // the other may still be in its call
       ASSERT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
@@ -300,17 +306,18 @@ TEST(CInterface, CarriesEveryCollective) {
     const std::vector<uint64_t> counts = {1, 2};
     const std::vector<int64_t> own(counts[static_cast<size_t>(rank)], rank + 5);
     std::vector<int64_t> all(3);
-    EXPECT_EQ(tnt_allgather(context, own.data(), all.data(), counts.data(), TNT_INT64, ""), TNT_OK);
+    EXPECT_EQ(tnt_allgather(context, own.data(), all.data(), counts.data(), TNT_INT64, "", nullptr), TNT_OK);
     EXPECT_EQ(all, (std::vector<int64_t>{5, 6, 6}));
     const double four[] = {1, 2, 3, 4};
     double two[] = {0, 0};
-    EXPECT_EQ(tnt_reduce_scatter(context, four, two, 2, TNT_FLOAT64, TNT_AVERAGE, ""), TNT_OK);
+    EXPECT_EQ(tnt_reduce_scatter(context, four, two, 2, TNT_FLOAT64, TNT_AVERAGE, "", nullptr), TNT_OK);
     EXPECT_EQ(two[1], four[2 * rank + 1]);
     const std::vector<uint64_t> send = rank == 0 ? std::vector<uint64_t>{0, 2} : std::vector<uint64_t>{1, 0};
     const std::vector<uint64_t> receive =
         rank == 0 ? std::vector<uint64_t>{0, 1} : std::vector<uint64_t>{2, 0};
     int64_t got[] = {0, 0};
-    EXPECT_EQ(tnt_alltoall(context, all.data(), send.data(), got, receive.data(), TNT_INT64, ""), TNT_OK)
+    EXPECT_EQ(tnt_alltoall(context, all.data(), send.data(), got, receive.data(), TNT_INT64, "", nullptr),
+              TNT_OK)
         << tnt_last_error();
     EXPECT_EQ(got[0], 5);
     EXPECT_EQ(got[1], rank == 0 ? 0 : 6);
@@ -324,17 +331,20 @@ TEST(CInterface, RunsAPlan) {
     const int64_t shape[] = {3};
     const tnt_tensor tensors[] = {{"a", TNT_FLOAT32, shape, 1}, {"scalar", TNT_FLOAT32, nullptr, 0}};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
+    ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+              TNT_OK)
         << tnt_last_error();
     const std::vector<float> ones(3, 1.0F);
     std::atomic<int> open{2};
-    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, &open), TNT_OK);
-    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, 0, nullptr, count_down, &open), TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, nullptr, &open),
+              TNT_OK);
+    ASSERT_EQ(tnt_plan_submit(plan, 1, ones.data(), 1, TNT_FLOAT32, 0, nullptr, count_down, nullptr, &open),
+              TNT_OK);
     while (open.load() != 0) std::this_thread::yield();
     ASSERT_EQ(tnt_barrier(context, ""), TNT_OK);
     ASSERT_EQ(tnt_plan_release(plan), TNT_OK);
     EXPECT_EQ(tnt_plan_release(plan), TNT_INVALID_ARGUMENT);
-    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, &open),
+    EXPECT_EQ(tnt_plan_submit(plan, 0, ones.data(), 3, TNT_FLOAT32, 0, nullptr, count_down, nullptr, &open),
               TNT_INVALID_ARGUMENT);
     tnt_context_destroy(context);
   };
@@ -381,7 +391,8 @@ TEST(CInterface, SeveralContextsLiveInOneProcess) {
   tnt_context* first = connect(tarantella::new_job_name(), 0, 1);
   tnt_context* second = connect(tarantella::new_job_name(), 0, 1);
   float value = 3;
-  EXPECT_EQ(tnt_allreduce(first, &value, &value, 1, TNT_FLOAT32, TNT_SUM, ""), TNT_OK);
+  EXPECT_EQ(tnt_allreduce(first, &value, &value, 1, TNT_FLOAT32, TNT_SUM, "", nullptr, nullptr, nullptr),
+            TNT_OK);
   tnt_context_destroy(first);
   EXPECT_EQ(tnt_barrier(second, ""), TNT_OK);
   tnt_context_destroy(second);
@@ -391,13 +402,14 @@ TEST(CInterface, AForkedChildIsRefusedAndDoesNotHarmItsParent) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
   tnt_plan plan = 0;
-  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+            TNT_OK);
   const pid_t child = ::fork();
   if (child == 0) {
     const float value = 1000;
     const bool refused = tnt_barrier(context, "") == TNT_INVALID_ARGUMENT &&
-                         tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, nullptr, nullptr, nullptr) ==
-                             TNT_INVALID_ARGUMENT &&
+                         tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, nullptr, nullptr, nullptr,
+                                         nullptr) == TNT_INVALID_ARGUMENT &&
                          tnt_plan_release(plan) == TNT_INVALID_ARGUMENT;
     tnt_context_destroy(context);
     ::_exit(refused ? 0 : 1);
@@ -455,7 +467,8 @@ TEST(CInterface, ATensorThatIsNotFiniteFailsTheJobWhereItIsAskedFor) {
   const int64_t shape[] = {1500};
   const tnt_tensor tensors[] = {{"kernel", TNT_FLOAT32, shape, 1}, {"half", TNT_BFLOAT16, shape, 1}};
   tnt_plan plan = 0;
-  ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", tensors, 2, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+            TNT_OK);
   std::vector<float> values(1500, 3e38F), sums(1500);
   std::vector<uint16_t> halves(1500, 0x7f7f), half_sums(1500);
   const void* const inputs[] = {values.data(), halves.data()};
@@ -481,7 +494,7 @@ TEST(CInterface, RefusesImpossibleShapes) {
   tnt_plan plan = 0;
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{-16}, {int64_t{1} << 62, 4}, {3, -1}}) {
     const tnt_tensor tensor = {"w", TNT_FLOAT32, shape.data(), shape.size()};
-    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, TNT_HOST, TNT_NO_NUMBERS, &plan),
+    EXPECT_EQ(tnt_plan_create(context, "p", &tensor, 1, 1 << 20, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
               TNT_INVALID_ARGUMENT);
   }
   tnt_context_destroy(context);
@@ -492,7 +505,8 @@ TEST(CInterface, RefusesPlansWhoseSumOverflows) {
   const int64_t each = int64_t{1} << 47;  // of 2^49 bytes; all of them, twice, are 2^64
   const std::vector<tnt_tensor> tensors(16384, {"w", TNT_FLOAT32, &each, 1});
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, TNT_HOST, TNT_NO_NUMBERS, &plan),
+  EXPECT_EQ(tnt_plan_create(context, "p", tensors.data(), tensors.size(), 0, TNT_HOST, 0,
+                            TNT_CHECK_STEPS_ON_NODE, &plan),
             TNT_INVALID_ARGUMENT);
   EXPECT_EQ(tnt_barrier(context, ""), TNT_OK);
   tnt_context_destroy(context);
@@ -507,7 +521,8 @@ TEST(CInterface, DestroyingAContextEndsTheCallsOfOtherThreads) {
           << tnt_last_error();
       const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
       tnt_plan plan = 0;
-      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
+      ASSERT_EQ(tnt_plan_create(group, "p", &scalar, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+                TNT_OK)
           << tnt_last_error();
       if (rank == 0) {
         std::atomic<int> inside{0};
@@ -540,7 +555,8 @@ TEST(CInterface, APlanMayBeReleasedWhileItsContextIsDestroyed) {
     tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
     const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
+    ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+              TNT_OK);
     std::thread other([&] { (void)tnt_plan_release(plan); });
     tnt_context_destroy(context);
     other.join();
@@ -551,20 +567,59 @@ TEST(CInterface, APlanTakesTensorsInHostMemoryOnly) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_CUDA, TNT_NO_NUMBERS, &plan),
-            TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_CUDA, 2, TNT_CHECK_STEPS_ON_NODE, &plan),
+            TNT_UNSUPPORTED);
   EXPECT_NE(std::string(tnt_last_error()).find("in host memory only, not on device 2"), std::string::npos)
       << tnt_last_error();
-  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK);
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+            TNT_OK);
   float value = 1;
   const void* input = &value;
   void* output = &value;
   int stream = 0;
-  EXPECT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, &stream, nullptr, nullptr),
-            TNT_INVALID_ARGUMENT);
-  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, 0, &stream), TNT_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(tnt_last_error()).find("takes no stream"), std::string::npos) << tnt_last_error();
+  EXPECT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, &stream, nullptr, nullptr, nullptr),
+            TNT_UNSUPPORTED);
+  EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, 0, &stream), TNT_UNSUPPORTED);
+  EXPECT_NE(std::string(tnt_last_error()).find("no backend for devices"), std::string::npos)
+      << tnt_last_error();
+  EXPECT_EQ(tnt_allreduce(context, &value, &value, 1, TNT_FLOAT32, TNT_SUM, "", &stream, nullptr, nullptr),
+            TNT_UNSUPPORTED);
+  EXPECT_EQ(tnt_broadcast(context, &value, 1, TNT_FLOAT32, 0, "", &stream), TNT_UNSUPPORTED);
   EXPECT_EQ(tnt_plan_run(plan, &input, nullptr, &output, 1, 0, nullptr), TNT_OK);
+  tnt_context_destroy(context);
+}
+
+TEST(CInterface, LetsGoOfMemoryOnceWhateverACallReturns) {
+  tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
+  const tnt_tensor scalar = {"scalar", TNT_FLOAT32, nullptr, 0};
+  tnt_plan plan = 0;
+  ASSERT_EQ(tnt_plan_create(context, "p", &scalar, 1, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+            TNT_OK);
+  struct Calls {
+    std::atomic<int> done{0}, released{0}, released_first{0};
+  } calls;
+  const auto done = [](void* user, tnt_code, const char*, const void*) { ++static_cast<Calls*>(user)->done; };
+  const auto released = [](void* user) {
+    auto& of = *static_cast<Calls*>(user);
+    if (++of.released > of.done) ++of.released_first;
+  };
+  float value = 1;
+  for (int step = 1; step <= 3; ++step) {
+    ASSERT_EQ(tnt_plan_submit(plan, 0, &value, 1, TNT_FLOAT32, 0, nullptr, done, released, &calls), TNT_OK);
+    while (calls.released != step) std::this_thread::yield();
+  }
+  EXPECT_EQ(calls.released_first, 0);
+  for (const auto& [number, index] : {std::pair{plan, size_t{9}}, std::pair{plan + 99, size_t{0}}}) {
+    calls.released = 0;
+    EXPECT_EQ(tnt_plan_submit(number, index, &value, 1, TNT_FLOAT32, 0, nullptr, done, released, &calls),
+              TNT_INVALID_ARGUMENT);
+    EXPECT_EQ(calls.released, 1);
+  }
+  for (const tnt_reduction reduction : {TNT_SUM, TNT_AND}) {  // floats have no AND
+    calls.released = 0;
+    (void)tnt_allreduce(context, &value, &value, 1, TNT_FLOAT32, reduction, "", nullptr, released, &calls);
+    EXPECT_EQ(calls.released, 1);
+  }
   tnt_context_destroy(context);
 }
 
@@ -572,16 +627,18 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
   on_ranks(2, [](int rank, tnt_context* context) {
     const std::vector<tnt_tensor> tensors(2, {"scalar", TNT_FLOAT32, nullptr, 0});
     tnt_plan plan = 0;
-    ASSERT_EQ(tnt_plan_create(context, "p", tensors.data(), 2, 0, TNT_HOST, TNT_NO_NUMBERS, &plan), TNT_OK)
+    ASSERT_EQ(
+        tnt_plan_create(context, "p", tensors.data(), 2, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
+        TNT_OK)
         << tnt_last_error();
     std::vector<float> values = {2, 3};
     const std::vector<const void*> inputs = {&values[0], &values[1]};
     const std::vector<void*> outputs = {&values[0], &values[1]};
     std::vector<uint64_t> steps = {9, 9};
-    tnt_zeros* zeros = nullptr;
+    tnt_zero_contributions* zeros = nullptr;
     if (rank == 1) {
-      ASSERT_EQ(tnt_zeros_begin(plan, 1, steps.data(), &zeros), TNT_INVALID_ARGUMENT);
-      ASSERT_EQ(tnt_zeros_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(tnt_zero_contributions_begin(plan, 1, steps.data(), &zeros), TNT_INVALID_ARGUMENT);
+      ASSERT_EQ(tnt_zero_contributions_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
       EXPECT_EQ(steps, (std::vector<uint64_t>{0, 0}));
     } else {
       for (int step = 0; step < 3; ++step) {
@@ -589,56 +646,32 @@ TEST(CInterface, ZerosTakeThePlaceOfAPlansTensors) {
             << tnt_last_error();
       }
       EXPECT_EQ(values, (std::vector<float>{2, 3}));
-      ASSERT_EQ(tnt_zeros_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
+      ASSERT_EQ(tnt_zero_contributions_begin(plan, 2, steps.data(), &zeros), TNT_OK) << tnt_last_error();
       EXPECT_EQ(steps, (std::vector<uint64_t>{3, 3}));
     }
     ASSERT_EQ(tnt_barrier(context, ""), TNT_OK) << tnt_last_error();
-    ASSERT_EQ(tnt_zeros_stop(zeros, steps.data()), TNT_OK);
-    ASSERT_EQ(tnt_allreduce(context, steps.data(), steps.data(), 2, TNT_INT64, TNT_MAX, ""), TNT_OK);
-    ASSERT_EQ(tnt_zeros_finish(zeros, steps.data()), TNT_OK) << tnt_last_error();
-    tnt_zeros_release(zeros);
+    ASSERT_EQ(tnt_zero_contributions_stop(zeros, steps.data()), TNT_OK);
+    ASSERT_EQ(tnt_allreduce(context, steps.data(), steps.data(), 2, TNT_INT64, TNT_MAX, "", nullptr, nullptr,
+                            nullptr),
+              TNT_OK);
+    ASSERT_EQ(tnt_zero_contributions_finish(zeros, steps.data()), TNT_OK) << tnt_last_error();
+    tnt_zero_contributions_release(zeros);
     values = {1, 2};
     ASSERT_EQ(tnt_plan_run(plan, inputs.data(), nullptr, outputs.data(), 2, 0, nullptr), TNT_OK)
         << tnt_last_error();
     EXPECT_EQ(values, (std::vector<float>{2, 4}));
   });
-  EXPECT_EQ(tnt_zeros_stop(nullptr, nullptr), TNT_INVALID_ARGUMENT);
-  EXPECT_EQ(tnt_zeros_finish(nullptr, nullptr), TNT_INVALID_ARGUMENT);
-  tnt_zeros_release(nullptr);
+  EXPECT_EQ(tnt_zero_contributions_stop(nullptr, nullptr), TNT_INVALID_ARGUMENT);
+  EXPECT_EQ(tnt_zero_contributions_finish(nullptr, nullptr), TNT_INVALID_ARGUMENT);
+  tnt_zero_contributions_release(nullptr);
 }
 
 TEST(CInterface, APlanNeedsTensors) {
   tnt_context* context = connect(tarantella::new_job_name(), 0, 1);
   tnt_plan plan = 0;
-  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, TNT_HOST, TNT_NO_NUMBERS, &plan),
+  EXPECT_EQ(tnt_plan_create(context, "empty", nullptr, 0, 0, TNT_HOST, 0, TNT_CHECK_STEPS_ON_NODE, &plan),
             TNT_INVALID_ARGUMENT);
   tnt_context_destroy(context);
-}
-
-TEST(CInterface, RanksThatShareCoresLetThemSleep) {
-  const std::string job = tarantella::new_job_name();
-  tnt_context* other = nullptr;
-  std::thread rank([&] { other = connect(job, 1, 2); });
-  tnt_context* context = connect(job, 0, 2);
-  rank.join();
-  EXPECT_EQ(tnt_keep_awake(context, 1), TNT_SYSTEM);
-  EXPECT_STREQ(tnt_last_error(), "ranks share cores");
-  EXPECT_EQ(tnt_let_sleep(context), TNT_OK);
-  double seconds = 1;
-  EXPECT_EQ(tnt_awake_seconds(context, &seconds), TNT_OK);
-  EXPECT_EQ(seconds, 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const bool refused = tnt_keep_awake(context, 1) == TNT_INVALID_ARGUMENT &&
-                         tnt_let_sleep(context) == TNT_INVALID_ARGUMENT &&
-                         tnt_awake_seconds(context, &seconds) == TNT_INVALID_ARGUMENT;
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
-  tnt_context_destroy(context);
-  tnt_context_destroy(other);
 }
 
 }  // namespace

@@ -307,19 +307,19 @@ TEST(KernelsOfParts, OnePartOfAllRanksGivesTheBitsOfAll) {
       }
       std::vector<std::byte> right(kCount * size_of(dtype));
       reduce(dtype, reduction, pointers.data(), n, right.data(), kCount);
-      const auto check = [&](auto part_kernel, auto parts_kernel) {
-        std::vector<std::byte> part(kCount * size_of(dtype_of_parts(dtype)));
+      const auto check = [&](auto to_partial, auto from_partials) {
+        std::vector<std::byte> partial(kCount * size_of(partial_dtype(dtype)));
         std::vector<std::byte> output(right.size());
-        part_kernel(dtype, reduction, pointers.data(), n, part.data(), kCount);
-        const std::byte* const parts = part.data();
-        parts_kernel(dtype, reduction, &parts, size_t{1}, n, output.data(), kCount);
+        to_partial(dtype, reduction, pointers.data(), n, partial.data(), kCount);
+        const std::byte* const partials = partial.data();
+        from_partials(dtype, reduction, &partials, size_t{1}, n, output.data(), kCount);
         EXPECT_TRUE(output == right) << name_of(dtype) << ", " << name_of(reduction) << " of " << n;
       };
-      check(reduce_part, reduce_parts);
-      check(baseline::reduce_part, baseline::reduce_parts);
+      check(reduce_to_partial, reduce_partials);
+      check(baseline::reduce_to_partial, baseline::reduce_partials);
 #if defined(__x86_64__)
-      if (__builtin_cpu_supports("avx2")) check(avx2::reduce_part, avx2::reduce_parts);
-      if (__builtin_cpu_supports("avx512f")) check(avx512::reduce_part, avx512::reduce_parts);
+      if (__builtin_cpu_supports("avx2")) check(avx2::reduce_to_partial, avx2::reduce_partials);
+      if (__builtin_cpu_supports("avx512f")) check(avx512::reduce_to_partial, avx512::reduce_partials);
 #endif
     }
   }
@@ -330,18 +330,18 @@ TEST(KernelsOfParts, RoundOnceAndDivideByAllRanks) {
   const std::vector<std::vector<uint16_t>> nodes = {{0x4380, 0x3f80}, {0x3f80}};
   for (const auto& [reduction, right] :
        {std::pair{Reduction::kSum, uint16_t{0x4381}}, {Reduction::kAverage, uint16_t{0x42ac}}}) {
-    std::vector<float> parts(2);
+    std::vector<float> partials(2);
     std::vector<const std::byte*> pointers;
     for (size_t node = 0; node < nodes.size(); ++node) {
       std::vector<const std::byte*> values;
       for (const uint16_t& each : nodes[node]) values.push_back(reinterpret_cast<const std::byte*>(&each));
-      auto* const part = reinterpret_cast<std::byte*>(&parts[node]);
-      reduce_part(DType::kBFloat16, reduction, values.data(), values.size(), part, 1);
-      pointers.push_back(part);
+      auto* const partial = reinterpret_cast<std::byte*>(&partials[node]);
+      reduce_to_partial(DType::kBFloat16, reduction, values.data(), values.size(), partial, 1);
+      pointers.push_back(partial);
     }
     uint16_t result = 0;
-    reduce_parts(DType::kBFloat16, reduction, pointers.data(), pointers.size(), 3,
-                 reinterpret_cast<std::byte*>(&result), 1);
+    reduce_partials(DType::kBFloat16, reduction, pointers.data(), pointers.size(), 3,
+                    reinterpret_cast<std::byte*>(&result), 1);
     EXPECT_EQ(result, right) << name_of(reduction);
   }
 }

@@ -30,8 +30,8 @@ TEST(Layout, CutsLargeTensorsIntoBucketsOfTheirOwn) {
   const Layout layout = make_layout({spec(16), spec(80), spec(16)}, 128);  // 64, 320 and 64 bytes
   ASSERT_EQ(layout.buckets.size(), 5u);
   EXPECT_EQ(tensors_of(layout, 0), std::vector<size_t>{2});
-  EXPECT_EQ(layout.places[1].first_bucket, 1u);
-  EXPECT_EQ(layout.places[1].last_bucket, 3u);
+  EXPECT_EQ(layout.slots[1].first_bucket, 1u);
+  EXPECT_EQ(layout.slots[1].last_bucket, 3u);
   EXPECT_EQ(layout.buckets[3].bytes, 64u);
   EXPECT_EQ(tensors_of(layout, 4), std::vector<size_t>{0});
 }
@@ -55,9 +55,9 @@ TEST(Layout, NeverLinksTwoBucketsThroughASharedTensor) {
     std::vector<TensorSpec> tensors(1 + random() % 20);
     for (TensorSpec& tensor : tensors) tensor = spec(static_cast<int64_t>(random() % 900));
     const Layout layout = make_layout(tensors, random() % 1500, random() % 3000);
-    for (const Place& place : layout.places) {
-      if (place.first_bucket == place.last_bucket) continue;
-      for (size_t b = place.first_bucket; b <= place.last_bucket; ++b)
+    for (const TensorSlot& slot : layout.slots) {
+      if (slot.first_bucket == slot.last_bucket) continue;
+      for (size_t b = slot.first_bucket; b <= slot.last_bucket; ++b)
         EXPECT_EQ(tensors_of(layout, b).size(), 1u);
     }
   }
@@ -74,9 +74,9 @@ TEST(Layout, DoesNotMixTypes) {
 
 TEST(Layout, TakesEmptyTensorsAndScalars) {
   const Layout layout = make_layout({spec(0), {"scalar", DType::kInt64, {}}}, 64);
-  EXPECT_EQ(layout.places[0].bytes, 0u);
-  EXPECT_EQ(layout.places[1].bytes, 8u);
-  EXPECT_EQ(tensors_of(layout, layout.places[0].first_bucket).back(), 0u);
+  EXPECT_EQ(layout.slots[0].bytes, 0u);
+  EXPECT_EQ(layout.slots[1].bytes, 8u);
+  EXPECT_EQ(tensors_of(layout, layout.slots[0].first_bucket).back(), 0u);
 }
 
 TEST(Layout, PutsEveryByteOfEveryTensorIntoItsBuckets) {
@@ -101,18 +101,18 @@ TEST(Layout, PutsEveryByteOfEveryTensorIntoItsBuckets) {
     EXPECT_EQ(end, layout.bytes);
     size_t free_from = 0;
     for (size_t i = tensors.size(); i-- > 0;) {
-      const Place& place = layout.places[i];
-      EXPECT_EQ(place.bytes, tensors[i].count() * size_of(tensors[i].dtype));
-      EXPECT_EQ(place.offset % Layout::kAlignment, 0u);
-      EXPECT_GE(place.offset, free_from);
-      free_from = place.offset + place.bytes;
-      EXPECT_GE(place.offset, layout.buckets[place.first_bucket].offset);
-      const Bucket& last = layout.buckets[place.last_bucket];
+      const TensorSlot& slot = layout.slots[i];
+      EXPECT_EQ(slot.bytes, tensors[i].count() * size_of(tensors[i].dtype));
+      EXPECT_EQ(slot.offset % Layout::kAlignment, 0u);
+      EXPECT_GE(slot.offset, free_from);
+      free_from = slot.offset + slot.bytes;
+      EXPECT_GE(slot.offset, layout.buckets[slot.first_bucket].offset);
+      const Bucket& last = layout.buckets[slot.last_bucket];
       EXPECT_LE(free_from, last.offset + last.bytes);
       for (size_t b = 0; b < layout.buckets.size(); ++b) {
         const auto& members = tensors_of(layout, b);
         const bool listed = std::find(members.begin(), members.end(), i) != members.end();
-        EXPECT_EQ(listed, b >= place.first_bucket && b <= place.last_bucket);
+        EXPECT_EQ(listed, b >= slot.first_bucket && b <= slot.last_bucket);
         if (listed) {
           EXPECT_EQ(layout.buckets[b].dtype, tensors[i].dtype);
         }

@@ -1,3 +1,4 @@
+#include "base/status.h"
 #include "runtime/memory.h"
 #include "unit/runtime/root.h"
 
@@ -39,6 +40,22 @@ TEST_F(AvailableMemory, TakesTheLimitOfCgroupVersion1) {
   put("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "700\n");
   put("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "900\n");
   EXPECT_EQ(available_memory(path_), 0u);
+}
+
+TEST_F(AvailableMemory, TakesTheLimitOfACgroupAtAnyLevel) {
+  put("/proc/self/cgroup", "5:blkio,memory:/docker/x\n1:name=systemd:/\n0::/job/step\n");
+  for (const char* folder : {"/job/step", "/job", "", "/unified/job", "/memory/docker/x", "/memory/docker",
+                             "/memory"}) {  // "/memory": in a container, whose path is the host's
+    const std::string limit = text("/sys/fs/cgroup", folder, "/memory.max");
+    put(text("/sys/fs/cgroup", folder, "/memory.current"), "2000\n");
+    put(limit, "5000\n");
+    EXPECT_EQ(available_memory(path_), 3000u) << folder;
+    put(limit, "max\n");
+    EXPECT_EQ(available_memory(path_), UINT64_MAX) << folder;
+  }
+  put("/sys/fs/cgroup/elsewhere/memory.max", "1000\n");
+  put("/sys/fs/cgroup/elsewhere/memory.current", "0\n");
+  EXPECT_EQ(available_memory(path_), UINT64_MAX);
 }
 
 TEST(Memory, OfThisMachineIsMoreThanOneMegabyte) { EXPECT_GT(available_memory(), 1024u * 1024); }

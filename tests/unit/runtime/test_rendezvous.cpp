@@ -18,9 +18,9 @@
 #include "base/mac.h"
 #include "captured.h"
 #include "job_name.h"
-#include "runtime/attendance.h"
 #include "runtime/cpu_mask.h"
-#include "runtime/gathering.h"
+#include "runtime/job_barrier.h"
+#include "runtime/rank_status_file.h"
 #include "runtime/rendezvous.h"
 
 namespace tarantella::runtime {
@@ -158,22 +158,22 @@ TEST(Rendezvous, SaysForWhomItWaits) {
 }
 
 TEST(Rendezvous, EndsAtOnceIfARankHasEndedBeforeItCame) {
-  std::vector<Attendance> launchers;  // a new one each time: ranks may look at any moment
+  std::vector<RankStatusFile> launchers;  // a new one each time: ranks may look at any moment
   for (const int ended : {0, 1}) {
-    const Attendance& launcher = launchers.emplace_back(Attendance::make(3));
+    const RankStatusFile& launcher = launchers.emplace_back(RankStatusFile::make(3));
     ASSERT_GE(launcher.fd(), 0);
-    ::setenv(Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+    ::setenv(RankStatusFile::kVariable, std::to_string(launcher.fd()).c_str(), 1);
     const std::string job = new_job_name();
     const auto wait = [&](int rank, Status& status) {
-      status =
-          rendezvous(job, rank, 3, Deadline::after(60s), {.attendance = Attendance::inherited(3)}).status();
+      status = rendezvous(job, rank, 3, Deadline::after(60s), {.rank_status = RankStatusFile::inherited(3)})
+                   .status();
     };
     Status first, second;
     std::thread one([&] { wait(ended == 0 ? 1 : 0, first); });
     std::thread other([&] { wait(2, second); });
     std::this_thread::sleep_for(500ms);
-    launcher.tell_end(ended == 0 ? 1 : 0, 3);  // one that failed is not what is said
-    launcher.tell_end(ended, 0);
+    launcher.set_ended(ended == 0 ? 1 : 0, 3);  // one that failed is not what is said
+    launcher.set_ended(ended, 0);
     one.join();
     other.join();
     for (const Status& status : {first, second}) {
@@ -183,31 +183,31 @@ TEST(Rendezvous, EndsAtOnceIfARankHasEndedBeforeItCame) {
           << status.message();
     }
   }
-  EXPECT_EQ(Attendance::inherited(3).exit_code(1), 0);
-  EXPECT_EQ(Attendance::inherited(3).exit_code(2), std::nullopt);
-  EXPECT_EQ(Attendance::inherited(3, 1).exit_code(0), 0) << "numbered from rank 1 on";
-  EXPECT_EQ(Attendance::inherited(2).exit_code(1), std::nullopt) << "another job's file";
+  EXPECT_EQ(RankStatusFile::inherited(3).exit_code(1), 0);
+  EXPECT_EQ(RankStatusFile::inherited(3).exit_code(2), std::nullopt);
+  EXPECT_EQ(RankStatusFile::inherited(3, 1).exit_code(0), 0) << "numbered from rank 1 on";
+  EXPECT_EQ(RankStatusFile::inherited(2).exit_code(1), std::nullopt) << "another job's file";
   const Fd other(::open("/dev/null", O_RDONLY));
   for (const std::string& file : {std::to_string(other.get()), std::string("999"), std::string("x")}) {
-    ::setenv(Attendance::kVariable, file.c_str(), 1);
-    EXPECT_EQ(Attendance::inherited(3).exit_code(1), std::nullopt);
+    ::setenv(RankStatusFile::kVariable, file.c_str(), 1);
+    EXPECT_EQ(RankStatusFile::inherited(3).exit_code(1), std::nullopt);
   }
-  ::unsetenv(Attendance::kVariable);
-  EXPECT_EQ(Attendance::inherited(3).exit_code(1), std::nullopt);
+  ::unsetenv(RankStatusFile::kVariable);
+  EXPECT_EQ(RankStatusFile::inherited(3).exit_code(1), std::nullopt);
 }
 
 /// A launcher of three ranks, which this process inherits: its table, and its pipe of reports.
-class Gathering : public testing::Test {
+class JobBarrier : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_EQ(::pipe(ends_), 0);
     struct stat found{};
     ::fstat(ends_[1], &found);
     ::setenv("TNT_REPORT", text(ends_[1], ":", found.st_ino).c_str(), 1);
-    ::setenv(Attendance::kVariable, std::to_string(launcher_.fd()).c_str(), 1);
+    ::setenv(RankStatusFile::kVariable, std::to_string(launcher_.fd()).c_str(), 1);
   }
   void TearDown() override {
-    ::unsetenv(Attendance::kVariable);
+    ::unsetenv(RankStatusFile::kVariable);
     ::unsetenv("TNT_REPORT");
     for (const int end : ends_) ::close(end);
   }
@@ -219,79 +219,80 @@ class Gathering : public testing::Test {
     (void)!::read(ends_[0], said.data(), said.size());
     return text(head[0], " ", head[1], " ", said);
   }
-  static Status gather(int rank, Duration limit = 60s, Duration warn_every = 60s) {
-    return gather_job(rank, 3, Deadline::after(limit),
-                      {.warn_every = warn_every, .attendance = Attendance::inherited(3)});
+  static Status enter(int rank, Duration limit = 60s, Duration warn_every = 60s) {
+    return job_barrier(rank, 3, Deadline::after(limit),
+                       {.warn_every = warn_every, .rank_status = RankStatusFile::inherited(3)});
   }
 
-  const Attendance launcher_ = Attendance::make(3);
+  const RankStatusFile launcher_ = RankStatusFile::make(3);
   int ends_[2] = {-1, -1};
 };
 
-TEST_F(Gathering, EndsWhenAllHaveCome) {
+TEST_F(JobBarrier, EndsWhenAllHaveCome) {
   std::thread launcher([&] {
     EXPECT_EQ(next_report(), "1 4 ");
-    for (const int rank : {1, 2, 0}) launcher_.tell_join(rank);
+    for (const int rank : {1, 2, 0}) launcher_.set_joined(rank);
   });
-  const Status status = gather(1);
+  const Status status = enter(1);
   launcher.join();
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-TEST_F(Gathering, NamesTheRanksThatDidNotCome) {
-  launcher_.tell_join(1);
-  launcher_.tell_end(2, 3);  // its launcher says why
-  const Status status = gather(1, 300ms);
+TEST_F(JobBarrier, NamesTheRanksThatDidNotCome) {
+  launcher_.set_joined(1);
+  launcher_.set_ended(2, 3);  // its launcher says why
+  const Status status = enter(1, 300ms);
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("did not come in time: 0, 2;"), std::string::npos) << status.message();
 }
 
-TEST_F(Gathering, EndsAtOnceIfARankHasEnded) {
-  launcher_.tell_join(1);
-  launcher_.tell_end(2, 0);
-  const Status status = gather(1);
+TEST_F(JobBarrier, EndsAtOnceIfARankHasEnded) {
+  launcher_.set_joined(1);
+  launcher_.set_ended(2, 0);
+  const Status status = enter(1);
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.message().find("rank 2 ended (exit code 0) before it joined, and rank 1 waits"),
             std::string::npos)
       << status.message();
 }
 
-TEST_F(Gathering, OnlyTheFirstRankThatWaitsWarns) {
-  for (const int rank : {1, 2}) launcher_.tell_join(rank);
+TEST_F(JobBarrier, OnlyTheFirstRankThatWaitsWarns) {
+  for (const int rank : {1, 2}) launcher_.set_joined(rank);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(gather(2, 500ms, 100ms).code(), Code::kTimeout);
+  EXPECT_EQ(enter(2, 500ms, 100ms).code(), Code::kTimeout);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(next_report(), "2 4 ");
   testing::internal::CaptureStderr();
-  EXPECT_EQ(gather(1, 500ms, 100ms).code(), Code::kTimeout);
+  EXPECT_EQ(enter(1, 500ms, 100ms).code(), Code::kTimeout);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("rank 1 has waited 0 s for rank 0 to join the job"), std::string::npos) << said;
   EXPECT_EQ(next_report(), "1 4 ");
   EXPECT_EQ(next_report(), "1 3 rank 1 has waited 0 s for rank 0 to join the job");
 }
 
-TEST_F(Gathering, IsLeftOutWithoutALauncher) {
+TEST_F(JobBarrier, IsLeftOutWithoutALauncher) {
   ::setenv("TNT_REPORT", text(ends_[1], ":1").c_str(), 1);  // another file, or none
-  EXPECT_TRUE(gather(1).ok());
+  EXPECT_TRUE(enter(1).ok());
   ::unsetenv("TNT_REPORT");
-  EXPECT_TRUE(gather(1).ok());
+  EXPECT_TRUE(enter(1).ok());
 }
 
 TEST(Rendezvous, EndsAtOnceIfARankThatHadComeHasEnded) {
-  const Attendance launcher = Attendance::make(3);
+  const RankStatusFile launcher = RankStatusFile::make(3);
   ASSERT_GE(launcher.fd(), 0);
-  ::setenv(Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  ::setenv(RankStatusFile::kVariable, std::to_string(launcher.fd()).c_str(), 1);
   const std::string job = new_job_name();
   Status first, second;
   std::thread other([&] { second = rendezvous(job, 1, 3, Deadline::after(20s)).status(); });
   std::thread zero([&] {
-    first = rendezvous(job, 0, 3, Deadline::after(20s), {.attendance = Attendance::inherited(3)}).status();
+    first =
+        rendezvous(job, 0, 3, Deadline::after(20s), {.rank_status = RankStatusFile::inherited(3)}).status();
   });
   std::this_thread::sleep_for(500ms);
-  launcher.tell_end(1, 0);
+  launcher.set_ended(1, 0);
   zero.join();
   other.join();
-  ::unsetenv(Attendance::kVariable);
+  ::unsetenv(RankStatusFile::kVariable);
   for (const Status& status : {first, second}) {
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.message().find("rank 1 ended (exit code 0) before it joined"), std::string::npos)
@@ -309,8 +310,10 @@ TEST(Rendezvous, EndsSoonIfARankThatHadComeDies) {
       ::_exit(0);
     }
     Status first, second;
-    const Duration grace = all_come ? 3s : Duration(500ms);
-    std::thread zero([&] { first = rendezvous(job, 0, 3, Deadline::after(20s), {.grace = grace}).status(); });
+    const Duration failure_delay = all_come ? 3s : Duration(500ms);
+    std::thread zero([&] {
+      first = rendezvous(job, 0, 3, Deadline::after(20s), {.failure_delay = failure_delay}).status();
+    });
     ::waitpid(child, nullptr, 0);
     std::thread two;
     if (all_come) two = std::thread([&] { second = rendezvous(job, 2, 3, Deadline::after(20s)).status(); });
@@ -330,9 +333,9 @@ TEST(CpuMask, HoldsMoreThanAThousandCpus) {
   auto other = std::make_unique<CpuMask>();
   one->add(3000);
   other->add(3001);
-  EXPECT_FALSE(one->meets(*other));
+  EXPECT_FALSE(one->intersects(*other));
   other->add(3000);
-  EXPECT_TRUE(one->meets(*other));
+  EXPECT_TRUE(one->intersects(*other));
   EXPECT_TRUE(other->has(3001));
   ASSERT_TRUE(one->read());
   EXPECT_TRUE(one->bind());

@@ -90,18 +90,6 @@ TEST_F(Json, ShowsABatchThatIsAwaitedAsASlice) {
   EXPECT_TRUE(has(text, R"({"ph":"i","name":"batch","pid":3,"tid":0,"cat":"batch","s":"t","ts":)")) << text;
 }
 
-TEST_F(Json, CountsTheCpuTimeOfCoresKeptAwake) {
-  TimelineOn on(4);
-  on.timeline().mark(1000);
-  on.timeline().awake(1'234'567);
-  const std::string text = written(on.timeline());
-  EXPECT_TRUE(
-      has(text, R"({"ph":"C","name":"CPU time of cores kept awake","pid":3,"tid":0,"cat":"awake","ts":)"))
-      << text;
-  EXPECT_TRUE(has(text, R"("args":{"us":1234.567}})")) << text;
-  EXPECT_FALSE(has(text, "batches"));
-}
-
 TEST_F(Json, EndsAnOpenSpanWithTheOneAroundIt) {
   TimelineOn on(4);
   on.timeline().mark(now());
@@ -143,7 +131,7 @@ TEST_F(Json, ShowsTheTimesOfAnotherClockOnThatOfTheFile) {
   there.timeline().mark(1'000'000);
   add_bucket(here.timeline(), 1'002'000, {1'003'000, 1'004'000, 1'005'000}, 1'009'000);
   add_bucket(there.timeline(), 2'000, {3'000, 4'000, 5'000}, 9'000);  // 1 ms behind
-  const Shift clock({0, -1'000'000, 10}, {5'000, -1'000'000, 10});
+  const ClockDrift clock({0, -1'000'000, 10}, {5'000, -1'000'000, 10});
   ASSERT_TRUE(
       write_json(path("t.json"), {{0, "a", here.timeline()}, {1, "b", there.timeline(), clock}}).ok());
   const std::string text = read(path("t.json"));
@@ -156,7 +144,7 @@ TEST_F(Json, ShowsTheTimesOfAnotherClockOnThatOfTheFile) {
 TEST_F(Json, KeepsSpansTogetherWhileTheClocksDriftApart) {
   TimelineOn on(4);
   add_bucket(on.timeline(), 1'000'000, {2'000'000, 3'000'000, 4'000'000}, 5'000'000);
-  const Shift clock({1'000'000, 0, 0}, {5'000'000, 400'000, 0});
+  const ClockDrift clock({1'000'000, 0, 0}, {5'000'000, 400'000, 0});
   ASSERT_TRUE(write_json(path("t.json"), {{0, "a", on.timeline(), clock}}).ok());
   const std::string text = read(path("t.json"));
   EXPECT_TRUE(has(text, R"("cat":"bucket","ts":1000.000,"dur":3600.000)")) << text;
@@ -167,7 +155,7 @@ TEST_F(Json, KeepsSpansTogetherWhileTheClocksDriftApart) {
 TEST_F(Json, StatesTheClocksBehindTheEvents) {
   TimelineOn on(4);
   on.timeline().mark(7'000'001);
-  const Shift clock({0, -1'500, 200}, {9, -1'400, 100});
+  const ClockDrift clock({0, -1'500, 200}, {9, -1'400, 100});
   const Hosts hosts{{{"a\"", clock}}, {{"b", "they did not arrive"}}};
   ASSERT_TRUE(write_json(path("t.json"), {{0, "a", on.timeline()}}, hosts).ok());
   const std::string text = read(path("t.json"));

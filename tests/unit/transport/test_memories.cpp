@@ -20,7 +20,7 @@ namespace {
 
 Word& word_in(const Region& region) { return *reinterpret_cast<Word*>(region.bytes.data()); }
 
-std::unique_ptr<Memory> connect(const std::string& job, int rank) {
+std::unique_ptr<NodeMemory> connect(const std::string& job, int rank) {
   auto memory = make_shm_memory(job, rank, 2, Deadline::after(20s));
   EXPECT_TRUE(memory.ok()) << memory.status().message();
   return std::move(memory).value();
@@ -43,7 +43,7 @@ void kill_and_reap(pid_t child) {
 
 TEST(ShmMemory, SharesZeroedMemoryInTheOrderOfMapping) {
   const std::string job = new_job_name();
-  const pid_t peer = start_peer(job, [](Memory& memory) {
+  const pid_t peer = start_peer(job, [](NodeMemory& memory) {
     (void)memory.map(100);
     const auto second = memory.map(5'000'000);
     word_in(second.value()).store(42);
@@ -61,7 +61,7 @@ TEST(ShmMemory, SharesZeroedMemoryInTheOrderOfMapping) {
 
 TEST(ShmMemory, WakesASleeperOfAnotherProcess) {
   const std::string job = new_job_name();
-  const pid_t peer = start_peer(job, [](Memory& memory) {
+  const pid_t peer = start_peer(job, [](NodeMemory& memory) {
     const auto region = memory.map(64);
     std::this_thread::sleep_for(20ms);
     word_in(region.value()).store(1);
@@ -78,7 +78,7 @@ TEST(ShmMemory, WakesASleeperOfAnotherProcess) {
 
 TEST(ShmMemory, WakesASleeperOfOneOfTheBits) {
   const std::string job = new_job_name();
-  const pid_t peer = start_peer(job, [](Memory& memory) {
+  const pid_t peer = start_peer(job, [](NodeMemory& memory) {
     const auto region = memory.map(64);
     std::this_thread::sleep_for(20ms);
     word_in(region.value()).store(1);
@@ -97,7 +97,7 @@ TEST(ShmMemory, SeesADeathAlsoWhenAForkedChildLivesOn) {
   const std::string job = new_job_name();
   int lifeline[2];
   ASSERT_EQ(::pipe(lifeline), 0);
-  const pid_t peer = start_peer(job, [&](Memory& memory) {
+  const pid_t peer = start_peer(job, [&](NodeMemory& memory) {
     const auto region = memory.map(64);
     if (::fork() == 0) {  // a data worker that outlives its parent, holding all its files
       char byte = 0;
@@ -161,18 +161,18 @@ TEST(ShmMemory, SeesADeathWhereEachRankHasProcessNumbersOfItsOwn) {
 }
 
 TEST(ShmMemory, SeesTheEndOfARankThatMetTheOthersAndNeverJoined) {
-  const runtime::Attendance launcher = runtime::Attendance::make(2);
+  const runtime::RankStatusFile launcher = runtime::RankStatusFile::make(2);
   ASSERT_GE(launcher.fd(), 0);
-  ::setenv(runtime::Attendance::kVariable, std::to_string(launcher.fd()).c_str(), 1);
+  ::setenv(runtime::RankStatusFile::kVariable, std::to_string(launcher.fd()).c_str(), 1);
   const std::string job = new_job_name();
   std::thread other([&] { EXPECT_TRUE(runtime::rendezvous(job, 1, 2, Deadline::after(20s)).ok()); });
-  const auto memory =
-      make_shm_memory(job, 0, 2, Deadline::after(20s), {.attendance = runtime::Attendance::inherited(2)});
+  const auto memory = make_shm_memory(job, 0, 2, Deadline::after(20s),
+                                      {.rank_status = runtime::RankStatusFile::inherited(2)});
   other.join();
-  ::unsetenv(runtime::Attendance::kVariable);
+  ::unsetenv(runtime::RankStatusFile::kVariable);
   ASSERT_TRUE(memory.ok()) << memory.status().message();
   EXPECT_FALSE(memory.value()->has_ended(1));
-  launcher.tell_end(1, 0);
+  launcher.set_ended(1, 0);
   EXPECT_TRUE(memory.value()->has_ended(1));
 }
 
@@ -208,7 +208,7 @@ uint64_t resident_bytes_of_memory_files() {
 TEST(ShmMemory, GivesMemoryBackWhenNoRankHoldsARegion) {
   constexpr size_t kBytes = 32 << 20;
   const std::string job = new_job_name();
-  std::unique_ptr<Memory> other;
+  std::unique_ptr<NodeMemory> other;
   std::thread thread([&] { other = connect(job, 1); });
   const auto memory = connect(job, 0);
   thread.join();
@@ -228,8 +228,8 @@ TEST(FakeMemory, SimulatesDeathAndLackOfMemory) {
   EXPECT_FALSE(memory->has_ended(1));
   node.end(1);
   EXPECT_TRUE(memory->has_ended(1));
-  node.set_room(10);
-  EXPECT_EQ(memory->room(), 10u);
+  node.set_available_bytes(10);
+  EXPECT_EQ(memory->available_bytes(), 10u);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from .beside import beside, beside_eagerly, look_ahead, recalled, rows, twice
 from .checkpoints import checkpoint_writers
 from .dispatch import step_function
 from .eager import apart, counter, gradients, quick_kernels
@@ -17,6 +16,7 @@ from .gather import gather_rows, shows_logits, why_not_gathered
 from .operations import operations
 from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
 from .row_checksum import checksum_of_rows
+from .sandbox import look_ahead, recorded_or_replayed, rows, sandboxed, sandboxed_eagerly, twice
 from .slices import changed
 from .steps import (
     comes_from_inputs,
@@ -45,8 +45,6 @@ from .xla import why_not_compiled
 __all__ = [
     "allreduce",
     "apart",
-    "beside",
-    "beside_eagerly",
     "can_update",
     "changed",
     "checkpoint_writers",
@@ -74,9 +72,11 @@ __all__ = [
     "note_summed",
     "prepared",
     "quick_kernels",
-    "recalled",
+    "recorded_or_replayed",
     "rows",
     "run_step",
+    "sandboxed",
+    "sandboxed_eagerly",
     "shows_logits",
     "stand_in",
     "static_rows",

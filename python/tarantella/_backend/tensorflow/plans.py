@@ -25,7 +25,8 @@ class Plan(NamedTuple):
 
     number: int
     buckets: list[int]  # of each tensor
-    anchor: tf.Variable  # 0: no number of a step. Operations read it, so that they are never taken for constants
+    # Always 0, which stands for no number of a step. Operations read it, so that TensorFlow takes none for a constant.
+    zero_variable: tf.Variable
 
 
 # By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
@@ -38,7 +39,7 @@ class Numbers(enum.IntEnum):
 
     NONE = 0
     OF_STEPS = 1  # ranks compare them
-    LAST = 2  # as OF_STEPS; a rank submits nothing else before these are summed
+    EXCLUSIVE = 2  # as OF_STEPS; a rank submits nothing else before these are summed
 
 
 def plan(
@@ -88,10 +89,11 @@ _runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weak
 
 @contextlib.contextmanager
 def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
-    """Within a graph: gives the number, which is there after the run before has ended, and the list of what ends this.
+    """Within a graph: keeps the runs of a reduction apart, so that each begins after the one before has ended.
 
-    So the graph may run again, in a loop or in another call of its function, before its step ends. Without a number
-    runs are not kept apart.
+    Gives `number` as a tensor that is there after the run before has ended, and a list to which the caller adds the
+    tensors with which this run ends. So the graph may run again before its step ends: in a loop, or in another call of
+    its function. Without a number, and eagerly, runs are not kept apart.
     """
     ended: list[tf.Tensor] = []
     if number is None or tf.executing_eagerly():

@@ -19,9 +19,9 @@ def allreduce(
     owner: Any,
     gradients: Sequence[Any],
     variables: Sequence[Any],
-    borrow: bool,
+    alias_outputs: bool,
     group: Group | None = None,
-    empty: tf.Tensor | None = None,
+    contributes_zeros: tf.Tensor | None = None,
     number: tf.Tensor | None = None,
     check: bool = False,
 ) -> list[Any]:
@@ -32,7 +32,7 @@ def allreduce(
     group = Group() if group is None else group
     with plans.following_runs(owner, variables, number) as (number, ended):
         of_dense = [gradients[i] for i in dense], [variables[i] for i in dense]
-        sums = _dense_sums(owner, *of_dense, borrow, group, empty, number, check)
+        sums = _dense_sums(owner, *of_dense, alias_outputs, group, contributes_zeros, number, check)
         # After the sums, so that no rank waits in the one exchange while another waits in the other.
         with tf.control_dependencies(sums):
             names = [short_name_of(variables[i]) for i in sparse] if check else []
@@ -47,9 +47,9 @@ def _dense_sums(
     owner: Any,
     gradients: list[tf.Tensor],
     variables: list[Any],
-    borrow: bool,
+    alias_outputs: bool,
     group: Group,
-    empty: tf.Tensor | None,
+    contributes_zeros: tf.Tensor | None,
     number: tf.Tensor | None,
     check: bool,
 ) -> list[tf.Tensor]:
@@ -61,33 +61,40 @@ def _dense_sums(
     numbers = plans.Numbers.NONE if number is None else plans.Numbers.OF_STEPS
     reduction = plans.plan(owner, gradients, variables, group, numbers, check)
     if not xla.compiled():
-        return _sums(reduction, gradients, borrow, empty, number)
-    if empty is not None:
-        gradients = [tf.where(empty, tf.zeros_like(gradient), gradient) for gradient in gradients]
+        return _sums(reduction, gradients, alias_outputs, contributes_zeros, number)
+    if contributes_zeros is not None:
+        gradients = [tf.where(contributes_zeros, tf.zeros_like(gradient), gradient) for gradient in gradients]
     return xla.call(reduction, gradients, xla.latest_call(), number)
 
 
 def _sums(
     plan: plans.Plan,
     gradients: list[tf.Tensor],
-    borrow: bool,
-    empty: tf.Tensor | None = None,
+    alias_outputs: bool,
+    contributes_zeros: tf.Tensor | None = None,
     number: tf.Tensor | None = None,
 ) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly one for all."""
     operation = operations().tarantella_allreduce
     eager = tf.executing_eagerly()
     if number is None:
-        number = tf.constant(0, tf.int64) if eager else plan.anchor.read_value()
-    empty = tf.constant(False) if empty is None else empty
+        number = tf.constant(0, tf.int64) if eager else plan.zero_variable.read_value()
+    contributes_zeros = tf.constant(False) if contributes_zeros is None else contributes_zeros
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
-        # TensorFlow keeps eager kernels for ever, and a kernel that lends keeps the memory.
-        lend = borrow and not eager
-        sums = operation([gradients[i] for i in places], number, empty, plan=plan.number, tensors=places, borrow=lend)
+        # TensorFlow keeps eager kernels for ever, and a kernel with aliases keeps the memory.
+        alias_outputs = alias_outputs and not eager
+        sums = operation(
+            [gradients[i] for i in places],
+            number,
+            contributes_zeros,
+            plan=plan.number,
+            tensors=places,
+            alias_outputs=alias_outputs,
+        )
         if not eager and len(sums) > 1:
-            sums = operations().tarantella_gate(sums)
+            sums = operations().tarantella_identity_n(sums)
         for i, each in zip(places, sums, strict=True):
             summed[i] = each
     return summed
@@ -153,9 +160,9 @@ def _sum_of(
         return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
     if xla.compiled():
         return xla.call(reduction, [values], after)[0]
-    (total,) = _sums(reduction, [values], borrow=False)
+    (total,) = _sums(reduction, [values], alias_outputs=False)
     # What depends on data alone could run before the step before has ended.
-    plans.assign_after([total], reduction.anchor)
+    plans.assign_after([total], reduction.zero_variable)
     return total
 
 
@@ -178,12 +185,12 @@ def differentiable_sum(
 
 def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: tf.Variable) -> None:
     values = tf.zeros([1])
-    plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.LAST)
+    plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.EXCLUSIVE)
     if xla.compiled():
         xla.call(plan, [values], xla.latest_call(), number)
         return
     before = [] if tf.executing_eagerly() else plans.ends_of_runs(followed)
     with tf.control_dependencies(before):
-        met = _sums(plan, [values], borrow=False, number=tf.identity(number))
+        met = _sums(plan, [values], alias_outputs=False, number=tf.identity(number))
     # It must use the value: TensorFlow removes an operation that only others wait for.
     then.assign_add(tf.broadcast_to(tf.cast(met[0], then.dtype), then.shape))

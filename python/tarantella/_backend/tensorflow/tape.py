@@ -13,7 +13,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 
 from ..gradients import Gradients
 from . import reduce, slices, upstream
-from .beside import running_beside
+from .sandbox import current_sandbox
 
 _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
@@ -34,13 +34,13 @@ def _function_context(find: Callable[[], Gradients | None], original: _Method) -
     """In another context TensorFlow traces a function anew: the trace of another one sums nothing, or too much."""
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
-        made, of_step = original(*args, **kwargs), find()
-        if (beside := running_beside()) is not None:
-            return made._replace(context=(made.context, beside))
-        if of_step is None:
+        made, gradients_of_step = original(*args, **kwargs), find()
+        if (sandbox := current_sandbox()) is not None:
+            return made._replace(context=(made.context, sandbox))
+        if gradients_of_step is None:
             return made
         is_differentiated = record.could_possibly_record()  # by a tape around it: then so are its sums
-        return made._replace(context=(made.context, of_step.traced_for, is_differentiated))
+        return made._replace(context=(made.context, gradients_of_step.traced_for, is_differentiated))
 
     return make_function_context
 
@@ -53,11 +53,11 @@ def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Meth
     """A function that was traced before runs no Python, which would note what it sums."""
 
     def _call_flat(function: Any, *args: Any, **kwargs: Any) -> Any:
-        of_step = find() if tf.executing_eagerly() else None
-        if of_step is not None:
+        gradients_of_step = find() if tf.executing_eagerly() else None
+        if gradients_of_step is not None:
             if function.graph not in _sums_of:
                 _sums_of[function.graph] = upstream.summed_in(function.graph)
-            of_step.note_call(_sums_of[function.graph])
+            gradients_of_step.note_call(_sums_of[function.graph])
         return original(function, *args, **kwargs)
 
     return _call_flat
@@ -66,10 +66,10 @@ def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Meth
 def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method) -> _Method:
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
-        of_step = find()
-        if of_step is None:
+        gradients_of_step = find()
+        if gradients_of_step is None:
             return original(*args, **kwargs)
-        with of_step.local():
+        with gradients_of_step.local():
             return original(*args, **kwargs)
 
     return call
@@ -84,17 +84,17 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
     ) -> Any:
         # In a backward pass, layers that are computed anew take gradients with tapes of their own: those are local.
         take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
-        of_step, flat = find(), tf.nest.flatten(sources)
-        places = [i for i, each in enumerate(flat) if of_step is not None and of_step.takes(each)]
+        gradients_of_step, flat = find(), tf.nest.flatten(sources)
+        places = [i for i, each in enumerate(flat) if gradients_of_step is not None and gradients_of_step.takes(each)]
         if not places:
             return take(output_gradients)
-        assert of_step is not None
+        assert gradients_of_step is not None
         targets = tf.nest.flatten(target)
         seeds = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
-        is_users = not of_step.is_kerass(record.could_possibly_record())
+        is_users = not gradients_of_step.is_keras_own(record.could_possibly_record())
         if is_users and any(upstream.is_of_one_row(each) for each in targets):
-            raise of_step.error_of_one_row()
-        weights = _weights(of_step, targets, seeds)
+            raise gradients_of_step.error_of_one_row()
+        weights = _weights(gradients_of_step, targets, seeds)
         weighs = any(weight is not None for weight in weights)
         # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
         starts = weighs and (len(places) == len(flat) or any(weight is None for weight in weights))
@@ -105,7 +105,7 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
         own = [gradients[i] for i in places]
         if weighs and not starts:
             own = [_times(each, weights[0]) for each in own]
-        sums = of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
+        sums = gradients_of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
         for i, each in zip(places, sums, strict=True):
             gradients[i] = each
         return tf.nest.pack_sequence_as(sources, gradients)
@@ -113,12 +113,12 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
     return gradient
 
 
-def _weights(of_step: Gradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
+def _weights(gradients_of_step: Gradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
     """What the gradients of each target are multiplied by, None for 1.
 
     It is 1 for a target with a value for each row: TensorFlow takes the gradient of the sum.
     """
-    weight, rows = of_step.weight(), of_step.static_rows
+    weight, rows = gradients_of_step.weight(), gradients_of_step.static_rows
     return [None if upstream.has_rows(*each, rows) else weight for each in zip(targets, seeds, strict=True)]
 
 
@@ -142,13 +142,26 @@ def _times(gradient: Any, weight: Any) -> Any:
 
 
 def differentiable_allreduce(
-    owners: tuple[Any, Any], gradients: Sequence[Any], variables: Sequence[Any], empty: Any, number: Any, check: bool
+    owners: tuple[Any, Any],
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    contributes_zeros: Any,
+    number: Any,
+    check: bool,
 ) -> list[Any]:
     places = [i for i, each in enumerate(gradients) if each is not None]
     some = [variables[i] for i in places]
 
     def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
-        return reduce.allreduce(owner, list(values), some, borrow=False, empty=empty, number=number, check=check)
+        return reduce.allreduce(
+            owner,
+            list(values),
+            some,
+            alias_outputs=False,
+            contributes_zeros=contributes_zeros,
+            number=number,
+            check=check,
+        )
 
     @tf.custom_gradient
     def total(*values: Any) -> Any:
@@ -161,7 +174,7 @@ def differentiable_allreduce(
     return sums
 
 
-@tf.RegisterGradient("TarantellaGate")
+@tf.RegisterGradient("TarantellaIdentityN")
 def _as_it_is(op: Any, *upstreams: Any) -> Any:
     return upstreams
 

@@ -76,14 +76,18 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     indices = order(samples, batch_size, private.is_shuffled(adapter), seeds.global_seed())
     # The arrays are one repeated element, because captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(sliceable(private.arrays_of(adapter))).repeat()
-    dataset = mapped(tf.data.Dataset.zip((indices.enumerate(), whole)), _rows_of_batch, slicer)
     options = tf.data.Options()
     options.deterministic = True
     # Cheap gathers gain nothing from autotuning, and its thread delays the end of every epoch.
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return MicroBatches(adapter, dataset.with_options(options).prefetch(2), adapter.num_batches)
+
+    def begin_at(batch: int) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.zip((indices.enumerate().skip(batch) if batch else indices.enumerate(), whole))
+        return mapped(dataset, _rows_of_batch, slicer).with_options(options).prefetch(2)
+
+    return MicroBatches(adapter, begin_at(0), adapter.num_batches, begin_at)
 
 
 def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:

@@ -9,8 +9,9 @@ import keras
 
 from .. import private, written
 from . import internal
+from .snapshot import Snapshot
 
-__all__ = ["Callback"]
+__all__ = ["Callback", "Snapshot"]
 
 WRITING = ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "OrbaxCheckpoint", "RemoteMonitor", "TensorBoard")
 

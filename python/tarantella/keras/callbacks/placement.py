@@ -14,7 +14,7 @@ from ..._job import timeline
 from ..._job.environment import flag, prints_output
 from ..._job.runtime import get_rank, is_master_rank
 from .. import private
-from . import WRITING, Callback, internal, is_one_of
+from . import WRITING, Callback, Snapshot, backup, internal, is_one_of
 
 # Callbacks that change the learning rate or the weights of their own rank during training.
 _STEERING = ("LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
@@ -25,7 +25,12 @@ _PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
 
 def for_this_rank(callbacks: Any) -> list[Any]:
     """The user's callbacks that run on this rank."""
-    return [each for each in _asked(callbacks) if _runs_here(each)]
+    return [_with_own_folder(each) for each in _asked(callbacks) if _runs_here(each)]
+
+
+def in_order(callbacks: Any) -> list[Any]:
+    """The user's callbacks in their order, None for one that does not run on this rank."""
+    return [_inner(each) if _runs_here(each) else None for each in _asked(callbacks)]
 
 
 def _asked(callbacks: Any) -> list[Any]:
@@ -46,22 +51,31 @@ def _runs_here(callback: Any) -> bool:
     inner = _inner(callback)
     if isinstance(inner, keras.callbacks.ProgbarLogger):
         return prints_output()
-    everywhere = callback.run_on_all_ranks if isinstance(callback, Callback) else not is_one_of(inner, *WRITING)
-    own = f"rank_{get_rank()}"
-    if isinstance(inner, keras.callbacks.TensorBoard) and everywhere and os.path.basename(inner.log_dir) != own:
+    return _runs_everywhere(callback) or is_master_rank()
+
+
+def _runs_everywhere(callback: Any) -> bool:
+    return callback.run_on_all_ranks if isinstance(callback, Callback) else not is_one_of(callback, *WRITING)
+
+
+def _with_own_folder(callback: Any) -> Any:
+    """The callback; a TensorBoard on all ranks now writes to a folder of this rank's."""
+    inner, own = _inner(callback), f"rank_{get_rank()}"
+    is_on_all = isinstance(inner, keras.callbacks.TensorBoard) and _runs_everywhere(callback)
+    if is_on_all and os.path.basename(inner.log_dir) != own:
         inner.log_dir = os.path.join(inner.log_dir, own)
-    return everywhere or is_master_rank()
+    return callback
 
 
 @timeline.part("place callbacks")
 def arrange(model: Any, callbacks: Any) -> list[Any]:
     """This rank's callbacks together with the internal ones. Collective; callbacks may differ between ranks.
 
-    Raises ValueError on all ranks if two ranks would write the same file, or if a callback that changes the learning
-    rate or the weights is missing on some ranks.
+    Raises ValueError on all ranks if two ranks would write the same file, if a callback that changes the learning rate
+    or the weights is missing on some ranks, or if hosts do not share a backup from which a restart shall go on.
     """
     asked = _asked(callbacks)
-    mine = [each for each in asked if _runs_here(each)]
+    mine = [_with_own_folder(each) for each in asked if _runs_here(each)]
     inner = [_inner(each) for each in mine]
     needs = {
         "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
@@ -72,9 +86,15 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
         "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
         "kinds": [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],
     }
-    needs["steering"] = [type(each).__qualname__ for each in inner if is_one_of(each, *_STEERING)]
+    needs["backups"] = [os.fspath(each.backup_dir) for each in inner if is_one_of(each, "BackupAndRestore")]
+    needs["steering"] = [
+        type(each).__qualname__ for each in inner if is_one_of(each, *_STEERING) or isinstance(each, Snapshot)
+    ]
     everyone = _gathered(needs)
     _check_steering([each.pop("steering") for each in everyone])
+    backups = [each.pop("backups") for each in everyone]
+    for folder in backups[0]:
+        backup.check_shared(folder, "BackupAndRestore")
     kinds = [each.pop("kinds") for each in everyone]
     paths = [path for each in everyone for path in set(each.pop("paths"))]
     twice = next((path for path in paths if paths.count(path) > 1), None)
@@ -108,7 +128,7 @@ def _check_steering(names: list[list[str]]) -> None:
             more = [str(rank) for rank, count in enumerate(counts) if count == max(counts)]
             raise ValueError(
                 f"the callback {name} is passed on rank {', '.join(more)} but not on rank {', '.join(fewer)}: "
-                "it changes the learning rate or the weights of its own rank only; pass it on all ranks"
+                "it changes the training of its own rank only; pass it on all ranks"
             )
 
 

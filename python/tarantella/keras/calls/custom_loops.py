@@ -13,7 +13,7 @@ from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import described
 from .. import files, replicas, training
-from ..step import gradients as of_step
+from ..step import gradients as gradients_of_step
 from ..step import loops
 from ..step import optimizer as optimizers
 from ..step.step import current_step
@@ -76,7 +76,7 @@ def reduce_gradients(
     """
     step = current_step()
     if step is not None and op is None and group is None:
-        return of_step.of(step).reduced(list(gradients), list(variables))
+        return gradients_of_step.of(step).reduced(list(gradients), list(variables))
     op = op or "average"
     if op not in ("average", "sum"):
         raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")

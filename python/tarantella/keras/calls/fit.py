@@ -6,17 +6,19 @@ arguments, and options of ours (see `takeover`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ..._job import runtime, timeline
 from ..._job.environment import prints_output
-from ...data.feed import Input, feed_of, sized
+from ...data.adapter import MicroBatches
+from ...data.feed import Feed, Input, feed_of, sized
 from .. import differences, files, training, written
-from ..callbacks import placement
+from ..callbacks import placement, snapshot
 from ..epoch import drift
-from . import awake, inputs, recorded, row_numbers, row_order, start, takeover, xla
+from . import inputs, recorded, row_numbers, row_order, start, takeover, xla
 
 _Method = Callable[..., Any]
 
@@ -41,25 +43,37 @@ def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]
 
 def _fit_alone(model: Any, method: _Method, data: Input, validation: Input, given: dict[str, Any]) -> Any:
     recorded.install(model)
+    kept = snapshot.among(placement.in_order(given["callbacks"])) is not None
+    if kept and given["validation_split"] and validation.x is None:
+        data, validation = inputs.split(data, validation, given["validation_split"])
+        given["validation_split"] = 0.0
     data = sized(data, model)
     pair = None
     if validation.x is not None:
         validation = sized(validation, model)
         pair = (validation.x, validation.y, validation.sample_weight)
-    given["callbacks"] = recorded.with_epochs(given["callbacks"])
-    return method(
-        data.x,
-        data.y,
-        data.batch_size,
-        sample_weight=data.sample_weight,
-        steps_per_epoch=data.steps,
-        shuffle=data.shuffle,
-        class_weight=data.class_weight,
-        validation_data=pair,
-        validation_batch_size=validation.batch_size,
-        validation_steps=validation.steps,
-        **given,
-    )
+    given |= {
+        "validation_data": pair,
+        "validation_batch_size": validation.batch_size or data.batch_size,
+        "validation_steps": validation.steps,
+        "steps_per_epoch": data.steps,
+    }
+    asked = given.pop("callbacks")
+    placed = recorded.with_epochs(asked)
+    if not kept:
+        return method(
+            data.x,
+            data.y,
+            data.batch_size,
+            sample_weight=data.sample_weight,
+            shuffle=data.shuffle,
+            class_weight=data.class_weight,
+            callbacks=placed,
+            **given,
+        )
+    start.check_compiled(model, "fit")
+    feed = feed_of(data, model)
+    return _fit_with_snapshots(model, method, feed.plain_batches(), feed, asked, placed, shuffle=False, **given)
 
 
 def _fit_together(
@@ -70,23 +84,41 @@ def _fit_together(
         validation = inputs.sized_like(feeds[0].batch_size, validation)
         feeds.append(feed_of(validation, model))
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
-    batches = start.feeds_alike(model, "fit", feeds, options | awake.settings())
-    callbacks = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
+    batches = start.feeds_alike(model, "fit", feeds, options)
+    placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
     differences.say(model)
     explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
-    with xla.off_for_own_data(model, feeds), files.by_master(model), explained, awake.in_steps(model) as switches:
+    options |= {
+        "validation_data": batches[1] if batches[1:] else None,
+        "shuffle": False,
+        "verbose": _verbose(verbose),
+    }
+    with xla.off_for_own_data(model, feeds), files.by_master(model), explained:
         xla.off_where_impossible(model, "train", "test")
         with training.during(model, training.Call(trains=True)), takeover.validating(model, validation, batches[1:]):
-            history = method(
-                batches[0],
-                validation_data=batches[1] if batches[1:] else None,
-                shuffle=False,
-                verbose=_verbose(verbose),
-                callbacks=[*switches, *callbacks],
-                **options,
-            )
+            history = _fit_with_snapshots(model, method, batches[0], feeds[0], callbacks, placed, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
+
+
+def _fit_with_snapshots(
+    model: Any, method: _Method, batches: MicroBatches, feed: Feed, asked: Any, placed: Any, **options: Any
+) -> Any:
+    """Keras's own method. It keeps snapshots and goes on from one where a callback asks for it.
+
+    `asked` are the user's callbacks, `placed` those of this rank.
+    """
+    users = placement.in_order(asked)
+    kept, keeping = snapshot.among(users), None
+    if kept is not None:
+        from ..snapshots import session  # most jobs need none of it
+
+        spec = batches.element_spec
+        build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
+        keeping = session.begin(model, kept, users, batches, feed.order, build)
+    if keeping is None:
+        return method(batches, callbacks=placed, **options)
+    return keeping.fit(method, placed, **options)
 
 
 @timeline.part("evaluate", timeline.CALL)

@@ -29,11 +29,11 @@ def install() -> None:
             "predict_on_batch": on_batch.predict,
         }
     )
+    hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
     if runtime.get_size() > 1:
         proof.once()
         written.hook_loading()
         files.hook_checkpoints()
-        hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
 
 
 def _or_micro_batches(original: Callable[..., Any]) -> Callable[..., Any]:

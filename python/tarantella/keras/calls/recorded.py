@@ -10,7 +10,7 @@ import keras
 from keras import tree
 
 from ..._backend import backend
-from ..._job import timeline
+from ..._job import report, timeline
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, has_rows
 from ..hooks import hook, hook_functions
@@ -48,6 +48,13 @@ def _is_end(error: Exception) -> bool:
     return isinstance(error, backend.end_of_data)
 
 
+class _ReportedEpochs(keras.callbacks.Callback):
+    """Tells the launcher of completed epochs: a job that fails between them goes on after a restart."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        report.send(report.PROGRESS, "")
+
+
 class _Epochs(keras.callbacks.Callback):
     """Has no methods for batches, for which Keras would wait for the result of each step."""
 
@@ -60,7 +67,11 @@ class _Epochs(keras.callbacks.Callback):
 
 
 def with_epochs(callbacks: Any) -> Any:
-    """The callbacks of a fit, with one that records its epochs. As they are where the timeline is off."""
-    if not timeline.is_on() or isinstance(callbacks, keras.callbacks.CallbackList):
+    """The callbacks of a fit, with one that tells the launcher and one that records for the timeline, where it is on.
+
+    A CallbackList stays as it is.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
-    return [_Epochs(), *tree.flatten(callbacks or [])]
+    recording = [_Epochs()] if timeline.is_on() else []
+    return [*recording, *tree.flatten(callbacks or []), _ReportedEpochs()]

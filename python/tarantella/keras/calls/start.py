@@ -150,6 +150,16 @@ def build(model: Any, spec: Any, kind: str) -> None:
         optimizer.build(model.trainable_variables)
 
 
+def build_whole(model: Any, data: Any) -> None:
+    """Creates all that training keeps, for data of this type. What losses and metrics keep is otherwise made later."""
+    if not _has_weights(model) or not private.compiled_is_built(model):
+        _trace(model, data, "train")
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    if not all(each.built for each in private.optimizers(model)):  # those that a train_step of the user's builds
+        _trace(model, data, "train")
+
+
 def _has_weights(model: Any) -> bool:
     layers = private.every_layer(model, include_self=False)
     return all(layer.built for layer in layers) and (model.built or bool(layers))

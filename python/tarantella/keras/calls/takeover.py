@@ -113,7 +113,7 @@ def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any
 
 def hook_validation(model: Any) -> None:
     """Has a fit give the user's validation data to a class's own `evaluate`, not our batches. Idempotent."""
-    if not hooks.are_kerass(model, "evaluate"):
+    if not hooks.are_keras_own(model, "evaluate"):
         hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
 
 

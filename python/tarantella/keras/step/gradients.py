@@ -3,9 +3,10 @@
 A rank's gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. What an optimizer
 gets afterwards is done already, unless no tape has summed it: `jacobian`, `tf.gradients`, gradients by hand.
 
-In Keras's own step the optimizer's plan lends its memory, and costs what it must. In a user's step anything may happen
-to a gradient: sums are copied, calls for the same variables have plans of their own, reductions carry the number of the
-step, and the ranks meet at its end, which finds those that have left out a gradient or an update alone.
+In Keras's own step the sums alias the memory of the optimizer's plan, and cost what they must. In a user's step
+anything may happen to a gradient: sums are copied, calls for the same variables have plans of their own, reductions
+carry the number of the step, and the ranks meet at its end, which finds those that have left out a gradient or an
+update alone.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def local_gradients() -> Iterator[None]:
 
 
 def keeps_no_gradient(optimizer: Any, variables: Sequence[Any]) -> bool:
-    """Whether the optimizer's update keeps no gradient, so that it may borrow memory for them."""
+    """Whether the optimizer's update keeps no gradient, so that these may alias memory of the plan."""
     kinds = [getattr(keras.optimizers, name) for name in _PLAIN]
     return (
         type(optimizer) in kinds  # a subclass may do anything
@@ -114,8 +115,8 @@ class Gradients:
                 )
         return key(source) in self._known
 
-    def is_kerass(self, differentiable: bool) -> bool:
-        return self._step.is_kerass and not differentiable and not self._summed
+    def is_keras_own(self, differentiable: bool) -> bool:
+        return self._step.is_keras_own and not differentiable and not self._summed
 
     def weight(self) -> Any:
         return None if self._step.is_sum else self._step.share("float64")
@@ -137,7 +138,7 @@ class Gradients:
             self._numbered |= self._step.step_number is not None
         else:
             prepared = self._prepared(gradients, variables)
-            sums = self._allreduce(prepared, variables, self._step.empty, self._lender(variables))
+            sums = self._allreduce(prepared, variables, self._step.empty, self._alias_owner(variables))
         self._note(variables, sums)
         return sums
 
@@ -216,7 +217,7 @@ class Gradients:
         in_trace = backend.summed_in_trace()
         self._training.note_summed(self._summed | in_trace)
         counts = [each.iterations for each in private.optimizers(self._step.model)]
-        if counts and (self._numbered or in_trace or not self._step.is_kerass):
+        if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             found = self._training
             backend.meet(found.end, found.reductions, "the updates", number, then=found.numbers)
@@ -226,14 +227,16 @@ class Gradients:
     def _prepared(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         return [backend.prepared(g, v, self.static_rows) for g, v in zip(gradients, variables, strict=True)]
 
-    def _allreduce(self, prepared: list[Any], variables: Sequence[Any], empty: Any, lender: Any = None) -> list[Any]:
+    def _allreduce(
+        self, prepared: list[Any], variables: Sequence[Any], empty: Any, alias_owner: Any = None
+    ) -> list[Any]:
         if empty is not None:
             prepared = [_no_slices_where(empty, each) for each in prepared]
-        owner = self._owner(variables) if lender is None else lender
-        lends, number = lender is not None, self._step.step_number if lender is None else None
+        owner = self._owner(variables) if alias_owner is None else alias_owner
+        alias_outputs, number = alias_owner is not None, self._step.step_number if alias_owner is None else None
         self._numbered |= number is not None
         return backend.allreduce(
-            owner, prepared, list(variables), lends, empty=empty, number=number, check=self._checks
+            owner, prepared, list(variables), alias_outputs, contributes_zeros=empty, number=number, check=self._checks
         )
 
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -265,20 +268,20 @@ class Gradients:
         counts = np.asarray(backend.sum_over_ranks(self._training.end, "gradients that differ", counts))
         return sums, np.flatnonzero(counts).tolist()
 
-    def _lender(self, variables: Sequence[Any]) -> Any:
-        """The optimizer in whose plan's memory the sums may lie, None where they must be copied.
+    def _alias_owner(self, variables: Sequence[Any]) -> Any:
+        """The optimizer whose plan's memory the sums may alias, None where they must be copied.
 
         The next step overwrites that memory. So what lies between the tape and the update must be Keras's code, and the
         update must keep no gradient.
         """
         optimizer = getattr(self._step.model, "optimizer", None)
-        lends = (
-            self.is_kerass(differentiable=False)
+        aliases = (
+            self.is_keras_own(differentiable=False)
             and optimizer is not None
             and keeps_no_gradient(optimizer, variables)
-            and hooks.are_kerass(optimizer, "apply", "apply_gradients")
+            and hooks.are_keras_own(optimizer, "apply", "apply_gradients")
         )
-        return optimizer if lends else None
+        return optimizer if aliases else None
 
     def _owner(self, variables: Sequence[Any]) -> Any:
         """What owns the plan: another one for each further call for the same variables in a trace.

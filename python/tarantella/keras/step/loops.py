@@ -34,13 +34,18 @@ def reduce_with(weight: float) -> training.Loop:
 
 
 def reduced(
-    owner: Any, gradients: list[Any], variables: list[Any], weight: float, group: Group | None, borrow: bool = False
+    owner: Any,
+    gradients: list[Any],
+    variables: list[Any],
+    weight: float,
+    group: Group | None,
+    alias_outputs: bool = False,
 ) -> list[Any]:
     """The sum over the ranks of a group of each rank's gradients times `weight`. Collective in the group.
 
-    With `borrow` as `Backend.allreduce`. Reductions for one owner of the same variables must follow one another.
+    With `alias_outputs` as `Backend.allreduce`. Reductions for one owner of the same variables must follow one another.
     """
-    return backend.allreduce(owner, _weighed(gradients, variables, weight), variables, borrow, group)
+    return backend.allreduce(owner, _weighed(gradients, variables, weight), variables, alias_outputs, group)
 
 
 def _weighed(gradients: list[Any], variables: list[Any], weight: float) -> list[Any]:

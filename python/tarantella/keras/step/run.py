@@ -76,11 +76,11 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     if not isinstance(batch, (MicroBatch, PaddedMicroBatch)):
         return original(batch)
     method = "train_step" if trains else "test_step"
-    is_kerass = hooks.are_kerass(model, method)
-    has_users = not (is_kerass and hooks.are_kerass(model, "compute_loss", "compute_metrics"))
+    is_keras_own = hooks.are_keras_own(model, method)
+    has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
     is_numbered = has_users and runtime.get_size() > 1
     kept = training.of(model).numbers if is_numbered or backend.is_eager() else None
-    with running(Step(model, batch, kept, is_kerass, is_numbered, trains)) as step:
+    with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
         log_sources.note(step, trains, logs)

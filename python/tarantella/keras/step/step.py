@@ -26,15 +26,15 @@ class Step:
         model: Any,
         batch: MicroBatch | PaddedMicroBatch,
         kept: Any = None,
-        is_kerass: bool = True,
+        is_keras_own: bool = True,
         is_numbered: bool = False,
         trains: bool = True,
     ) -> None:
         """`kept` is the variable `Training.numbers`, which gets those of this step, where functions may outlive it.
 
-        `is_kerass`: whether the step itself is Keras's. `is_numbered`: whether ranks compare its number.
+        `is_keras_own`: whether the step itself is Keras's. `is_numbered`: whether ranks compare its number.
         """
-        self.model, self.is_kerass, self.trains = model, is_kerass, trains
+        self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
         self.is_eager, self._is_numbered = backend.is_eager(), is_numbered
         # What functions that are traced in the step capture of it: without `kept`, tensors that are gone after it.
         self.captured: object = kept is not None or object()

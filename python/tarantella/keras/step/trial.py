@@ -30,6 +30,9 @@ _SAME, _SAME_LOSS = 1e-3, 1e-4
 _SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
 # How many times nearer a random loss must be to one than to the other of a mean and a sum.
 _CLEARLY = 3
+# A loss whose two values differ by more than this part of the tolerance is random: the same numbers give one sum,
+# but for its order on a GPU.
+_REPEATED = 0.01
 # Those of Keras that treat rows alike.
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
 # Layers whose arguments decide how they treat rows.
@@ -63,7 +66,7 @@ class Figures(NamedTuple):
         if not math.isfinite(sum(values)) or largest == 0:
             return Verdict.UNKNOWN
         least = self.tolerance * largest
-        if abs(self.whole - self.again) > least:
+        if abs(self.whole - self.again) > _REPEATED * least:
             near, far = sorted((from_mean, from_sum))
             return Verdict.UNKNOWN if far < _CLEARLY * near else Verdict.MEAN if near == from_mean else Verdict.SUM
         return Verdict.MEAN if from_mean <= least else Verdict.SUM if from_sum <= least else Verdict.NEITHER
@@ -98,12 +101,12 @@ class Trial:
         every = private.every_layer(model)
         with _as_before(every):
             try:
-                self._run = backend.beside(self._trace.record, x)
+                self._run = backend.sandboxed(self._trace.record, x)
             except Exception:
                 if not getattr(model, "run_eagerly", False):
                     raise
                 variables = [*model.variables, *model.metrics_variables, *backend.variables_outside(every)]
-                self._run = backend.beside_eagerly(self._trace.record, variables)
+                self._run = backend.sandboxed_eagerly(self._trace.record, variables)
 
     def measure(self, x: Any, rows: int) -> Findings:
         """Calls the model on `rows` rows of inputs, and on their halves; a single row is taken twice.
@@ -114,8 +117,8 @@ class Trial:
         half, every = total // 2, Rows(0, total, total)
         halves = [Rows(0, half, total), Rows(half, total, total)]
         with _as_before(private.every_layer(self._model)):
-            whole, again = self._run(x, draws_on=True, rows="keep"), self._run(x)
-            parts = [self._run(backend.rows(x, *each), rows="kept") for each in halves]
+            whole, again = self._run(x, draws_on=True, rows="record"), self._run(x)
+            parts = [self._run(backend.rows(x, *each), rows="replay") for each in halves]
         tolerance, trace = _tolerance(self._model), self._trace
         of_loss = tolerance if tolerance > _SAME else _SAME_LOSS
         values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
@@ -190,7 +193,7 @@ def gathered(structure: Any) -> Any:
     """What stands for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
     if not _running.get():
         return structure
-    return tree.map_structure(lambda each: None if each is None else backend.recalled(each), structure)
+    return tree.map_structure(lambda each: None if each is None else backend.recorded_or_replayed(each), structure)
 
 
 class _Signature(NamedTuple):

@@ -67,7 +67,7 @@ def _update_step(optimizer: Any, outermost: Any, original: Callable[..., Any]) -
 def update(optimizer: Any, gradient: Any, variable: Any, learning_rate: Any) -> bool:
     """Does what Keras's `update_step` would do, in one operation. Does nothing and returns False where it cannot."""
     kind: Any = type(optimizer)
-    if not hooks.are_kerass(optimizer, *_METHODS):
+    if not hooks.are_keras_own(optimizer, *_METHODS):
         return False
     options = tuple((name, getattr(optimizer, name)) for name in _OPTIONS[kind])
     numbers = all(isinstance(value, (float, int)) for _, value in options)

@@ -182,7 +182,7 @@ def clipped_accumulated_averaged(wrap: Wrap) -> Any:
 
 
 class Keeper(keras.optimizers.SGD):
-    """Keeps the gradients themselves, which a reduction that lends its memory would change afterwards."""
+    """Keeps the gradients themselves, which a reduction with aliased outputs would change afterwards."""
 
     def build(self, variables: Any) -> None:
         super().build(variables)

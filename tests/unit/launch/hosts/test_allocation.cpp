@@ -29,7 +29,7 @@ TEST(Allocation, SlurmCountsTasksOnlyIfTheUserDoes) {
       {"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n[1-2],m"}, {"SLURM_TASKS_PER_NODE", "2(x2),1"}};
   const auto any = found(job);
   EXPECT_EQ(any.value()->job, "Slurm job 12");
-  EXPECT_FALSE(any.value()->counts_tasks);
+  EXPECT_FALSE(any.value()->slots_are_tasks);
   EXPECT_EQ(any.value()->hosts, (Hosts{{"n1", {}}, {"n2", {}}, {"m", {}}}));
   job["SLURM_NTASKS"] = "5";
   EXPECT_EQ(found(job).value()->hosts, (Hosts{{"n1", 2}, {"n2", 2}, {"m", 1}}));
@@ -41,8 +41,8 @@ TEST(Allocation, InAStepSlurmTellsTheTasksOfThatOnly) {
                          {"SLURM_NTASKS", "1"},
                          {"SLURM_STEP_ID", "0"},
                          {"SLURM_TASKS_PER_NODE", "1"}};
-  EXPECT_TRUE(found(step).value()->is_in_step);
-  EXPECT_FALSE(found(step).value()->counts_tasks);
+  EXPECT_TRUE(found(step).value()->inside_step);
+  EXPECT_FALSE(found(step).value()->slots_are_tasks);
   EXPECT_EQ(found(step).value()->hosts, (Hosts{{"n1", {}}, {"n2", {}}}));
 }
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "launch/hosts/hostfile.h"
-#include "launch/hosts/names.h"
+#include "launch/hosts/hostlist.h"
 
 namespace tarantella::launch {
 namespace {
@@ -10,13 +10,13 @@ using Names = std::vector<std::string>;
 
 Names expanded(const std::string& list) {
   Names names;
-  EXPECT_TRUE(expand_names(list, 1, names).ok()) << list;
+  EXPECT_TRUE(expand_hostlist(list, 1, names).ok()) << list;
   return names;
 }
 
 std::string refused(const std::string& list) {
   Names names;
-  return expand_names(list, 1, names).message();
+  return expand_hostlist(list, 1, names).message();
 }
 
 TEST(HostNames, RangesAreAsWideAsTheirFirstNumber) {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "launch/hosts/plan.h"
+#include "launch/hosts/host_layout.h"
 #include "launch/hosts/srun.h"
 
 namespace tarantella::launch {
@@ -25,10 +25,10 @@ TEST(Srun, MustBeInPath) {
 
 TEST(Srun, TheTasksOfTheUserReachTheNode) {
   const Environment step{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n1"},  {"SLURMD_NODENAME", "n1"},
-                         {"SLURM_NTASKS", "1"}, {"SLURM_TASKS_PER_NODE", "1"}, {kTasks, "3"}};
-  const auto plan = plan_for({}, step, {});
-  EXPECT_EQ(plan.value().shares[0].ranks, 3);
-  EXPECT_EQ(plan.value().tasks, 3);
+                         {"SLURM_NTASKS", "1"}, {"SLURM_TASKS_PER_NODE", "1"}, {kTasksVariable, "3"}};
+  const auto layout = host_layout_for({}, step, {});
+  EXPECT_EQ(layout.value().assignments[0].ranks, 3);
+  EXPECT_EQ(layout.value().tasks, 3);
 }
 
 TEST(Srun, SeveralTasksAreRefusedOnce) {
@@ -57,12 +57,12 @@ TEST(Srun, AJobOfItsOwnInATaskUnsetsOneVariable) {
         Environment{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}},
         Environment{{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}, {"MPI_LOCALNRANKS", "2"}},
         Environment{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}}}) {
-    const std::string said = check_started_once(task, false).message(),
+    const std::string message = check_started_once(task, false).message(),
                       cure = "if this is a job of its own, unset ";
-    const size_t found = said.find(cure);
-    ASSERT_NE(found, std::string::npos) << said;
-    EXPECT_EQ(task.erase(said.substr(found + cure.size())), 1u) << said;
-    EXPECT_TRUE(check_started_once(task, false).ok()) << said;
+    const size_t found = message.find(cure);
+    ASSERT_NE(found, std::string::npos) << message;
+    EXPECT_EQ(task.erase(message.substr(found + cure.size())), 1u) << message;
+    EXPECT_TRUE(check_started_once(task, false).ok()) << message;
   }
 }
 

@@ -1,0 +1,100 @@
+"""How far a training has read its data, and data that goes on from there in another process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..keras import private
+from .adapter import MicroBatches
+
+
+class Order(NamedTuple):
+    """What the order of the batches of an input depends on."""
+
+    why_not_repeated: str = ""  # the reason why another process could not read the same, with its cure; empty if it can
+    reads_earlier: bool = False  # depends on how far earlier iterators were read, not only on their number
+    seeds: tuple[int, ...] = ()  # of shuffles
+
+
+# States of the generators of Python and NumPy, as JSON has them.
+Generators = list[Any]
+
+
+def generators() -> Generators:
+    """The states of the global generators of Python and NumPy."""
+    kind, key, *rest = np.random.get_state(legacy=True)
+    return [random.getstate(), [kind, np.asarray(key).tolist(), *rest]]
+
+
+def set_generators(states: Generators) -> None:
+    """Sets what `generators` has returned, in this process or another."""
+    (version, internal, gauss), (kind, key, *rest) = states
+    random.setstate((version, tuple(internal), gauss))
+    np.random.set_state((kind, np.array(key, np.uint32), *rest))
+
+
+class ResumableBatches(MicroBatches):
+    """Micro batches that count how far they are read, and that can begin where those of another process were.
+
+    Each iterator of a pipeline with a shuffle has another order, so as many are made as the other process had begun.
+    Earlier ones are read only if the order of later ones depends on it.
+    """
+
+    def __init__(self, batches: MicroBatches, after: dict[str, Any] | None, order: Order) -> None:
+        """`after`: a `position`, from which to go on."""
+        super().__init__(batches._source, batches._dataset, batches.num_batches, batches._begin_at)
+        self._resume_from, self._reads_earlier = after, order.reads_earlier
+        self._taken: list[int] = []  # batches, of each iterator
+        self._ended = 0  # how often the source was told of the end of an epoch
+        self._begun_with: Generators = []
+        self._only: Any = None
+
+    def position(self) -> dict[str, Any]:
+        """How far they are read, as JSON has it."""
+        return {"taken": [*self._taken], "ended": self._ended, "generators": self._begun_with}
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all batches of the current iterator are taken, if their number is known."""
+        return self.num_batches is not None and self._taken[-1] >= self.num_batches
+
+    def take(self, batches: int) -> None:
+        """Notes that so many batches are taken from the current iterator."""
+        self._taken[-1] += batches
+
+    def make_iterators(self, taken: list[int]) -> None:
+        """Makes the iterators of a call that is not run again: the order of later ones may depend on their number."""
+        for each in taken:
+            earlier = iter(self._dataset)
+            for _ in range(each if self._reads_earlier else 0):
+                next(earlier)
+
+    def get_tf_dataset(self) -> Any:
+        return self  # Keras calls iter() on it only
+
+    def __iter__(self) -> Any:
+        if self._only is not None:
+            return self._only
+        after, self._resume_from = self._resume_from, None
+        self._taken = after["taken"] if after else [*self._taken, 0]
+        if after:
+            self.make_iterators(self._taken[:-1])
+        iterator = iter(self._begin_at(self._taken[-1]) if after and self._taken[-1] else self._dataset)
+        if isinstance(self._source, private.GeneratorDataAdapter):
+            self._only = iterator
+        return iterator
+
+    def on_epoch_begin(self) -> None:
+        if self._resume_from:
+            while self._ended < self._resume_from["ended"]:
+                self.on_epoch_end()
+            set_generators(self._resume_from["generators"])
+        self._begun_with = generators()
+        super().on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._ended += 1
+        super().on_epoch_end()

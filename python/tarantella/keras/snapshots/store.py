@@ -1,0 +1,130 @@
+"""Where a snapshot is kept: in memory of the launcher, or in a file.
+
+A snapshot is an .npz file: arrays by name, and under `_TEXT` a JSON text, which has the names of the arrays, too. Its
+checksums tell a whole one from one whose writer was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_TEXT = "snapshot.json"
+_NAME = "snapshot.npz"
+_FORMAT = 1
+
+
+class Content(NamedTuple):
+    """What a snapshot holds."""
+
+    text: dict[str, Any]  # as JSON has it
+    arrays: Mapping[str, NDArray[Any]]
+
+
+class Memory:
+    """Two files in memory, which the ranks of a machine inherit from the launcher. The older one is overwritten."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths, self._next = paths, 0
+
+    @classmethod
+    def inherited(cls) -> Memory | None:
+        """What the launcher has made, None without it."""
+        paths = [f"/proc/self/fd/{each}" for each in os.environ.get("TNT_SNAPSHOT_FDS", "").split(",") if each]
+        are_ours = [os.path.lexists(path) and "tarantella-snapshot" in os.readlink(path) for path in paths]
+        return cls(paths) if paths and all(are_ours) else None
+
+    def __str__(self) -> str:
+        return "the launcher's memory"
+
+    def write(self, content: Content) -> None:
+        """Replaces the older of the two."""
+        with open(self._paths[self._next], "wb") as file:
+            _write(file, content)
+        self._next = 1 - self._next
+
+    def read(self) -> bytes | None:
+        """The newer of those that are whole, None without one. The other is overwritten next."""
+        found = [_bytes(path) for path in self._paths]
+        numbers = [_sequence(raw) for raw in found]
+        newest = int(numbers[1] > numbers[0])
+        self._next = 1 - newest
+        return None if numbers[newest] < 0 else found[newest]
+
+
+class Folder:
+    """A file in a folder, replaced as a whole."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._path = folder, os.path.join(folder, _NAME)
+
+    def __str__(self) -> str:
+        return f"the folder {self._folder!r}"
+
+    def write(self, content: Content) -> None:
+        """Replaces the file. Raises OSError if that fails; then the earlier one is still there."""
+        part = f"{self._path}.part"
+        try:
+            with open(part, "wb") as file:
+                _write(file, content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+            raise
+
+    def read(self) -> bytes | None:
+        """The file, None without one. Makes the folder. Raises ValueError for what is not a snapshot, and OSError."""
+        os.makedirs(self._folder, exist_ok=True)
+        if not os.access(self._folder, os.W_OK):
+            raise PermissionError("it cannot be written")
+        if not os.path.exists(self._path):
+            return None
+        raw = _bytes(self._path)
+        if _sequence(raw) < 0:
+            raise ValueError("it is not a whole snapshot of this version; remove it to train from the beginning")
+        return raw
+
+
+def parse(raw: bytes) -> Content:
+    """The content of a whole snapshot."""
+    with np.load(io.BytesIO(raw), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return Content(json.loads(arrays.pop(_TEXT).tobytes()), arrays)
+
+
+def _write(file: Any, content: Content) -> None:
+    whole = json.dumps({**content.text, "format": _FORMAT, "arrays": sorted(content.arrays)})
+    text = np.frombuffer(whole.encode(), np.uint8)
+    arrays: dict[str, Any] = {_TEXT: text, **content.arrays}
+    np.savez(file, **arrays)
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _sequence(raw: bytes) -> int:
+    """The number of the snapshot in these bytes, -1 if it is not whole."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
+            if parts.testzip() is not None:
+                return -1
+        with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
+            text = json.loads(arrays[_TEXT].tobytes())
+            is_whole = text["format"] == _FORMAT and {_TEXT, *text["arrays"]} == {*arrays.files}
+            return int(text["sequence"]) if is_whole else -1
+    except (OSError, EOFError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):
+        return -1
