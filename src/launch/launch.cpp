@@ -135,7 +135,7 @@ int launch(Options options) {
   if (is_dry(plan) && runs_here(plan.layout, plan.environment)) return print_dry_run(plan);
   Result<Signals> signals = Signals::open();  // before any file of ours meets a limit
   if (!signals.ok()) return print_error(cannot_start("the job", signals.status()), kLaunchError);
-  const Result<SnapshotMemory> snapshots = plan.restarts.most > 0 ? SnapshotMemory::make() : SnapshotMemory();
+  Result<SnapshotMemory> snapshots = plan.restarts.most > 0 ? SnapshotMemory::make() : SnapshotMemory();
   if (!snapshots.ok()) return print_error(cannot_start("the job", snapshots.status()), kLaunchError);
   Restarts restarts(plan.restarts, plan.layout.assignments.size());
   for (;;) {
@@ -146,8 +146,9 @@ int launch(Options options) {
       plan.environment[kRestartCount] = std::to_string(restarts.count());
       if (is_here) plan.environment[SnapshotMemory::kVariable] = snapshots.value().descriptors();
     }
-    const JobResult result =
-        is_here ? launch_here(plan, signals.value()) : launch_on_hosts(plan, signals.value());
+    const JobResult result = is_here ? launch_here(plan, signals.value())
+                                     : launch_on_hosts(plan, signals.value(),
+                                                       plan.restarts.most > 0 ? &snapshots.value() : nullptr);
     const Restarts::Decision next = restarts.after(result, Clock::now());
     if (!next.line.empty()) print_message(next.line);
     if (!next.restart && result.signal != 0) die_by_signal(result.signal);

@@ -16,6 +16,7 @@
 #include "launch/cluster/coordinator_link.h"
 #include "launch/cluster/encryption.h"
 #include "launch/cluster/host_job_plan.h"
+#include "launch/cluster/host_snapshots.h"
 #include "launch/cluster/host_timelines.h"
 #include "launch/cluster/remote_launcher.h"
 #include "launch/ranks/dry_run.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr Duration kReplyTimeout = 30s;  // for the slowest host; the coordinator gives up before
 constexpr Duration kConnectTimeout = 5s;
 constexpr Duration kFinalOutputTimeout = 60s;  // for the last output of the ranks and their timelines
+constexpr Duration kSnapshotTimeout = 60s;     // as long as the coordinator waits for it
 
 /// How to find the coordinator: the value of kCoordinatorVariable.
 struct CoordinatorAddress {
@@ -153,6 +155,17 @@ int run_agent() {
     return 0;
   }
   host_plan.value().network_interface = device_of(coordinator.fd());
+  SnapshotMemory snapshots;
+  if (spec->keeps_snapshots) {
+    Result<SnapshotMemory> made = SnapshotMemory::make();
+    if (!made.ok()) {
+      send_refusal(made.status(), coordinator);
+      return 0;
+    }
+    snapshots = std::move(made).value();
+    if (!receive_snapshot(snapshots, coordinator, Deadline::after(kReplyTimeout))) return kLaunchError;
+    host_plan.value().environment[SnapshotMemory::kVariable] = snapshots.descriptors();
+  }
   const Placement& placement = host_plan.value().placement;
   const AgentTimelines timelines(spec->options, placement.ranks, host_plan.value().assignment().first_rank,
                                  coordinator);
@@ -160,11 +173,15 @@ int run_agent() {
   if (!await_message(coordinator, Message::Kind::kStart)) return kLaunchError;
   const LocalJobSpec local = host_plan.value().local_spec(timelines.memory(), pmi.get());
   const JobResult result = run_ranks(host_plan.value(), local, signals.value(), coordinator);
+  announce_snapshot(snapshots, coordinator);
   coordinator.send(Message::Kind::kResult, encode(result));
   const Deadline deadline = Deadline::after(kFinalOutputTimeout);
   timelines.send(deadline);
   // Waits until all hosts have finished: MPICH's mpiexec may die of SIGPIPE when the first of several ends.
-  coordinator.close_gracefully(deadline);
+  coordinator.close_gracefully(deadline, [&](const Message& message) {
+    if (message.kind == Message::Kind::kSnapshotQuery)
+      send_snapshot(snapshots, coordinator, Deadline::after(kSnapshotTimeout));
+  });
   return 0;
 }
 

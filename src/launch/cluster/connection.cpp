@@ -130,14 +130,16 @@ void Connection::flush(Deadline deadline) {
   }
 }
 
-void Connection::close_gracefully(Deadline deadline) {
+void Connection::close_gracefully(Deadline deadline, const std::function<void(const Message&)>& handler) {
   flush(deadline);
   if (!idle()) close();
-  for (; !closed(); check()) (void)wait_for_messages(Deadline::after(1s));
+  for (; !closed(); check()) {
+    for (const Message& message : wait_for_messages(Deadline::after(1s))) handler(message);
+  }
 }
 
 std::vector<Message> Connection::wait_for_messages(Deadline deadline) {
-  std::vector<Message> messages;
+  std::vector<Message> messages = std::exchange(put_back_, {});
   while (messages.empty() && !closed() && !deadline.passed()) {
     pollfd readable{fd(), POLLIN, 0};
     if (::poll(&readable, 1, deadline.left_ms()) > 0) messages = read();

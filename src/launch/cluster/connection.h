@@ -46,8 +46,8 @@ class Connection {
   /// Blocks until nothing is queued or the deadline has passed.
   void flush(Deadline deadline);
   /// Sends what is queued, until the deadline, and blocks until the peer closes the connection or is gone: to close one
-  /// in which bytes arrive drops what is on its way to the peer.
-  void close_gracefully(Deadline deadline);
+  /// in which bytes arrive drops what is on its way to the peer. Gives `handler` each message that arrives.
+  void close_gracefully(Deadline deadline, const std::function<void(const Message&)>& handler);
   /// Blocks until a message has arrived, the connection is closed or the deadline has passed.
   std::vector<Message> wait_for_messages(Deadline deadline);
 

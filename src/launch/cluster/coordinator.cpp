@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launch/cluster/encryption.h"
+#include "launch/cluster/host_snapshots.h"
 #include "launch/cluster/remote_launcher_errors.h"
 #include "launch/system/poller.h"
 
@@ -20,7 +21,7 @@ constexpr char kNoInput[] =
 constexpr Duration kCheckInterval = 500ms;  // how often connections are checked
 constexpr Duration kWarnOfStart = 5s;
 constexpr Duration kEndWithin = 20s;  // after kEnd: longer than an agent waits for a stuck process
-constexpr Duration kGather = 60s;     // for the timelines of all hosts
+constexpr Duration kGather = 60s;     // for the timelines of all hosts, and for a snapshot
 constexpr Duration kGatherHurried = 10s;
 constexpr Duration kRemoteEnds = 3s;  // after the last agent
 
@@ -46,6 +47,7 @@ JobResult Coordinator::run() {
   warn_of_start_ = Deadline::after(kWarnOfStart);
   for (run_due_steps(); !hosts_.all_finished(); run_due_steps()) wait();
   gather_timelines();
+  gather_snapshot();
   hosts_.flush_all(1s);
   for (HostTable::Entry& host : hosts_) host.connection.reset();
   const bool skip_grace = start_failure_ || exits_.has_lost();  // it waits for a host that does not answer
@@ -143,6 +145,10 @@ void Coordinator::handle_hello(Connection& connection) {
   spec.environment = changes_to(config_.environment, hello->variable_macs, config_.secret);
   host.connection = std::make_unique<Connection>(std::move(connection));
   host.connection->send(Message::Kind::kJob, encrypt(config_.secret, encode(spec)));
+  if (config_.snapshots == nullptr) return;
+  const bool has_rank_0 = index == 0;
+  if (has_rank_0) send_snapshot(*config_.snapshots, *host.connection, *deadline_);
+  if (!has_rank_0) host.connection->send(Message::Kind::kSnapshotEnd);
 }
 
 void Coordinator::handle_message(size_t index, const Message& message) {
@@ -170,6 +176,16 @@ void Coordinator::handle_message(size_t index, const Message& message) {
       return;
     case Message::Kind::kProgress:
       progressed_ = true;
+      return;
+    case Message::Kind::kSnapshotNumber:
+      from.snapshot = decode_number(message).value_or(0);
+      return;
+    case Message::Kind::kSnapshot:
+      if (config_.snapshots == nullptr || config_.snapshots->append_to_older(message.content)) return;
+      from.snapshot = 0;
+      return;
+    case Message::Kind::kSnapshotEnd:
+      from.snapshot = 0;
       return;
     case Message::Kind::kResult:
       if (const auto result = decode_result(message); result && !from.finished) {
@@ -321,6 +337,24 @@ void Coordinator::gather_timelines() {
   };
   gathering_ = true;
   while (gathering_ && !deadline.passed() && std::any_of(hosts_.begin(), hosts_.end(), is_awaited)) wait();
+  gathering_ = false;
+}
+
+void Coordinator::gather_snapshot() {
+  if (config_.snapshots == nullptr || !exits_.failed() || interrupted_by_ != 0) return;
+  const auto newest_of = [](const HostTable::Entry& host) { return host.connection ? host.snapshot : 0; };
+  const auto is_older = [&](const HostTable::Entry& a, const HostTable::Entry& b) {
+    return newest_of(a) < newest_of(b);
+  };
+  const Deadline deadline = Deadline::after(kGather);
+  gathering_ = true;
+  while (gathering_ && !deadline.passed()) {
+    HostTable::Entry& host = *std::max_element(hosts_.begin(), hosts_.end(), is_older);
+    if (newest_of(host) <= config_.snapshots->newest()) break;
+    config_.snapshots->clear_older();
+    host.connection->send(Message::Kind::kSnapshotQuery);
+    while (gathering_ && !deadline.passed() && newest_of(host) > 0) wait();
+  }
   gathering_ = false;
 }
 

@@ -18,6 +18,7 @@
 #include "launch/output/user_output.h"
 #include "launch/ranks/input.h"
 #include "launch/ranks/orphan_reaper.h"
+#include "launch/ranks/snapshot_memory.h"
 #include "launch/system/message.h"
 #include "launch/system/signals.h"
 #include "runtime/authenticated_listener.h"
@@ -33,8 +34,9 @@ struct CoordinatorConfig {
   const Environment& environment;                      ///< of the ranks
   const std::vector<std::string>& remote_environment;  ///< of the remote launcher's command, as "NAME=value"
   JobTimelines& timelines;
-  Duration heartbeat_timeout;  ///< TNT_TIMEOUT: a host that sends nothing for so long is lost
-  Duration start_timeout;      ///< that all hosts have until each is ready to start its ranks
+  SnapshotMemory* snapshots = nullptr;  ///< from one attempt to the next; null: there is no other
+  Duration heartbeat_timeout;           ///< TNT_TIMEOUT: a host that sends nothing for so long is lost
+  Duration start_timeout;               ///< that all hosts have until each is ready to start its ranks
 };
 
 class Coordinator {
@@ -68,6 +70,8 @@ class Coordinator {
   /// Starts the ranks if all hosts are ready; warns of a long wait, and gives up at the limit.
   void try_start();
   void gather_timelines();
+  /// Fetches the newest snapshot from a host that is left, for the next attempt.
+  void gather_snapshot();
   /// Whether messages of hosts stay unread, since the user's terminal or pipe is full.
   bool is_reading_paused() const { return !gathering_ && (output_.full(false) || output_.full(true)); }
   /// Writes the final message and returns the result.
@@ -91,7 +95,7 @@ class Coordinator {
   std::optional<Deadline> deadline_;  ///< for the start, and for the end of a job that has failed
   std::optional<JobResult> start_failure_;
   int interrupted_by_ = 0;
-  bool gathering_ = false;  ///< the job is over, and its timelines come
+  bool gathering_ = false;  ///< the job is over, and its timelines or a snapshot come
   UserOutput output_;
 };
 

@@ -83,7 +83,7 @@ void HostTable::receive_rank_status(size_t index, const std::vector<int>& states
 
 void HostTable::send_rank_status(Duration pause) {
   const bool waits = std::find(states_.begin(), states_.end(), 0) != states_.end();
-  if (!states_changed_ || (waits && Clock::now() - states_sent_at_ < pause)) return;
+  if (!states_changed_ || (waits && states_sent_at_ && Clock::now() - *states_sent_at_ < pause)) return;
   states_changed_ = false;
   states_sent_at_ = Clock::now();
   broadcast(Message::Kind::kRankStatus, encode(states_));

@@ -1,7 +1,9 @@
 #pragma once
 // The hosts of a job, and how far the coordinator is with each.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ class HostTable {
     Clock::time_point last_message_at = Clock::now();
     bool finished = false;  ///< it has given its result, or is lost, or nothing more is expected of it
     bool sends_timeline = false;
+    uint64_t snapshot = 0;  ///< the newest that its agent has, 0 without one
   };
 
   /// `assignments` has one host at least.
@@ -58,7 +61,7 @@ class HostTable {
  private:
   std::vector<Entry> hosts_;
   std::vector<int> states_;  ///< of all ranks, as in runtime::RankStatusFile
-  Clock::time_point states_sent_at_{};
+  std::optional<Clock::time_point> states_sent_at_;
   bool states_changed_ = false;
 };
 

@@ -40,7 +40,7 @@ Duration seconds_in(const std::string& value, Duration otherwise) {
 
 }  // namespace
 
-JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals) {
+JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals, SnapshotMemory* snapshots) {
   const auto& [options, environment, folder, command, gpus, layout, restarts, through_srun] = plan;
   const Result<Mpi> mpi =
       choose_mpi(find_mpis(environment, folder), stripped_value(environment, "TNT_TRANSPORT"));
@@ -77,6 +77,7 @@ JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals) {
                      .command = command,
                      .heeds_user_signals = remote.is_srun,
                      .explicit_count = layout.explicit_count,
+                     .keeps_snapshots = snapshots != nullptr,
                      .assignments = layout.assignments,
                      .options = options};
   EnvironmentOverrides overrides = remote.environment;
@@ -94,6 +95,7 @@ JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals) {
       .environment = rank_environment,
       .remote_environment = remote_environment,
       .timelines = timelines,
+      .snapshots = snapshots,
       .heartbeat_timeout = seconds_in(stripped_value(environment, "TNT_TIMEOUT"), 300s),
       .start_timeout = seconds_in(options.start_timeout.value_or(""), 60s)};
   return Coordinator(config, std::move(listener).value(), signals, orphan_reaper).run();

@@ -11,7 +11,7 @@ namespace tarantella::launch {
 namespace {
 
 constexpr size_t kHead = 8;
-constexpr int kLastKind = static_cast<int>(Message::Kind::kProgress);
+constexpr int kLastKind = static_cast<int>(Message::Kind::kSnapshotEnd);
 
 // Beyond all clocks; sums of some such times do not overflow.
 constexpr int64_t kLatest = INT64_MAX / 8;
@@ -75,7 +75,7 @@ void fields(Pack& pack, Value& options) {
 template <typename Pack, Is<JobSpec> Value>
 void fields(Pack& pack, Value& spec) {
   pack(spec.job_id, spec.transport, spec.folder, spec.command, spec.heeds_user_signals, spec.explicit_count,
-       spec.assignments, spec.options, spec.environment);
+       spec.keeps_snapshots, spec.assignments, spec.options, spec.environment);
 }
 
 template <typename Pack, Is<JobResult> Value>
@@ -173,6 +173,11 @@ std::optional<timeline::ClockDrift> decode_clock(const Message& message) {
     return std::nullopt;
   const std::vector<int64_t>& t = *times;
   return timeline::ClockDrift({t[0], t[1], t[2]}, {t[3], t[4], t[5]});
+}
+
+std::string encode(uint64_t number) { return packed(number); }
+std::optional<uint64_t> decode_number(const Message& message) {
+  return unpacked<uint64_t>(message, {Kind::kSnapshotNumber});
 }
 
 std::string encode(const Records& records) { return packed(records); }

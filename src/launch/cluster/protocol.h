@@ -24,6 +24,12 @@
 //                  kClock       how its clock differs
 //                  kRecords     of its ranks, in pieces
 //                  kRecordsEnd  that was all, or why there is nothing
+//
+// With --max-restarts there are also
+//   coordinator  after kJob      kSnapshotEnd, for host 0 after kSnapshot: what rank 0 goes on from, in pieces
+//   agent        before kResult  kSnapshotNumber: its newest snapshot, if there is one
+//   coordinator  after kResult   kSnapshotQuery: send it
+//   agent                        kSnapshot, in pieces, and kSnapshotEnd
 
 #include <cstdint>
 #include <optional>
@@ -61,7 +67,11 @@ struct Message {
     kRecords,
     kRecordsEnd,
     kHeartbeat,
-    kProgress
+    kProgress,
+    kSnapshotNumber,
+    kSnapshotQuery,
+    kSnapshot,
+    kSnapshotEnd
   };
   Kind kind = Kind::kHello;
   std::string content;
@@ -99,6 +109,7 @@ struct JobSpec {
   Command command;        ///< runs the script
   bool heeds_user_signals = false;
   bool explicit_count = false;              ///< the user has given the number of ranks
+  bool keeps_snapshots = false;             ///< for the next attempt of the job
   std::vector<HostAssignment> assignments;  ///< of all hosts
   Options options;                          ///< as the coordinator has them, without `command_line`
   EnvironmentChanges environment = {};
@@ -140,6 +151,9 @@ std::string encode(const Time& time);
 std::optional<Time> decode_time(const Message& message);
 std::string encode(const timeline::ClockDrift& clock);
 std::optional<timeline::ClockDrift> decode_clock(const Message& message);
+/// The sequence number of kSnapshotNumber.
+std::string encode(uint64_t number);
+std::optional<uint64_t> decode_number(const Message& message);
 std::string encode(const Records& records);
 std::optional<Records> decode_records(const Message& message);
 

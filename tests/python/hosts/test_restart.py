@@ -141,3 +141,65 @@ def test_a_host_that_does_not_come_back_ends_the_job(hosts, executable):
     assert said[-1] == "tarantella: not restarted: host 'node2' did not come back within 2 s (--host-timeout)"
     hosts.wait_for_none()
     forget_records(hosts)
+
+
+SNAPSHOTS = """
+    import os, sys, time, zlib, keras, numpy as np
+    import tarantella as tnt
+    keras.utils.set_random_seed(1)
+    place, attempt = f"{tnt.get_rank()} of {tnt.get_size()}", tnt.restart_count()
+    class Wait(keras.callbacks.Callback):
+        begun = False
+        def on_train_batch_end(self, batch, logs=None):
+            if not self.begun:
+                self.begun = True
+                print("attempt", attempt, "begins with step", int(self.model.optimizer.iterations), flush=True)
+            if int(self.model.optimizer.iterations) == 14 and attempt == 0 and len(sys.argv) > 1:
+                open(f"up {place}", "w").close()
+                time.sleep(100)
+    class Counts(keras.callbacks.Callback):  # on rank 0 only, with an array
+        count = np.zeros(1)
+        def on_train_batch_end(self, batch, logs=None):
+            self.count = self.count + 1
+        def get_state(self):
+            return {"count": self.count}
+        def set_state(self, state):
+            self.count = state["count"]
+    counts = Counts()
+    layers = [keras.layers.Dense(7, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
+    model = tnt.Model(keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(1)]))
+    model.compile("adam", "mse", metrics=["mae"])
+    x = np.random.default_rng(0).normal(size=(61, 5)).astype("float32"); y = x[:, :1] - x[:, 1:2]
+    wait = tnt.keras.callbacks.Callback(Wait(), run_on_all_ranks=True)
+    calls = [tnt.keras.callbacks.Snapshot(5), wait, tnt.keras.callbacks.Callback(counts, run_on_all_ranks=False)]
+    history = model.fit(x, y, batch_size=8, epochs=5, verbose=0, callbacks=calls)
+    if tnt.is_master_rank():
+        kept = [np.asarray(v) for v in [*model.variables, *model.optimizer.variables]]
+        print("result", [zlib.crc32(each.tobytes()) for each in kept], history.history, counts.count[0])
+"""
+
+
+def trained(job) -> tuple[list[str], str]:
+    lines = job.out.splitlines()
+    return [each for each in lines if each.startswith("attempt")], lines[-1]
+
+
+@pytest.mark.parametrize("host", ["node2", "node3"])
+def test_a_training_goes_on_from_memory_after_a_host_is_lost(hosts, executable, host):
+    """node2 has rank 0, so that the launcher has no rank of its own."""
+    hosts.script(SNAPSHOTS)
+    (hosts.folder / "hosts").write_text("node2 slots=1\nnode3 slots=1\n")
+    command = (executable, "--hostfile=hosts", "--max-restarts=2", "--host-timeout=60", "--", "train.py")
+    unbroken = hosts.run(*command, timeout=60)
+    assert unbroken.code == 0, unbroken.err
+    job = hosts.start(*command, "killed")
+    hosts.wait_for_files("up 0 of 2", "up 1 of 2", seconds=40)
+    lose(hosts, host)
+    said_until(job, "next try in 5 s")
+    (hosts.folder / f"down-{host}").unlink()
+    assert job.wait(90).code == 0, job.err
+    hosts.wait_for_none()
+    attempts, result = trained(job)
+    assert attempts == ["attempt 0 begins with step 1", "attempt 1 begins with step 11"]
+    assert result == trained(unbroken)[1]
+    forget_records(hosts)

@@ -50,10 +50,10 @@ class Snapshots:
         return self._begun - 1
 
     def write(self, content: Content) -> None:
-        """Writes a snapshot in another thread, after the one before. Only the master has a content to write."""
+        """Writes a snapshot in another thread, after the one before, on the ranks that do."""
         self.wait()
         self.sequence += 1
-        if runtime.is_master_rank():
+        if self.store.is_written_here:
             content.text["sequence"] = self.sequence
             self._writing = threading.Thread(target=self._write, args=(content,), name="tarantella-snapshot")
             self._writing.start()
@@ -116,7 +116,7 @@ def _store(snapshot: Snapshot) -> Any:
     memory = Memory.inherited()
     if memory is not None:
         return memory
-    log.warn_once("Snapshot keeps nothing here: pass folder=…, or start with tarantella --max-restarts on one machine")
+    log.warn_once("Snapshot keeps nothing here: pass folder=…, or start with tarantella --max-restarts")
     return None
 
 
@@ -300,7 +300,13 @@ class Session:
     @timeline.part("take a snapshot")
     def _take(self, is_complete: bool = False) -> None:
         self._due = False
-        content = state.collect(self._model, self._callbacks, self._before, within=not is_complete)
+        content = state.collect(
+            self._model,
+            self._callbacks,
+            self._before,
+            within=not is_complete,
+            with_arrays=self._snapshots.store.is_written_here,
+        )
         logs = self._latest if isinstance(self._latest, dict) and not is_complete else {}
         content.text.update(
             script=_script(),

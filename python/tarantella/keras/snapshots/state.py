@@ -7,6 +7,7 @@ epoch. What each rank has of its own is gathered: generators, and what callbacks
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -44,8 +45,8 @@ def of_callbacks(callbacks: Sequence[Any], arrays: _Arrays) -> dict[str, Any]:
     return {name: _state_of(each, name, arrays) for name, each in _named(callbacks).items()}
 
 
-def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within: bool) -> Content:
-    """The state of training on all ranks; arrays on the master only. Collective.
+def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within: bool, with_arrays: bool) -> Content:
+    """The state of training on all ranks; the arrays of variables on those that ask for them. Collective.
 
     Attributes of callbacks that are still as `before` the fit are left out: the script sets them. `within` an epoch,
     metrics and layers have the state of all ranks afterwards, and training goes on from it.
@@ -60,16 +61,29 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
         "generators": position.generators(),
         "callbacks": {name: _changed(each, before[name]) for name, each in of_callbacks(callbacks, arrays).items()},
     }
+    everywhere = _exchange.gather_bytes(json.dumps([own, [*arrays]]).encode())
+    ranks, names = zip(*map(json.loads, everywhere), strict=True)
+    _add_arrays_of_others(arrays, names)
     text = {
-        "ranks": [json.loads(each) for each in _exchange.gather_bytes(json.dumps(own).encode())],
+        "ranks": [*ranks],
         "history": of_history(model, arrays),
         "variables": [described(v) for v in every],
     }
-    if runtime.is_master_rank():
+    if with_arrays:
         arrays |= {f"variable {i}": _bytes_of(v) for i, v in enumerate(every)}
     if within:
         training.go_on(model)
     return Content(text, arrays)
+
+
+def _add_arrays_of_others(arrays: _Arrays, names: Sequence[list[str]]) -> None:
+    """Adds the arrays that another rank's callbacks have: by rank, the `names` of its arrays. Collective."""
+    for name in sorted(set().union(*names).difference(set(names[0]).intersection(*names))):
+        owner = next(rank for rank, known in enumerate(names) if name in known)
+        file = io.BytesIO()
+        if runtime.get_rank() == owner:
+            np.save(file, arrays[name])
+        arrays[name] = np.load(io.BytesIO(_exchange.gather_bytes(file.getvalue())[owner]), allow_pickle=False)
 
 
 def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool) -> None:

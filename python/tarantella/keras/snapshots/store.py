@@ -1,4 +1,4 @@
-"""Where a snapshot is kept: in memory of the launcher, or in a file.
+"""Where a snapshot is kept: in memory of each host's launcher, or in a file.
 
 A snapshot is an .npz file: arrays by name, and under `_TEXT` a JSON text, which has the names of the arrays, too. Its
 checksums tell a whole one from one whose writer was killed.
@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._job import runtime
+
 _TEXT = "snapshot.json"
 _NAME = "snapshot.npz"
 _FORMAT = 1
+_MARK = b"TNTSNAP1"  # the launcher knows a whole one by it: src/launch/ranks/snapshot_memory.h
 
 
 class Content(NamedTuple):
@@ -31,7 +34,7 @@ class Content(NamedTuple):
 
 
 class Memory:
-    """Two files in memory, which the ranks of a machine inherit from the launcher. The older one is overwritten."""
+    """Two files in memory, which the ranks of a host inherit from the launcher. The older one is overwritten."""
 
     def __init__(self, paths: list[str]) -> None:
         self._paths, self._next = paths, 0
@@ -46,10 +49,16 @@ class Memory:
     def __str__(self) -> str:
         return "the launcher's memory"
 
+    @property
+    def is_written_here(self) -> bool:
+        """Whether this rank writes: one of each host."""
+        return runtime.get_local_rank() == 0
+
     def write(self, content: Content) -> None:
         """Replaces the older of the two."""
         with open(self._paths[self._next], "wb") as file:
             _write(file, content)
+            file.write(_MARK + int(content.text["sequence"]).to_bytes(8, "little"))
         self._next = 1 - self._next
 
     def read(self) -> bytes | None:
@@ -69,6 +78,11 @@ class Folder:
 
     def __str__(self) -> str:
         return f"the folder {self._folder!r}"
+
+    @property
+    def is_written_here(self) -> bool:
+        """Whether this rank writes: the master."""
+        return runtime.is_master_rank()
 
     def write(self, content: Content) -> None:
         """Replaces the file. Raises OSError if that fails; then the earlier one is still there."""

@@ -43,7 +43,7 @@ TEST(Encryption, AnyChangeIsNoticed) {
 TEST(Encryption, NoTokenOfTheUserIsInAJobSpec) {
   const Environment environment{{"HF_TOKEN", "hf_0123456789"}, {"HOME", "/home/user"}, {"PATH", "/bin"}};
   const Environment host{{"HOME", "/home/user"}, {"PATH", "/usr/bin"}, {"ONLY_HERE", "1"}};
-  JobSpec spec{"id", "t", "/", {"p", {}}, false, false, {{"a", 0, 2}}, {}};
+  JobSpec spec{"id", "t", "/", {"p", {}}, false, false, false, {{"a", 0, 2}}, {}};
   spec.environment = changes_to(environment, variable_macs_of(host, "secret"), "secret");
   EXPECT_EQ(spec.environment.kept, std::vector<std::string>{"HOME"});
   EXPECT_EQ(spec.environment.set, (Environment{{"HF_TOKEN", "hf_0123456789"}, {"PATH", "/bin"}}));

@@ -126,8 +126,8 @@ TEST(Message, ContentsComeBack) {
 }
 
 TEST(Message, CutContentsAreRefused) {
-  const std::string whole =
-      encode(JobSpec{"id", "t", "/", {"p", {}}, false, false, {{"a", 0, 2}}, all_options(), {{"A"}, {}}});
+  const std::string whole = encode(
+      JobSpec{"id", "t", "/", {"p", {}}, false, false, false, {{"a", 0, 2}}, all_options(), {{"A"}, {}}});
   for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_FALSE(decode_job_spec({Message::Kind::kJob, whole.substr(0, size)}).has_value());
   }
