@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from .environment import flag, layout, log_level
 
@@ -12,8 +13,12 @@ _said: set[str] = set()
 
 class _Format(logging.Formatter):
     def __init__(self, everywhere: bool) -> None:
-        where = f" [rank {layout().rank}]" if everywhere else ""
-        super().__init__(f"tarantella{where}: %(levelname)s: %(message)s")
+        self._start = f"tarantella [rank {layout().rank}]: " if everywhere else "tarantella: "
+        super().__init__()
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        level = "" if getattr(record, "is_notice", False) else f"{record.levelname}: "
+        return f"{self._start}{level}{record.message}"
 
 
 def configure() -> None:
@@ -37,6 +42,11 @@ def warn_once(message: str) -> None:
     if message not in _said:
         _said.add(message)
         logger.warning(message)
+
+
+def notice(message: str, *args: Any) -> None:
+    """Says what is good to know though nothing is wrong. It is shown where WARNINGs are, without that word."""
+    logger.warning(message, *args, extra={"is_notice": True})
 
 
 def listed(names: list[str]) -> str:

@@ -27,6 +27,7 @@ class MicroBatches(private.DataAdapter):
         """
         self._source, self._dataset, self._num_batches = source, dataset, num_batches
         self._begin_at = begin_at or dataset.skip
+        self.jumps = begin_at is not None  # a pass may begin with any batch, and the earlier ones are not read
 
     @property
     def element_spec(self) -> Any:

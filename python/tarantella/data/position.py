@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any, NamedTuple
 
@@ -29,11 +30,19 @@ def generators() -> Generators:
     return [random.getstate(), [kind, np.asarray(key).tolist(), *rest]]
 
 
-def set_generators(states: Generators) -> None:
-    """Sets what `generators` has returned, in this process or another."""
+def set_generators(states: Generators, read_again_from: Generators | None = None) -> None:
+    """Sets what `generators` has returned, in this process or another.
+
+    With `read_again_from`, the states with which the current pass began, batches of it were read again since. A
+    generator that is no longer in that state is left alone: the data draws from it, in a thread that reads ahead.
+    """
     (version, internal, gauss), (kind, key, *rest) = states
-    random.setstate((version, tuple(internal), gauss))
-    np.random.set_state((kind, np.array(key, np.uint32), *rest))
+    now = json.loads(json.dumps(generators()))
+    began = now if read_again_from is None else json.loads(json.dumps(read_again_from))
+    if now[0] == began[0]:
+        random.setstate((version, tuple(internal), gauss))
+    if now[1] == began[1]:
+        np.random.set_state((kind, np.array(key, np.uint32), *rest))
 
 
 class ResumableBatches(MicroBatches):
@@ -46,11 +55,13 @@ class ResumableBatches(MicroBatches):
     def __init__(self, batches: MicroBatches, after: dict[str, Any] | None, order: Order) -> None:
         """`after`: a `position`, from which to go on."""
         super().__init__(batches._source, batches._dataset, batches.num_batches, batches._begin_at)
+        self.jumps = batches.jumps
         self._resume_from, self._reads_earlier = after, order.reads_earlier
         self._taken: list[int] = []  # batches, of each iterator
         self._ended = 0  # how often the source was told of the end of an epoch
         self._begun_with: Generators = []
         self._only: Any = None
+        self._has_one_pass = isinstance(self._source, private.GeneratorDataAdapter)  # over all epochs
 
     def position(self) -> dict[str, Any]:
         """How far they are read, as JSON has it."""
@@ -83,7 +94,7 @@ class ResumableBatches(MicroBatches):
         if after:
             self.make_iterators(self._taken[:-1])
         iterator = iter(self._begin_at(self._taken[-1]) if after and self._taken[-1] else self._dataset)
-        if isinstance(self._source, private.GeneratorDataAdapter):
+        if self._has_one_pass:
             self._only = iterator
         return iterator
 
@@ -92,7 +103,8 @@ class ResumableBatches(MicroBatches):
             while self._ended < self._resume_from["ended"]:
                 self.on_epoch_end()
             set_generators(self._resume_from["generators"])
-        self._begun_with = generators()
+        if not (self._has_one_pass and self._begun_with):
+            self._begun_with = generators()
         super().on_epoch_begin()
 
     def on_epoch_end(self) -> None:

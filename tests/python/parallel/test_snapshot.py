@@ -33,7 +33,8 @@ class Batches(keras.utils.PyDataset):
     def __len__(self):
         return 16
     def __getitem__(self, i):
-        return x[4 * i: 4 * i + 4], y[4 * i: 4 * i + 4]
+        noise = np.random.normal(size=()) if options["data"] == "augmented" else 0
+        return x[4 * i: 4 * i + 4] + noise, y[4 * i: 4 * i + 4]
 x = np.random.default_rng(0).normal(size=(61, 5)).astype("float32"); y = x[:, :1] - x[:, 1:2]
 rows = tf.data.Dataset.from_tensor_slices((x, y))
 if options.get("seeded", True):
@@ -48,7 +49,10 @@ given = {
     "unknown length": lambda: dict(x=rows.shuffle(61).filter(lambda a, b: a[0] > -1).batch(4)),
     "generator": lambda: dict(x=((x[i: i + 4], y[i: i + 4]) for _ in range(9) for i in range(0, 60, 4)),
                               steps_per_epoch=9),
+    "drawing generator": lambda: dict(x=((x[i: i + 4] + np.random.normal(size=()), y[i: i + 4])
+                                         for _ in range(9) for i in range(0, 60, 4)), steps_per_epoch=9),
     "PyDataset": lambda: dict(x=Batches(), shuffle=True),
+    "augmented": lambda: dict(x=Batches(), shuffle=True),
     "flips": lambda: dict(x=rows.batch(4).map(
         lambda a, b, flip=keras.layers.GaussianNoise(0.1, seed=1): (flip(a, training=True), b))),
     "draws": lambda: dict(x=rows.map(
@@ -67,7 +71,7 @@ def fit(number, epochs):
                        validation_data=(x[:9], y[:9]))
     return [called.epoch, {name: list(map(float, values)) for name, values in called.history.items()}]
 # A generator is read once; the order of the next call on a shuffle().repeat() depends on what TensorFlow reads ahead.
-histories = [fit(0, 3), *([fit(1, 2)] if options["data"] not in ("generator", "repeated") else [])]
+histories = [fit(0, 3), *([fit(1, 2)] if options["data"] not in ("generator", "drawing generator", "repeated") else [])]
 if tnt.is_master_rank():
     kept = [*model.variables, *model.optimizer.variables]
     np.savez(target, *map(np.array, (v for v in kept if v.name != "seed_generator_state")))
@@ -88,7 +92,9 @@ def start(
 def train(scripts: Any, ranks: int, target: Path, kills: tuple[int, ...] = (), **options: Any) -> Any:
     ended = start(scripts, ranks, target, kills, restarts=3, **options)
     assert ended.code == 0, ended.err
-    assert ended.err.count("tarantella: restart ") == (0 if options.get("is_calm") else len(kills))
+    restarts = 0 if options.get("is_calm") else len(kills)
+    assert ended.err.count("tarantella: restart ") == restarts
+    assert ("tarantella: training goes on from epoch " in ended.err) is (restarts > 0)
     (line,) = [line for line in ended.out.splitlines() if line.startswith("histories")]
     with np.load(target) as found:
         return json.loads(line.removeprefix("histories")), [found[name] for name in found.files], ended
@@ -108,7 +114,9 @@ MORE = [
     ("two passes", (50,)),
     ("unknown length", (20, 40)),
     ("generator", (13,)),
+    ("drawing generator", (13,)),
     ("PyDataset", (21, 41)),
+    ("augmented", (21, 41)),
 ]
 
 

@@ -13,6 +13,7 @@ import hashlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -206,7 +207,7 @@ class Session:
         if found is not None and found.text["fit"] == self._number:
             state.check(self._model, found, str(self._snapshots.store))
             state.restore(self._model, self._callbacks, found, within=False)
-        log.logger.info("fit %d of this script was completed before the restart", self._number + 1)
+        log.notice("fit %d of this script was completed before", self._number + 1)
         return history
 
     def fit(self, method: Callable[..., Any], callbacks: Any, **options: Any) -> Any:
@@ -281,7 +282,7 @@ class Session:
 
     def _stop(self) -> None:
         if self._snapshots.wait():
-            log.logger.warning("the state of training is saved in %s: exit code %d", self._snapshots.store, EXIT_CODE)
+            log.notice("the state of training is saved in %s: exit code %d", self._snapshots.store, EXIT_CODE)
         _exchange.gather_bytes(b"")  # the launcher gives the master little time once another rank has ended
         sys.exit(EXIT_CODE)
 
@@ -289,12 +290,17 @@ class Session:
     def _resume(self, iterator: Any) -> Any:
         found, self._resume_from = self._resume_from, None
         assert found is not None
-        if found.text["position"]["taken"][-1]:  # had been read: what reads it draws from the generators before
+        taken, begun = found.text["position"]["taken"][-1], time.monotonic()
+        if taken and not self.batches.jumps:
+            log.notice("reading %d batches again, without the model", taken)
+        if taken:  # what reads them draws from the generators before these are restored
             _, iterator = backend.look_ahead(iterator, self._model.steps_per_execution)
+        read = "" if self.batches.jumps or not taken else f"; reading took {time.monotonic() - begun:.1f} s"
         state.restore(self._model, self._callbacks, found, within=True)
         self._steps = found.text["steps"]
         self._latest = found.text["logs"]
-        log.logger.info("training goes on from epoch %d, step %d", self._epoch + 1, self._step + 1)
+        where = (self._epoch + 1, self._step + 1, self._snapshots.store)
+        log.notice("training goes on from epoch %d, step %d, of %s%s", *where, read)
         return iterator
 
     @timeline.part("take a snapshot")

@@ -107,7 +107,8 @@ def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool
         state = own["callbacks"].get(name)
         if state is not None:
             _set_state(callback, state, content.arrays)
-    position.set_generators(own["generators"])
+    taken, begun_with = content.text["position"]["taken"], content.text["position"]["generators"]
+    position.set_generators(own["generators"], begun_with if within and taken[-1] else None)
 
 
 def of_history(model: Any, arrays: _Arrays) -> Any:

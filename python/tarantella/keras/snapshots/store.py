@@ -23,7 +23,8 @@ from ..._job import runtime
 _TEXT = "snapshot.json"
 _NAME = "snapshot.npz"
 _FORMAT = 1
-_MARK = b"TNTSNAP1"  # the launcher knows a whole one by it: src/launch/ranks/snapshot_memory.h
+# In memory, a whole one ends with the mark and its number: src/launch/ranks/snapshot_memory.h
+_MARK, _NUMBER = b"TNTSNAP1", 8
 
 
 class Content(NamedTuple):
@@ -58,16 +59,16 @@ class Memory:
         """Replaces the older of the two."""
         with open(self._paths[self._next], "wb") as file:
             _write(file, content)
-            file.write(_MARK + int(content.text["sequence"]).to_bytes(8, "little"))
+            file.write(_MARK + int(content.text["sequence"]).to_bytes(_NUMBER, "little"))
         self._next = 1 - self._next
 
     def read(self) -> bytes | None:
         """The newer of those that are whole, None without one. The other is overwritten next."""
         found = [_bytes(path) for path in self._paths]
-        numbers = [_sequence(raw) for raw in found]
+        numbers = [_number_at_end(raw) for raw in found]
         newest = int(numbers[1] > numbers[0])
         self._next = 1 - newest
-        return None if numbers[newest] < 0 else found[newest]
+        return None if numbers[newest] == 0 else found[newest]
 
 
 class Folder:
@@ -128,6 +129,12 @@ def _write(file: Any, content: Content) -> None:
 def _bytes(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
+
+
+def _number_at_end(raw: bytes) -> int:
+    """The number of the snapshot in these bytes of memory, 0 if it is not whole."""
+    mark, number = raw[-_NUMBER - len(_MARK) : -_NUMBER], raw[-_NUMBER:]
+    return int.from_bytes(number, "little") if mark == _MARK else 0
 
 
 def _sequence(raw: bytes) -> int:
