@@ -16,7 +16,7 @@ class _Format(logging.Formatter):
         self._start = f"tarantella [rank {layout().rank}]: " if everywhere else "tarantella: "
         super().__init__()
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is that of logging
         level = "" if getattr(record, "is_notice", False) else f"{record.levelname}: "
         return f"{self._start}{level}{record.message}"
 

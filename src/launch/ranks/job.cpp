@@ -257,7 +257,10 @@ JobResult Job::conclude() {
   }
   if (!cleaned_up_) clean_up();
   if (controller_loss_ && !shutdown_.root_cause().failed())
-    return {.code = kPeerFailed, .message = message_line(*controller_loss_)};
+    return {.code = kPeerFailed,
+            .message = message_line(*controller_loss_),
+            .failure = FailureKind::kHost,
+            .cause = *controller_loss_};
   return result_of(
       {.start_error = start_error_,
        .exec_failure = exec_failure_,

@@ -1,0 +1,82 @@
+"""A training on two hosts ends as a calm one, however often a rank, the launcher of a host or a host is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+# node1 has the user's launcher and no rank. Each step takes a moment, so that kills meet all parts of an attempt.
+SCRIPT = """
+    import sys, time, zlib, keras, numpy as np
+    import tarantella as tnt
+    class Pause(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            time.sleep(float(sys.argv[2]))
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(7, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
+    model = tnt.Model(keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(1)]))
+    model.compile("adam", "mse", metrics=["mae"])
+    x = np.random.default_rng(0).normal(size=(61, 5)).astype("float32"); y = x[:, :1] - x[:, 1:2]
+    calls = [tnt.keras.callbacks.Snapshot(7), Pause()]
+    history = model.fit(x, y, batch_size=4, epochs=int(sys.argv[1]), verbose=0, callbacks=calls)
+    if tnt.is_master_rank():
+        kept = [np.asarray(v) for v in [*model.variables, *model.optimizer.variables]]
+        print([zlib.crc32(each.tobytes()) for each in kept], history.history)
+"""
+
+
+def kill(hosts, choice: random.Random, host: str) -> str:
+    """Kills something on the host, and returns what."""
+    what = choice.choice(["rank", "agent", "host"])
+    with contextlib.suppress(OSError, ProcessLookupError, ValueError):  # it is gone, or has not come
+        if what == "host":
+            (hosts.folder / f"down-{host}").touch()
+            hosts.kill(host)
+            threading.Timer(choice.uniform(0, 6), (hosts.folder / f"down-{host}").unlink).start()
+            return what
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in hosts.processes(host)}
+        for pid, command in commands.items():
+            is_agent = command[0].endswith(b"/tarantella")
+            if is_agent if what == "agent" else b"train.py" in command and not is_agent:
+                os.kill(pid, signal.SIGKILL)
+                return what
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "epochs"),
+    [pytest.param(60, 20, marks=pytest.mark.full), pytest.param(900, 300, marks=pytest.mark.extended)],
+)
+@pytest.mark.timeout(2500)
+def test_ranks_agents_and_hosts_that_are_killed_at_random(hosts, executable, seconds, epochs):
+    seed = int(os.environ.get("TARANTELLA_SEED", random.randrange(10**6)))
+    print("repeat with TARANTELLA_SEED", seed)
+    choice = random.Random(seed)
+    hosts.script(SCRIPT)
+    (hosts.folder / "hosts").write_text("node2 slots=1\nnode3 slots=1\n")
+    command = (executable, "--hostfile=hosts", "--max-restarts=1000", "--", "train.py", epochs)
+    calm = hosts.run(*command, 0, timeout=120)
+    assert calm.code == 0, calm.err
+    job = hosts.start(*command, 0.1, stderr=(hosts.folder / "err").open("w"))
+    killed = []
+    end = time.monotonic() + seconds
+    # The same host twice in a row, without a snapshot between, would end the job.
+    for host in ["node2", "node3"] * seconds:
+        time.sleep(choice.uniform(5, 15))
+        if time.monotonic() > end or job.process.poll() is not None:
+            break
+        killed.append((kill(hosts, choice, host), host))
+    job.wait(600)
+    said = (hosts.folder / "err").read_text()
+    assert (job.code, job.out) == (0, calm.out), (killed, said)
+    assert said.count("tarantella: restart ") >= seconds / 30, (killed, said)
+    hosts.wait_for_none()
+    for record in hosts.folder.glob("tarantella/*"):  # of hosts that died, with the watchdogs of their launchers
+        record.unlink()
