@@ -9,6 +9,7 @@ readonly FOLDER="$PWD/build/compatibility"
 readonly UV="$PWD/build/wheel/tools/bin/uv"
 readonly EQUAL="tests/python/parallel/test_equals_one_process.py"
 readonly README="tests/python/single/test_readme.py"
+readonly SNAPSHOT="tests/python/parallel/test_snapshot.py::test_a_killed_training_goes_on_at_its_step[pipeline-kills1]"
 
 # The wheel without CUDA, if there is one for this machine.
 TENSORFLOW=tensorflow
@@ -65,7 +66,7 @@ run_row() {
     "$("$UV" pip list --python "$FOLDER/$1" 2>/dev/null |
       awk '/^(tensorflow|tensorflow-cpu|keras|keras-nightly|numpy|jax|torch) / {print $1, $2}' | xargs)"
   local -a tests=()
-  mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}" && echo "$README")
+  mapfile -t tests < <(printf "$EQUAL::test_case[%s-$RANKS]\n" "${CASES[@]}" && printf '%s\n' "$README" "$SNAPSHOT")
   local backend=""
   case $1 in jax | torch) backend=$1 tests=("$WITHOUT_TENSORFLOW") ;; esac
   # All cases in one process, because starting TensorFlow takes longer than a case.

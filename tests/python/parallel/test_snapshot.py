@@ -187,6 +187,22 @@ def test_another_version_of_the_script_is_refused(scripts: Any, tmp_path: Path) 
         assert "has the training of another version of" in ended.err
 
 
+def test_a_job_without_snapshots_has_none_of_it(scripts: Any) -> None:
+    script = """
+import os, sys, keras, numpy as np
+import tarantella as tnt
+model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+model.compile("sgd", "mse")
+model.fit(np.ones((8, 4)), np.ones(8), verbose=0)
+links = [os.path.join("/proc/self/fd", each) for each in os.listdir("/proc/self/fd")]
+assert not [each for each in links if os.path.lexists(each) and "tarantella-snapshot" in os.readlink(each)]
+assert "TNT_SNAPSHOT_FDS" not in os.environ
+assert not [each for each in sys.modules if each.startswith("tarantella.keras.snapshots")]
+"""
+    ended = scripts.ranks(2, script)
+    assert ended.code == 0, ended.err
+
+
 def test_without_a_place_or_a_seed(scripts: Any, tmp_path: Path) -> None:
     ended = start(scripts, 2, tmp_path / "w.npz", data="in order")
     assert ended.code == 0

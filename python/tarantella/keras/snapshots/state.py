@@ -197,8 +197,7 @@ def _set_state(callback: Any, state: dict[str, Any], arrays: Any) -> None:
     if "state" in state:
         callback.set_state(_decoded(state["state"], arrays))
     else:
-        known = vars(callback)
-        known.update((key, _decoded(each, arrays)) for key, each in state["attributes"].items() if key in known)
+        vars(callback).update({key: _decoded(each, arrays) for key, each in state["attributes"].items()})
         if "size" in state:
             os.truncate(callback.filename, state["size"])
 
