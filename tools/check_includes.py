@@ -64,6 +64,7 @@ _CALLS = (
     "keras/moved",
     "keras/written",
     "keras/differences",
+    "keras/compatibility",
 )
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
@@ -79,6 +80,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/__init__": ("keras/callbacks/",),
     "keras/strategy": (),
     "keras/hooks": ("keras/private",),
+    "keras/compatibility": ("_job/", "keras/private"),
     "keras/training": _DATA,
     "keras/replicas": _DATA,
     "keras/step/": _STEP,

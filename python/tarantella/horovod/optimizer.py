@@ -10,8 +10,7 @@ from typing import Any
 import keras
 
 from .._job import runtime
-from ..keras import training
-from ..keras.calls import proof
+from ..keras import compatibility, training
 from ..keras.step import optimizer as hooks
 from ..keras.step.gradients import keeps_no_gradient
 from . import process
@@ -91,7 +90,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if runtime.get_size() > 1 or passes is not None:
-        proof.once()
+        compatibility.check()
         hooks.install(optimizer)
         training.set_loop(optimizer, wrapped)
     _wrapped[optimizer] = wrapped

@@ -69,10 +69,6 @@ PATCHED: dict[str, str] = {
     "load_model": "keras.models, keras.saving and keras.src.saving.saving_api",
     "load_weights": "keras.src.saving.saving_api",
     "get_data_adapter": "keras.src.trainers.data_adapters, on one rank too",
-    # Of the backend, in the thread of `calls.proof` while it runs.
-    "allreduce": "the backend",
-    "sum_over_ranks": "the backend",
-    "differentiable_sum": "the backend",
 }
 
 

@@ -1,13 +1,13 @@
 """Every private name of Keras that is read or patched, once: the other modules call the functions below.
 
-`NAMES` lists the names with the Keras versions in which they were seen, `check` verifies that they exist. What they
-mean is verified by `keras.calls.proof`. Modules of `keras.src` are imported here and nowhere else.
+`NAMES` lists the names with the Keras versions in which they were seen; `keras.compatibility` checks that they exist.
+tools/compatibility.sh tests that they mean the same under the oldest, the newest and the nightly Keras. Modules of
+`keras.src` are imported here and nowhere else.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -48,11 +48,9 @@ __all__ = [
     "DataAdapter",
     "GeneratorDataAdapter",
     "TFDatasetAdapter",
-    "UnknownKerasError",
     "array_slicing",
     "arrays_of",
     "can_convert_arrays",
-    "check",
     "class_weight_to_sample_weights",
     "compiled_is_built",
     "compiled_losses",
@@ -78,7 +76,6 @@ __all__ = [
     "optimizers",
     "optimizers_in",
     "options_of",
-    "refusal",
     "replace_losses",
     "resets_metrics",
     "results",
@@ -92,6 +89,7 @@ __all__ = [
     "slots_of",
     "train_validation_split",
     "variables_of",
+    "version",
     "would_save",
 ]
 
@@ -105,11 +103,9 @@ FUNCTION = "_fn"
 class Name(NamedTuple):
     """A private name of Keras."""
 
-    owner: str  # a key of what `check` is given
+    owner: str  # of `keras.compatibility`, or a module
     name: str
     seen: str = KNOWN
-    # The public method or property of the owner's class that must use the name: a hook of it is called from there.
-    used_by: tuple[str, ...] = ()
 
 
 NAMES = (
@@ -118,24 +114,22 @@ NAMES = (
     Name("Model", "_loss_tracker"),
     Name("Model", "_flatten_layers"),
     Name("Model", "_flatten_metrics_in_order"),
-    Name("Model", "_initial_epoch", used_by=("fit",)),
-    Name("Model", RESULTS, used_by=("fit", "evaluate")),
-    Name("Layer", REGULARIZATION_LOSSES, used_by=("losses",)),
-    Name("BatchNormalization", MOMENTS, used_by=("call",)),
+    Name("Model", "_initial_epoch"),
+    Name("Model", RESULTS),
+    Name("Layer", REGULARIZATION_LOSSES),
+    Name("BatchNormalization", MOMENTS),
     Name("CompileLoss", "flat_losses", "3.5 to 3.6"),
     Name("CompileLoss", "_flat_losses", "3.7 to 3.16"),
-    Name("MeanMetricWrapper", FUNCTION, used_by=("update_state",)),
+    Name("MeanMetricWrapper", FUNCTION),
     Name("MeanMetricWrapper", "_fn_kwargs"),
     Name("Optimizer", "_trainable_variables"),
-    Name("ModelCheckpoint", "_should_save_on_batch", used_by=("on_train_batch_end",)),
+    Name("ModelCheckpoint", "_should_save_on_batch"),
     Name("ArrayDataAdapter", "_inputs"),
     Name("ArrayDataAdapter", "_num_samples"),
     Name("ArrayDataAdapter", "_shuffle"),
     Name("CompileLoss", "_user_loss"),
     Name("CompileMetrics", "_user_metrics"),
     Name("CompileMetrics", "_user_weighted_metrics"),
-    # Of a tensor: `mask_of` and `set_mask`, whose meaning is verified.
-    Name("tensor", "_keras_mask"),
 )
 # Names of modules that are hooked or called; those that are imported above are not repeated.
 FUNCTIONS = (
@@ -151,51 +145,9 @@ FUNCTIONS = (
 )
 
 
-class UnknownKerasError(NotImplementedError):
-    """Keras is not as it must be."""
-
-
-def refusal(reason: str) -> UnknownKerasError:
-    """The error that says so."""
-    return UnknownKerasError(
-        f"Keras {keras.__version__} {reason}, so several ranks would train otherwise than one process; "
-        f"install a Keras known to work: {KNOWN}"
-    )
-
-
-def check(samples: Mapping[str, Any]) -> None:
-    """Raises NotImplementedError where a private name is missing, or no longer used by what a hook must act on.
-
-    `samples` has a built object of each kind that `NAMES` mentions, by that kind. Milliseconds; no rank waits.
-    """
-    modules = {
-        module.__name__.rpartition(".")[2]: module
-        for module in (saving_api, saving_lib, legacy_h5_format, data_adapters)
-    }
-    owners = {**samples, **modules, "array_slicing": array_slicing}
-    for owner, name, seen, used_by in (*NAMES, *FUNCTIONS):
-        alternatives = [each.name for each in NAMES if each.owner == owner and each.seen != KNOWN]
-        if not any(hasattr(owners[owner], each) for each in (alternatives if seen != KNOWN else [name])):
-            raise refusal(f"has no {' or '.join(alternatives if seen != KNOWN else [name])} of {owner}")
-        for method in used_by:
-            code = _code(type(owners[owner]), method)
-            if code is not None and name not in code.co_names:
-                raise refusal(f"does not use {name} in {owner}.{method}")
-
-
-def _code(kind: type, method: str) -> Any:
-    """The code of Keras's own method or property, whatever a user or a tool has put before it.
-
-    None where that is in the place of Keras's. A wrapper without functools.wraps cannot be looked into.
-    """
-    for each in kind.__mro__:
-        found: Any = vars(each).get(method)
-        function = inspect.unwrap(getattr(found, "fget", found))
-        code = getattr(function, "__code__", None)
-        is_abstract = code is not None and code.co_names == ("NotImplementedError",)
-        if code is not None and not is_abstract and str(function.__module__).startswith("keras."):
-            return code
-    return None
+def version() -> tuple[int, ...]:
+    """Major and minor number of this Keras."""
+    return tuple(map(int, keras.__version__.split(".")[:2]))
 
 
 def every_layer(model: Any, include_self: bool = True) -> list[Any]:
@@ -327,11 +279,9 @@ def in_order(model: Any, logs: Mapping[str, Any]) -> Any:
     return model._flatten_metrics_in_order(logs)
 
 
-@functools.cache
 def resets_metrics() -> bool:
     """Whether train_on_batch resets the metrics first. Before Keras 3.15 they run on from batch to batch."""
-    code = _code(keras.Model, "train_on_batch")
-    return code is None or "reset_metrics" in code.co_names
+    return version() >= (3, 15)
 
 
 def initial_epoch(model: Any) -> int | None:

@@ -12,12 +12,11 @@ from ... import _exchange
 from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import described
-from .. import files, replicas, training
+from .. import compatibility, files, replicas, training
 from ..step import gradients as gradients_of_step
 from ..step import loops
 from ..step import optimizer as optimizers
 from ..step.step import current_step
-from . import proof
 
 
 def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
@@ -43,7 +42,7 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     if op not in ("average", "sum"):
         raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
     if runtime.get_size() > 1:
-        proof.once()
+        compatibility.check()
         files.hook_checkpoints()
         optimizers.install(optimizer)
         training.set_loop(optimizer, loops.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..._job import runtime
 from ...data.adapter import MicroBatches
-from .. import files, hooks, private, written
-from . import fit, on_batch, proof, takeover
+from .. import compatibility, files, hooks, private, written
+from . import fit, on_batch, takeover
 
 
 def install() -> None:
@@ -31,7 +31,7 @@ def install() -> None:
     )
     hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
     if runtime.get_size() > 1:
-        proof.once()
+        compatibility.check()
         written.hook_loading()
         files.hook_checkpoints()
 
