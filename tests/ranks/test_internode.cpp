@@ -586,14 +586,14 @@ TEST(LeaderLinks, DriveForOneThatWaitsAlone) {
   const auto in = std::make_shared<std::array<std::byte, 8>>();
   const auto sent = links[0]->send(1, MessageTag::kResult, *out, out);
   const auto received = links[1]->receive(0, MessageTag::kResult, *in, in);
-  EXPECT_FALSE(links[0]->try_progress_as_sole_waiter());  // nobody waits
-  for (const auto& link : links) link->begin_waiting();
-  links[0]->begin_waiting();
-  EXPECT_FALSE(links[0]->try_progress_as_sole_waiter());  // two do
-  links[0]->end_waiting();
+  EXPECT_FALSE(links[0]->try_progress_if_one_pending());  // none is pending
+  for (const auto& link : links) link->begin_operation();
+  links[0]->begin_operation();
+  EXPECT_FALSE(links[0]->try_progress_if_one_pending());  // two are pending
+  links[0]->end_operation();
   for (const Deadline limit = Deadline::after(10s);
        !limit.passed() && !(sent->ended() && received->ended());) {
-    for (const auto& link : links) EXPECT_TRUE(link->try_progress_as_sole_waiter());
+    for (const auto& link : links) EXPECT_TRUE(link->try_progress_if_one_pending());
   }
   EXPECT_TRUE(sent->completed_in_full());
   EXPECT_TRUE(received->completed_in_full());

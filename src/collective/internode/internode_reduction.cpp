@@ -159,7 +159,7 @@ void InternodeReduction::abort(size_t bucket) {
 void InternodeReduction::end_transfers(size_t bucket) {
   if (publishes_wait_edge_) link_->clear_wait_edge();
   states_[bucket].transfers = nullptr;
-  link_->end_waiting();
+  link_->end_operation();
 }
 
 std::optional<BucketReduction::Awaited> InternodeReduction::awaited(size_t bucket) const {
@@ -214,7 +214,7 @@ void InternodeReduction::begin_exchange(size_t bucket) {
     started.shards_out[node] = link_->send(node, tag, node_sums(bucket, shard_of(bucket, node)), owner);
     started.shards_in[node] = link_->receive(node, tag, incoming(bucket, node), started.incoming);
   }
-  link_->begin_waiting();
+  link_->begin_operation();
   if (publishes_wait_edge_) link_->publish_wait_edge(started.training_steps_in, name_);
 }
 

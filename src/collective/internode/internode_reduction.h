@@ -55,8 +55,8 @@ class InternodeReduction final : public BucketReduction {
   Advanced advance(size_t bucket) override;
   void abort(size_t bucket) override;
   std::optional<Awaited> awaited(size_t bucket) const override;
-  bool progress() override { return link_ != nullptr && link_->try_progress_as_sole_waiter(); }
-  bool has_in_flight() const override { return link_ != nullptr && link_->has_waiters(); }
+  bool progress() override { return link_ != nullptr && link_->try_progress_if_one_pending(); }
+  bool has_in_flight() const override { return link_ != nullptr && link_->has_pending_operations(); }
   const std::byte* result() const override { return intranode_->result(); }
   std::shared_ptr<void> memory() const override { return intranode_->memory(); }
   void begin_polling() override { intranode_->begin_polling(); }

@@ -21,7 +21,7 @@ Status LeaderLink::sleep_until_ended(std::span<const transport::TransferPtr> tra
                                      const std::string& what, bool peer_may_be_blocked) {
   publish_wait_edge(group_->is_creator_thread() ? transfers : decltype(transfers)(),
                     what);  // another thread may go on for others
-  begin_waiting();
+  begin_operation();
   std::atomic<bool>& awaits_other_node =
       group_->rank_table().waits(group_->job_rank(group_->rank())).awaits_other_node;
   awaits_other_node.store(true);
@@ -70,7 +70,7 @@ Status LeaderLink::sleep_until_ended(std::span<const transport::TransferPtr> tra
     for (const transport::TransferPtr& each : transfers) endpoint_->cancel(each);
   }
   awaits_other_node.store(false);
-  end_waiting();
+  end_operation();
   clear_wait_edge();
   return status;
 }

@@ -63,10 +63,10 @@ class LeaderLink {
 
   // Of TransferProgress.
   Duration advance() { return progress_.advance(); }
-  bool try_progress_as_sole_waiter() { return progress_.try_progress_as_sole_waiter(); }
-  void begin_waiting() { progress_.begin_waiting(); }
-  void end_waiting() { progress_.end_waiting(); }
-  bool has_waiters() const { return progress_.has_waiters(); }
+  bool try_progress_if_one_pending() { return progress_.try_progress_if_one_pending(); }
+  void begin_operation() { progress_.begin_operation(); }
+  void end_operation() { progress_.end_operation(); }
+  bool has_pending_operations() const { return progress_.has_pending_operations(); }
   Duration now() const { return progress_.now(); }
 
   // Of StatusExchange.

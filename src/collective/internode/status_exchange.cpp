@@ -29,14 +29,14 @@ StatusExchange::StatusExchange(NodeGroup& group, const NodeMap& nodes, transport
       options_(options),
       peers_(nodes.count()) {}
 
-void StatusExchange::poll(Duration now, bool has_sole_waiter) {
+void StatusExchange::poll(Duration now, bool one_operation_pending) {
   const auto time = Clock::now();
   const bool was_stopped = time - std::exchange(polled_at_, time) > options_.stopped;
   for (size_t node = 0; node < peers_.size(); ++node) {
     if (node == own_node_) continue;
     if (was_stopped) peers_[node].heard_at = now;
     receive(node, now);
-    send(node, now, has_sole_waiter);
+    send(node, now, one_operation_pending);
   }
 }
 
@@ -123,7 +123,7 @@ std::string StatusExchange::describe(size_t node) const {
   return text(host.empty() ? "the machine of " : text("host '", host, "' with "), nodes_.describe(node));
 }
 
-void StatusExchange::send(size_t node, Duration now, bool has_sole_waiter) {
+void StatusExchange::send(size_t node, Duration now, bool one_operation_pending) {
   Peer& peer = peers_[node];
   if (peer.departed.load(std::memory_order_relaxed) || peer.knows_departure ||
       (peer.sending != nullptr && !peer.sending->ended()))
@@ -148,7 +148,7 @@ void StatusExchange::send(size_t node, Duration now, bool has_sole_waiter) {
   status.wants_stacks = wants_stacks ? 1 : 0;
   status.exit_code = failure.ok() ? 0 : group_.exit_code();
   write_text(failure.message(), status.message);
-  status.wait_id = has_sole_waiter ? wait_id_for(node) : 0;
+  status.wait_id = one_operation_pending ? wait_id_for(node) : 0;
   write_text(awaited_name_, status.wait_name);
   write_text(host_name(), status.host);
   const auto bytes = std::as_bytes(std::span(peer.sent.get(), 1));

@@ -40,9 +40,9 @@ class StatusExchange {
   StatusExchange(NodeGroup& group, const NodeMap& nodes, transport::Endpoint& endpoint,
                  std::shared_ptr<RemoteNotifications> notifications, LeaderLinkOptions options);
 
-  /// Receives and sends what is due. The thread that makes progress. `has_sole_waiter`: nothing is awaited but the
-  /// transfers of publish_wait_edge().
-  void poll(Duration now, bool has_sole_waiter);
+  /// Receives and sends what is due. The thread that makes progress. `one_operation_pending`: nothing is awaited
+  /// but the transfers of publish_wait_edge().
+  void poll(Duration now, bool one_operation_pending);
   /// After leave(): whether all other nodes know, or have left. The thread that makes progress.
   bool all_know() const;
 
@@ -90,7 +90,7 @@ class StatusExchange {
 
   void receive(size_t node, Duration now);
   void process_status(size_t node, Duration now);
-  void send(size_t node, Duration now, bool has_sole_waiter);
+  void send(size_t node, Duration now, bool one_operation_pending);
   /// The id of the wait of publish_wait_edge() if it is for `node`, else 0.
   uint32_t wait_id_for(size_t node) const;
   void check_silence(size_t node, Duration silent);

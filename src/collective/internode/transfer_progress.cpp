@@ -12,18 +12,18 @@ constexpr Duration kClose = 500ms;  // until others have received the last statu
 
 Duration TransferProgress::advance() {
   // Before the lock is tried: who makes progress alone then sees that others wait, too, and leaves them to this thread.
-  const bool others = waiting_.load() > 1;
+  const bool others = pending_operations_.load() > 1;
   const std::unique_lock progress_lock(progress_mutex_, std::try_to_lock);
   check(watchdog_);
   if (!progress_lock.owns_lock()) return others ? WaitPolicy::pause_between_polls({}) : kForever;
   (void)poll(1);
   if (status_.is_leaving() && !is_closed()) close_endpoint();
-  if (!has_waiters()) return kForever;
+  if (!has_pending_operations()) return kForever;
   return WaitPolicy::pause_between_polls(now() - ended_at_);
 }
 
-bool TransferProgress::try_progress_as_sole_waiter() {
-  if (waiting_.load() != 1 || status_.is_leaving()) return false;
+bool TransferProgress::try_progress_if_one_pending() {
+  if (pending_operations_.load() != 1 || status_.is_leaving()) return false;
   const std::unique_lock progress_lock(progress_mutex_, std::try_to_lock);
   if (!progress_lock.owns_lock()) return false;
   (void)poll(WaitPolicy::kPollsPerCheck);
@@ -38,9 +38,9 @@ bool TransferProgress::poll(int polls) {
   const Duration now =
       active_.update();  // afterwards: a signal may have stopped this process in the endpoint
   now_.store(now, std::memory_order_relaxed);
-  if (ended || !had_waiters_) ended_at_ = now;
-  had_waiters_ = has_waiters();
-  status_.poll(now, waiting_.load() == 1);
+  if (ended || !had_pending_operations_) ended_at_ = now;
+  had_pending_operations_ = has_pending_operations();
+  status_.poll(now, pending_operations_.load() == 1);
   if (ended) {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
@@ -49,7 +49,7 @@ bool TransferProgress::poll(int polls) {
 }
 
 bool TransferProgress::progress_until_ended(std::span<const transport::TransferPtr> transfers) {
-  begin_waiting();
+  begin_operation();
   std::unique_lock progress_lock(progress_mutex_, std::defer_lock);
   Deadline quiet = Deadline::after(WaitPolicy::kQuiet);
   int turns = 0;
@@ -61,15 +61,15 @@ bool TransferProgress::progress_until_ended(std::span<const transport::TransferP
     }
     return next == transfers.end();
   };
-  while (!all_ended() && waiting_.load() == 1 && !status_.is_leaving() && group_.failure().ok() &&
+  while (!all_ended() && pending_operations_.load() == 1 && !status_.is_leaving() && group_.failure().ok() &&
          (turns++ < WaitPolicy::kYields || !quiet.passed())) {
     if ((!progress_lock.owns_lock() && !progress_lock.try_lock()) || !poll(WaitPolicy::kPollsPerCheck))
       std::this_thread::yield();
   }
   if (progress_lock.owns_lock()) progress_lock.unlock();
-  end_waiting();
+  end_operation();
   // The progress thread may have found the endpoint taken, and left to this one what others await.
-  if (has_waiters() || status_.is_leaving()) group_.wake_progress_thread(group_.rank());
+  if (has_pending_operations() || status_.is_leaving()) group_.wake_progress_thread(group_.rank());
   return all_ended() && std::all_of(transfers.begin(), transfers.end(),
                                     [](const auto& each) { return each->status().ok(); });
 }

@@ -1,8 +1,8 @@
 #pragma once
-// Which thread makes progress on a leader's endpoint, and until when. One at a time does: the rank's progress thread in
-// advance(), or a thread that waits itself, in progress_until_ended() or with try_progress_as_sole_waiter(), as long as
-// it is the only one that waits and something comes soon. So a short message wakes no other thread.
-// docs/memory_model.md says why no bytes are left to nobody.
+// Which thread makes progress on a leader's endpoint, and until when. One thread at a time does: the rank's progress
+// thread in progress(), or a thread that waits itself, in progress_until_ended() or try_progress_if_one_pending(). That
+// thread does so as long as its own operation is the only pending one and something comes soon. So a short message
+// wakes no other thread. docs/memory_model.md shows that pending bytes always have a thread that moves them.
 
 #include <atomic>
 #include <condition_variable>
@@ -29,17 +29,18 @@ class TransferProgress {
   /// longer the longer no transfer has ended; else kForever. Does not wait for other nodes, except in the call after
   /// shut_down().
   Duration advance();
-  /// Between the two, the progress thread polls for bytes once it is awake. Calls may nest.
-  void begin_waiting() { waiting_.fetch_add(1); }
-  void end_waiting() { waiting_.fetch_sub(1); }
-  /// Whether begin_waiting() was called without its end.
-  bool has_waiters() const { return waiting_.load() != 0; }
-  /// Polls the endpoint on the calling thread, if it is the only waiter; otherwise returns false. A caller that stops
-  /// polling must wake the progress thread if has_waiters(), because the progress thread may have gone to sleep relying
-  /// on this caller.
-  bool try_progress_as_sole_waiter();
+  /// Counts a pending operation: a wait for transfers, or the exchange of a bucket, for which no thread need wait. While
+  /// one is pending, the progress thread polls for bytes once it is awake.
+  void begin_operation() { pending_operations_.fetch_add(1); }
+  void end_operation() { pending_operations_.fetch_sub(1); }
+  /// Whether begin_operation() was called more often than end_operation().
+  bool has_pending_operations() const { return pending_operations_.load() != 0; }
+  /// Polls the endpoint on the calling thread, if exactly one operation is pending; otherwise returns false. A caller
+  /// that stops polling must wake the progress thread if has_pending_operations(): the progress thread may have gone to
+  /// sleep, relying on this caller.
+  bool try_progress_if_one_pending();
   /// Makes progress on this thread until all `transfers` have ended, nothing has ended for WaitPolicy::kQuiet, or
-  /// others wait, too. Returns whether all have ended well.
+  /// another operation is pending, too. Returns whether all have ended well.
   bool progress_until_ended(std::span<const transport::TransferPtr> transfers);
   /// Blocks until `transfer` has ended or the endpoint is closed, for NodeGroup::kCheckInterval at most. Another thread
   /// makes progress.
@@ -67,13 +68,13 @@ class TransferProgress {
   StatusExchange& status_;
   std::mutex progress_mutex_;  ///< held by the thread that makes progress; nobody waits for it
   ActiveTimer active_{WaitPolicy::kHeartbeat};  ///< guarded by progress_mutex_, as what follows
-  bool had_waiters_ = false;                    ///< in the last poll()
+  bool had_pending_operations_ = false;         ///< in the last poll()
   Duration ended_at_{};  ///< when a transfer has last ended, or the wait has begun, by now()
   EnterExitCounter enter_exits_{0};
   ProgressWatchdog watchdog_{enter_exits_};  ///< of the progress thread
   std::atomic<Duration> now_{Duration{}};
-  std::atomic<int> waiting_{0};  ///< begin_waiting() without its end
-  std::mutex mutex_;             ///< taken after progress_mutex_
+  std::atomic<int> pending_operations_{0};  ///< begin_operation() less end_operation()
+  std::mutex mutex_;                        ///< taken after progress_mutex_
   std::condition_variable changed_;
   bool closed_ = false;  ///< guarded by mutex_
 };
