@@ -93,10 +93,11 @@ class Communicator {
   /// See NodeGroup::find_notification(), of the same ranks.
   virtual Result<std::optional<uint32_t>> find_notification(int from, const std::string& name) = 0;
 
-  /// A call of a user begins: what it consists of counts as one, for wait_notification().
+  /// The user makes a call. The collectives of which it consists count as one collective call for wait_notification().
   virtual void begin_call() {}
-  /// Moves bytes between nodes. The progress thread calls it where it returns a time: within that, and within
-  /// NodeGroup::kCheckInterval. kForever: no bytes are awaited. Does not wait for other ranks.
+  /// Moves bytes between nodes. Where it returns a time, the progress thread calls it again within that time, and within
+  /// NodeGroup::kCheckInterval. kForever: no bytes are awaited. Does not wait for other ranks. In the core, `progress`
+  /// means to move bytes between nodes, and `advance` to do what is due in a bucket, a plan or a context.
   virtual std::optional<Duration> progress() { return std::nullopt; }
   /// Something ends this job, perhaps since a rank has died: from here on a silent node is lost sooner. Returns the
   /// time within which this rank then knows of a lost rank. Any thread.

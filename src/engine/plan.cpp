@@ -104,11 +104,11 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   std::vector<Finished> finished;
   for (size_t b = slot.last_bucket; b > slot.first_bucket; --b) {
     put(slot, b, bytes, owner);
-    if (count_in(b, ready, training_step) && progress_buckets(finished)) wake_progress_thread();
+    if (count_in(b, ready, training_step) && advance_buckets(finished)) wake_progress_thread();
     if (finished.empty()) continue;
     // Callbacks may take long, and this call does not poll meanwhile. What came without a wake-up is found here.
     reduction_->end_polling();
-    if (progress_buckets(finished)) wake_progress_thread();
+    if (advance_buckets(finished)) wake_progress_thread();
     call_back(finished);
     reduction_->begin_polling();
   }
@@ -134,7 +134,7 @@ Status Plan::submit(size_t index, const void* data, size_t count, DType dtype, D
   }
   unsubmitted_.fetch_sub(1, std::memory_order_relaxed);
   if (!count_in(slot.first_bucket, ready, training_step)) return {};
-  bool wakes = progress_buckets(finished);
+  bool wakes = advance_buckets(finished);
   const auto can_only_wait = [this] { return group_.dedicated_cores() && only_waits(); };
   if (wakes && finished.empty() && can_only_wait() && !in_callback) wakes = make_progress(finished);
   // The progress thread should wake up before the other ranks come, not after.
@@ -201,27 +201,27 @@ bool Plan::count_in(size_t b, int64_t ready, uint32_t training_step) {
 
 void Plan::advance() {
   std::vector<Finished> finished;
-  if (progress_buckets(finished)) wake_progress_thread();
+  if (advance_buckets(finished)) wake_progress_thread();
   call_back(finished);
 }
 
 bool Plan::make_progress(std::vector<Finished>& finished) {
   const Deadline deadline = Deadline::after(WaitPolicy::kSpinAfterSubmit);
   while (finished.empty() && !deadline.passed() && reduction_->progress()) {
-    (void)progress_buckets(finished);
+    (void)advance_buckets(finished);
     if (finished.empty()) std::this_thread::yield();
   }
   return reduction_->has_in_flight();
 }
 
-bool Plan::progress_buckets(std::vector<Finished>& finished) {
+bool Plan::advance_buckets(std::vector<Finished>& finished) {
   if (requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return false;
   uint32_t served = 0;
   bool moving = false;
   do {
     served = requests_.load(std::memory_order_acquire);
     try {
-      moving |= progress_due_buckets(finished);
+      moving |= advance_due_buckets(finished);
     } catch (const std::exception& error) {
       // ends every step, here as well: the progress thread tells the plan that the job has failed
       (void)group_.fail_in(name_, {Code::kSystem, error.what()});
@@ -231,7 +231,7 @@ bool Plan::progress_buckets(std::vector<Finished>& finished) {
   return moving;
 }
 
-bool Plan::progress_due_buckets(std::vector<Finished>& finished) {
+bool Plan::advance_due_buckets(std::vector<Finished>& finished) {
   due_.clear();
   Status failed;
   {

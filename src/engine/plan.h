@@ -119,7 +119,7 @@ class Plan {
   void put(const TensorSlot& slot, size_t bucket, const std::byte* data,
            const std::shared_ptr<const void>& owner);
   /// Counts one more tensor, submitted at the time `ready` in `training_step`, as put into `bucket`. Starts
-  /// the bucket and returns true if it was the last one: the caller must then call progress_buckets().
+  /// the bucket and returns true if it was the last one: the caller must then call advance_buckets().
   bool count_in(size_t bucket, int64_t ready, uint32_t training_step);
   /// Tells the timeline the names of the tensors and the sizes of the buckets.
   void describe_to_timeline();
@@ -129,15 +129,15 @@ class Plan {
   void complete(size_t bucket, std::vector<Finished>& finished);
   /// As advance(), but adds the callbacks that are due to `finished` in place of calling them, and wakes no thread.
   /// Returns whether bytes of any bucket have begun to move.
-  bool progress_buckets(std::vector<Finished>& finished);
-  /// Once, for the thread inside. May throw: progress_buckets() then fails the job.
-  bool progress_due_buckets(std::vector<Finished>& finished);
+  bool advance_buckets(std::vector<Finished>& finished);
+  /// Once, for the thread inside. May throw: advance_buckets() then fails the job.
+  bool advance_due_buckets(std::vector<Finished>& finished);
   /// Moves bytes on this thread for WaitPolicy::kSpinAfterSubmit, or until a tensor is added to `finished`. Returns
   /// whether bytes still move: the caller must then wake the progress thread.
   bool make_progress(std::vector<Finished>& finished);
   /// Wakes this rank's progress thread.
   void wake_progress_thread() { group_.wake_progress_thread(group_.rank()); }
-  /// Calls and removes all callbacks in `finished`. Not inside progress_buckets(): a callback may submit and advance
+  /// Calls and removes all callbacks in `finished`. Not inside advance_buckets(): a callback may submit and advance
   /// again.
   static void call_back(std::vector<Finished>& finished);
   /// Ends all started buckets, and moves the callbacks of all submitted tensors to `finished`, with `failed`.

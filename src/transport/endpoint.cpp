@@ -70,12 +70,12 @@ size_t Endpoint::progress() {
     active_.push_back(std::move(each));
   }
   poll();
-  ended += std::erase_if(active_, [this](const TransferPtr& each) { return progress_one(*each); });
+  ended += std::erase_if(active_, [this](const TransferPtr& each) { return close_if_ended(*each); });
   return ended;
 }
 
-bool Endpoint::progress_one(Transfer& transfer) {
-  if (!advance(transfer)) {
+bool Endpoint::close_if_ended(Transfer& transfer) {
+  if (!progress_transfer(transfer)) {
     if (!transfer.cancelled_.load(std::memory_order_relaxed) || !try_cancel(transfer)) return false;
     transfer.status_ = cancelled();
   }

@@ -122,22 +122,23 @@ class Endpoint {
  protected:
   /// A transfer has been started. Those of one peer, tag and kind begin in order.
   virtual void begin(Transfer& transfer) = 0;
-  /// Called once in each progress(), before any advance().
+  /// Called once in each progress(), before any progress_transfer().
   virtual void poll() {}
-  /// Moves what can be moved of a transfer that has begun. True if it has ended, by end(). Called in the order of
-  /// begin().
-  virtual bool advance(Transfer& transfer) = 0;
+  /// Moves what can be moved of a transfer that has begun. True if it has ended; set_result() says how. Called
+  /// in the order of begin().
+  virtual bool progress_transfer(Transfer& transfer) = 0;
   /// A transfer that has begun is cancelled. True if the implementation does not touch its bytes any more; else
-  /// advance() is called as before.
+  /// progress_transfer() is called as before.
   virtual bool try_cancel(Transfer& transfer) = 0;
   /// The last call: the implementation may part from its peers, until the deadline.
   virtual void finish(Deadline) {}
 
   static std::span<std::byte> bytes_of(const Transfer& transfer) { return transfer.bytes_; }
   static uint64_t& state_of(Transfer& transfer) { return transfer.state_; }
-  /// `length` is that of the message.
-  static void end(Transfer& transfer, size_t length) { transfer.length_ = length; }
-  static void end(Transfer& transfer, Status status) { transfer.status_ = std::move(status); }
+  /// Stores how a transfer ends, before progress_transfer() returns true for it; only then ended() turns true. `length`
+  /// is that of the message.
+  static void set_result(Transfer& transfer, size_t length) { transfer.length_ = length; }
+  static void set_result(Transfer& transfer, Status status) { transfer.status_ = std::move(status); }
   /// What keeps the bytes valid; may be null.
   static const std::shared_ptr<const void>& owner_of(const Transfer& transfer) { return transfer.owner_; }
   /// The error of a transfer that was cancelled.
@@ -148,8 +149,8 @@ class Endpoint {
  private:
   TransferPtr start(Transfer::Kind kind, int peer, Tag tag, std::span<std::byte> bytes,
                     std::shared_ptr<const void> owner);
-  /// Whether it has ended.
-  bool progress_one(Transfer& transfer);
+  /// Makes progress with it, and closes it if it has ended or is cancelled. Returns whether it was closed.
+  bool close_if_ended(Transfer& transfer);
   void close_transfer(Transfer& transfer);
 
   const int rank_;

@@ -542,7 +542,7 @@ int barriers_with_help() {
         std::this_thread::sleep_for(20ms);
         if (passed.load() != last) continue;
         ++helped;
-        for (int k = 0; k < 100; ++k) (void)link.advance();
+        for (int k = 0; k < 100; ++k) (void)link.progress();
       }
     });
     for (; passed.load() < kBarriers; ++passed) {
@@ -619,7 +619,7 @@ TEST(LeaderLinks, FailIfACallIsStuckInTheEndpoint) {
     network.resume(0);
   });
   for (const Deadline limit = Deadline::after(10s); group->failure().ok() && !limit.passed();) {
-    (void)link.advance();
+    (void)link.progress();
     std::this_thread::sleep_for(1ms);
   }
   over.store(true);

@@ -55,7 +55,7 @@ class FakeEndpoint final : public Endpoint {
     ++network_.ticks_[own];
   }
 
-  bool advance(Transfer& transfer) override {
+  bool progress_transfer(Transfer& transfer) override {
     const std::lock_guard lock(network_.mutex_);
     if (transfer.kind == Transfer::Kind::kSend) return state_of(transfer) == kTaken;
     FakeNetwork::Link& link = network_.link(transfer.peer, rank());
@@ -67,10 +67,10 @@ class FakeEndpoint final : public Endpoint {
     const std::span<const std::byte> bytes =
         message.waiting != nullptr ? bytes_of(*message.waiting) : std::span<const std::byte>(message.bytes);
     if (bytes.size() > bytes_of(transfer).size()) {
-      end(transfer, too_long(transfer, bytes.size()));
+      set_result(transfer, too_long(transfer, bytes.size()));
     } else {
       std::copy(bytes.begin(), bytes.end(), bytes_of(transfer).begin());
-      end(transfer, bytes.size());
+      set_result(transfer, bytes.size());
     }
     if (message.waiting != nullptr) state_of(*message.waiting) = kTaken;
     return true;

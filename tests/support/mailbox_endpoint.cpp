@@ -79,7 +79,7 @@ class MailboxEndpoint final : public Endpoint {
     for (int from = 0; from < size(); ++from) read_all(from);
   }
 
-  bool advance(Transfer& transfer) override {
+  bool progress_transfer(Transfer& transfer) override {
     return transfer.kind == Transfer::Kind::kSend ? write(transfer) : deliver(transfer);
   }
 
@@ -119,11 +119,11 @@ class MailboxEndpoint final : public Endpoint {
     if (found->second.empty()) arrived_.erase(found);
     const auto bytes = bytes_of(transfer);
     if (message.size() > bytes.size()) {
-      end(transfer, too_long(transfer, message.size()));
+      set_result(transfer, too_long(transfer, message.size()));
       return true;
     }
     std::copy(message.begin(), message.end(), bytes.begin());
-    end(transfer, message.size());
+    set_result(transfer, message.size());
     return true;
   }
 

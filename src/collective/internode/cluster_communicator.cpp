@@ -116,7 +116,7 @@ void ClusterCommunicator::begin_call() {
 
 std::optional<Duration> ClusterCommunicator::progress() {
   if (link_ == nullptr) return std::nullopt;
-  return link_->advance();
+  return link_->progress();
 }
 
 Duration ClusterCommunicator::shorten_loss_timeout() {

@@ -62,7 +62,7 @@ class LeaderLink {
   void leave() { progress_.shut_down(); }
 
   // Of TransferProgress.
-  Duration advance() { return progress_.advance(); }
+  Duration progress() { return progress_.progress(); }
   bool try_progress_if_one_pending() { return progress_.try_progress_if_one_pending(); }
   void begin_operation() { progress_.begin_operation(); }
   void end_operation() { progress_.end_operation(); }

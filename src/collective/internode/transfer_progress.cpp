@@ -10,7 +10,7 @@ constexpr Duration kClose = 500ms;  // until others have received the last statu
 
 }  // namespace
 
-Duration TransferProgress::advance() {
+Duration TransferProgress::progress() {
   // Before the lock is tried: who makes progress alone then sees that others wait, too, and leaves them to this thread.
   const bool others = pending_operations_.load() > 1;
   const std::unique_lock progress_lock(progress_mutex_, std::try_to_lock);

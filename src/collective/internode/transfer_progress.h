@@ -28,9 +28,9 @@ class TransferProgress {
   /// NodeGroup::kCheckInterval. Returns how long that thread may sleep until the next call if bytes are awaited, the
   /// longer the longer no transfer has ended; else kForever. Does not wait for other nodes, except in the call after
   /// shut_down().
-  Duration advance();
-  /// Counts a pending operation: a wait for transfers, or the exchange of a bucket, for which no thread need wait. While
-  /// one is pending, the progress thread polls for bytes once it is awake.
+  Duration progress();
+  /// Counts a pending operation: a wait for transfers, or the exchange of a bucket, for which no thread need wait. The
+  /// progress thread, once awake, polls for bytes while one is pending.
   void begin_operation() { pending_operations_.fetch_add(1); }
   void end_operation() { pending_operations_.fetch_sub(1); }
   /// Whether begin_operation() was called more often than end_operation().

@@ -82,7 +82,7 @@ class MpiEndpoint final : public Endpoint {
     if (!requests_.empty()) test_in_flight();
   }
 
-  bool advance(Transfer& transfer) override { return state_of(transfer) == kEnded; }
+  bool progress_transfer(Transfer& transfer) override { return state_of(transfer) == kEnded; }
 
   bool try_cancel(Transfer& transfer) override {
     if (transfer.kind == Transfer::Kind::kSend) {
@@ -308,15 +308,15 @@ class MpiEndpoint final : public Endpoint {
     Transfer& transfer = *flight.transfer;
     if (error != 0) return fail(transfer, error);
     if (flight.discarded != nullptr) {
-      end(transfer, too_long(transfer, flight.length));
+      set_result(transfer, too_long(transfer, flight.length));
     } else {
-      end(transfer, flight.length);
+      set_result(transfer, flight.length);
     }
     state_of(transfer) = kEnded;
   }
 
   void reject(Transfer& transfer, Status why) {
-    end(transfer, std::move(why));
+    set_result(transfer, std::move(why));
     state_of(transfer) = kEnded;
   }
 
