@@ -93,7 +93,7 @@ class Communicator {
   /// See NodeGroup::find_notification(), of the same ranks.
   virtual Result<std::optional<uint32_t>> find_notification(int from, const std::string& name) = 0;
 
-  /// The user makes a call. The collectives of which it consists count as one collective call for wait_notification().
+  /// The user makes a call. For wait_notification(), the collectives of which it consists count as one.
   virtual void begin_call() {}
   /// Moves bytes between nodes. Where it returns a time, the progress thread calls it again within that time, and within
   /// NodeGroup::kCheckInterval. kForever: no bytes are awaited. Does not wait for other ranks. In the core, `progress`

@@ -30,10 +30,10 @@ namespace tarantella::transport {
 /// Tells the messages of one pair of ranks apart; below kTags.
 using Tag = uint32_t;
 constexpr Tag kTags = 32'768;  // what every MPI has
-/// Receives with this tag or a higher one are pre-posted: no message is longer than its receive, and a receive is
-/// cancelled only where nothing more comes with its tag. It may then end only with the endpoint. So a library can write
-/// the bytes to their place at once, without a rendezvous.
-constexpr Tag kPreposted = 8;
+/// The lowest of the pre-posted tags. With these, no message is longer than its receive, and a receive is cancelled only
+/// where nothing more comes with its tag. It may then end only with the endpoint. So a library can write the bytes to
+/// their place at once, without a rendezvous.
+constexpr Tag kFirstPrepostedTag = 8;
 
 /// Messages above this size, headers aside, use the rendezvous protocol. The clear-to-send queues behind data already
 /// going to that rank, so in a large bidirectional exchange post the send before the receive; otherwise the two
@@ -135,8 +135,8 @@ class Endpoint {
 
   static std::span<std::byte> bytes_of(const Transfer& transfer) { return transfer.bytes_; }
   static uint64_t& state_of(Transfer& transfer) { return transfer.state_; }
-  /// Stores how a transfer ends, before progress_transfer() returns true for it; only then ended() turns true. `length`
-  /// is that of the message.
+  /// Stores how a transfer ends, before progress_transfer() returns true for it; only then ended() turns true. A send
+  /// that ends well needs no call. `length` is that of the message.
   static void set_result(Transfer& transfer, size_t length) { transfer.length_ = length; }
   static void set_result(Transfer& transfer, Status status) { transfer.status_ = std::move(status); }
   /// What keeps the bytes valid; may be null.

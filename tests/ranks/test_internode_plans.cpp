@@ -750,7 +750,7 @@ TEST(PlanTags, RangesDoNotOverlapAndComeBackLate) {
   collective::internode::TagAllocator tags;
   const auto a = tags.allocate(1000), b = tags.allocate(31'000);
   ASSERT_TRUE(a && b);
-  EXPECT_EQ(*a, collective::internode::kFirstTag);
+  EXPECT_EQ(*a, collective::internode::kFirstPlanTag);
   EXPECT_EQ(*b, *a + 1000);
   EXPECT_FALSE(tags.allocate(1000));
   tags.release(*a);

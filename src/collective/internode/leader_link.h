@@ -32,7 +32,7 @@ class LeaderLink {
   size_t node_index() const { return nodes_.node_of(group_->job_rank(0)); }
   NodeGroup& group() { return *group_; }
 
-  /// As in transport::Endpoint, to and from the leader of `node`, with a MessageTag or a tag from kFirstTag on.
+  /// As in transport::Endpoint, to and from the leader of `node`, with a MessageTag or a tag from kFirstPlanTag on.
   template <typename Tag>
   transport::TransferPtr send(size_t node, Tag tag, std::span<const std::byte> bytes,
                               std::shared_ptr<const void> owner) {

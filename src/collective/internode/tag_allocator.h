@@ -17,7 +17,7 @@ class TagAllocator {
   /// The first tag of `count` consecutive ones; nothing if there are not so many.
   std::optional<transport::Tag> allocate(size_t count) {
     const std::lock_guard lock(mutex_);
-    for (const transport::Tag from : {next_, kFirstTag}) {
+    for (const transport::Tag from : {next_, kFirstPlanTag}) {
       transport::Tag begin = from;
       for (const auto& [first, end] : allocated_) {
         if (end <= begin) continue;
@@ -62,7 +62,7 @@ class TagAllocator {
 
  private:
   std::mutex mutex_;
-  transport::Tag next_ = kFirstTag;
+  transport::Tag next_ = kFirstPlanTag;
   std::map<transport::Tag, transport::Tag> allocated_;  ///< first tag -> the one after the last
   std::set<transport::Tag> retired_;
 };

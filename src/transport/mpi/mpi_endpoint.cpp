@@ -174,7 +174,7 @@ class MpiEndpoint final : public Endpoint {
     const auto bytes = bytes_of(transfer);
     TntMpiRequest request{};
     const auto tag = static_cast<int32_t>(transfer.tag);
-    const auto call = transfer.tag < kPreposted ? mpi_.isend : mpi_.isend_preposted;
+    const auto call = transfer.tag < kFirstPrepostedTag ? mpi_.isend : mpi_.isend_preposted;
     const int error =
         call_mpi([&] { return call(bytes.data(), bytes.size(), transfer.peer, tag, &request); });
     if (error > 0 && mpi_.is_busy(error)) return false;
@@ -228,7 +228,7 @@ class MpiEndpoint final : public Endpoint {
   }
 
   void begin_receive(Transfer& transfer) {
-    if (transfer.tag >= kPreposted && !lost_.contains(transfer.peer)) return prepost(transfer);
+    if (transfer.tag >= kFirstPrepostedTag && !lost_.contains(transfer.peer)) return prepost(transfer);
     const MatchKey key{transfer.peer, transfer.tag};
     const auto unexpected = unexpected_.find(key);
     if (unexpected == unexpected_.end()) {
