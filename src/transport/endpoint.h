@@ -30,7 +30,7 @@ namespace tarantella::transport {
 /// Tells the messages of one pair of ranks apart; below kTags.
 using Tag = uint32_t;
 constexpr Tag kTags = 32'768;  // what every MPI has
-/// The lowest of the pre-posted tags. With these, no message is longer than its receive, and a receive is cancelled only
+/// The lowest of the pre-posted tags. No message with one is longer than its receive, and a receive is cancelled only
 /// where nothing more comes with its tag. It may then end only with the endpoint. So a library can write the bytes to
 /// their place at once, without a rendezvous.
 constexpr Tag kFirstPrepostedTag = 8;

@@ -22,24 +22,23 @@ class ChunkReduction {
       : internode_(internode),
         call_(call),
         bytes_(bytes),
-        widened_(size_of(partial_dtype(call.dtype)) / size_of(call.dtype)) {}
+        width_factor_(size_of(partial_dtype(call.dtype)) / size_of(call.dtype)) {}
 
-  /// The bytes of a node's partial.
-  size_t wide() const { return bytes_ * widened_; }
-  bool is_inline() const { return wide() <= inline_limit(internode_.nodes()); }
+  size_t partial_bytes() const { return bytes_ * width_factor_; }
+  bool is_inline() const { return partial_bytes() <= inline_limit(internode_.nodes()); }
 
   /// Reduces this rank's slice of what the ranks of the node show, `bytes` bytes that begin at `offset`.
   void reduce_slice(const std::byte* own, size_t offset, size_t bytes) {
     StagingBuffers& staging = internode_.staging();
-    const Range mine = slice_of(bytes * widened_, static_cast<size_t>(staging.rank()), staging.size());
-    reduce_node(own, bytes, mine, internode_.partial() + offset * widened_ + mine.begin);
+    const Range mine = slice_of(bytes * width_factor_, static_cast<size_t>(staging.rank()), staging.size());
+    reduce_node(own, bytes, mine, internode_.partial() + offset * width_factor_ + mine.begin);
   }
 
   /// The leaders give each other their partials inline, and each reduces them all into `output`.
   Status exchange_inline(const std::byte* own, std::byte* output) {
     LeaderExchange& leaders = *internode_.leader_exchange();
-    reduce_node(own, bytes_, {0, wide()}, leaders.inline_payload());
-    TNT_RETURN_IF_ERROR(leaders.exchange_calls(call_, wide()));
+    reduce_node(own, bytes_, {0, partial_bytes()}, leaders.inline_payload());
+    TNT_RETURN_IF_ERROR(leaders.exchange_calls(call_, partial_bytes()));
     std::vector<const std::byte*> partials;
     for (size_t node = 0; node < leaders.nodes(); ++node) partials.push_back(leaders.inline_payload_of(node));
     reduce_partials(call_.dtype, call_.reduction, partials.data(), partials.size(),
@@ -73,7 +72,7 @@ class ChunkReduction {
  private:
   /// Reduces `range`, in bytes of the partial, of the `bytes` bytes that the ranks of the node show.
   void reduce_node(const std::byte* own, size_t bytes, Range range, std::byte* output) {
-    const size_t offset = range.begin / widened_;
+    const size_t offset = range.begin / width_factor_;
     reduce_to_partial(call_.dtype, call_.reduction, internode_.staging().inputs(own + offset, bytes, offset),
                       internode_.staging().size(), output,
                       range.bytes() / size_of(partial_dtype(call_.dtype)));
@@ -82,7 +81,7 @@ class ChunkReduction {
   InternodeResources& internode_;
   const CallSignature& call_;
   const size_t bytes_;
-  const size_t widened_;
+  const size_t width_factor_;  ///< bytes of a partial for each byte of the result: accumulation may be wider
 };
 
 /// Whether each node has one rank, whose values are the node's partial.
@@ -104,7 +103,8 @@ Status allreduce_directly(InternodeResources& internode, const CallSignature& ca
   return for_each_chunk(bytes, kDirect, [&](size_t offset, size_t part) {
     return ChunkReduction(internode, call, part)
         .exchange_shards({at(input, offset), owner}, at(output, offset), owner,
-                         {.exchanges_calls = offset == 0, .prepost_bytes = two ? kDirect / 2 : 0}, one_shot);
+                         {.exchanges_calls = offset == 0, .max_prepost_bytes = two ? kDirect / 2 : 0},
+                         one_shot);
   });
 }
 

@@ -76,7 +76,7 @@ std::span<std::byte> InternodeReduction::sums(Range range) const {
 }
 
 std::span<const std::byte> InternodeReduction::node_sums(size_t bucket, Range range) const {
-  const std::byte* const input = states_[bucket].started_input.load(std::memory_order_relaxed);
+  const std::byte* const input = states_[bucket].active_send_buffer.load(std::memory_order_relaxed);
   if (input == nullptr) return sums(range);
   return {input + (range.begin - buckets_[bucket].offset), range.bytes()};
 }
@@ -104,14 +104,14 @@ void InternodeReduction::start(size_t bucket, uint32_t training_step) {
   State& state = states_[bucket];
   state.training_step = training_step;
   if (state.zero_copy_input == nullptr) return intranode_->start(bucket, training_step);
-  state.started_input.store(state.zero_copy_input, std::memory_order_release);
+  state.active_send_buffer.store(state.zero_copy_input, std::memory_order_release);
 }
 
 BucketReduction::Advanced InternodeReduction::advance(size_t bucket) {
   State& state = states_[bucket];
   const uint32_t generation = state.generation.load(std::memory_order_relaxed);
   if (!state.exchanging.load(std::memory_order_relaxed)) {
-    const bool is_zero_copy = state.started_input.load(std::memory_order_acquire) != nullptr;
+    const bool is_zero_copy = state.active_send_buffer.load(std::memory_order_acquire) != nullptr;
     const Advanced advanced = is_zero_copy ? Advanced::kSummed : intranode_->advance(bucket);
     if (is_zero_copy || advanced == Advanced::kDone) state.exchanging.store(true, std::memory_order_relaxed);
     if (advanced != Advanced::kDone) return advanced;
@@ -134,7 +134,7 @@ BucketReduction::Advanced InternodeReduction::advance(size_t bucket) {
   } else if (exchanged(bucket).load(std::memory_order_acquire) != generation) {
     return Advanced::kNothing;
   }
-  state.started_input.store(nullptr, std::memory_order_relaxed);
+  state.active_send_buffer.store(nullptr, std::memory_order_relaxed);
   state.owner.reset();
   state.exchanging.store(false, std::memory_order_relaxed);
   state.generation.fetch_add(1, std::memory_order_relaxed);
@@ -152,7 +152,7 @@ void InternodeReduction::abort(size_t bucket) {
     tags_->retire(tag_of(bucket));
     end_transfers(bucket);
   }
-  state.started_input.store(nullptr, std::memory_order_relaxed);
+  state.active_send_buffer.store(nullptr, std::memory_order_relaxed);
   state.owner.reset();
 }
 
@@ -189,7 +189,7 @@ void InternodeReduction::begin_exchange(size_t bucket) {
     transfers->training_steps_out.resize(nodes);
     transfers->training_steps_in.resize(nodes);
     transfers->training_steps = std::shared_ptr<uint32_t[]>(new uint32_t[nodes]);
-    const bool is_zero_copy = states_[bucket].started_input.load(std::memory_order_relaxed) != nullptr;
+    const bool is_zero_copy = states_[bucket].active_send_buffer.load(std::memory_order_relaxed) != nullptr;
     transfers->training_steps[own_node_] =
         is_zero_copy ? states_[bucket].training_step : intranode_->training_step(bucket);
   }
@@ -234,7 +234,7 @@ bool InternodeReduction::advance_exchange(size_t bucket) {
   BucketTransfers& transfers = *states_[bucket].transfers;
   const transport::Tag tag = tag_of(bucket);
   const bool one_shot = is_one_shot(bucket);
-  const bool is_zero_copy = states_[bucket].started_input.load(std::memory_order_relaxed) != nullptr;
+  const bool is_zero_copy = states_[bucket].active_send_buffer.load(std::memory_order_relaxed) != nullptr;
   // one-shot, the results overwrite the node's sums, which must have been sent
   if (!transfers.reduced && all_complete(transfers.training_steps_in, own_node_) &&
       all_complete(transfers.shards_in, own_node_) &&

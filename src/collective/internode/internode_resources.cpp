@@ -7,8 +7,8 @@ namespace tarantella::collective::internode {
 Result<std::unique_ptr<InternodeResources>> InternodeResources::create(StagingBuffers& staging,
                                                                        const NodeMap& nodes,
                                                                        std::shared_ptr<LeaderLink> link) {
-  auto region =
-      staging.group().map((kWidest + 1) * exchange_chunk_bytes(nodes), "the collectives between nodes");
+  auto region = staging.group().map((kMaxWidthFactor + 1) * exchange_chunk_bytes(nodes),
+                                    "the collectives between nodes");
   if (!region.ok()) return region.status();
   return std::unique_ptr<InternodeResources>(
       new InternodeResources(staging, nodes, std::move(link), std::move(region).value()));

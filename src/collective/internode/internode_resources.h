@@ -1,6 +1,7 @@
 #pragma once
-// The ranks of a job on several nodes, as the collectives see them. Within its node a rank uses the node's staging
-// buffers; its leader exchanges with the other leaders in between. For jobs on one node none of this exists.
+// What the collectives of a job on several nodes work with: the staging buffers of this rank's node, shared memory for a
+// partial and a result, and on the leader the exchange with other leaders and the tags of plans. A job on one node has
+// no InternodeResources.
 
 #include <algorithm>
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace tarantella::collective::internode {
 
-/// One rank's view. For one thread at a time.
+/// Those of one rank. For one thread at a time.
 class InternodeResources {
  public:
   /// Collective over the ranks of the node, blocks. `link` is nullptr but on the leader; `staging` must outlive this.
@@ -39,10 +40,10 @@ class InternodeResources {
   const std::shared_ptr<TagAllocator>& tags() { return tags_; }
 
   /// Memory that the node's ranks share: for the node's partial result, in elements of partial_dtype(), and for
-  /// the result, which has at most exchange_chunk() bytes. Both are free again after the next but one
-  /// staging().exchange().
+  /// the result, which has at most exchange_chunk() bytes. The ranks may overwrite both after two more calls of
+  /// staging().exchange(): the first shows that they are complete, the second that all ranks have read them.
   std::byte* partial() { return region_.bytes.data(); }
-  std::byte* result() { return region_.bytes.data() + kWidest * exchange_chunk(); }
+  std::byte* result() { return region_.bytes.data() + kMaxWidthFactor * exchange_chunk(); }
   /// The most bytes for each rank of the job where result() has a range for each: a multiple of all element sizes; 0 if
   /// there are too many ranks.
   size_t bytes_per_rank() const { return chunk() / nodes_.ranks() / 64 * 64; }
@@ -50,7 +51,8 @@ class InternodeResources {
   std::shared_ptr<void> memory() const { return memory_; }
 
  private:
-  static constexpr size_t kWidest = 2;  // bytes of a partial for one of the result
+  /// The largest ratio of the size of partial_dtype() to that of its dtype.
+  static constexpr size_t kMaxWidthFactor = 2;
   static constexpr size_t kExchangeChunk = size_t{1} << 20;
 
   static size_t exchange_chunk_bytes(const NodeMap& nodes) {

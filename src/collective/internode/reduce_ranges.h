@@ -17,9 +17,10 @@ struct NodePartial {
 struct ReduceRangesOptions {
   /// The leaders also exchange their calls, while the values travel: so in the first reduce_ranges() of a call.
   bool exchanges_calls = false;
-  /// With that, while the calls of the others are not known: the bytes of the longest range that a node may get in any
-  /// call. Receives of that length are pre-posted. 0: there is no such limit, and they are not.
-  size_t prepost_bytes = 0;
+  /// Only with exchanges_calls: receives are then started before the calls of the other nodes are known. This is the
+  /// length of the longest range that a node may get in any call, in bytes. Receives of this length are pre-posted. 0:
+  /// there is no such limit; receives have the length of this node's call, and are not pre-posted.
+  size_t max_prepost_bytes = 0;
 };
 
 /// For leaders, a reduce-scatter: sends each node its range of this node's partial, ranges[node], in bytes of the

@@ -16,7 +16,7 @@ Status ClusterCommunicator::reduce_scatter(const void* input, void* output, size
     return {Code::kInvalidArgument, text("reduce_scatter between ", nodes.ranks(), " ranks: too many")};
   const CallSignature call{Operation::kReduceScatter, name, dtype, reduction, 0, count, {}};
   const size_t each = count * size_of(dtype);
-  const size_t widened = size_of(partial_dtype(dtype)) / size_of(dtype);
+  const size_t width_factor = size_of(partial_dtype(dtype)) / size_of(dtype);
   const auto local = static_cast<size_t>(staging.rank());
   return for_each_chunk(each, internode.bytes_per_rank(), [&](size_t offset, size_t per_rank) -> Status {
     // node by node: what a node reduces is one range
@@ -33,8 +33,8 @@ Status ClusterCommunicator::reduce_scatter(const void* input, void* output, size
       ranges.push_back({begin, end});
     }
     TNT_RETURN_IF_ERROR(staging.exchange(call));
-    const Range mine = slice_of(bytes * widened, local, staging.size());
-    const size_t from = mine.begin / widened;
+    const Range mine = slice_of(bytes * width_factor, local, staging.size());
+    const size_t from = mine.begin / width_factor;
     reduce_to_partial(dtype, reduction, staging.inputs(own + from, bytes, from), staging.size(),
                       internode.partial() + mine.begin, mine.bytes() / size_of(partial_dtype(dtype)));
     TNT_RETURN_IF_ERROR(staging.exchange(call));
