@@ -15,14 +15,14 @@ Status reduce_slices(StagingBuffers& staging, const CallSignature& call, const s
   staging.write(input, bytes, mine);
   TNT_RETURN_IF_ERROR(staging.exchange(call));
   const auto rank = static_cast<size_t>(staging.rank());
-  std::byte* const result = staging.result_slot(rank, bytes);
+  std::byte* const result = staging.result_chunk(rank, bytes);
   TNT_RETURN_IF_ERROR(for_each_chunk(mine.bytes(), kBlock, [&](size_t offset, size_t part) -> Status {
     const size_t begin = mine.begin + offset;
     staging.reduce(call, input + begin, bytes, {begin, begin + part}, result + begin);
     copy_bytes(output + begin, result + begin, part);
     return {};
   }));
-  TNT_RETURN_IF_ERROR(staging.exchange_again(call));
+  TNT_RETURN_IF_ERROR(staging.sync_round(call));
   for (size_t other = 0; other < staging.size(); ++other) {
     const Range slice = slice_of(bytes, other, staging.size());
     if (other != rank) staging.copy_result(other, bytes, slice, output + slice.begin);

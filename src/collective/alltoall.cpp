@@ -26,7 +26,7 @@ Status NodeCommunicator::alltoall(const void* input, std::span<const uint64_t> s
   std::vector<std::vector<uint64_t>> counts(size, std::vector<uint64_t>(size));  // of each sender
   size_t rounds = 1;
   for (size_t other = 0; other < size; ++other) {
-    std::memcpy(counts[other].data(), staging.peer_slot(other, announced.size()), announced.size());
+    std::memcpy(counts[other].data(), staging.peer_chunk(other, announced.size()), announced.size());
     rounds = std::max(rounds, rounds_of_shares(counts[other], capacity));
     if (counts[other][rank] == receive_counts[other]) continue;
     NodeGroup& group = staging.group();
@@ -50,7 +50,7 @@ Status NodeCommunicator::alltoall(const void* input, std::span<const uint64_t> s
     for (size_t other = 0; other < size; ++other) {
       if (other == rank) continue;
       const Range part = part_of(send_counts[other]);
-      copy_bytes(staging.own_slot(offsets[rank].back()) + offsets[rank][other],
+      copy_bytes(staging.own_chunk(offsets[rank].back()) + offsets[rank][other],
                  at(input, sources[other].begin + part.begin), part.bytes());
     }
     TNT_RETURN_IF_ERROR(staging.exchange(call));

@@ -48,7 +48,7 @@ class BucketReduction {
  public:
   enum class Advanced {
     kNothing,
-    kSummed,  ///< this rank has summed its slice; the next advance() may do more
+    kCallAgain,  ///< this rank has summed its slice, if it had to; call advance() again at once
     kExchangeBegun,  ///< bytes of other nodes are awaited from now on: wake up the progress thread, or call progress()
     kDone,           ///< the bucket's sums are in result(); its next generation may begin
   };

@@ -95,7 +95,7 @@ class Communicator {
 
   /// The user makes a call. For wait_notification(), the collectives of which it consists count as one.
   virtual void begin_call() {}
-  /// Moves bytes between nodes. Where it returns a time, the progress thread calls it again within that time, and within
+  /// Moves bytes between nodes. If it returns a time, the progress thread calls it again within that time, and within
   /// NodeGroup::kCheckInterval. kForever: no bytes are awaited. Does not wait for other ranks. In the core, `progress`
   /// means to move bytes between nodes, and `advance` to do what is due in a bucket, a plan or a context.
   virtual std::optional<Duration> progress() { return std::nullopt; }

@@ -15,7 +15,7 @@ Status NodeCommunicator::reduce_scatter(const void* input, void* output, size_t 
     const size_t bytes = staging.size() * per_rank;
     for (size_t other = 0; other < staging.size(); ++other) {
       if (other != rank)
-        copy_bytes(staging.own_slot(bytes) + other * per_rank, at(input, other * each + offset), per_rank);
+        copy_bytes(staging.own_chunk(bytes) + other * per_rank, at(input, other * each + offset), per_rank);
     }
     TNT_RETURN_IF_ERROR(staging.exchange(call));
     const Range mine{rank * per_rank, (rank + 1) * per_rank};

@@ -142,7 +142,7 @@ BucketReduction::Advanced SharedMemoryReduction::advance(size_t bucket) {
     reduce(bucket);
     state.phase = Phase::kAwaitingSums;
     publish(Flag::kReduced, bucket, generation);
-    return Advanced::kSummed;
+    return Advanced::kCallAgain;
   }
   if (state.phase == Phase::kAwaitingSums && first_behind(Flag::kReduced, bucket, generation) < 0) {
     state.phase = Phase::kFilling;

@@ -69,8 +69,8 @@ StagingBuffers::Slot& StagingBuffers::slot(int rank, uint32_t round) const {
   return *reinterpret_cast<Slot*>(region_.bytes.data() + index * Slot::bytes(chunk_));
 }
 
-std::byte* StagingBuffers::data(int rank, uint32_t round, uint32_t turn, size_t bytes) const {
-  return bytes <= Slot::kInline ? slot(rank, round).inline_bytes : slot(rank, turn).data();
+std::byte* StagingBuffers::data(int rank, uint32_t round, uint32_t payload_round, size_t bytes) const {
+  return bytes <= Slot::kInline ? slot(rank, round).inline_bytes : slot(rank, payload_round).data();
 }
 
 StagingBuffers::Relay& StagingBuffers::relay(int rank, uint32_t round) const {
@@ -79,25 +79,25 @@ StagingBuffers::Relay& StagingBuffers::relay(int rank, uint32_t round) const {
   return *reinterpret_cast<Relay*>(region_.bytes.data() + slots + index * Relay::bytes(group_.flag_groups()));
 }
 
-const std::byte* StagingBuffers::peer_slot(size_t rank, size_t bytes) const {
+const std::byte* StagingBuffers::peer_chunk(size_t rank, size_t bytes) const {
   const auto peer = static_cast<int>(rank);
   if (in_flag_groups_ && bytes <= Slot::kInline) {
     const FlagGroups& flag_groups = group_.flag_groups();
     const Relay* relay = relays_[flag_groups.group_of(peer)];
     if (relay != nullptr) return relay->inline_bytes(flag_groups.index_of(peer));
   }
-  return data(peer, round_, turn_, bytes);
+  return data(peer, round_, payload_round_, bytes);
 }
 
 void StagingBuffers::write(const std::byte* from, size_t bytes, Range unread) {
-  std::byte* const to = own_slot(bytes);
+  std::byte* const to = own_chunk(bytes);
   written_ = unread.bytes() == 0 ? bytes : 0;
   if (unread.begin != 0) std::memcpy(to, from, unread.begin);
   if (unread.end != bytes) std::memcpy(to + unread.end, from + unread.end, bytes - unread.end);
 }
 
 const std::byte* const* StagingBuffers::inputs(const std::byte* own, size_t bytes, size_t offset) {
-  for (size_t other = 0; other < size(); ++other) inputs_[other] = peer_slot(other, bytes) + offset;
+  for (size_t other = 0; other < size(); ++other) inputs_[other] = peer_chunk(other, bytes) + offset;
   inputs_[static_cast<size_t>(rank())] = own;
   return inputs_.data();
 }
@@ -149,15 +149,15 @@ Result<bool> StagingBuffers::exchange_by_flag_groups(const Slot& mine, Await awa
 
 void StagingBuffers::prefetch_next(size_t bytes) const {
   prefetch_for_write(reinterpret_cast<const std::byte*>(&slot(rank(), round_ + 1)), alignof(Slot));
-  prefetch_for_write(slot(rank(), turn_ + 1).data(), bytes);
+  prefetch_for_write(slot(rank(), payload_round_ + 1).data(), bytes);
 }
 
 Status StagingBuffers::exchange(const CallSignature& call) {
-  ++turn_;
-  return exchange_again(call);
+  ++payload_round_;
+  return sync_round(call);
 }
 
-Status StagingBuffers::exchange_again(const CallSignature& call) {
+Status StagingBuffers::sync_round(const CallSignature& call) {
   ++round_;
   Slot& mine = slot(rank(), round_);
   mine.header = Header::of(call);
@@ -175,7 +175,7 @@ Status StagingBuffers::exchange_again(const CallSignature& call) {
   const auto what = [&mine] { return describe(mine.header, mine.name); };
   const auto await = [&](int other) {
     Status came = group_.await(other, slot(other, round_).round, round_, what);
-    if (overlaps) prefetch(slot(other, turn_).data(), shown);
+    if (overlaps) prefetch(slot(other, payload_round_).data(), shown);
     return came;
   };
   if (in_flag_groups_) {

@@ -40,33 +40,35 @@ class StagingBuffers {
   uint32_t round() const { return round_; }
 
   /// This rank's buffer in the next round, for `bytes` bytes (at most chunk()).
-  std::byte* own_slot(size_t bytes) const { return data(rank(), round_ + 1, turn_ + 1, bytes); }
-  /// Copies `bytes` bytes to own_slot(bytes), but those of `unread`, which no other rank reads.
+  std::byte* own_chunk(size_t bytes) const { return data(rank(), round_ + 1, payload_round_ + 1, bytes); }
+  /// Copies `bytes` bytes to own_chunk(bytes), but those of `unread`, which no other rank reads.
   void write(const std::byte* from, size_t bytes, Range unread = {0, 0});
-  /// Collective. Ends the round: shows own_slot() to all ranks and blocks until theirs are here. kMismatch on all ranks
-  /// if the calls differ.
+  /// Collective. Ends the round: shows own_chunk() to all ranks and blocks until theirs are here. kMismatch on all
+  /// ranks if the calls differ.
   Status exchange(const CallSignature& call);
-  /// As exchange(), in a round that shows nothing: peer_slot() and result_slot() stay as they are. Not after a round of
-  /// bytes that travel with a flag.
-  Status exchange_again(const CallSignature& call);
+  /// As exchange(), in a round without a payload: peer_chunk() and result_chunk() stay as they are. Not after a round
+  /// of bytes that travel with a flag.
+  Status sync_round(const CallSignature& call);
   /// Copies the bytes `part` of the `bytes` bytes of `rank` in the round that has just ended.
   void copy(size_t rank, size_t bytes, Range part, std::byte* to) {
-    read(rank, peer_slot(rank, bytes), part, to);
+    read(rank, peer_chunk(rank, bytes), part, to);
   }
-  /// Copies `part` of what `rank` has put into its result_slot(), after exchange_again().
+  /// Copies `part` of what `rank` has put into its result_chunk(), after sync_round().
   void copy_result(size_t rank, size_t bytes, Range part, std::byte* to) {
-    read(rank, result_slot(rank, bytes), part, to);
+    read(rank, result_chunk(rank, bytes), part, to);
   }
   /// Reduces the bytes `part` of the `bytes` bytes of all ranks, in rank order, where this rank's are those at `own`.
   void reduce(const CallSignature& call, const std::byte* own, size_t bytes, Range part, std::byte* to);
   /// In a round of slices: the chunk of `bytes` bytes into which `rank` writes the slice that it has reduced, that of
-  /// the next rank in the last round that showed something. May be an input and the output of reduce(). Only for more
+  /// the next rank in the last round with a payload. May be an input and the output of reduce(). Only for more
   /// bytes than travel inline.
-  std::byte* result_slot(size_t rank, size_t bytes) const { return data(next(rank), round_, turn_, bytes); }
+  std::byte* result_chunk(size_t rank, size_t bytes) const {
+    return data(next(rank), round_, payload_round_, bytes);
+  }
   /// How many bytes of other ranks copy(), copy_result() and reduce() have read.
   uint64_t bytes_read() const { return bytes_read_; }
   /// The `bytes` bytes of `rank` in the round that has just ended. Valid until the next exchange().
-  const std::byte* peer_slot(size_t rank, size_t bytes) const;
+  const std::byte* peer_chunk(size_t rank, size_t bytes) const;
   /// Pointers to all ranks' bytes from `offset` on, in rank order, where this rank's are those at `own`. Valid until
   /// the next call.
   const std::byte* const* inputs(const std::byte* own, size_t bytes, size_t offset = 0);
@@ -77,8 +79,8 @@ class StagingBuffers {
 
   StagingBuffers(NodeGroup& group, transport::Region region);
   Slot& slot(int rank, uint32_t round) const;
-  /// The inline bytes of `round`, or more bytes of `turn`.
-  std::byte* data(int rank, uint32_t round, uint32_t turn, size_t bytes) const;
+  /// The inline bytes of `round`, or more bytes of `payload_round`.
+  std::byte* data(int rank, uint32_t round, uint32_t payload_round, size_t bytes) const;
   int next(size_t rank) const { return static_cast<int>((rank + 1) % size()); }
   void read(size_t rank, const std::byte* from, Range part, std::byte* to);
   /// Takes the lines that this rank will write next if it shows `bytes` bytes again.
@@ -95,10 +97,10 @@ class StagingBuffers {
   const transport::Region region_;
   std::vector<const std::byte*> inputs_;
   std::vector<const Relay*>
-      relays_;  ///< per flag group: the relay of the round that has just ended, if it came soon
-  uint32_t round_ = 0;
-  uint32_t turn_ = 0;   ///< the rounds that showed something, counted: they use the two buffers in turn
-  size_t written_ = 0;  ///< how many bytes write() has shown in this round; 0 if it has left some out
+      relays_;          ///< per flag group: the relay of the round that has just ended, if it came soon
+  uint32_t round_ = 0;  ///< how many rounds this rank has ended, with or without a payload
+  uint32_t payload_round_ = 0;  ///< how many rounds had a payload: these use the two buffers in turn
+  size_t written_ = 0;          ///< how many bytes write() has shown in this round; 0 if it has left some out
   uint64_t bytes_read_ = 0;
 };
 

@@ -258,7 +258,7 @@ bool Plan::advance_bucket(size_t b, std::vector<Finished>& finished) {
   using Advanced = collective::BucketReduction::Advanced;
   const int64_t before = timeline_ == nullptr ? 0 : timeline::now();
   Advanced advanced = reduction_->advance(b);
-  if (advanced == Advanced::kSummed) {
+  if (advanced == Advanced::kCallAgain) {
     if (timeline_ != nullptr) buckets_[b].times.summed(before);
     advanced = reduction_->advance(b);
   }

@@ -90,8 +90,8 @@ void reduce_slices(StagingBuffers& staging, uint64_t round) {
   const collective::CallSignature call{.dtype = DType::kUInt64, .reduction = Reduction::kSum};
   ::explorer::point();
   staging.reduce(call, own + slice(rank).begin, bytes, slice(rank),
-                 staging.result_slot(rank, bytes) + slice(rank).begin);
-  must(staging.exchange_again({}));
+                 staging.result_chunk(rank, bytes) + slice(rank).begin);
+  must(staging.sync_round({}));
   for (size_t other = 0; other < size; ++other) {
     ::explorer::point();
     staging.copy_result(other, bytes, slice(other), all + slice(other).begin);
@@ -122,7 +122,7 @@ void meet() {
       for (size_t other = 0; other < staging.size(); ++other) {
         ::explorer::point();  // others go on while this rank reads
         int64_t shown = 0;
-        std::memcpy(&shown, staging.peer_slot(other, sizeof(shown)), sizeof(shown));
+        std::memcpy(&shown, staging.peer_chunk(other, sizeof(shown)), sizeof(shown));
         check(shown == sum + static_cast<int64_t>(other) - static_cast<int64_t>(rank),
               "a staging buffer of another round");
       }

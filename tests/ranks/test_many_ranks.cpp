@@ -155,7 +155,8 @@ TEST_P(ManyRanks, InlineBytesAreInTheLinesOfARoundAndInAThirdAsManyOfRelays) {
   run([&](NodeCommunicator& comm) {
     const FlagGroups& flag_groups = comm.group().flag_groups();
     const auto line_of = [&](int rank) {
-      return reinterpret_cast<uintptr_t>(comm.staging().peer_slot(static_cast<size_t>(rank), sizeof(float))) /
+      return reinterpret_cast<uintptr_t>(
+                 comm.staging().peer_chunk(static_cast<size_t>(rank), sizeof(float))) /
              64;
     };
     for (int call = 0; call < 50; ++call) {

@@ -70,7 +70,7 @@ Status ClusterCommunicator::allgather(const void* input, void* output, std::span
       for (size_t local = 0; local < staging.size(); ++local) {
         const int rank = nodes.ranks_of(internode.own_node())[local];
         copy_bytes(internode.result() + places[static_cast<size_t>(rank)],
-                   staging.peer_slot(local, bytes_of(rank)), bytes_of(rank));
+                   staging.peer_chunk(local, bytes_of(rank)), bytes_of(rank));
       }
       TNT_RETURN_IF_ERROR(exchange_segments(internode, call, offset == 0, segments));
     }

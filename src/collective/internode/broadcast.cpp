@@ -66,7 +66,7 @@ Status ClusterCommunicator::broadcast(void* data, size_t count, DType dtype, int
       count * size_of(dtype), internode.chunk(), [&](size_t offset, size_t bytes) -> Status {
         if (internode.rank() == root) staging.write(at(data, offset), bytes);
         TNT_RETURN_IF_ERROR(staging.exchange(call));
-        const std::byte* const shown = is_near ? staging.peer_slot(place, bytes) : nullptr;
+        const std::byte* const shown = is_near ? staging.peer_chunk(place, bytes) : nullptr;
         if (is_near && internode.rank() != root) copy_bytes(at(data, offset), shown, bytes);
         if (internode.leader_exchange() != nullptr)
           TNT_RETURN_IF_ERROR(broadcast_between_nodes(internode, call, shown, offset == 0, bytes, from));

@@ -112,7 +112,7 @@ BucketReduction::Advanced InternodeReduction::advance(size_t bucket) {
   const uint32_t generation = state.generation.load(std::memory_order_relaxed);
   if (!state.exchanging.load(std::memory_order_relaxed)) {
     const bool is_zero_copy = state.active_send_buffer.load(std::memory_order_acquire) != nullptr;
-    const Advanced advanced = is_zero_copy ? Advanced::kSummed : intranode_->advance(bucket);
+    const Advanced advanced = is_zero_copy ? Advanced::kCallAgain : intranode_->advance(bucket);
     if (is_zero_copy || advanced == Advanced::kDone) state.exchanging.store(true, std::memory_order_relaxed);
     if (advanced != Advanced::kDone) return advanced;
   }

@@ -85,8 +85,8 @@ class InternodeReduction final : public BucketReduction {
     /// The values of the whole bucket in the caller's memory, if put() has had them there; see put().
     const std::byte* zero_copy_input = nullptr;
     std::shared_ptr<const void> owner;  ///< of `zero_copy_input`
-    /// From start() until kDone: `zero_copy_input`, which holds the node's sums and is sent from. nullptr if the sums of
-    /// this generation are in the node's memory, so it also tells whether the generation is zero-copy.
+    /// From start() until kDone: `zero_copy_input`, which has the node's sums and is sent from. nullptr if the sums of
+    /// this generation are in the node's memory. So it also tells whether the generation is zero-copy.
     std::atomic<const std::byte*> active_send_buffer{nullptr};
     std::atomic<bool> exchanging{false};         ///< the node's sums are complete, those of the job are not
     std::unique_ptr<BucketTransfers> transfers;  ///< on a leader that exchanges

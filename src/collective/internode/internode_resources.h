@@ -1,5 +1,5 @@
 #pragma once
-// What the collectives of a job on several nodes work with: the staging buffers of this rank's node, shared memory for a
+// What the collectives of a job on several nodes use: the staging buffers of this rank's node, shared memory for a
 // partial and a result, and on the leader the exchange with other leaders and the tags of plans. A job on one node has
 // no InternodeResources.
 

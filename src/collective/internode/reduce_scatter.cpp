@@ -21,7 +21,7 @@ Status ClusterCommunicator::reduce_scatter(const void* input, void* output, size
   return for_each_chunk(each, internode.bytes_per_rank(), [&](size_t offset, size_t per_rank) -> Status {
     // node by node: what a node reduces is one range
     const size_t bytes = nodes.ranks() * per_rank;
-    std::byte* const own = staging.own_slot(bytes);
+    std::byte* const own = staging.own_chunk(bytes);
     std::vector<Range> ranges;
     size_t end = 0;
     for (size_t k = 0; k < nodes.count(); ++k) {
