@@ -52,7 +52,7 @@ class Worker {
  private:
   struct State {
     void run() {
-      collective::NodeGroup::act_as_creator_thread();
+      collective::NodeGroup::count_as_creator_thread();
       std::unique_lock lock(mutex);
       while (true) {
         changed.wait(lock, [this] { return closed || !tasks.empty(); });

@@ -80,7 +80,7 @@ bool NodeGroup::spin(const Word& word, uint32_t target) const {
     if (reached(word, target)) return true;
   }
   if (dedicated_cores_) {
-    const Deadline deadline = Deadline::after(WaitPolicy::kWakeUp);
+    const Deadline deadline = Deadline::after(WaitPolicy::kSpinBeforeSleep);
     do {
       for (int i = 0; i < WaitPolicy::kPausesPerClockRead; ++i) {
         if (reached(word, target)) return true;
@@ -178,7 +178,7 @@ Status NodeGroup::fail(const Status& status, int exit_code) {
   return first ? status : failure();
 }
 
-bool NodeGroup::stalls(Duration waited, Duration delay) {
+bool NodeGroup::check_stall_timeout(Duration waited, Duration delay) {
   if (waited < options_.stall + delay) return false;
   rank_table_->want_stacks();
   return waited >= options_.stall + delay + kShowing;

@@ -30,12 +30,13 @@ struct GroupOptions {
   /// How long the job goes on if an awaited rank has died or left, or if ranks wait for one another. The launcher may
   /// meanwhile end all ranks with a better message.
   Duration failure_delay = 3s;
-  /// How long a wait may last for a rank that is alive; see stalls().
+  /// How long a wait may last for a rank that is alive; see check_stall_timeout().
   Duration stall = kForever;
   /// How often a warning is logged in a long wait for a rank that is alive.
   Duration warn_every = 60s;
-  /// Up to so many ranks, each polls all others in a round; more do so by FlagGroups. The same on all ranks. So
-  /// few cache lines arrive together and take little longer than one, while flag groups take a second round trip.
+  /// In a group of up to this many ranks, each rank polls all others in a round. Larger groups use FlagGroups. The same
+  /// on all ranks. Up to this number, the cache lines of all ranks arrive together and take little longer than one
+  /// line, while flag groups take a second round trip.
   int one_level = 8;
 };
 
@@ -75,10 +76,11 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   /// rank's calls: while it waits, the rank is assumed to do nothing else. Other threads may make calls, too.
   std::thread::id creator_thread() const { return creator_thread_; }
   bool is_creator_thread() const {
-    return acts_as_creator_thread || std::this_thread::get_id() == creator_thread_;
+    return counts_as_creator_thread_ || std::this_thread::get_id() == creator_thread_;
   }
-  /// From here on this thread makes calls that the creator thread has begun and does not wait for.
-  static void act_as_creator_thread() { acts_as_creator_thread = true; }
+  /// From here on is_creator_thread() is true on the calling thread: the detection of deadlocks then treats its waits
+  /// as those of the creator thread. For a worker that makes the calls which the creator thread has handed over to it.
+  static void count_as_creator_thread() { counts_as_creator_thread_ = true; }
 
   /// Collective, one thread at a time. Blocks until all ranks have called it. What any rank wrote to shared memory
   /// before its call is visible to all ranks after theirs. `what` names the caller's operation in errors.
@@ -136,9 +138,9 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   /// that is closest to the cause reports first.
   static constexpr Duration kStallDelayIfRemote = 2s, kStallDelayIfPeerWaits = 4s;
   /// Whether a wait that has lasted for `waited`, longer than options.stall + `delay`, is to end with fail_stalled().
-  /// Past that limit it first asks all ranks for their stacks, and returns true after the time that these need.
+  /// Past that limit it first asks all ranks to dump their stacks, and returns true after the time that these need.
   /// Thread-safe, does not block.
-  bool stalls(Duration waited, Duration delay);
+  bool check_stall_timeout(Duration waited, Duration delay);
   /// `place`: what waits in what; `ranks` are those that did not come.
   Status fail_stalled(const std::string& place, const std::string& ranks, Duration waited);
 
@@ -206,7 +208,7 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   const int rank_;
   const int size_;
   const GroupOptions options_;
-  static inline thread_local bool acts_as_creator_thread = false;
+  static inline thread_local bool counts_as_creator_thread_ = false;
   const std::thread::id creator_thread_;
   NodeGroup* parent_;  ///< nullptr after stand_alone()
   const transport::Region control_;

@@ -89,7 +89,8 @@ Status StallDetector::check_stall(int job_rank) {
     return edges.newest.load().rank != 0 || edges.awaits_other_node.load();
   };
   const Duration now = active_.so_far();
-  if (!group_.stalls(now, waits(job_rank) ? NodeGroup::kStallDelayIfPeerWaits : Duration())) return {};
+  if (!group_.check_stall_timeout(now, waits(job_rank) ? NodeGroup::kStallDelayIfPeerWaits : Duration()))
+    return {};
   std::string ranks;
   for (int rank = 0; rank < group_.size(); ++rank) {
     const int other = group_.job_rank(rank);

@@ -43,11 +43,11 @@ Layout make_layout(const std::vector<TensorSpec>& tensors, size_t threshold, siz
     if (!open) buckets.push_back({{dtype, layout.bytes, 0}, {}});
     open = padded < threshold;
     layout.slots[i] = {layout.bytes, bytes, buckets.size() - 1, 0};
-    const size_t most = threshold == 0 ? padded : split_bytes;
-    add(i, std::min(padded, most));
-    for (size_t done = most; done < padded; done += most) {
+    const size_t max_bucket_bytes = threshold == 0 ? padded : split_bytes;
+    add(i, std::min(padded, max_bucket_bytes));
+    for (size_t done = max_bucket_bytes; done < padded; done += max_bucket_bytes) {
       buckets.push_back({{dtype, layout.bytes, 0}, {}});
-      add(i, std::min(padded - done, most));
+      add(i, std::min(padded - done, max_bucket_bytes));
     }
     layout.slots[i].last_bucket = buckets.size() - 1;
   }

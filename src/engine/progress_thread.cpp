@@ -99,14 +99,14 @@ Progressable::PollHint ProgressThread::State::advance_all() {
 
 void ProgressThread::State::run() {
   std::optional<uint32_t> last;  // wake_count() at the last advance_all()
-  Deadline spinning = Deadline::after(WaitPolicy::kProgress);
+  Deadline spinning = Deadline::after(WaitPolicy::kProgressThreadSpin);
   int polls = 0;  // in a row
   while (true) {
     const uint32_t seen = rank_table->wake_count();  // first: to be stopped from here on is no sleep
     if (stopping.load()) return;
     rank_table->beat();
     const Progressable::PollHint hint = advance_all();
-    if (last != seen) spinning = Deadline::after(WaitPolicy::kProgress);
+    if (last != seen) spinning = Deadline::after(WaitPolicy::kProgressThreadSpin);
     last = seen;
     const bool awaits_bytes = hint.max_poll_interval != kForever;
     if (!awaits_bytes) polls = 0;

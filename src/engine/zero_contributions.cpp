@@ -29,9 +29,9 @@ class ZeroContributions::Submitter : public std::enable_shared_from_this<Submitt
     std::vector<uint64_t> steps = counted();
     for (const auto& bucket : plan_->layout().buckets) {
       // submit_due() may be between two tensors of a bucket, which takes its steps with all of them
-      uint64_t most = 0;
-      for (const size_t i : bucket.tensors) most = std::max(most, steps[i]);
-      for (const size_t i : bucket.tensors) steps[i] = most;
+      uint64_t max_steps = 0;
+      for (const size_t i : bucket.tensors) max_steps = std::max(max_steps, steps[i]);
+      for (const size_t i : bucket.tensors) steps[i] = max_steps;
     }
     return steps;
   }

@@ -135,20 +135,22 @@ int launch(Options options) {
   if (is_dry(plan) && runs_here(plan.layout, plan.environment)) return print_dry_run(plan);
   Result<Signals> signals = Signals::open();  // before any file of ours meets a limit
   if (!signals.ok()) return print_error(cannot_start("the job", signals.status()), kLaunchError);
-  Result<SnapshotMemory> snapshots = plan.restarts.most > 0 ? SnapshotMemory::make() : SnapshotMemory();
+  Result<SnapshotMemory> snapshots =
+      plan.restarts.max_restarts > 0 ? SnapshotMemory::make() : SnapshotMemory();
   if (!snapshots.ok()) return print_error(cannot_start("the job", snapshots.status()), kLaunchError);
   Restarts restarts(plan.restarts, plan.layout.assignments.size());
   for (;;) {
     const bool is_here = runs_here(plan.layout, plan.environment);
     plan.environment.erase(SnapshotMemory::kVariable);
-    if (plan.restarts.most > 0) {
-      plan.environment["TNT_MAX_RESTARTS"] = std::to_string(plan.restarts.most);
+    if (plan.restarts.max_restarts > 0) {
+      plan.environment["TNT_MAX_RESTARTS"] = std::to_string(plan.restarts.max_restarts);
       plan.environment[kRestartCount] = std::to_string(restarts.count());
       if (is_here) plan.environment[SnapshotMemory::kVariable] = snapshots.value().descriptors();
     }
-    const JobResult result = is_here ? launch_here(plan, signals.value())
-                                     : launch_on_hosts(plan, signals.value(),
-                                                       plan.restarts.most > 0 ? &snapshots.value() : nullptr);
+    const JobResult result =
+        is_here ? launch_here(plan, signals.value())
+                : launch_on_hosts(plan, signals.value(),
+                                  plan.restarts.max_restarts > 0 ? &snapshots.value() : nullptr);
     const Restarts::Decision next = restarts.after(result, Clock::now());
     if (!next.line.empty()) print_message(next.line);
     if (!next.restart && result.signal != 0) die_by_signal(result.signal);

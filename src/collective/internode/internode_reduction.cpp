@@ -320,7 +320,7 @@ void InternodeReduction::check_peers(size_t bucket) {
     }
     const Duration waited = now - transfers.since;
     if (waited > kLong) awaits_other_node().store(true);
-    if (group_->stalls(waited, NodeGroup::kStallDelayIfRemote))
+    if (group_->check_stall_timeout(waited, NodeGroup::kStallDelayIfRemote))
       (void)group_->fail_stalled(text("rank ", group_->job_rank(group_->rank()), " waits for ", name_, ": "),
                                  nodes_.describe(node), waited);
     if (now >= transfers.next_warning) {

@@ -57,8 +57,9 @@ Status LeaderLink::sleep_until_ended(std::span<const transport::TransferPtr> tra
                                                      " ended; make the same calls with the same number of "
                                                      "batches on every rank")});
     }
-    if (status.ok() && group_->stalls(now, peer_may_be_blocked ? NodeGroup::kStallDelayIfPeerWaits
-                                                               : NodeGroup::kStallDelayIfRemote))
+    if (status.ok() &&
+        group_->check_stall_timeout(
+            now, peer_may_be_blocked ? NodeGroup::kStallDelayIfPeerWaits : NodeGroup::kStallDelayIfRemote))
       status = group_->fail_stalled(place, nodes_.describe(node), now);
     if (now >= next_warning) {
       next_warning = now + group_->options().warn_every;

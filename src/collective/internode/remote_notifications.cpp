@@ -47,7 +47,7 @@ Result<uint32_t> RemoteNotifications::await(int from, const std::string& name, u
       next_warning = now + group_.options().warn_every;
       log_warning(text(place, from, " did not come for ", static_cast<int>(in_seconds(now)), " s"));
     }
-    if (group_.stalls(now, NodeGroup::kStallDelayIfRemote))
+    if (group_.check_stall_timeout(now, NodeGroup::kStallDelayIfRemote))
       return group_.fail_stalled(place, std::to_string(from), now);
     // without this node's leader, perhaps this rank, nothing is heard of other nodes
     if (const uint32_t newest = group_.heartbeat(0); std::exchange(heartbeat, newest) != newest)

@@ -43,16 +43,16 @@ const char* name_of(FailureKind kind) {
 
 Result<RestartOptions> restart_options(const Options& options, size_t hosts) {
   RestartOptions chosen;
-  const std::string most = options.max_restarts.value_or("0");
-  if (!to_number(most, chosen.most) || chosen.most < 0) {
-    return invalid(
-        text("TNT_MAX_RESTARTS needs a whole number of restarts, 0 or more, not '", printable(most), "'"));
+  const std::string max_restarts = options.max_restarts.value_or("0");
+  if (!to_number(max_restarts, chosen.max_restarts) || chosen.max_restarts < 0) {
+    return invalid(text("TNT_MAX_RESTARTS needs a whole number of restarts, 0 or more, not '",
+                        printable(max_restarts), "'"));
   }
   const std::pair<const char*, bool> about_hosts[] = {{"--min-hosts", options.min_hosts.has_value()},
                                                       {"--host-timeout", options.host_timeout.has_value()}};
   for (const auto& [name, given] :
        {std::pair{"--restart-on", options.restart_on.has_value()}, about_hosts[0], about_hosts[1]}) {
-    if (given && chosen.most == 0)
+    if (given && chosen.max_restarts == 0)
       return invalid(text("option '", name, "' needs '--max-restarts', the number of restarts allowed"));
   }
   if (options.restart_on) {
@@ -69,7 +69,7 @@ Result<RestartOptions> restart_options(const Options& options, size_t hosts) {
     return invalid(
         text("option '--min-hosts' asks for ", *options.min_hosts, " hosts, but the job has ", hosts));
   }
-  chosen.least_hosts = options.min_hosts;
+  chosen.min_hosts = options.min_hosts;
   if (options.host_timeout) chosen.host_timeout = from_seconds(std::stod(*options.host_timeout));
   return chosen;
 }

@@ -19,10 +19,10 @@ enum class FailureKind : int { kNone, kException, kKilled, kHost };
 const char* name_of(FailureKind kind);
 
 struct RestartOptions {
-  int most = 0;  ///< restarts of the whole job
+  int max_restarts = 0;  ///< of the whole job
   std::set<FailureKind> kinds = {FailureKind::kKilled, FailureKind::kHost};
-  std::optional<int> least_hosts = {};  ///< enough to go on with; unset: all
-  Duration host_timeout = 600s;         ///< the wait for a lost host without which there are too few
+  std::optional<int> min_hosts = {};  ///< how many hosts are enough to go on with; unset: all
+  Duration host_timeout = 600s;       ///< the wait for a lost host without which there are too few
 };
 
 /// The restarts of a job on `hosts` hosts. `options` are completed by the environment. kInvalidArgument, with one line,

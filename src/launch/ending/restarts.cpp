@@ -23,7 +23,8 @@ std::string named(const std::vector<std::string>& hosts) {
 
 Restarts::Decision Restarts::after(const JobResult& result, Clock::time_point now) {
   const bool may_start_again = result.started || count_ > 0;
-  if (options_.most == 0 || result.failure == FailureKind::kNone || result.signal != 0 || !may_start_again)
+  if (options_.max_restarts == 0 || result.failure == FailureKind::kNone || result.signal != 0 ||
+      !may_start_again)
     return {};
   if (!result.started && wait_until_ && now >= *wait_until_)
     return {.line = text("not restarted: ", named(awaited_), " did not come back within ",
@@ -41,23 +42,23 @@ Restarts::Decision Restarts::after(const JobResult& result, Clock::time_point no
     return {
         .line =
             "not restarted: the same failure twice, without a snapshot or a completed epoch between them"};
-  if (count_ == options_.most)
-    return {.line = text("not restarted: ", options_.most, " of ", options_.most,
+  if (count_ == options_.max_restarts)
+    return {.line = text("not restarted: ", options_.max_restarts, " of ", options_.max_restarts,
                          " restarts are used up (--max-restarts)")};
   in_a_row_ = result.progressed ? 0 : in_a_row_ + 1;
   ++count_;
   Decision decision = without(result.lost_hosts, now);
   decision.pause = kFirstPause;
   for (int i = 1; i < in_a_row_; ++i) decision.pause = std::min(2 * decision.pause, kLongestPause);
-  decision.line = text("restart ", count_, " of ", options_.most, " in ", in_seconds(decision.pause), " s",
-                       decision.line);
+  decision.line = text("restart ", count_, " of ", options_.max_restarts, " in ", in_seconds(decision.pause),
+                       " s", decision.line);
   return decision;
 }
 
 Restarts::Decision Restarts::without(const std::vector<std::string>& lost, Clock::time_point now) {
   Decision decision{.restart = true, .pause = kNextTry};
   if (lost.empty()) return decision;
-  const auto enough = static_cast<size_t>(options_.least_hosts.value_or(static_cast<int>(hosts_)));
+  const auto enough = static_cast<size_t>(options_.min_hosts.value_or(static_cast<int>(hosts_)));
   if (hosts_ >= lost.size() + enough) {
     hosts_ -= lost.size();
     decision.dropped = lost;

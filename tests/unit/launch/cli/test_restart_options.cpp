@@ -5,10 +5,10 @@
 namespace tarantella::launch {
 namespace {
 
-Options given(std::optional<std::string> most, std::optional<std::string> kinds = {},
+Options given(std::optional<std::string> max_restarts, std::optional<std::string> kinds = {},
               std::optional<int> hosts = {}, std::optional<std::string> timeout = {}) {
   Options options;
-  options.max_restarts = std::move(most);
+  options.max_restarts = std::move(max_restarts);
   options.restart_on = std::move(kinds);
   options.min_hosts = hosts;
   options.host_timeout = std::move(timeout);
@@ -16,19 +16,19 @@ Options given(std::optional<std::string> most, std::optional<std::string> kinds 
 }
 
 TEST(RestartOptions, AreOffUnlessTheyAreAskedFor) {
-  EXPECT_EQ(restart_options({}, 1).value().most, 0);
-  EXPECT_EQ(restart_options(given("0"), 1).value().most, 0);
+  EXPECT_EQ(restart_options({}, 1).value().max_restarts, 0);
+  EXPECT_EQ(restart_options(given("0"), 1).value().max_restarts, 0);
 }
 
 TEST(RestartOptions, AreRead) {
   const RestartOptions usual = restart_options(given("3"), 2).value();
-  EXPECT_EQ(usual.most, 3);
+  EXPECT_EQ(usual.max_restarts, 3);
   EXPECT_EQ(usual.kinds, (std::set{FailureKind::kKilled, FailureKind::kHost}));
-  EXPECT_EQ(usual.least_hosts, std::nullopt);
+  EXPECT_EQ(usual.min_hosts, std::nullopt);
   EXPECT_EQ(usual.host_timeout, 600s);
   const RestartOptions chosen = restart_options(given("1", "exception,host", 2, "1.5"), 2).value();
   EXPECT_EQ(chosen.kinds, (std::set{FailureKind::kException, FailureKind::kHost}));
-  EXPECT_EQ(chosen.least_hosts, 2);
+  EXPECT_EQ(chosen.min_hosts, 2);
   EXPECT_EQ(chosen.host_timeout, 1500ms);
 }
 

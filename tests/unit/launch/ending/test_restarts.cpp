@@ -53,7 +53,7 @@ TEST(Restarts, FollowWhatTheUserHasChosen) {
       {{FailureKind::kKilled}, lost("a"), "not restarted: 'host' is not in --restart-on"},
   };
   for (const auto& each : cases) {
-    Restarts restarts({.most = 3, .kinds = each.kinds}, 1);
+    Restarts restarts({.max_restarts = 3, .kinds = each.kinds}, 1);
     const Restarts::Decision decision = restarts.after(each.result, kNow);
     EXPECT_EQ(decision.line, each.line);
     EXPECT_EQ(decision.restart, each.line == first);
@@ -66,7 +66,7 @@ TEST(Restarts, DoNotFollowAnEndThatIsNoFailure) {
   interrupted.signal = 15;
   for (const JobResult& result :
        {JobResult{}, JobResult{.code = 75}, JobResult{.code = 127}, interrupted, lost("a", false)}) {
-    Restarts restarts({.most = 3}, 2);
+    Restarts restarts({.max_restarts = 3}, 2);
     const Restarts::Decision decision = restarts.after(result, kNow);
     EXPECT_FALSE(decision.restart);
     EXPECT_EQ(decision.line, "");
@@ -77,21 +77,21 @@ TEST(Restarts, DoNotFollowAnEndThatIsNoFailure) {
 TEST(Restarts, EndWithTheSameFailureTwiceWithoutProgress) {
   const std::string same =
       "not restarted: the same failure twice, without a snapshot or a completed epoch between them";
-  EXPECT_EQ(line_after({.most = 9}, {killed(1), killed(1)}), same);
-  EXPECT_EQ(line_after({.most = 9}, {later(killed(1)), killed(1)}), same);
-  EXPECT_EQ(line_after({.most = 9}, {killed(1), killed(2), killed(2)}), same);
-  EXPECT_EQ(line_after({.most = 9}, {killed(1), later(killed(1))}), "restart 2 of 9 in 1 s");
-  EXPECT_EQ(line_after({.most = 9}, {killed(1), killed(2)}), "restart 2 of 9 in 2 s");
-  EXPECT_EQ(line_after({.most = 9}, {lost("a"), lost("a")}, 2), same);
+  EXPECT_EQ(line_after({.max_restarts = 9}, {killed(1), killed(1)}), same);
+  EXPECT_EQ(line_after({.max_restarts = 9}, {later(killed(1)), killed(1)}), same);
+  EXPECT_EQ(line_after({.max_restarts = 9}, {killed(1), killed(2), killed(2)}), same);
+  EXPECT_EQ(line_after({.max_restarts = 9}, {killed(1), later(killed(1))}), "restart 2 of 9 in 1 s");
+  EXPECT_EQ(line_after({.max_restarts = 9}, {killed(1), killed(2)}), "restart 2 of 9 in 2 s");
+  EXPECT_EQ(line_after({.max_restarts = 9}, {lost("a"), lost("a")}, 2), same);
 }
 
 TEST(Restarts, EndWhenAllAreUsedUp) {
-  EXPECT_EQ(line_after({.most = 2}, {killed(1), killed(2), killed(3)}),
+  EXPECT_EQ(line_after({.max_restarts = 2}, {killed(1), killed(2), killed(3)}),
             "not restarted: 2 of 2 restarts are used up (--max-restarts)");
 }
 
 TEST(Restarts, PauseLongerAfterEachFailureWithoutProgress) {
-  Restarts restarts({.most = 99}, 1);
+  Restarts restarts({.max_restarts = 99}, 1);
   std::vector<double> pauses;
   for (int rank = 0; rank < 9; ++rank) pauses.push_back(in_seconds(restarts.after(killed(rank), kNow).pause));
   EXPECT_EQ(pauses, (std::vector<double>{1, 2, 4, 8, 16, 32, 60, 60, 60}));
@@ -99,7 +99,7 @@ TEST(Restarts, PauseLongerAfterEachFailureWithoutProgress) {
 }
 
 TEST(Restarts, GoOnWithoutALostHostIfEnoughAreLeft) {
-  Restarts restarts({.most = 3, .least_hosts = 2}, 3);
+  Restarts restarts({.max_restarts = 3, .min_hosts = 2}, 3);
   const Restarts::Decision first = restarts.after(lost("b"), kNow);
   EXPECT_EQ(first.dropped, std::vector<std::string>{"b"});
   EXPECT_EQ(first.line, "restart 1 of 3 in 1 s, without host 'b'");
@@ -110,7 +110,7 @@ TEST(Restarts, GoOnWithoutALostHostIfEnoughAreLeft) {
 }
 
 TEST(Restarts, WaitForALostHostForAStatedTime) {
-  Restarts restarts({.most = 1, .host_timeout = 30s}, 2);
+  Restarts restarts({.max_restarts = 1, .host_timeout = 30s}, 2);
   EXPECT_EQ(restarts.after(lost("b"), kNow).line,
             "restart 1 of 1 in 1 s, and a wait of up to 30 s for host 'b' (--host-timeout)");
   const Restarts::Decision try_again = restarts.after(lost("b", false), kNow + 10s);
@@ -123,7 +123,7 @@ TEST(Restarts, WaitForALostHostForAStatedTime) {
 }
 
 TEST(Restarts, WaitAnewForAHostThatCameBackAndWasLostAgain) {
-  Restarts restarts({.most = 5, .host_timeout = 30s}, 2);
+  Restarts restarts({.max_restarts = 5, .host_timeout = 30s}, 2);
   restarts.after(lost("b"), kNow);
   EXPECT_TRUE(restarts.after(later(lost("b")), kNow + 100s).restart);
   EXPECT_TRUE(restarts.after(lost("b", false), kNow + 120s).restart);
