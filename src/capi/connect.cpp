@@ -38,9 +38,9 @@ Result<NodeMap> nodes_of(std::string_view list, int size) {
 /// Connects the leaders: they are the processes of MPI, or connect at the first one's host and become that.
 Result<std::unique_ptr<transport::Endpoint>> endpoint_of(const tnt_options& options, int node, int nodes,
                                                          Deadline deadline, Duration warn_every) {
-  const std::string transport = options.transport == nullptr ? "" : options.transport;
+  const std::string mpi_library = options.transport == nullptr ? "" : options.transport;
   const std::string host = options.first_host == nullptr ? "" : options.first_host;
-  if (host.empty()) return transport::make_mpi_endpoint(transport, node, nodes, deadline, warn_every);
+  if (host.empty()) return transport::make_mpi_endpoint(mpi_library, node, nodes, deadline, warn_every);
   const runtime::BootstrapOptions bootstrap{.host = host,
                                             .job = options.job,
                                             .layout = options.nodes,
@@ -49,7 +49,7 @@ Result<std::unique_ptr<transport::Endpoint>> endpoint_of(const tnt_options& opti
                                             .warn_every = warn_every};
   auto connected = runtime::bootstrap_leaders(bootstrap, deadline);
   if (!connected.ok()) return connected.status();
-  return transport::make_mpi_endpoint(transport, node, nodes, std::move(connected).value(), deadline,
+  return transport::make_mpi_endpoint(mpi_library, node, nodes, std::move(connected).value(), deadline,
                                       warn_every);
 }
 

@@ -47,7 +47,7 @@ EnvironmentOverrides overrides_of(const HostJobPlan& host_plan, int rank, const 
   overrides[kJobMarkerVariable] = job_marker_of(host_plan);
   if (spec.assignments.size() > 1) {
     overrides["TNT_NODES"] = nodes;
-    overrides["TNT_TRANSPORT"] = spec.transport;
+    overrides["TNT_TRANSPORT"] = spec.mpi_library;
     if (!host_plan.environment.contains(kDeviceVariable) && !host_plan.network_interface.empty())
       overrides[kDeviceVariable] = host_plan.network_interface;
   }

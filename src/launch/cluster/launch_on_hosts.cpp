@@ -53,7 +53,7 @@ JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals, SnapshotMemo
   if (options.shows_information()) print_message("INFO: " + describe_launch(layout, remote));
   if (options.action == Action::kDryRun) {
     const std::string lines =
-        text("remote launcher: ", remote.description, "\ntransport: ", mpi.value().transport(),
+        text("remote launcher: ", remote.description, "\ntransport: ", mpi.value().mpi_library(),
              "\ncommand: ", shell_assignments(remote.environment), shell_quoted(remote.command.argv), '\n');
     if (std::fputs(lines.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return {.code = kLaunchError};
   }
@@ -72,7 +72,7 @@ JobResult launch_on_hosts(const LaunchPlan& plan, Signals& signals, SnapshotMemo
   Environment rank_environment = environment;
   remove_mpi_variables(rank_environment);
   const JobSpec spec{.job_id = job_id.value(),
-                     .transport = mpi.value().transport(),
+                     .mpi_library = mpi.value().mpi_library(),
                      .folder = working_folder,
                      .command = command,
                      .heeds_user_signals = remote.is_srun,

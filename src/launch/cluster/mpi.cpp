@@ -72,7 +72,7 @@ std::string Mpi::name() const {
   return version.empty() ? family : text(family, ' ', version);
 }
 
-std::string Mpi::transport() const { return kind_of(*this) + ":" + library; }
+std::string Mpi::mpi_library() const { return kind_of(*this) + ":" + library; }
 
 bool read_version(const std::string& answer, Mpi& mpi) {
   if (answer.find("Intel(R) MPI") != std::string::npos) {
@@ -109,14 +109,14 @@ std::vector<Mpi> find_mpis(const Environment& environment, const std::string& fo
   return found;
 }
 
-Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& transport) {
-  const std::string kind = transport.substr(0, transport.find(':'));
-  const std::string library = kind.size() < transport.size() ? transport.substr(kind.size() + 1) : "";
+Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& mpi_library) {
+  const std::string kind = mpi_library.substr(0, mpi_library.find(':'));
+  const std::string library = kind.size() < mpi_library.size() ? mpi_library.substr(kind.size() + 1) : "";
   if (!kind.empty() && kind != kAbi && kind != kOpenMpi) {
     return Status(
         Code::kInvalidArgument,
         text("TNT_TRANSPORT is ", kAbi, " (MPICH 5, Intel MPI) or ", kOpenMpi, ", also with a library (",
-             kAbi, ":/path/to/libmpi_abi.so.1), not '", printable(transport), "'"));
+             kAbi, ":/path/to/libmpi_abi.so.1), not '", printable(mpi_library), "'"));
   }
   if (!library.empty() && !is_there(library)) {
     return Status(Code::kInvalidArgument, text("TNT_TRANSPORT names no library: '", printable(library), "'"));

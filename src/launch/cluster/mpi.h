@@ -21,7 +21,7 @@ struct Mpi {
   /// "MPICH 5.0.2".
   std::string name() const;
   /// The value of TNT_TRANSPORT for ranks: "mpi-abi:/path/libmpi_abi.so.1".
-  std::string transport() const;
+  std::string mpi_library() const;
 };
 
 /// Kind and version from what `mpiexec --version` prints; false if it is none that is known. Pure.
@@ -33,6 +33,6 @@ std::vector<Mpi> find_mpis(const Environment& environment, const std::string& fo
 
 /// The one to use of `found`: the first that has a library, or the first that TNT_TRANSPORT allows. That variable names
 /// a kind, mpi-abi or openmpi, or kind:library. kInvalidArgument, with one line and the cure, if none fits.
-Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& transport);
+Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& mpi_library);
 
 }  // namespace tarantella::launch

@@ -74,7 +74,7 @@ void fields(Pack& pack, Value& options) {
 
 template <typename Pack, Is<JobSpec> Value>
 void fields(Pack& pack, Value& spec) {
-  pack(spec.job_id, spec.transport, spec.folder, spec.command, spec.heeds_user_signals, spec.explicit_count,
+  pack(spec.job_id, spec.mpi_library, spec.folder, spec.command, spec.heeds_user_signals, spec.explicit_count,
        spec.keeps_snapshots, spec.assignments, spec.options, spec.environment);
 }
 

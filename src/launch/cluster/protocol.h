@@ -104,9 +104,9 @@ struct Hello {
 /// What an agent should run.
 struct JobSpec {
   std::string job_id;
-  std::string transport;  ///< TNT_TRANSPORT of the ranks
-  std::string folder;     ///< the working folder
-  Command command;        ///< runs the script
+  std::string mpi_library;  ///< ABI and path of MPI's library: TNT_TRANSPORT of the ranks
+  std::string folder;       ///< the working folder
+  Command command;          ///< runs the script
   bool heeds_user_signals = false;
   bool explicit_count = false;              ///< the user has given the number of ranks
   bool keeps_snapshots = false;             ///< for the next attempt of the job

@@ -47,19 +47,19 @@ Result<const TntMpi*> load_plugin(const fs::path& path) {
 
 }  // namespace
 
-Result<const TntMpi*> load_mpi(const std::string& transport) {
-  const size_t colon = transport.find(':');
-  const std::string_view name = std::string_view(transport).substr(0, colon);
+Result<const TntMpi*> load_mpi(const std::string& mpi_library) {
+  const size_t colon = mpi_library.find(':');
+  const std::string_view name = std::string_view(mpi_library).substr(0, colon);
   const Kind* kind = nullptr;
   for (const Kind& each : kKinds) {
     if (each.name == name) kind = &each;
   }
-  if (kind == nullptr || colon == std::string::npos || colon + 1 == transport.size())
+  if (kind == nullptr || colon == std::string::npos || colon + 1 == mpi_library.size())
     return Status(Code::kInvalidArgument,
-                  text("TNT_TRANSPORT is \"", transport,
+                  text("TNT_TRANSPORT is \"", mpi_library,
                        "\", but must be mpi-abi:PATH or openmpi:PATH with the path of a library "
                        "of MPI"));
-  const std::string path = transport.substr(colon + 1);
+  const std::string path = mpi_library.substr(colon + 1);
   // Intel MPI loads it by this name; where it is found beside it, as in the wheel, that is the one
   const fs::path fabric = fs::path(path).parent_path() / "libfabric.so.1";
   if (std::error_code ignored; fs::exists(fabric, ignored))

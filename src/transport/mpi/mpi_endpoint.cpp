@@ -456,15 +456,15 @@ Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::strin
   return started.get();
 }
 
-Status check(const TntMpiJob& job, const std::string& transport, int node, int nodes) {
+Status check(const TntMpiJob& job, const std::string& mpi_library, int node, int nodes) {
   if (job.at_end) return {Code::kSystem, "MPI has been finalized in this process, and cannot start again"};
   if (!job.threads)
-    return {Code::kSystem, text(transport,
+    return {Code::kSystem, text(mpi_library,
                                 " lets only one thread call it; initialize MPI with MPI_THREAD_SERIALIZED "
                                 "or more, or leave that to Tarantella")};
   if (job.size != nodes)
     return {Code::kMismatch, text("MPI has started ", job.size, job.size == 1 ? " process" : " processes",
-                                  ", not ", nodes, ": the MPI of mpiexec or srun differs from ", transport,
+                                  ", not ", nodes, ": the MPI of mpiexec or srun differs from ", mpi_library,
                                   "; set TNT_TRANSPORT, or load the module of the MPI that started the job")};
   if (job.rank != node)
     return {Code::kMismatch, text("node ", node, " is rank ", job.rank, " of MPI; start the job with ",
@@ -473,15 +473,15 @@ Status check(const TntMpiJob& job, const std::string& transport, int node, int n
 }
 
 /// Starts MPI, which finds `variables` in the environment, and makes the endpoint.
-Result<std::unique_ptr<MpiEndpoint>> make(const std::string& transport, Variables variables,
+Result<std::unique_ptr<MpiEndpoint>> make(const std::string& mpi_library, Variables variables,
                                           const std::string& device, int node, int nodes, bool finalizes,
                                           Deadline deadline, Duration warn_every) {
-  const auto mpi = load_mpi(transport);
+  const auto mpi = load_mpi(mpi_library);
   if (!mpi.ok()) return mpi.status();
   if (!device.empty()) TNT_RETURN_IF_ERROR(has_device(device));
   const auto before = shared_memory_files();
   const HeldSignals signals;
-  variables.merge(settings_for(*mpi.value(), transport.substr(transport.find(':') + 1), device));
+  variables.merge(settings_for(*mpi.value(), mpi_library.substr(mpi_library.find(':') + 1), device));
   const auto started = [&] {
     const ScopedEnvironment environment(variables);
     return start_until(deadline, *mpi.value(), device, node, warn_every, signals);
@@ -496,8 +496,8 @@ Result<std::unique_ptr<MpiEndpoint>> make(const std::string& transport, Variable
   const auto& [error, job] = started.value();
   if (error != 0)
     return Status(Code::kSystem,
-                  text("cannot start ", transport, over(device), ": ", described(*mpi.value(), error)));
-  TNT_RETURN_IF_ERROR(check(job, transport, node, nodes));
+                  text("cannot start ", mpi_library, over(device), ": ", described(*mpi.value(), error)));
+  TNT_RETURN_IF_ERROR(check(job, mpi_library, node, nodes));
   return std::make_unique<MpiEndpoint>(*mpi.value(), node, nodes, finalizes);
 }
 
@@ -510,17 +510,17 @@ std::unique_ptr<Endpoint> endpoint_over(const TntMpi& mpi, int rank, int size, b
   return endpoint;
 }
 
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& transport, int node, int nodes,
+Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
                                                     Deadline deadline, Duration warn_every) {
-  auto endpoint = make(transport, {}, device_to_use(""), node, nodes, true, deadline, warn_every);
+  auto endpoint = make(mpi_library, {}, device_to_use(""), node, nodes, true, deadline, warn_every);
   if (!endpoint.ok()) return endpoint.status();
   return std::unique_ptr<Endpoint>(std::move(endpoint).value());
 }
 
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& transport, int node, int nodes,
+Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
                                                     std::vector<Fd> leader_sockets, Deadline deadline,
                                                     Duration warn_every) {
-  if (transport.starts_with("openmpi"))
+  if (mpi_library.starts_with("openmpi"))
     return Status(
         Code::kInvalidArgument,
         "on several machines Open MPI carries data for `tarantella` only, not for ranks that another "
@@ -545,7 +545,7 @@ Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& transport
   } else {
     own = std::move(leader_sockets.at(0));
   }
-  auto endpoint = make(transport, process_variables(own.get(), node, nodes), device, node, nodes, false,
+  auto endpoint = make(mpi_library, process_variables(own.get(), node, nodes), device, node, nodes, false,
                        deadline, warn_every);
   const Status started = endpoint.ok() ? PmiServer::finalize_pmi(own.get(), deadline) : endpoint.status();
   // What goes wrong here ends the manager, and so the start of the others. MPI may use its socket until it has ended.

@@ -15,7 +15,7 @@
 
 namespace tarantella::transport {
 
-/// Collective over the nodes. Loads MPI and its plugin (`transport` as in load_mpi()), starts MPI, and compares its
+/// Collective over the nodes. Loads MPI and its plugin (`mpi_library` as in load_mpi()), starts MPI, and compares its
 /// rank and size with `node` and `nodes`. Blocks until all nodes have called it, and logs every `warn_every` that it
 /// waits; MPI itself ends a process whose start fails. From here on only the thread in progress() is in MPI. Signal
 /// handlers that MPI installs are taken back, and its files in /dev/shm unlinked where no other process of the host
@@ -35,14 +35,14 @@ namespace tarantella::transport {
 /// second on a thread of its own, since another node may have given up just then. Without it nothing else is
 /// missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
 /// continuous,error-nonzero-status=0). After close(), or where MPI has been finalized, make_mpi_endpoint() fails.
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& transport, int node, int nodes,
+Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
                                                     Deadline deadline, Duration warn_every);
 
 /// The same for processes that no mpiexec has started as one for each node: node 0 is the process manager of MPI for
 /// the others. `leader_sockets`: on node 0 the connections to the nodes 1, 2, …; on others that to node 0
 /// (runtime/leader_bootstrap.h). Needs MPICH or Intel MPI: kInvalidArgument for Open MPI. close() does not finalize
 /// MPI, which nobody waits for here. The connections stay open: their ends tell that a peer has died.
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& transport, int node, int nodes,
+Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
                                                     std::vector<Fd> leader_sockets, Deadline deadline,
                                                     Duration warn_every);
 

@@ -65,7 +65,7 @@ Options all_options() {
 
 TEST(Message, AnOrderComesBackWithAllOptions) {
   const JobSpec spec{.job_id = "id",
-                     .transport = "mpi-abi:/lib",
+                     .mpi_library = "mpi-abi:/lib",
                      .folder = "/folder with blanks",
                      .command = {"/python", {"/python", "-u", "train.py"}},
                      .heeds_user_signals = true,

@@ -94,8 +94,8 @@ TEST(Mpi, TheFirstThatHasALibraryIsUsedUnlessTheUserSaysOtherwise) {
   Mpi old = mpi(Mpi::Kind::kMpich, "4.1"), open = mpi(Mpi::Kind::kOpenMpi), fit = mpi(Mpi::Kind::kMpich);
   old.library = "";
   EXPECT_EQ(choose_mpi({old, fit, open}, "").value().name(), "MPICH 5.0.2");
-  EXPECT_EQ(choose_mpi({old, fit, open}, "").value().transport(), "mpi-abi:/m/lib");
-  EXPECT_EQ(choose_mpi({old, fit, open}, "openmpi").value().transport(), "openmpi:/m/lib");
+  EXPECT_EQ(choose_mpi({old, fit, open}, "").value().mpi_library(), "mpi-abi:/m/lib");
+  EXPECT_EQ(choose_mpi({old, fit, open}, "openmpi").value().mpi_library(), "openmpi:/m/lib");
   EXPECT_EQ(choose_mpi({fit}, "openmpi").status().code(), Code::kInvalidArgument);
   EXPECT_NE(choose_mpi({old}, "").status().message().find("pip install 'tarantella[mpi]'"),
             std::string::npos);
@@ -104,11 +104,11 @@ TEST(Mpi, TheFirstThatHasALibraryIsUsedUnlessTheUserSaysOtherwise) {
 TEST(Mpi, ALibraryOfTheUserGoesWithItsOwnMpiexec) {
   const std::string library = "/proc/self/exe";  // is there
   Mpi first = mpi(Mpi::Kind::kMpich), own = mpi(Mpi::Kind::kIntel);
-  const std::string transport = "mpi-abi:" + library;
-  EXPECT_EQ(choose_mpi({first, own}, transport).value().kind, Mpi::Kind::kMpich);
+  const std::string mpi_library = "mpi-abi:" + library;
+  EXPECT_EQ(choose_mpi({first, own}, mpi_library).value().kind, Mpi::Kind::kMpich);
   own.library = library;
-  EXPECT_EQ(choose_mpi({first, own}, transport).value().kind, Mpi::Kind::kIntel);
-  EXPECT_EQ(choose_mpi({first}, transport).value().transport(), transport);
+  EXPECT_EQ(choose_mpi({first, own}, mpi_library).value().kind, Mpi::Kind::kIntel);
+  EXPECT_EQ(choose_mpi({first}, mpi_library).value().mpi_library(), mpi_library);
   EXPECT_NE(choose_mpi({first}, "mpi-abi:/none").status().message().find("names no library"),
             std::string::npos);
 }
