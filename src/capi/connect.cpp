@@ -42,7 +42,7 @@ Result<std::unique_ptr<transport::Endpoint>> endpoint_of(const tnt_options& opti
   const std::string host = options.first_host == nullptr ? "" : options.first_host;
   if (host.empty()) return transport::make_mpi_endpoint(mpi_library, node, nodes, deadline, warn_every);
   const runtime::BootstrapOptions bootstrap{.host = host,
-                                            .job = options.job,
+                                            .job_id = options.job,
                                             .layout = options.nodes,
                                             .node = node,
                                             .nodes = nodes,

@@ -106,7 +106,7 @@ Status judge(const Hello& said, const BootstrapOptions& options, const std::vect
   TNT_RETURN_IF_ERROR(judge(said, options));
   if (peers[static_cast<size_t>(said.node) - 1].valid())
     return {Code::kMismatch, text("two machines say that they are machine ", said.node, " of job ",
-                                  options.job, "; start jobs with different names")};
+                                  options.job_id, "; start jobs with different names")};
   return {};
 }
 
@@ -153,11 +153,11 @@ Status accept_all(AuthenticatedListener listener, const BootstrapOptions& option
 Result<std::vector<Fd>> host(const BootstrapOptions& options, Deadline deadline) {
   Fd listener;
   for (int attempt = 0; attempt < kTries && !listener.valid(); ++attempt)
-    listener = listener_on(port_of(options.job, attempt));
+    listener = listener_on(port_of(options.job_id, attempt));
   if (!listener.valid()) return Status::system("cannot listen for the other machines", errno);
   std::vector<Fd> peers(static_cast<size_t>(options.nodes) - 1);
   const Status status =
-      accept_all(AuthenticatedListener(std::move(listener), options.job), options, peers, deadline);
+      accept_all(AuthenticatedListener(std::move(listener), options.job_id), options, peers, deadline);
   const Answer answer = answer_of(status);
   for (const Fd& peer : peers) {
     if (peer.valid()) (void)send_all(peer.get(), answer);
@@ -200,10 +200,10 @@ std::optional<Fd> connection_to(const addrinfo& address, int port) {
 Fd search(const BootstrapOptions& options, const Addresses& addresses, Deadline deadline) {
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     for (int attempt = 0; attempt < kTries; ++attempt) {
-      auto socket = connection_to(*each, port_of(options.job, attempt));
+      auto socket = connection_to(*each, port_of(options.job_id, attempt));
       if (deadline.passed()) return {};
       if (!socket) break;  // nor would its other ports answer
-      if (socket->valid() && authenticate(socket->get(), options.job, Deadline::after(kReply)) &&
+      if (socket->valid() && authenticate(socket->get(), options.job_id, Deadline::after(kReply)) &&
           send_all(socket->get(), hello_of(options)))
         return std::move(*socket);
     }
@@ -241,8 +241,8 @@ Result<std::vector<Fd>> join(const BootstrapOptions& options, Deadline deadline)
 
 }  // namespace
 
-int port_of(const std::string& job, int attempt) {
-  const Tag128 tag = mac(key_of(job), "port");
+int port_of(const std::string& job_id, int attempt) {
+  const Tag128 tag = mac(key_of(job_id), "port");
   return kFirstPort +
          static_cast<int>((tag[0] + 256U * tag[1] + static_cast<uint64_t>(attempt) * 1009) % kPorts);
 }

@@ -23,7 +23,7 @@ T begin_of(const uint8_t* data, size_t size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const BootstrapOptions options{.host = "node1", .job = "job", .layout = "2,2,1", .node = 0, .nodes = 3};
+  const BootstrapOptions options{.host = "node1", .job_id = "job", .layout = "2,2,1", .node = 0, .nodes = 3};
   auto hello = begin_of<Hello>(data, size);
   end_texts(hello);
   const tarantella::Status verdict = judge(hello, options);

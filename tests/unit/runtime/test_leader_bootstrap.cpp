@@ -13,7 +13,7 @@ namespace {
 using Connected = Result<std::vector<Fd>>;
 
 BootstrapOptions options_of(const std::string& job, int node, int nodes, const std::string& layout) {
-  return {.host = "localhost", .job = job, .layout = layout, .node = node, .nodes = nodes};
+  return {.host = "localhost", .job_id = job, .layout = layout, .node = node, .nodes = nodes};
 }
 
 /// Connects `nodes` leaders, all of which were told `layout`, except for the last: `told_last`.
