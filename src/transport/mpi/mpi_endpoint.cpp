@@ -21,10 +21,10 @@
 #include "base/network.h"
 #include "base/wait_policy.h"
 #include "transport/mpi/abort_guard.h"
-#include "transport/mpi/environment.h"
 #include "transport/mpi/library.h"
-#include "transport/mpi/mpi_environment.h"
+#include "transport/mpi/mpi_settings.h"
 #include "transport/mpi/pmi_server.h"
+#include "transport/mpi/scoped_environment.h"
 #include "transport/mpi/signals_and_shm.h"
 
 namespace tarantella::transport {

@@ -20,7 +20,7 @@ namespace tarantella::transport {
 /// waits; MPI itself ends a process whose start fails. From here on only the thread in progress() is in MPI. Signal
 /// handlers that MPI installs are taken back, and its files in /dev/shm unlinked where no other process of the host
 /// needs them, so that nothing is left if the process is killed. What MPI reads from the environment is set for that
-/// time, unless the user has set it (mpi_environment.cpp). Errors: those of load_mpi(); kTimeout at the deadline, when
+/// time, unless the user has set it (mpi_settings.cpp). Errors: those of load_mpi(); kTimeout at the deadline, when
 /// a thread stays in MPI until the process ends; kMismatch if MPI has started other processes than the launcher says;
 /// kSystem.
 ///

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "transport/mpi/environment.h"
+#include "transport/mpi/scoped_environment.h"
 
 namespace tarantella::transport {
 

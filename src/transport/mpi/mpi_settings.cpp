@@ -1,4 +1,4 @@
-#include "transport/mpi/mpi_environment.h"
+#include "transport/mpi/mpi_settings.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "transport/mpi/environment.h"
 #include "transport/mpi/plugin_api.h"
+#include "transport/mpi/scoped_environment.h"
 
 namespace tarantella::transport {
 

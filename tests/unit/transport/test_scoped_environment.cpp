@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "transport/mpi/environment.h"
+#include "transport/mpi/scoped_environment.h"
 
 namespace tarantella::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/mpi/environment.h"
+#include "transport/mpi/scoped_environment.h"
 
 #include <unistd.h>
 
