@@ -58,9 +58,9 @@ void tnt_context_close(tnt_context* context) {
     const Inside inside(*context);
     context->context->close();
     context->worker.close();
-    const std::lock_guard lock(context->ending_mutex);
+    const std::lock_guard lock(context->terminator_mutex);
     context->stacks.reset();
-    context->ending.reset();
+    context->terminator.reset();
     return {};
   });
 }
@@ -93,15 +93,16 @@ int tnt_exit_code(const tnt_context* context) {
 
 tnt_code tnt_end_with_job(tnt_context* context) {
   return on_context(context, [&](Context& engine_context) -> Status {
-    const std::lock_guard lock(context->ending_mutex);
-    if (context->ending == nullptr) context->ending = std::make_unique<Ending>(engine_context);
+    const std::lock_guard lock(context->terminator_mutex);
+    if (context->terminator == nullptr)
+      context->terminator = std::make_unique<FailedJobTerminator>(engine_context);
     return {};
   });
 }
 
 tnt_code tnt_show_stacks(tnt_context* context, int signal, int descriptor) {
   return on_context(context, [&](Context& engine_context) -> Status {
-    const std::lock_guard lock(context->ending_mutex);
+    const std::lock_guard lock(context->terminator_mutex);
     context->stacks = std::make_unique<Stacks>(engine_context, signal, descriptor);
     return {};
   });

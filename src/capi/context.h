@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/fork_count.h"
-#include "capi/ending.h"
+#include "capi/failed_job_terminator.h"
 #include "capi/guard.h"
 #include "capi/stacks.h"
 #include "capi/worker.h"
@@ -21,8 +21,9 @@ struct tnt_context {
   const int fork_count = tarantella::fork_count();
   uint64_t id = 0;  ///< in contexts()
   tarantella::capi::Worker worker;
-  std::mutex ending_mutex;
-  std::unique_ptr<tarantella::capi::Ending> ending;  ///< guarded by ending_mutex, as what follows
+  std::mutex terminator_mutex;
+  std::unique_ptr<tarantella::capi::FailedJobTerminator>
+      terminator;  ///< guarded by terminator_mutex, as what follows
   std::unique_ptr<tarantella::capi::Stacks> stacks;
   std::atomic<int> calls{0};  ///< running now, on any thread
 };

@@ -1,6 +1,6 @@
 #pragma once
-// For ranks that our launcher has not started, which would do both: ends a rank whose job has failed, and chooses the
-// exit code with which SIGTERM ends it.
+// What our launcher does for its ranks, done by a rank that another program has started: the rank ends once its job has
+// failed, and chooses the exit code with which SIGTERM ends it.
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -9,13 +9,13 @@
 namespace tarantella::capi {
 
 /// See tnt_end_with_job(). One per process.
-class Ending final : private engine::Progressable {
+class FailedJobTerminator final : private engine::Progressable {
  public:
   /// `context` must outlive it.
-  explicit Ending(engine::Context& context);
-  ~Ending() override;
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
+  explicit FailedJobTerminator(engine::Context& context);
+  ~FailedJobTerminator() override;
+  FailedJobTerminator(const FailedJobTerminator&) = delete;
+  FailedJobTerminator& operator=(const FailedJobTerminator&) = delete;
 
  private:
   PollHint advance() override;

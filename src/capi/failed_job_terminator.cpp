@@ -1,4 +1,4 @@
-#include "capi/ending.h"
+#include "capi/failed_job_terminator.h"
 
 #include <unistd.h>
 
@@ -20,10 +20,11 @@ constexpr Duration kPatience = 5s;
 constexpr int kOtherRankFailed = 1;
 
 // What the handler of SIGTERM reads; it sets the last one.
-std::atomic<int> handler_set_by{-1};       // fork_count() of the process that has set the handler
-std::atomic<int> exit_code_on_sigterm{0};  // see tnt_on_sigterm()
-std::atomic<bool> ending_exists{false};    // it ends the process; else the handler does
-std::atomic<bool> sigterm_pending{false};  // SIGTERM has come, and the Ending is to end the process
+std::atomic<int> handler_set_by{-1};         // fork_count() of the process that has set the handler
+std::atomic<int> exit_code_on_sigterm{0};    // see tnt_on_sigterm()
+std::atomic<bool> terminator_exists{false};  // it ends the process; else the handler does
+std::atomic<bool> sigterm_pending{
+    false};  // SIGTERM has come, and the FailedJobTerminator is to end the process
 
 void end_as_by_default() {
   (void)std::signal(SIGTERM, SIG_DFL);
@@ -33,26 +34,26 @@ void end_as_by_default() {
 void handle_sigterm(int) {
   const bool is_ours = handler_set_by.load() == fork_count();
   if (is_ours && exit_code_on_sigterm.load() != 0) ::_exit(exit_code_on_sigterm.load());
-  if (is_ours && ending_exists.load()) return sigterm_pending.store(true);
+  if (is_ours && terminator_exists.load()) return sigterm_pending.store(true);
   end_as_by_default();
 }
 
 }  // namespace
 
-Ending::Ending(engine::Context& context) : context_(context) {
-  ending_exists.store(true);
+FailedJobTerminator::FailedJobTerminator(engine::Context& context) : context_(context) {
+  terminator_exists.store(true);
   context_.progress_thread()->add(*this);
 }
 
-Ending::~Ending() {
+FailedJobTerminator::~FailedJobTerminator() {
   context_.progress_thread()->remove(*this);
-  ending_exists.store(false);
+  terminator_exists.store(false);
   if (!sigterm_pending.exchange(false)) return;
   if (has_failed()) end();
   end_as_by_default();
 }
 
-engine::Progressable::PollHint Ending::advance() {
+engine::Progressable::PollHint FailedJobTerminator::advance() {
   if (sigterm_pending.load()) return answer_sigterm();
   const Status failure = context_.group().first_cause();
   if (failure.ok()) return {};
@@ -68,7 +69,7 @@ engine::Progressable::PollHint Ending::advance() {
   return {.within_check_interval = true};
 }
 
-engine::Progressable::PollHint Ending::answer_sigterm() {
+engine::Progressable::PollHint FailedJobTerminator::answer_sigterm() {
   if (has_failed()) end();
   const auto now = Clock::now();
   signalled_ = std::min(signalled_, now);
@@ -76,7 +77,7 @@ engine::Progressable::PollHint Ending::answer_sigterm() {
   return {.within_check_interval = true};
 }
 
-bool Ending::has_failed() {
+bool FailedJobTerminator::has_failed() {
   collective::NodeGroup& group = context_.group();
   if (!group.first_cause().ok()) return true;
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -85,7 +86,7 @@ bool Ending::has_failed() {
   return false;
 }
 
-void Ending::end() {
+void FailedJobTerminator::end() {
   const int of_failed = context_.group().exit_code();
   ::_exit(of_failed != 0 ? of_failed : kOtherRankFailed);
 }
