@@ -22,8 +22,8 @@ struct tnt_context {
   uint64_t id = 0;  ///< in contexts()
   tarantella::capi::Worker worker;
   std::mutex terminator_mutex;
-  std::unique_ptr<tarantella::capi::FailedJobTerminator>
-      terminator;  ///< guarded by terminator_mutex, as what follows
+  /// Guarded by terminator_mutex, as what follows.
+  std::unique_ptr<tarantella::capi::FailedJobTerminator> terminator;
   std::unique_ptr<tarantella::capi::Stacks> stacks;
   std::atomic<int> calls{0};  ///< running now, on any thread
 };

@@ -23,8 +23,7 @@ constexpr int kOtherRankFailed = 1;
 std::atomic<int> handler_set_by{-1};         // fork_count() of the process that has set the handler
 std::atomic<int> exit_code_on_sigterm{0};    // see tnt_on_sigterm()
 std::atomic<bool> terminator_exists{false};  // it ends the process; else the handler does
-std::atomic<bool> sigterm_pending{
-    false};  // SIGTERM has come, and the FailedJobTerminator is to end the process
+std::atomic<bool> sigterm_pending{false};    // SIGTERM has come, and the terminator is to end the process
 
 void end_as_by_default() {
   (void)std::signal(SIGTERM, SIG_DFL);

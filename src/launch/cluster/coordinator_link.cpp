@@ -23,7 +23,7 @@ void CoordinatorLink::watch(Poller& poller, std::function<void()> on_instruction
   connection_.watch(poller, std::move(on_instruction));
 }
 
-std::vector<Controller::Instruction> CoordinatorLink::instructions() {
+std::vector<Frontend::Instruction> CoordinatorLink::instructions() {
   std::vector<Instruction> instructions;
   for (const Message& message : connection_.read()) {
     if (const auto event = decode_signal(message))

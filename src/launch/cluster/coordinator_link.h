@@ -6,12 +6,12 @@
 
 #include "base/clock.h"
 #include "launch/cluster/connection.h"
-#include "launch/output/controller.h"
+#include "launch/output/frontend.h"
 
 namespace tarantella::launch {
 
 /// Output of the ranks goes through the connection, and messages of the coordinator become instructions.
-class CoordinatorLink : public Controller {
+class CoordinatorLink : public Frontend {
  public:
   /// `connection` must outlive it.
   explicit CoordinatorLink(Connection& connection) : connection_(connection) {}

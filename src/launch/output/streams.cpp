@@ -17,23 +17,23 @@ constexpr int kMostReads = 256;
 }  // namespace
 
 Streams::Streams(int ranks, int first, const Options& options, bool drops_startup_lines, LogFiles& logs,
-                 Controller& controller)
+                 Frontend& frontend)
     : prefixes_output_(options.output_on_all_devices),
       prefixes_errors_(options.shows_all_errors()),
       drops_startup_lines_(drops_startup_lines),
       first_(first),
       logs_(logs),
-      controller_(controller) {
+      frontend_(frontend) {
   for (int rank = first; rank < first + ranks; ++rank) {
-    const std::string label = text(rank, controller.rank_suffix());
+    const std::string label = text(rank, frontend.rank_suffix());
     pipes_.push_back({{}, {}, LinePrefixer(label), LinePrefixer(label)});
   }
 }
 
 void Streams::watch(std::vector<Process>& ranks, Poller& poller) {
   for (Process& rank : ranks) {
-    if (!controller_.full(false)) poller.add(rank.out(), POLLIN, [this, &rank] { read_from(rank, false); });
-    if (!controller_.full(true)) poller.add(rank.err(), POLLIN, [this, &rank] { read_from(rank, true); });
+    if (!frontend_.full(false)) poller.add(rank.out(), POLLIN, [this, &rank] { read_from(rank, false); });
+    if (!frontend_.full(true)) poller.add(rank.err(), POLLIN, [this, &rank] { read_from(rank, true); });
   }
 }
 
@@ -92,7 +92,7 @@ void Streams::drain(Process& rank) {
 }
 
 void Streams::put(bool is_err, std::string_view data) {
-  if (!data.empty()) controller_.put(is_err, data);
+  if (!data.empty()) frontend_.put(is_err, data);
 }
 
 std::string Streams::stderr_excerpt(int rank) const {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/cli/options.h"
-#include "launch/output/controller.h"
+#include "launch/output/frontend.h"
 #include "launch/output/line_filters.h"
 #include "launch/output/log_files.h"
 #include "launch/system/message.h"
@@ -21,9 +21,9 @@ namespace tarantella::launch {
 class Streams {
  public:
   /// For `ranks` ranks of this machine, the first of which is rank `first` of the job. `drops_startup_lines`: see
-  /// StartupLineFilter; the logs have them. `logs` and `controller` must outlive it.
+  /// StartupLineFilter; the logs have them. `logs` and `frontend` must outlive it.
   Streams(int ranks, int first, const Options& options, bool drops_startup_lines, LogFiles& logs,
-          Controller& controller);
+          Frontend& frontend);
 
   /// Adds to `poller` what to wait for: bytes of the ranks, unless too much is pending.
   /// Both arguments must exist until the poller has called its handlers.
@@ -52,7 +52,7 @@ class Streams {
   const bool drops_startup_lines_;
   const int first_;
   LogFiles& logs_;
-  Controller& controller_;
+  Frontend& frontend_;
   std::vector<Pipes> pipes_;
 };
 

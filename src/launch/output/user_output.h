@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "launch/output/controller.h"
+#include "launch/output/frontend.h"
 #include "launch/output/sink.h"
 
 namespace tarantella::launch {
 
-class UserOutput : public Controller {
+class UserOutput : public Frontend {
  public:
   UserOutput();
 

@@ -26,7 +26,7 @@ Job::Job(const LocalJobSpec& spec, const JobResources& resources)
       resources_(resources),
       ranks_(spec, resources),
       streams_(spec.placement.ranks, spec.first_rank, spec.options, drops_startup_lines(spec.environment),
-               resources.logs, resources.controller),
+               resources.logs, resources.frontend),
       report_reader_(spec.placement.ranks, spec.first_rank),
       shutdown_(spec.options.grace_seconds),
       all_joined_(!spec.has_ranks_elsewhere()) {}
@@ -38,7 +38,7 @@ JobResult Job::run() {
   JobResult result = conclude();
   const bool hurried = shutdown_.interrupted_by() != 0;
   result.progressed = progressed_;
-  result.code = resources_.controller.finish(result.code, result.message, resources_.signals, hurried);
+  result.code = resources_.frontend.finish(result.code, result.message, resources_.signals, hurried);
   return result;
 }
 
@@ -59,8 +59,8 @@ void Job::wait() {
   poller.add(resources_.signals.fd(), POLLIN);
   poller.add(ranks_.exec_failure_fd(), POLLIN);
   poller.add(report_pipe_.read_fd(), POLLIN, [this] { read_reports(); });
-  resources_.controller.watch(poller, [this] { handle_instructions(); });
-  if (spec_.placement.ranks > 1 && spec_.options.shows_warnings() && resources_.controller.shares_stdio()) {
+  resources_.frontend.watch(poller, [this] { handle_instructions(); });
+  if (spec_.placement.ranks > 1 && spec_.options.shows_warnings() && resources_.frontend.shares_stdio()) {
     poller.add(input_.watched(), POLLIN, [this] {
       if (input_.has_data())
         streams_.put_message(
@@ -77,8 +77,8 @@ void Job::wait() {
   const bool counts = timeout >= 0;
   const auto began = Clock::now();
   const bool ready = poller.wait(counts ? std::min(timeout, static_cast<int>(kLongestWait / 1ms))
-                                        : resources_.controller.heartbeat_interval_ms());
-  check_controller();
+                                        : resources_.frontend.heartbeat_interval_ms());
+  check_frontend();
   if (counts) paused_ += std::max(Clock::now() - began - 2 * kLongestWait, Duration::zero());
   if (!ready) return;
 
@@ -100,7 +100,7 @@ void Job::apply_next_action() {
 }
 
 bool Job::finished() const {
-  return shutdown_.given_up(now()) || (ranks_.running().empty() && resources_.controller.idle());
+  return shutdown_.given_up(now()) || (ranks_.running().empty() && resources_.frontend.idle());
 }
 
 void Job::apply(const Shutdown::Action& action) {
@@ -128,11 +128,11 @@ void Job::apply(const Shutdown::Action& action) {
 void Job::terminate_ranks() { apply(shutdown_.terminate(ranks_.running().size(), now())); }
 
 void Job::handle_instructions() {
-  for (const Controller::Instruction& instruction : resources_.controller.instructions()) {
+  for (const Frontend::Instruction& instruction : resources_.frontend.instructions()) {
     const int number = instruction.signal.number;
-    if (instruction.kind == Controller::Instruction::Kind::kRankStatus) {
+    if (instruction.kind == Frontend::Instruction::Kind::kRankStatus) {
       receive_rank_status(instruction.states);
-    } else if (instruction.kind == Controller::Instruction::Kind::kEnd) {
+    } else if (instruction.kind == Frontend::Instruction::Kind::kEnd) {
       termination_requested_ = true;
     } else if (number == SIGTSTP || number == SIGCONT) {
       ranks_.signal_process_groups(number == SIGTSTP ? SIGSTOP : SIGCONT);
@@ -140,17 +140,17 @@ void Job::handle_instructions() {
       handle_signal(instruction.signal);
     }
   }
-  if (termination_requested_ || resources_.controller.lost()) terminate_ranks();
+  if (termination_requested_ || resources_.frontend.lost()) terminate_ranks();
 }
 
-void Job::check_controller() {
-  resources_.controller.heartbeat();
-  if (resources_.controller.lost()) terminate_ranks();
+void Job::check_frontend() {
+  resources_.frontend.heartbeat();
+  if (resources_.frontend.lost()) terminate_ranks();
 }
 
 void Job::handle_signal(const Signals::Event& event) {
-  if (auto lost = resources_.controller.lost_by_signal(event.number)) {
-    controller_loss_ = std::move(lost);
+  if (auto lost = resources_.frontend.lost_by_signal(event.number)) {
+    frontend_loss_ = std::move(lost);
     return terminate_ranks();
   }
   switch (event.number) {
@@ -196,7 +196,7 @@ void Job::read_reports() {
     }
     if (report.kind == Report::Kind::kProgress) {
       progressed_ = true;
-      resources_.controller.report_progress();
+      resources_.frontend.report_progress();
       continue;
     }
     const Process& rank = ranks_.processes()[static_cast<size_t>(report.rank - spec_.first_rank)];
@@ -212,7 +212,7 @@ void Job::send_rank_status() {
   std::vector<int> states;
   for (int rank = 0; rank < spec_.placement.ranks; ++rank)
     states.push_back(resources_.rank_status.state(spec_.first_rank + rank));
-  resources_.controller.send_rank_status(states);
+  resources_.frontend.send_rank_status(states);
 }
 
 void Job::receive_rank_status(const std::vector<int>& states) {
@@ -256,11 +256,11 @@ JobResult Job::conclude() {
              "its machine is overloaded"));
   }
   if (!cleaned_up_) clean_up();
-  if (controller_loss_ && !shutdown_.root_cause().failed())
+  if (frontend_loss_ && !shutdown_.root_cause().failed())
     return {.code = kPeerFailed,
-            .message = message_line(*controller_loss_),
+            .message = message_line(*frontend_loss_),
             .failure = FailureKind::kHost,
-            .cause = *controller_loss_};
+            .cause = *frontend_loss_};
   return result_of(
       {.start_error = start_error_,
        .exec_failure = exec_failure_,

@@ -40,11 +40,11 @@ class Job {
   void terminate_ranks();
   void handle_signal(const Signals::Event& event);
   void handle_instructions();
-  /// Sends a heartbeat, and ends the ranks if the controller is gone.
-  void check_controller();
+  /// Sends a heartbeat, and ends the ranks if the frontend is gone.
+  void check_frontend();
   void read_exec_failure();
   void read_reports();
-  /// Tells the controller which ranks here have joined or ended, unless all ranks of the job have joined.
+  /// Tells the frontend which ranks here have joined or ended, unless all ranks of the job have joined.
   void send_rank_status();
   void receive_rank_status(const std::vector<int>& states);
   void reap(Process& rank);
@@ -62,10 +62,10 @@ class Job {
   Failures failures_;
   LineDeduplicator shown_;
   Shutdown shutdown_;
-  bool progressed_ = false;                     ///< a snapshot or an epoch was completed
-  bool termination_requested_ = false;          ///< the controller has sent kEnd
-  bool all_joined_;                             ///< nobody elsewhere waits for a rank here to join
-  std::optional<std::string> controller_loss_;  ///< an error message: a signal says that it is gone
+  bool progressed_ = false;                   ///< a snapshot or an epoch was completed
+  bool termination_requested_ = false;        ///< the frontend has sent kEnd
+  bool all_joined_;                           ///< nobody elsewhere waits for a rank here to join
+  std::optional<std::string> frontend_loss_;  ///< an error message: a signal says that it is gone
   Duration paused_{};
   Status start_error_;
   std::optional<ExecFailure> exec_failure_;

@@ -13,7 +13,7 @@
 
 namespace tarantella::launch {
 
-Result<JobResult> run_local_job(const LocalJobSpec& spec, Signals& signals, Controller& controller) {
+Result<JobResult> run_local_job(const LocalJobSpec& spec, Signals& signals, Frontend& frontend) {
   const runtime::RankStatusFile rank_status = runtime::RankStatusFile::make(spec.all_ranks);
   std::vector<std::vector<std::string>> environments;
   for (EnvironmentOverrides overrides : spec.overrides) {
@@ -40,7 +40,7 @@ Result<JobResult> run_local_job(const LocalJobSpec& spec, Signals& signals, Cont
                                .orphan_reaper = orphan_reaper,
                                .rank_status = rank_status,
                                .signals = signals,
-                               .controller = controller};
+                               .frontend = frontend};
   return Job(spec, resources).run();
 }
 

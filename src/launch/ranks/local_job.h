@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "launch/cli/options.h"
 #include "launch/ending/job_result.h"
-#include "launch/output/controller.h"
+#include "launch/output/frontend.h"
 #include "launch/ranks/placement.h"
 #include "launch/system/environment.h"
 #include "launch/system/program.h"
@@ -36,6 +36,6 @@ struct LocalJobSpec {
 
 /// Opens the logs, starts the watchdog and the ranks, and blocks until all have ended. Leaves no process behind. An
 /// error is one that kept the job from starting before any rank was; what keeps a rank from starting is in the result.
-Result<JobResult> run_local_job(const LocalJobSpec& spec, Signals& signals, Controller& controller);
+Result<JobResult> run_local_job(const LocalJobSpec& spec, Signals& signals, Frontend& frontend);
 
 }  // namespace tarantella::launch

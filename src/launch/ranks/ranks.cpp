@@ -60,7 +60,7 @@ Status Ranks::start(const Input& input, const ReportPipe& reports) {
 
 SpawnRequest Ranks::request_for(int rank, const ReportPipe& reports) const {
   const bool is_rank_0 = spec_.first_rank + rank == 0;
-  const bool shares_stdio = resources_.controller.shares_stdio();
+  const bool shares_stdio = resources_.frontend.shares_stdio();
   const Placement& placement = spec_.placement;
   SpawnRequest request;
   request.rank = rank;

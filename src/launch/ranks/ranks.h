@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "launch/output/controller.h"
+#include "launch/output/frontend.h"
 #include "launch/output/log_files.h"
 #include "launch/output/reports.h"
 #include "launch/ranks/input.h"
@@ -31,7 +31,7 @@ struct JobResources {
   const OrphanReaper& orphan_reaper;
   const runtime::RankStatusFile& rank_status;
   Signals& signals;
-  Controller& controller;
+  Frontend& frontend;
 };
 
 class Ranks {

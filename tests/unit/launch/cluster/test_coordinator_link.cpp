@@ -38,12 +38,12 @@ TEST_F(ALink, MakesInstructionsOfMessages) {
   coordinator_->send(Kind::kStart);  // is no instruction
   coordinator_->send(Kind::kEnd);
   coordinator_->flush(Deadline::after(1s));
-  const std::vector<Controller::Instruction> instructions = link_->instructions();
+  const std::vector<Frontend::Instruction> instructions = link_->instructions();
   ASSERT_EQ(instructions.size(), 3U);
   EXPECT_EQ(instructions[0].signal.number, SIGTERM);
   EXPECT_TRUE(instructions[0].signal.from_terminal);
   EXPECT_EQ(instructions[1].states, (std::vector{1, 0}));
-  EXPECT_EQ(instructions[2].kind, Controller::Instruction::Kind::kEnd);
+  EXPECT_EQ(instructions[2].kind, Frontend::Instruction::Kind::kEnd);
   EXPECT_TRUE(link_->instructions().empty());
 }
 

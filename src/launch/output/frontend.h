@@ -1,5 +1,6 @@
 #pragma once
-// What controls the ranks of this machine: their output, heartbeats and exit code go there, signals come from there.
+// The frontend of the ranks of this machine: their output, heartbeats and exit code go to it, and instructions for them
+// come from it.
 
 #include <functional>
 #include <optional>
@@ -15,7 +16,7 @@ namespace tarantella::launch {
 /// Two implementations: UserOutput, the user of a job on this machine alone, and CoordinatorLink, the coordinator of a
 /// job on several hosts. It is not in ranks/, since Streams writes to it. No call blocks, except finish(). Not
 /// thread-safe.
-class Controller {
+class Frontend {
  public:
   /// What to do with the ranks, or to send them.
   struct Instruction {
@@ -26,10 +27,10 @@ class Controller {
     std::vector<int> states = {};  ///< of kRankStatus: of all ranks of the job, as in runtime::RankStatusFile
   };
 
-  Controller() = default;
-  Controller(const Controller&) = delete;
-  Controller& operator=(const Controller&) = delete;
-  virtual ~Controller() = default;
+  Frontend() = default;
+  Frontend(const Frontend&) = delete;
+  Frontend& operator=(const Frontend&) = delete;
+  virtual ~Frontend() = default;
 
   /// Queues output of ranks, or lines of the launcher for stderr.
   virtual void put(bool is_err, std::string_view data) = 0;
@@ -53,7 +54,7 @@ class Controller {
   virtual void heartbeat() = 0;
   /// True if the other end is gone: the ranks should end.
   virtual bool lost() const = 0;
-  /// An error message if signal `number` to this process means that its parent is gone, and so the controller.
+  /// An error message if signal `number` to this process means that its parent is gone, and so the frontend.
   virtual std::optional<std::string> lost_by_signal(int number) const = 0;
   /// Sends which ranks of this machine have joined or ended.
   virtual void send_rank_status(const std::vector<int>& states) = 0;
