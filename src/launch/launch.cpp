@@ -60,7 +60,7 @@ void print_placement(const LaunchPlan& plan, const Placement& placement) {
                      layout.assignments[0].host, placement.gpus.empty() ? "" : ", each with a GPU"));
 }
 
-/// What a job whose ranks all run on this machine needs: owns what its spec refers to.
+/// What the LocalJobSpec of a job on this machine alone refers to, which this owns. `plan` must outlive it.
 struct LocalJobPlan {
   const LaunchPlan& plan;
   std::string job_id;

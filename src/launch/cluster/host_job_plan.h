@@ -10,7 +10,8 @@
 
 namespace tarantella::launch {
 
-/// What an agent adds to the JobSpec of the coordinator. `spec` and `agent_environment` must outlive it.
+/// What an agent adds to the JobSpec that the coordinator has sent, and what the LocalJobSpec of this host refers to.
+/// `spec` and `agent_environment` must outlive it.
 struct HostJobPlan {
   const JobSpec& spec;
   const Environment& agent_environment;  ///< of the agent

@@ -101,7 +101,8 @@ struct Hello {
   std::vector<std::string> variable_macs = {};  ///< see variable_macs_of(); not read from another version
 };
 
-/// What an agent should run.
+/// The whole job, as the coordinator sends it to each agent. The agent makes a HostJobPlan of it, and of that the
+/// LocalJobSpec of its host.
 struct JobSpec {
   std::string job_id;
   std::string mpi_library;  ///< ABI and path of MPI's library: TNT_TRANSPORT of the ranks

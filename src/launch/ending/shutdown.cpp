@@ -42,7 +42,7 @@ Shutdown::Action Shutdown::on_signal(const Signals::Event& event, size_t running
   if (phase_ == Phase::kRunning || others_may_save) {
     interrupted_by_ = event.number;
     interrupted_at_ = now;
-    if (phase_ == Phase::kFailing) stopped_others_ = has_others(running);
+    if (phase_ == Phase::kFailing) stopped_others_ = others_running(running);
     const bool was_sent = phase_ == Phase::kStopping && signal_sent_ == event.number;
     Action action = stop(event.number, now, now + grace_after(event.number));
     if (was_sent) action.kind = Action::Kind::kMarkSignalled;
@@ -58,7 +58,7 @@ Shutdown::Action Shutdown::on_signal(const Signals::Event& event, size_t running
 Shutdown::Action Shutdown::terminate(size_t running, Clock::time_point now) {
   const auto kill_at = now + (interrupted_by_ != 0 ? kKillAfterKey : kKillAfterDeadline);
   if (is_before_stop()) {
-    stopped_others_ = root_cause_.failed() && has_others(running);
+    stopped_others_ = root_cause_.failed() && others_running(running);
     return stop(SIGTERM, now, kill_at);
   }
   if (phase_ == Phase::kStopping) kill_at_ = std::min(kill_at_, kill_at);
@@ -71,7 +71,7 @@ Shutdown::Action Shutdown::next_action(size_t running, Clock::time_point now) {
   if (phase_ == Phase::kFailing) {
     const auto deadline = root_cause_.deadline();
     if (root_cause_.is_final() || now >= deadline) {
-      stopped_others_ = has_others(running);
+      stopped_others_ = others_running(running);
       action = stop(SIGTERM, now, std::max(now, deadline) + kKillAfterDeadline);
     }
   }
@@ -125,7 +125,9 @@ bool Shutdown::has_failure_beside_signal() const {
   return root_cause_.failed() && root_cause_.cause().status.code() != 128 + interrupted_by_;
 }
 
-bool Shutdown::has_others(size_t running) const { return running > (root_cause_.cause().has_exited ? 0 : 1); }
+bool Shutdown::others_running(size_t running) const {
+  return running > (root_cause_.cause().has_exited ? 0 : 1);
+}
 
 Duration Shutdown::grace_after(int number) const {
   if (grace_seconds_) return from_seconds(*grace_seconds_);

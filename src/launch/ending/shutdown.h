@@ -74,7 +74,8 @@ class Shutdown {
 
   Action stop(int number, Clock::time_point now, Clock::time_point kill_at);
   Action kill(std::string reason, Clock::time_point now);
-  bool has_others(size_t running) const;
+  /// Whether ranks still run other than the one that failed first.
+  bool others_running(size_t running) const;
   Duration grace_after(int number) const;
 
   const std::optional<double> grace_seconds_;

@@ -16,7 +16,8 @@
 
 namespace tarantella::launch {
 
-/// What a Job is to run on this machine. Owns what it names by value only.
+/// What a Job is to run on this machine. It refers to what its maker owns: LocalJobPlan (launch.cpp) for a job on this
+/// machine alone, HostJobPlan for an agent. Owns only the members that are no references.
 struct LocalJobSpec {
   const Options& options;
   const Command& command;

@@ -88,7 +88,7 @@ Table& MemoryFile::table() const { return head().table; }
 
 Status MemoryFile::claim_slot(int rank) {
   struct flock lock = lock_of(rank);
-  if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's seat", errno);
+  if (::fcntl(memory_->get(), F_SETLK, &lock) != 0) return Status::system("lock of this rank's slot", errno);
   RankSlot& own = slot(rank);
   if (!own.cores.read()) own.cores.words.fill(UINT64_MAX);  // unknown: perhaps shared
   own.process.store(process_, std::memory_order_relaxed);
