@@ -193,10 +193,10 @@ TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 /* Not collective; waits at most for a blocking call of another thread. Notifies the other ranks that this one has done
  * `name`, with a result that the caller defines. */
 TNT_API tnt_code tnt_notify(tnt_context* context, const char* name, uint32_t result);
-/* One-sided: blocks until `rank` has notified of `name` since this rank's last collective call, as often as this rank
- * has waited for `name` since then. Earlier notifications do not count, and `rank` does not wait. TNT_MISMATCH, only on
- * this rank, if `rank` leaves or makes a later collective call without notifying. TNT_INVALID_ARGUMENT for a rank of
- * another machine that is not its first one. */
+/* One-sided: `rank` does not wait. The n-th wait for `name` since this rank's last collective call blocks until `rank`
+ * has notified of `name` n times since that call. Earlier notifications do not count. TNT_MISMATCH, only on this rank,
+ * if `rank` leaves or makes a later collective call without notifying. TNT_INVALID_ARGUMENT for a rank of another
+ * machine that is not its first one. */
 TNT_API tnt_code tnt_wait_notification(tnt_context* context, int rank, const char* name, uint32_t* result);
 /* Not collective, does not block. Whether `rank` has ever notified of `name`, as far as this rank has heard; then
  * `result` is that of the last time. A rank's newest 1,023 notifications are known. The same ranks as in

@@ -25,11 +25,14 @@ struct Bucket {
   Range range() const { return {offset, offset + bytes}; }
 };
 
-/// Where the training steps of start() are compared. The values are those of tnt_step_check.
+/// Where the training steps of start() are compared, and whether waits for the buckets are exclusive. The values are
+/// those of tnt_step_check.
 enum class StepCheck {
-  kOnNode,             ///< between the ranks of a node only
-  kAllNodes,           ///< between nodes, too
-  kAllNodesExclusive,  ///< as kAllNodes; a rank that has started the buckets starts no others before these are summed
+  kOnNode,    ///< between the ranks of a node only
+  kAllNodes,  ///< between nodes, too
+  /// As kAllNodes. A rank that has started the buckets starts no others before these are summed, so its wait for them
+  /// is exclusive: deadlocks with it are detected (see WaitKind), also between nodes.
+  kAllNodesExclusive,
 };
 
 /// A rank of the job, and the training step in which it has started a bucket.

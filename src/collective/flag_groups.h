@@ -13,8 +13,9 @@ class FlagGroups {
  public:
   /// One flag group of `ranks` ranks.
   explicit FlagGroups(int ranks);
-  /// Flag groups of at most ceil(sqrt(N)) of N ranks; two neighbouring ones have more together. `caches[rank]` is equal
-  /// for ranks whose cores share a cache: they are in one flag group, or in as few as possible.
+  /// Each flag group has at most ceil(sqrt(N)) of N ranks. Two consecutive flag groups together have more, so there are
+  /// few. `caches[rank]` is equal for ranks whose cores share a cache: they are in one flag group, or in as few as
+  /// possible.
   explicit FlagGroups(const std::vector<uint64_t>& caches);
 
   size_t count() const { return groups_.size(); }

@@ -118,10 +118,10 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   /// Not collective, does not block. Announces that this rank has done `name`, with the result `value`.
   void notify(const std::string& name, uint32_t value);
 
-  /// One-sided: blocks until `from` has notified of `name` since this rank's last collective call, as often as this
-  /// rank has waited for `name` since then. Earlier notifications do not count. Returns the value. kMismatch, on this
-  /// rank only, if `from` leaves or makes a later collective call without notifying. Not while another thread makes a
-  /// collective call.
+  /// One-sided: the n-th wait for `name` since this rank's last collective call blocks until `from` has notified of
+  /// `name` n times since that call. Earlier notifications do not count. Returns the value of that notification.
+  /// kMismatch, on this rank only, if `from` leaves or makes a later collective call without notifying. Not while
+  /// another thread makes a collective call.
   Result<uint32_t> wait_notification(int from, const std::string& name);
 
   /// Not collective, does not block. The value of the last notification of `from` for `name`, among its newest ones;

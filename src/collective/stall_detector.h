@@ -3,9 +3,10 @@
 //
 // A rank that is alive and busy is awaited without limit. The job ends if the awaited rank has died, has left or shows
 // no sign of life, or if ranks wait for one another: each shows what it waits for in memory that all see (WaitEdges),
-// and a cycle of waits ends the job. Another thread of a rank might resolve a cycle. None can if the creator thread of
-// every rank (see NodeGroup) waits: exclusively, or for gradients while the rank before it waits exclusively. Such a
-// cycle ends the job after options.failure_delay, any other after options.stuck_timeout.
+// and a cycle of waits ends the job. Another thread of a rank might resolve a cycle, but not if the
+// creator thread (see NodeGroup) of every rank in it waits in one of two ways. It waits exclusively, or it waits for
+// gradients and the rank that waits for it does so exclusively. Such a cycle ends the job after options.failure_delay,
+// any other after options.stuck_timeout.
 //
 // Time counts only while this rank checks: if a signal stops the whole job for an hour, no rank was silent.
 

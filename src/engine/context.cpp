@@ -6,7 +6,7 @@
 namespace tarantella::engine {
 namespace {
 
-/// Shares the communicator with the progress thread, which a library may not let return.
+/// Keeps the communicator for the progress thread: that thread may still be inside a library when the context is gone.
 class Progress final : public Progressable {
  public:
   explicit Progress(std::shared_ptr<collective::Communicator> communicator)

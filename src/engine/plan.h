@@ -39,7 +39,7 @@ class Plan {
 
   /// Submits this step's value of tensor `index`: `count` elements of `dtype`, which must not change until `done` is
   /// called. `owner` keeps them while they are read: until after `done`, and after an error for as long as another
-  /// machine may receive them; without one, none receives them from where they are. On any thread, in any order; waits
+  /// machine may receive them. Without an owner, other machines receive a copy. On any thread, in any order; waits
   /// for other ranks for a tenth of a millisecond at most. The job fails with kMismatch if
   /// ranks submit values of different `training_step` to one sum. 0 is not compared. On an error `done` is not
   /// called. Errors: the job's failure; kInvalidArgument for an index, count or dtype that is not the plan's, or for a

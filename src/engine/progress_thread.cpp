@@ -102,7 +102,8 @@ void ProgressThread::State::run() {
   Deadline spinning = Deadline::after(WaitPolicy::kProgressThreadSpin);
   int polls = 0;  // in a row
   while (true) {
-    const uint32_t seen = rank_table->wake_count();  // first: to be stopped from here on is no sleep
+    // Before `stopping` is read: the wake-up of a later stop changes the count, so this thread does not sleep.
+    const uint32_t seen = rank_table->wake_count();
     if (stopping.load()) return;
     rank_table->beat();
     const Progressable::PollHint hint = advance_all();

@@ -10,14 +10,16 @@
 
 namespace tarantella::engine {
 
-/// From its creation until stop(), submits zeros for every tensor of a plan, again as soon as the last ones are summed.
-/// So this rank is in the next step before the others are: in how many steps it has been depends on chance, and ranks
-/// that stop bring it to the same number with finish(). Meanwhile nobody else may submit a tensor of the plan on this
-/// rank, and none may be under way at the creation. Thread-safe.
+/// From its creation until stop(), submits zeros for every tensor of a plan, and submits them again once they are
+/// summed. So this rank may begin a step before the others do. How many steps it has begun when it stops depends on
+/// timing: the ranks that stop choose one number of steps, and finish() submits the zeros that are missing up to it.
+/// Meanwhile nobody else may submit a tensor of the plan on this rank, and none may be under way at the creation.
+/// Thread-safe.
 class ZeroContributions {
  public:
   explicit ZeroContributions(std::shared_ptr<Plan> plan);
-  /// Blocks while zeros are being submitted, not until they are summed, which they are all the same.
+  /// Blocks until a submit in progress has returned. Does not wait for the sums of what was submitted; the ranks sum it
+  /// nevertheless.
   ~ZeroContributions();
   ZeroContributions(const ZeroContributions&) = delete;
   ZeroContributions& operator=(const ZeroContributions&) = delete;

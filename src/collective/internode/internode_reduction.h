@@ -146,7 +146,7 @@ class InternodeReduction final : public BucketReduction {
   std::vector<std::pair<size_t, std::shared_ptr<std::byte[]>>> free_buffers_;  ///< with their sizes
   size_t exchanges_ = 0;                                                       ///< in flight
   size_t bytes_in_flight_ = 0;                                                 ///< of these
-  bool deferred_ = false;  ///< since an exchange last ended, may_begin_exchange() has kept a bucket waiting
+  bool deferred_ = false;  ///< may_begin_exchange() has refused a bucket since an exchange last ended
   Duration changed_at_{};  ///< when one of these began or ended, in the time of LeaderLink::now()
 };
 

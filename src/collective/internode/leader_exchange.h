@@ -18,8 +18,9 @@
 
 namespace tarantella::collective::internode {
 
-/// The most bytes of a node that travel inline with its call: the fewer the more nodes there are, since every node gets
-/// them all, and a chunk between two ranks, of which none waits for its leader. The same on all ranks.
+/// The most bytes of a node that travel inline with its call. The limit falls with the number of nodes, since every
+/// node receives the bytes of all. A job of two ranks has a higher limit, one chunk: both are leaders, so no other rank
+/// waits for them. The same on all ranks.
 inline size_t inline_limit(const NodeMap& nodes) {
   if (nodes.ranks() == 2) return chunk_bytes(1);
   return size_t{64} * 1024 / (nodes.count() == 2 ? 1 : nodes.count()) / 64 * 64;

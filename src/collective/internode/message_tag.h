@@ -7,7 +7,7 @@ namespace tarantella::collective::internode {
 
 enum class MessageTag : transport::Tag {
   kStatus,   ///< a NodeStatus
-  kDetails,  ///< a call in full, if calls differ
+  kDetails,  ///< a call in full; sent only if calls differ
   kShard,  ///< a shard of a node's values, for the node that reduces it or gives it to all. If calls differ, it may be
            ///< longer than its receive, so the tag is not pre-posted
   kCall = transport::kFirstPrepostedTag,  ///< which call a node makes, with its inline payload

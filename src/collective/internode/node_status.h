@@ -18,8 +18,8 @@ struct NodeStatus {
   uint32_t has_notification = 0;
   int32_t wants_stacks = 0;  ///< 1: see RankTable::want_stacks()
   Notification notification{};
-  /// The id of the wait for the node that hears this in a blocking call or an exclusive plan, if no other thread of the
-  /// leader waits; 0: none.
+  /// Identifies the leader's wait for the node that receives this status, in a blocking call or an exclusive plan. 0:
+  /// there is no such wait, or another operation of the leader is pending, too.
   uint32_t wait_id = 0;
   std::array<char, 212> wait_name{};
   std::array<char, 64> host{};

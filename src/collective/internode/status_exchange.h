@@ -23,7 +23,7 @@ namespace tarantella::collective::internode {
 struct LeaderLinkOptions {
   Duration status_every = WaitPolicy::kHeartbeat;
   /// A node from which nothing has come for this long, while this one runs, is named in a WARNING. The user is to read
-  /// it within ten seconds: the other two are for the time between two statuses, and for that until the next poll().
+  /// it within ten seconds. That leaves one second for the interval between statuses, and one until the next poll().
   Duration missed = 8s;
   /// After this long it is lost.
   Duration stuck_timeout = 300s;
