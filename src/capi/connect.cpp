@@ -35,7 +35,8 @@ Result<NodeMap> nodes_of(std::string_view list, int size) {
   return NodeMap(node_of);
 }
 
-/// Connects the leaders: they are the processes of MPI, or connect at the first one's host and become that.
+/// Connects the leaders. Where mpiexec or srun has started them as processes of MPI, MPI connects them. Otherwise they
+/// connect to the leader on `first_host`, and start MPI over these connections.
 Result<std::unique_ptr<transport::Endpoint>> endpoint_of(const tnt_options& options, int node, int nodes,
                                                          Deadline deadline, Duration warn_every) {
   const std::string mpi_library = options.transport == nullptr ? "" : options.transport;
@@ -93,7 +94,7 @@ Result<std::unique_ptr<collective::Communicator>> connect(const tnt_options& opt
   if (!memory.ok()) return memory.status();
   std::unique_ptr<transport::Endpoint> endpoint;
   if (local == 0) {
-    // the node's other ranks wait for this one no longer
+    // the other ranks of the node wait no longer than this for their leader
     const auto joined = Deadline::after(from_seconds(std::min(options.meet_timeout, options.stuck_timeout)));
     auto joins = endpoint_of(options, static_cast<int>(node), static_cast<int>(nodes.value().count()), joined,
                              warn_every);

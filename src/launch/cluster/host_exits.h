@@ -16,7 +16,8 @@ class HostExits {
  public:
   /// All ranks of the host have ended.
   void on_exit(int host, const JobResult& result, Clock::time_point now);
-  /// The agent, or the host of this name, is gone; `host` -1 without a name: mpiexec or srun.
+  /// The agent on the host of this name, or that host, is gone. `host` is -1 and `name` empty if mpiexec or srun
+  /// is gone, which has started the agents.
   void on_loss(int host, const std::string& name, const std::string& what, Clock::time_point now);
 
   bool failed() const { return !failures_.empty(); }

@@ -36,8 +36,9 @@ JobResult result_of_failure(const RankExit& cause, const EndedJob& job) {
                        .stopped_others = job.has_ranks_elsewhere || job.shutdown.stopped_others(),
                        .blocked_by = report == nullptr ? "" : report->blocked_by}));
   const int code = cause.status.code();
-  const bool was_killed =
-      cause.status.by_signal || code == kPeerFailed;  // by the launcher, if it gave no sign of life
+  // kPeerFailed: every rank that failed did so because of one that is not among them, as a rule a rank without a sign
+  // of life, which the launcher has killed.
+  const bool was_killed = cause.status.by_signal || code == kPeerFailed;
   return {.code = code,
           .message = std::move(message),
           .failure = code == kPreempted && !was_killed ? FailureKind::kNone

@@ -26,7 +26,8 @@ class Restarts {
 
   /// What follows after an attempt. The same failure twice without progress between them ends the job, as does the
   /// last restart, a kind of failure that the user has not chosen, a job that could not start, and a signal to the
-  /// launcher. An attempt for which a lost host has not come back counts as a part of the wait for it.
+  /// launcher. After a restart, an attempt that does not start is not counted: it is a try within the wait for lost
+  /// hosts (--host-timeout).
   Decision after(const JobResult& result, Clock::time_point now);
 
   /// How often the job was started again: TNT_RESTART_COUNT of the next attempt.

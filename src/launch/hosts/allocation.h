@@ -21,8 +21,9 @@ struct Allocation {
   std::string job;  ///< for messages: "Slurm job 12"
   std::vector<Host> hosts;
   bool slots_are_tasks = false;  ///< the slots are the tasks per host that the user asked for
-  bool inside_step =
-      false;  ///< this process runs in a Slurm step on other hosts, and Slurm has only the tasks of that step
+  /// This process runs in a Slurm step on fewer or more hosts than the job has: Slurm's variables have the tasks of the
+  /// step, not those of the job's hosts.
+  bool inside_step = false;
   std::optional<int> gpus;  ///< of each host, from Slurm's variables in the shell of salloc; unset: not known
 };
 

@@ -16,14 +16,14 @@ namespace tarantella::launch {
 struct HostLayout {
   std::string source;  ///< what names the hosts, for messages; empty: nothing, so it is this machine
   std::vector<HostAssignment> assignments;  ///< at least one
-  int tasks = 1;                           ///< that the user asked the batch system for, of a job on one host
-  bool explicit_count = false;             ///< the user has given the number of ranks
+  int tasks = 1;                ///< on one host: how many the user has asked the batch system for; else 1
+  bool explicit_count = false;  ///< the user has given the number of ranks
   BatchSystem batch = BatchSystem::kNone;  ///< that names the hosts
 };
 
 /// Decides where ranks run: on the hosts of --hostfile, else on those of the batch job, else on this machine. `gpus`
-/// are those of this machine. All hosts are alike, also this one, unless it is outside of the batch job: then Slurm's
-/// variables have the GPUs of a host, or squeue, within five seconds. Reads the files that name hosts.
+/// are those of this machine. Every host is assumed to have as many. If this machine is outside of the batch job, the
+/// number comes from Slurm's variables, or from squeue, which gets five seconds. Reads the files that name hosts.
 /// kInvalidArgument, with one line.
 Result<HostLayout> host_layout_for(const Options& options, const Environment& environment,
                                    const runtime::Gpus& gpus);

@@ -26,7 +26,8 @@ Result<Command> command_through_srun(const std::string& launcher, const std::vec
 Status exec_through_srun(const Command& command, int tasks, const Environment& environment);
 
 /// kInvalidArgument if srun, mpirun or torchrun has started this launcher in several tasks: each would start all ranks.
-/// The message is empty except in the first task, and `by_shell`: a user's shell may only have inherited the variables.
+/// Only the first task is to print the message, so it is empty in the others. `by_shell`: a shell has started this
+/// launcher. Then the message is never empty, since the user's shell may have inherited the variables of another task.
 /// A launcher that a rank starts is fine. Pure.
 Status check_started_once(const Environment& environment, bool by_shell);
 /// Whether a program of this name is a shell. Pure.

@@ -17,13 +17,14 @@ class Input {
   /// A new descriptor of standard input, at the position that it had first; invalid if it is not a readable file.
   Fd reopen() const;
 
-  /// The descriptor to watch (poll(2), POLLIN) for the first bytes, which only rank 0 will read; -1: nothing to
-  /// watch, or no longer.
+  /// The descriptor to watch with poll(2) for POLLIN, if standard input is a pipe or a socket: only rank 0 will read
+  /// its bytes, so the user is warned of the first ones. -1: it is neither, or the watch has ended.
   int watched() const { return watched_; }
   /// Call it when poll(2) has reported an event. Returns whether there are bytes. Ends the watch if so, or if none can
   /// come.
   bool has_data();
-  /// Whether it is a file from which nobody has read: not that of a loop, `while read`, around this program.
+  /// Whether it is a file from which nobody has read yet. A shell loop, `while read`, around this program has read from
+  /// its file.
   bool is_redirected() const;
 
  private:

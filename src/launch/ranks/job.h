@@ -62,9 +62,9 @@ class Job {
   Failures failures_;
   LineDeduplicator shown_;
   Shutdown shutdown_;
-  bool progressed_ = false;                   ///< a snapshot or an epoch was completed
-  bool termination_requested_ = false;        ///< the frontend has sent kEnd
-  bool all_joined_;                           ///< nobody elsewhere waits for a rank here to join
+  bool progressed_ = false;             ///< a snapshot or an epoch was completed
+  bool termination_requested_ = false;  ///< the frontend has sent kEnd
+  bool all_joined_;                     ///< all ranks of the job have joined, or none runs on another host
   std::optional<std::string> frontend_loss_;  ///< an error message: a signal says that it is gone
   Duration paused_{};
   Status start_error_;

@@ -548,7 +548,8 @@ Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_libra
   auto endpoint = make(mpi_library, process_variables(own.get(), node, nodes), device, node, nodes, false,
                        deadline, warn_every);
   const Status started = endpoint.ok() ? PmiServer::finalize_pmi(own.get(), deadline) : endpoint.status();
-  // What goes wrong here ends the manager, and so the start of the others. MPI may use its socket until it has ended.
+  // After an error the connection is shut down: that ends the process manager, and so the start on the other nodes. It
+  // is not closed, since MPI may use its descriptor until the process ends.
   if (!endpoint.ok()) (void)::shutdown(own.get(), SHUT_RDWR);
   std::map<int, Fd> liveness;
   if (node > 0) liveness.emplace(0, Fd(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0)));

@@ -30,11 +30,12 @@ namespace tarantella::transport {
 /// Where MPI notices that a peer has died, transfers with it end with kPeerLost, and later sends to it at once.
 /// Intel MPI does not: over TCP, a send to a process that has died may keep progress() from returning for ever.
 ///
-/// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come
-/// and no transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. It gets a
-/// second on a thread of its own, since another node may have given up just then. Without it nothing else is
-/// missing, but `mpiexec` must be told to let processes go (-disable-auto-cleanup; Open MPI: --runtime-options
-/// continuous,error-nonzero-status=0). After close(), or where MPI has been finalized, make_mpi_endpoint() fails.
+/// close() waits, until its deadline, for the close() of all other nodes, and finalizes MPI only if all have come and
+/// no transfer is on its way: MPI_Finalize may else wait for ever for a node that is dead or busy. It runs on a thread
+/// of its own, and close() waits a second for it: another node may have passed its deadline meanwhile, and never call
+/// it. A process that ends without MPI_Finalize loses nothing. But `mpiexec` must be told not to end the others then
+/// (-disable-auto-cleanup; Open MPI: --runtime-options continuous,error-nonzero-status=0). After close(), or where MPI
+/// has been finalized, make_mpi_endpoint() fails.
 Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
                                                     Deadline deadline, Duration warn_every);
 
