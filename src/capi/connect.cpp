@@ -10,7 +10,7 @@
 #include "collective/node_communicator.h"
 #include "runtime/job_barrier.h"
 #include "runtime/leader_bootstrap.h"
-#include "transport/mpi/mpi_endpoint.h"
+#include "transport/mpi/mpi_start.h"
 #include "transport/shm/shm_memory.h"
 
 namespace tarantella::capi {

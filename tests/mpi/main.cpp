@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "mpi/nodes.h"
-#include "transport/mpi/mpi_endpoint.h"
+#include "transport/mpi/mpi_start.h"
 
 namespace mpi_tests {
 namespace {

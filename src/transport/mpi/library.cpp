@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "transport/mpi/abort_guard.h"
+
 namespace tarantella::transport {
 namespace {
 
@@ -77,6 +79,14 @@ Result<const TntMpi*> load_mpi(const std::string& mpi_library) {
     return Status(Code::kSystem, text("this process has loaded another MPI, ", found.string(), ", before ",
                                       path, "; use the same one in both places"));
   return plugin;
+}
+
+std::string describe_error(const TntMpi& mpi, int error) {
+  if (error == kAborted) return "it has stopped, as it does when any machine is gone";
+  char text[512];
+  mpi.describe(error, text, sizeof text);
+  const std::string_view all = text;
+  return std::string(all.substr(0, all.find(", error stack")));  // ten lines of MPICH's own functions
 }
 
 std::string name_of(const TntMpi& mpi) {

@@ -16,6 +16,9 @@ namespace tarantella::transport {
 /// loaded for all to see.
 Result<const TntMpi*> load_mpi(const std::string& mpi_library);
 
+/// The text of an error that call_mpi() has returned.
+std::string describe_error(const TntMpi& mpi, int error);
+
 /// The text by which a library of MPI calls itself.
 std::string name_of(const TntMpi& mpi);
 

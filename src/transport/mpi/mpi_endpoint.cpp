@@ -1,31 +1,19 @@
 #include "transport/mpi/mpi_endpoint.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <deque>
 #include <future>
 #include <map>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/log.h"
-#include "base/network.h"
 #include "base/wait_policy.h"
 #include "transport/mpi/abort_guard.h"
 #include "transport/mpi/library.h"
-#include "transport/mpi/mpi_settings.h"
-#include "transport/mpi/pmi_server.h"
-#include "transport/mpi/scoped_environment.h"
-#include "transport/mpi/signals_and_shm.h"
 
 namespace tarantella::transport {
 namespace {
@@ -33,15 +21,6 @@ namespace {
 constexpr Duration kFinalize = 1s;
 constexpr Duration kPause = 200us;
 constexpr Duration kLivenessInterval = 500ms;
-constexpr Duration kSignalInterval = 20ms;
-
-std::string described(const TntMpi& mpi, int error) {
-  if (error == kAborted) return "it has stopped, as it does when any machine is gone";
-  char text[512];
-  mpi.describe(error, text, sizeof text);
-  const std::string_view all = text;
-  return std::string(all.substr(0, all.find(", error stack")));  // ten lines of MPICH's own functions
-}
 
 /// MPI gets a pre-posted receive at once. All others are matched here, and MPI gets one when its message is there and
 /// its length known: what MPI does with a message that is too long, or a receive that is
@@ -323,7 +302,7 @@ class MpiEndpoint final : public Endpoint {
   void fail(Transfer& transfer, int error) {
     const bool sends = transfer.kind == Transfer::Kind::kSend;
     reject(transfer, {Code::kPeerLost, text("MPI cannot ", sends ? "send to" : "receive from", " machine ",
-                                            transfer.peer, ": ", described(mpi_, error))});
+                                            transfer.peer, ": ", describe_error(mpi_, error))});
     mark_dead(transfer.peer, error);
   }
 
@@ -413,94 +392,6 @@ class MpiEndpoint final : public Endpoint {
   unsigned turn_ = 0;  ///< of poll()
 };
 
-std::string over(const std::string& device) {
-  return device.empty()
-             ? ""
-             : text(" over the network device ", device, " (", kDeviceVariable, " chooses another)");
-}
-
-struct Start {
-  int error = 0;
-  TntMpiJob job{};
-};
-
-Start start(const TntMpi& mpi) {
-  Start started;
-  catch_aborts();
-  const SignalHandlers handlers;
-  started.error = call_mpi([&] { return mpi.start(&started.job); });
-  handlers.restore();
-  return started;
-}
-
-/// start() on a thread of its own: MPI waits without a limit for a node that does not come.
-Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::string& device, int node,
-                          Duration warn_every, const HeldSignals& signals) {
-  std::packaged_task<Start()> task([&mpi] { return start(mpi); });
-  std::future<Start> started = task.get_future();
-  const auto since = Clock::now();
-  auto warn_at = since + warn_every;
-  std::thread(std::move(task)).detach();
-  while (started.wait_for(std::min(kSignalInterval, deadline.left())) != std::future_status::ready) {
-    if (signals.came()) return Status(Code::kSystem, "a signal has ended the start of MPI");
-    if (!deadline.passed() && Clock::now() < warn_at) continue;
-    warn_at += warn_every;
-    const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - since).count();
-    if (deadline.passed())
-      return Status(Code::kTimeout,
-                    text("MPI did not start on machine ", node, " within ", waited,
-                         " s: another machine did not come, or cannot be reached", over(device),
-                         "; make the same calls on every rank (limit: TNT_TIMEOUT)"));
-    log_warning(text("machine ", node, " has waited ", waited, " s for the other machines to start MPI"));
-  }
-  return started.get();
-}
-
-Status check(const TntMpiJob& job, const std::string& mpi_library, int node, int nodes) {
-  if (job.at_end) return {Code::kSystem, "MPI has been finalized in this process, and cannot start again"};
-  if (!job.threads)
-    return {Code::kSystem, text(mpi_library,
-                                " lets only one thread call it; initialize MPI with MPI_THREAD_SERIALIZED "
-                                "or more, or leave that to Tarantella")};
-  if (job.size != nodes)
-    return {Code::kMismatch, text("MPI has started ", job.size, job.size == 1 ? " process" : " processes",
-                                  ", not ", nodes, ": the MPI of mpiexec or srun differs from ", mpi_library,
-                                  "; set TNT_TRANSPORT, or load the module of the MPI that started the job")};
-  if (job.rank != node)
-    return {Code::kMismatch, text("node ", node, " is rank ", job.rank, " of MPI; start the job with ",
-                                  "`tarantella`, or number the nodes as MPI does")};
-  return {};
-}
-
-/// Starts MPI, which finds `variables` in the environment, and makes the endpoint.
-Result<std::unique_ptr<MpiEndpoint>> make(const std::string& mpi_library, Variables variables,
-                                          const std::string& device, int node, int nodes, bool finalizes,
-                                          Deadline deadline, Duration warn_every) {
-  const auto mpi = load_mpi(mpi_library);
-  if (!mpi.ok()) return mpi.status();
-  if (!device.empty()) TNT_RETURN_IF_ERROR(has_device(device));
-  const auto before = shared_memory_files();
-  const HeldSignals signals;
-  variables.merge(settings_for(*mpi.value(), mpi_library.substr(mpi_library.find(':') + 1), device));
-  const auto started = [&] {
-    const ScopedEnvironment environment(variables);
-    return start_until(deadline, *mpi.value(), device, node, warn_every, signals);
-  }();
-  // also of a start that MPI has broken off
-  if (!started.ok() || started.value().error != 0 || started.value().job.alone) {
-    for (const std::string& each : shared_memory_files()) {
-      if (!before.contains(each)) (void)unlink(each.c_str());
-    }
-  }
-  if (!started.ok()) return started.status();
-  const auto& [error, job] = started.value();
-  if (error != 0)
-    return Status(Code::kSystem,
-                  text("cannot start ", mpi_library, over(device), ": ", described(*mpi.value(), error)));
-  TNT_RETURN_IF_ERROR(check(job, mpi_library, node, nodes));
-  return std::make_unique<MpiEndpoint>(*mpi.value(), node, nodes, finalizes);
-}
-
 }  // namespace
 
 std::unique_ptr<Endpoint> endpoint_over(const TntMpi& mpi, int rank, int size, bool finalizes,
@@ -508,62 +399,6 @@ std::unique_ptr<Endpoint> endpoint_over(const TntMpi& mpi, int rank, int size, b
   auto endpoint = std::make_unique<MpiEndpoint>(mpi, rank, size, finalizes);
   endpoint->watch(std::move(liveness));
   return endpoint;
-}
-
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
-                                                    Deadline deadline, Duration warn_every) {
-  auto endpoint = make(mpi_library, {}, device_to_use(""), node, nodes, true, deadline, warn_every);
-  if (!endpoint.ok()) return endpoint.status();
-  return std::unique_ptr<Endpoint>(std::move(endpoint).value());
-}
-
-Result<std::unique_ptr<Endpoint>> make_mpi_endpoint(const std::string& mpi_library, int node, int nodes,
-                                                    std::vector<Fd> leader_sockets, Deadline deadline,
-                                                    Duration warn_every) {
-  if (mpi_library.starts_with("openmpi"))
-    return Status(
-        Code::kInvalidArgument,
-        "on several machines Open MPI carries data for `tarantella` only, not for ranks that another "
-        "starter has started; pip install 'tarantella[mpi]' on all of them brings MPICH, or start with "
-        "`tarantella`");
-  const std::string device = device_to_use(device_of(leader_sockets.at(0).get()));
-  Fd own;
-  Status served;
-  std::optional<PmiServer> manager;
-  std::thread serving;
-  if (node == 0) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-      return Status::system("socketpair for MPI", errno);
-    own = Fd(ends[0]);
-    leader_sockets.insert(leader_sockets.begin(), Fd(ends[1]));
-    manager.emplace(std::move(leader_sockets));
-    serving = std::thread([&] {
-      served = manager->serve(deadline);
-      if (!served.ok()) (void)manager->take_sockets();  // the others hear of it
-    });
-  } else {
-    own = std::move(leader_sockets.at(0));
-  }
-  auto endpoint = make(mpi_library, process_variables(own.get(), node, nodes), device, node, nodes, false,
-                       deadline, warn_every);
-  const Status started = endpoint.ok() ? PmiServer::finalize_pmi(own.get(), deadline) : endpoint.status();
-  // After an error the connection is shut down: that ends the process manager, and so the start on the other nodes. It
-  // is not closed, since MPI may use its descriptor until the process ends.
-  if (!endpoint.ok()) (void)::shutdown(own.get(), SHUT_RDWR);
-  std::map<int, Fd> liveness;
-  if (node > 0) liveness.emplace(0, Fd(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0)));
-  static auto* const kept = new std::vector<Fd>;
-  kept->push_back(std::move(own));
-  if (serving.joinable()) serving.join();
-  if (endpoint.ok() && !served.ok()) return served;  // it names the machine
-  if (!started.ok()) return started;
-  if (manager) {
-    std::vector<Fd> sockets = manager->take_sockets();
-    for (size_t k = 1; k < sockets.size(); ++k) liveness.emplace(static_cast<int>(k), std::move(sockets[k]));
-  }
-  endpoint.value()->watch(std::move(liveness));
-  return std::unique_ptr<Endpoint>(std::move(endpoint).value());
 }
 
 }  // namespace tarantella::transport
