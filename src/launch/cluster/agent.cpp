@@ -11,6 +11,7 @@
 #include "base/host.h"
 #include "base/network.h"
 #include "launch/cli/versions.h"
+#include "launch/cluster/addresses.h"
 #include "launch/cluster/agent_process.h"
 #include "launch/cluster/connection.h"
 #include "launch/cluster/coordinator_link.h"

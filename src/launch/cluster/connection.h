@@ -1,5 +1,6 @@
 #pragma once
-// One end of the TCP connection between the coordinator and an agent; see protocol.h.
+// One end of the TCP connection between the coordinator and an agent, and its messages; see protocol.h. Connections are
+// made in addresses.h.
 
 #include <functional>
 #include <string>
@@ -60,20 +61,5 @@ class Connection {
   MessageReader reader_;
   std::vector<Message> put_back_;
 };
-
-/// A socket that listens on all addresses of this machine, and its port. Errors: kSystem.
-struct Listener {
-  Fd socket;
-  int port = 0;
-
-  static Result<Listener> open();
-};
-
-/// The addresses of this machine that other hosts may reach, as numbers, best first: the one from which the last of
-/// `hosts` that is known here, and is not this machine, would be reached, and then all others.
-std::vector<std::string> own_addresses(const std::vector<std::string>& hosts);
-
-/// The first of these addresses, all with this port, that accepts a connection before the deadline. Blocks until then.
-Result<Fd> connect_to(const std::vector<std::string>& addresses, int port, Deadline deadline);
 
 }  // namespace tarantella::launch

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "launch/cli/options.h"
+#include "launch/cluster/addresses.h"
 #include "launch/cluster/connection.h"
 #include "launch/cluster/host_exits.h"
 #include "launch/cluster/host_table.h"
