@@ -1,4 +1,5 @@
 #include "collective/arguments.h"
+#include "collective/byte_pointers.h"
 #include "collective/chunking.h"
 #include "collective/node_communicator.h"
 

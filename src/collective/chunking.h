@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -80,18 +79,6 @@ Status for_each_chunk(size_t bytes, size_t chunk, Body body) {
     offset += part;
   } while (offset < bytes);
   return {};
-}
-
-/// `data` + `offset` bytes; nullptr if `data` is nullptr, which a rank without data may pass.
-inline const std::byte* at(const void* data, size_t offset) {
-  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + offset;
-}
-inline std::byte* at(void* data, size_t offset) {
-  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + offset;
-}
-
-inline void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
 /// The byte ranges of consecutive parts with `counts` elements.

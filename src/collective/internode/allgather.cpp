@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "collective/arguments.h"
+#include "collective/byte_pointers.h"
 #include "collective/chunking.h"
 #include "collective/internode/cluster_communicator.h"
 

@@ -1,4 +1,5 @@
 #include "collective/arguments.h"
+#include "collective/byte_pointers.h"
 #include "collective/chunking.h"
 #include "collective/internode/cluster_communicator.h"
 #include "collective/internode/reduce_ranges.h"

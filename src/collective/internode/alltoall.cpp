@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "collective/arguments.h"
+#include "collective/byte_pointers.h"
 #include "collective/chunking.h"
 #include "collective/internode/cluster_communicator.h"
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "collective/arguments.h"
+#include "collective/byte_pointers.h"
 #include "collective/chunking.h"
 #include "collective/internode/cluster_communicator.h"
 
