@@ -111,14 +111,14 @@ JobResult launch_here(const LaunchPlan& plan, Signals& signals) {
 /// Blocks for this long, or until a signal asks for an end: returns its number, or 0.
 int pause(Duration length, Signals& signals) {
   for (const Deadline end = Deadline::after(length); !end.passed();) {
-    Poller poller;
-    poller.add(signals.fd(), POLLIN);
-    poller.wait(end.left_ms());
     while (const auto event = signals.next()) {
       const int number = event->number;
       if (number == SIGTSTP) suspend_until_resumed();
       if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) return number;
     }
+    Poller poller;
+    poller.add(signals.fd(), POLLIN);
+    poller.wait(end.left_ms());
   }
   return 0;
 }

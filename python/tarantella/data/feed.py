@@ -18,7 +18,7 @@ from .._job import log, runtime
 from ..keras import private
 from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
-from . import arrays, tf_data
+from . import arrays, position, tf_data
 from .adapter import MicroBatches
 from .position import Order
 
@@ -75,7 +75,7 @@ class Feed:
             return tf_data.repeats.order_of(self._adapter.get_tf_dataset())
         if self._has_arrays and private.is_shuffled(self._adapter) and tf_data.seeds.global_seed() is None:
             return Order("arrays are shuffled without a seed; call keras.utils.set_random_seed before fit")
-        return Order()
+        return Order(position.why_not_repeated(getattr(self._adapter, "py_dataset", None)))
 
     def plain_batches(self) -> MicroBatches:
         """The whole batches, for a rank that trains alone."""

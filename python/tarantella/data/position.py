@@ -45,6 +45,20 @@ def set_generators(states: Generators, read_again_from: Generators | None = None
         np.random.set_state((kind, np.array(key, np.uint32), *rest))
 
 
+def why_not_repeated(dataset: Any) -> str:
+    """Why another process could not read the same from a PyDataset, with a cure; empty if it can. None has no reason."""
+    kinds = (np.random.Generator, np.random.RandomState, random.Random)
+    own = [name for name, value in vars(dataset).items() if isinstance(value, kinds)] if dataset is not None else []
+    if own:
+        return (
+            f"the PyDataset has a generator of its own ({own[0]}), whose state a snapshot does not hold; draw from "
+            "numpy.random, or make the generator from the index in __getitem__"
+        )
+    if hasattr(dataset, "total_batches_seen"):
+        return "ImageDataGenerator counts the batches that it has given; use a tf.data.Dataset, or layers that augment"
+    return ""
+
+
 class ResumableBatches(MicroBatches):
     """Micro batches that count how far they are read, and that can begin where those of another process were.
 
@@ -58,14 +72,14 @@ class ResumableBatches(MicroBatches):
         self.jumps = batches.jumps
         self._resume_from, self._reads_earlier = after, order.reads_earlier
         self._taken: list[int] = []  # batches, of each iterator
-        self._ended = 0  # how often the source was told of the end of an epoch
+        self._ended: list[Generators] = []  # the generators at each end of an epoch of which the source was told
         self._begun_with: Generators = []
         self._only: Any = None
         self._has_one_pass = isinstance(self._source, private.GeneratorDataAdapter)  # over all epochs
 
     def position(self) -> dict[str, Any]:
         """How far they are read, as JSON has it."""
-        return {"taken": [*self._taken], "ended": self._ended, "generators": self._begun_with}
+        return {"taken": [*self._taken], "ended": [*self._ended], "generators": self._begun_with}
 
     @property
     def is_at_end(self) -> bool:
@@ -100,7 +114,9 @@ class ResumableBatches(MicroBatches):
 
     def on_epoch_begin(self) -> None:
         if self._resume_from:
-            while self._ended < self._resume_from["ended"]:
+            for states in self._resume_from["ended"][len(self._ended) :]:
+                if states:
+                    set_generators(states)
                 self.on_epoch_end()
             set_generators(self._resume_from["generators"])
         if not (self._has_one_pass and self._begun_with):
@@ -108,5 +124,6 @@ class ResumableBatches(MicroBatches):
         super().on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        self._ended += 1
+        draws = isinstance(self._source, private.PyDatasetAdapter)  # its on_epoch_end may shuffle
+        self._ended.append(generators() if draws else [])
         super().on_epoch_end()

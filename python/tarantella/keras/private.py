@@ -31,6 +31,7 @@ try:
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
     from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
     from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 except ImportError as missing:
     raise ImportError(
@@ -47,6 +48,7 @@ __all__ = [
     "ArrayDataAdapter",
     "DataAdapter",
     "GeneratorDataAdapter",
+    "PyDatasetAdapter",
     "TFDatasetAdapter",
     "array_slicing",
     "arrays_of",

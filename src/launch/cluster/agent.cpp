@@ -27,10 +27,9 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr Duration kReplyTimeout = 30s;  // for the slowest host; the coordinator gives up before
+constexpr Duration kReplyTimeout = 30s;
 constexpr Duration kConnectTimeout = 5s;
 constexpr Duration kFinalOutputTimeout = 60s;  // for the last output of the ranks and their timelines
-constexpr Duration kSnapshotTimeout = 60s;     // as long as the coordinator waits for it
 
 /// How to find the coordinator: the value of kCoordinatorVariable.
 struct CoordinatorAddress {
@@ -71,11 +70,11 @@ Result<Connection> connect_to_coordinator(const CoordinatorAddress& address) {
 }
 
 /// The first message of this kind; empty if the coordinator is gone or too slow. Later ones stay with the connection.
-std::optional<Message> await_message(Connection& coordinator, Message::Kind kind) {
-  const Deadline deadline = Deadline::after(kReplyTimeout);
-  while (!coordinator.closed() && !deadline.passed()) {
+std::optional<Message> await_message(Connection& coordinator, Message::Kind kind, Deadline deadline) {
+  for (; !coordinator.closed() && !deadline.passed(); coordinator.check()) {
     coordinator.flush(deadline);
-    std::vector<Message> messages = coordinator.wait_for_messages(deadline);
+    std::vector<Message> messages =
+        coordinator.wait_for_messages(Deadline::after(std::min<Duration>(1s, deadline.left())));
     const auto found = std::find_if(messages.begin(), messages.end(),
                                     [kind](const Message& each) { return each.kind == kind; });
     if (found == messages.end()) continue;
@@ -91,7 +90,8 @@ std::optional<JobSpec> request_job_spec(Connection& coordinator, const std::stri
                                         const Environment& agent_environment) {
   coordinator.send(Message::Kind::kHello, encode(Hello{TARANTELLA_VERSION, host_name(), index,
                                                        variable_macs_of(agent_environment, secret)}));
-  std::optional<Message> job = await_message(coordinator, Message::Kind::kJob);
+  std::optional<Message> job =
+      await_message(coordinator, Message::Kind::kJob, Deadline::after(kReplyTimeout));
   std::optional<std::string> content = job ? decrypt(secret, job->content) : std::nullopt;
   return content ? decode_job_spec({Message::Kind::kJob, *std::move(content)}) : std::nullopt;
 }
@@ -164,14 +164,15 @@ int run_agent() {
       return 0;
     }
     snapshots = std::move(made).value();
-    if (!receive_snapshot(snapshots, coordinator, Deadline::after(kReplyTimeout))) return kLaunchError;
+    if (!receive_snapshot(snapshots, coordinator)) return kLaunchError;
     host_plan.value().environment[SnapshotMemory::kVariable] = snapshots.descriptors();
   }
   const Placement& placement = host_plan.value().placement;
   const AgentTimelines timelines(spec->options, placement.ranks, host_plan.value().assignment().first_rank,
                                  coordinator);
   coordinator.send(Message::Kind::kReady, encode(placement.warnings));
-  if (!await_message(coordinator, Message::Kind::kStart)) return kLaunchError;
+  // The coordinator waits for the slowest host, as long as --start-timeout says, and then closes the connection.
+  if (!await_message(coordinator, Message::Kind::kStart, Deadline::after(kForever))) return kLaunchError;
   const LocalJobSpec local = host_plan.value().local_spec(timelines.memory(), pmi.get());
   const JobResult result = run_ranks(host_plan.value(), local, signals.value(), coordinator);
   announce_snapshot(snapshots, coordinator);
@@ -180,8 +181,7 @@ int run_agent() {
   timelines.send(deadline);
   // Waits until all hosts have finished: MPICH's mpiexec may die of SIGPIPE when the first of several ends.
   coordinator.close_gracefully(deadline, [&](const Message& message) {
-    if (message.kind == Message::Kind::kSnapshotQuery)
-      send_snapshot(snapshots, coordinator, Deadline::after(kSnapshotTimeout));
+    if (message.kind == Message::Kind::kSnapshotQuery) send_snapshot(snapshots, coordinator);
   });
   return 0;
 }

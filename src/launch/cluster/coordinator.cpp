@@ -65,6 +65,7 @@ JobResult Coordinator::conclude() {
   result.code = output_.exit_code_after_output(result.code);
   result.progressed = progressed_;
   if (running_) config_.timelines.write();
+  if (pending_signal_) signals_.put_back(*pending_signal_);
   return result;
 }
 
@@ -147,7 +148,8 @@ void Coordinator::handle_hello(Connection& connection) {
   host.connection->send(Message::Kind::kJob, encrypt(config_.secret, encode(spec)));
   if (config_.snapshots == nullptr) return;
   const bool has_rank_0 = index == 0;
-  if (has_rank_0) send_snapshot(*config_.snapshots, *host.connection, *deadline_);
+  if (has_rank_0) send_snapshot(*config_.snapshots, *host.connection);
+  if (has_rank_0) deadline_ = Deadline::after(config_.start_timeout);  // large ones take a while
   if (!has_rank_0) host.connection->send(Message::Kind::kSnapshotEnd);
 }
 
@@ -181,8 +183,8 @@ void Coordinator::handle_message(size_t index, const Message& message) {
       from.snapshot = decode_number(message).value_or(0);
       return;
     case Message::Kind::kSnapshot:
-      if (config_.snapshots == nullptr || config_.snapshots->append_to_older(message.content)) return;
-      from.snapshot = 0;
+      if (!gathering_ || config_.snapshots == nullptr) return;
+      if (!config_.snapshots->append_to_older(message.content)) gathering_ = false;
       return;
     case Message::Kind::kSnapshotEnd:
       from.snapshot = 0;
@@ -253,6 +255,7 @@ void Coordinator::handle_signal(const Signals::Event& event) {
   if (event.number == SIGTSTP) return suspend();
   const bool is_user_signal = event.number == SIGUSR1 || event.number == SIGUSR2;
   if (gathering_) {
+    if (!is_user_signal) pending_signal_ = event;
     gathering_ = is_user_signal;
     return;
   }
@@ -341,21 +344,26 @@ void Coordinator::gather_timelines() {
 }
 
 void Coordinator::gather_snapshot() {
-  if (config_.snapshots == nullptr || !exits_.failed() || interrupted_by_ != 0) return;
+  if (config_.snapshots == nullptr || !exits_.failed() || interrupted_by_ != 0 || pending_signal_) return;
   const auto newest_of = [](const HostTable::Entry& host) { return host.connection ? host.snapshot : 0; };
   const auto is_older = [&](const HostTable::Entry& a, const HostTable::Entry& b) {
     return newest_of(a) < newest_of(b);
   };
-  const Deadline deadline = Deadline::after(kGather);
+  const auto newest = [&] { return std::max_element(hosts_.begin(), hosts_.end(), is_older); };
+  const uint64_t wanted = newest_of(*newest());
   gathering_ = true;
-  while (gathering_ && !deadline.passed()) {
-    HostTable::Entry& host = *std::max_element(hosts_.begin(), hosts_.end(), is_older);
-    if (newest_of(host) <= config_.snapshots->newest()) break;
+  while (gathering_ && newest_of(*newest()) > config_.snapshots->newest()) {
+    HostTable::Entry& host = *newest();
     config_.snapshots->clear_older();
     host.connection->send(Message::Kind::kSnapshotQuery);
-    while (gathering_ && !deadline.passed() && newest_of(host) > 0) wait();
+    host.last_message_at = Clock::now();
+    while (gathering_ && newest_of(host) > 0 && Clock::now() - host.last_message_at < kSnapshotStall) wait();
+    if (newest_of(host) > 0) host.connection.reset();  // what it still sends is no part of another host's
   }
   gathering_ = false;
+  if (wanted > config_.snapshots->newest() && config_.options.shows_warnings())
+    output_.put_message(
+        "WARNING: the latest snapshot could not be fetched; training goes on from an earlier one");
 }
 
 }  // namespace tarantella::launch

@@ -96,6 +96,8 @@ class Coordinator {
   std::optional<Deadline> deadline_;  ///< for the start, and for the end of a job that has failed
   std::optional<JobResult> start_failure_;
   int interrupted_by_ = 0;
+  std::optional<Signals::Event>
+      pending_signal_;      ///< that came when the job was over; the next attempt obeys it
   bool gathering_ = false;  ///< the job is over, and its timelines or a snapshot come
   UserOutput output_;
 };

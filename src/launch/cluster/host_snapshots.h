@@ -8,13 +8,16 @@
 
 namespace tarantella::launch {
 
-/// Sends the newest snapshot as kSnapshot, in pieces, and then kSnapshotEnd; only the latter if there is none. Blocks
-/// until all is sent or the deadline has passed.
-void send_snapshot(const SnapshotMemory& memory, Connection& peer, Deadline deadline);
+/// How long a peer may take for a piece of a snapshot.
+constexpr Duration kSnapshotStall = 20s;
 
-/// Keeps what the peer sends by send_snapshot(). Blocks until it is there; false if the peer is gone or too slow, or if
-/// there is no memory for it. Later messages stay with the connection.
-bool receive_snapshot(SnapshotMemory& memory, Connection& peer, Deadline deadline);
+/// Sends the newest snapshot as kSnapshot, in pieces, and then kSnapshotEnd; only the latter if there is none. Blocks
+/// until all is sent. Closes the connection to a peer that takes nothing for kSnapshotStall.
+void send_snapshot(const SnapshotMemory& memory, Connection& peer);
+
+/// Keeps what the peer sends by send_snapshot(). Blocks until it is there; false if the peer is gone or sends nothing for
+/// kSnapshotStall, or if there is no memory for it. Later messages stay with the connection.
+bool receive_snapshot(SnapshotMemory& memory, Connection& peer);
 
 /// Tells the coordinator which snapshot this host has: kSnapshotNumber, if there is one.
 void announce_snapshot(const SnapshotMemory& memory, Connection& coordinator);

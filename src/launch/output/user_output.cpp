@@ -48,7 +48,7 @@ void UserOutput::flush(Signals& signals, bool hurried, bool all) {
     }
     if (!poller.wait(hurried ? kHurriedMs : kPatienceMs)) return;
     poller.handle();
-    if (const auto event = signals.next(); event && event->number != SIGCHLD) return;
+    if (const auto event = signals.next(); event && event->number != SIGCHLD) return signals.put_back(*event);
   }
 }
 

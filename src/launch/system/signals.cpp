@@ -51,6 +51,7 @@ Result<Signals> Signals::open() {
 }
 
 std::optional<Signals::Event> Signals::next() {
+  if (put_back_) return std::exchange(put_back_, std::nullopt);
   signalfd_siginfo info{};
   if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
   return Event{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};

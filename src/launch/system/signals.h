@@ -37,8 +37,11 @@ class Signals {
   const InheritedSettings& inherited() const { return inherited_; }
   /// The next signal that has arrived, if there is one. Does not block.
   std::optional<Event> next();
+  /// Has the next call of next() return this one again. The descriptor does not become readable for it.
+  void put_back(const Event& event) { put_back_ = event; }
 
  private:
+  std::optional<Event> put_back_;
   Fd fd_;
   InheritedSettings inherited_;
 };

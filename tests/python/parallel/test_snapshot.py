@@ -30,9 +30,14 @@ class Kill(keras.callbacks.Callback):
         if tnt.get_rank() == tnt.get_size() - 1 and self.count == kill.get(tnt.restart_count()):
             os.kill(os.getpid(), 9)
 class Batches(keras.utils.PyDataset):
+    order = np.arange(16)
+    def on_epoch_end(self):
+        if options["data"] == "augmented":
+            np.random.shuffle(self.order)
     def __len__(self):
         return 16
     def __getitem__(self, i):
+        i = self.order[i]
         noise = np.random.normal(size=()) if options["data"] == "augmented" else 0
         return x[4 * i: 4 * i + 4] + noise, y[4 * i: 4 * i + 4]
 x = np.random.default_rng(0).normal(size=(61, 5)).astype("float32"); y = x[:, :1] - x[:, 1:2]
@@ -185,6 +190,75 @@ def test_another_version_of_the_script_is_refused(scripts: Any, tmp_path: Path) 
         ended = scripts.ranks(2, script, target, json.dumps(options))
         assert ended.code == 1
         assert "has the training of another version of" in ended.err
+
+
+BETWEEN = """
+import os, sys, keras, numpy as np
+import tarantella as tnt
+class Kill(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.count = 0  # get_state() can be asked from here on
+    def get_state(self):
+        return self.count
+    def set_state(self, count):
+        self.count = count
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if len(sys.argv) > 1 and self.count == 13 and second and tnt.restart_count() == 0 and tnt.get_rank() == 1:
+            os.kill(os.getpid(), 9)
+second = False
+keras.utils.set_random_seed(1)
+x = np.random.normal(size=(40, 4)).astype("float32")
+model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+model.compile("adam", "mse")
+best = keras.callbacks.ModelCheckpoint("best.weights.h5", "loss", save_best_only=True, save_weights_only=True)
+calls = [tnt.keras.callbacks.Snapshot(5), best, Kill()]
+first = model.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0, callbacks=calls)
+order = np.random.permutation(40)
+print("between", order, best.best)
+second = True
+then = model.fit(x[order], x[order, :1], batch_size=4, epochs=3, verbose=0, callbacks=calls)
+print("after", first.history, then.history, best.best, float(np.sum(model.get_weights()[0])))
+"""
+
+
+def test_what_is_between_two_fits(scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for arguments in ((), ("kill",)):
+        ended = scripts.ranks(2, BETWEEN, *arguments, options=("--max-restarts=3",))
+        assert ended.code == 0, ended.err
+        assert ended.err.count("tarantella: restart ") == len(arguments)
+        lines = [line for line in ended.out.splitlines() if line.startswith(("between", "after", "         "))]
+        found.append(lines[len(lines) // 2 :] if arguments else lines)  # of the second attempt
+    assert found[0] == found[1] and "after" in found[0][-1]
+
+
+def test_data_that_a_restart_cannot_read_again(scripts: Any, tmp_path: Path) -> None:
+    script = """
+import sys, keras, numpy as np, tensorflow as tf
+import tarantella as tnt
+class Batches(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(1)
+    def __len__(self):
+        return 2
+    def __getitem__(self, i):
+        return np.ones((4, 4)), np.ones(4)
+keras.utils.set_random_seed(1)
+model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+model.compile("sgd", "mse")
+validation = tf.data.Dataset.from_tensor_slices((np.ones((8, 4)), np.ones(8))).shuffle(8).batch(4)
+data = {"x": Batches()} if sys.argv[1] == "own" else {"x": validation, "validation_data": validation}
+model.fit(**data, verbose=0, callbacks=[tnt.keras.callbacks.Snapshot(5, "snapshots")])
+"""
+    ended = scripts.ranks(2, script, "own")
+    assert ended.code == 1
+    assert "the PyDataset has a generator of its own (rng)" in ended.err
+    for ranks in (1, 2):
+        ended = scripts.ranks(ranks, script, "validation")
+        assert ended.code == 0, ended.err
+        assert "the validation data is shuffled" in ended.err
 
 
 def test_a_job_without_snapshots_has_none_of_it(scripts: Any) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..._job import runtime, timeline
+from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
+from ...data import tf_data
 from ...data.adapter import MicroBatches
 from ...data.feed import Feed, Input, feed_of, sized
 from .. import differences, files, training, written
@@ -73,7 +74,8 @@ def _fit_alone(model: Any, method: _Method, data: Input, validation: Input, give
         )
     start.check_compiled(model, "fit")
     feed = feed_of(data, model)
-    return _fit_with_snapshots(model, method, feed.plain_batches(), feed, asked, placed, shuffle=False, **given)
+    batches = feed.plain_batches()
+    return _fit_with_snapshots(model, method, batches, feed, validation.x, asked, placed, shuffle=False, **given)
 
 
 def _fit_together(
@@ -96,23 +98,36 @@ def _fit_together(
     with xla.off_for_own_data(model, feeds), files.by_master(model), explained:
         xla.off_where_impossible(model, "train", "test")
         with training.during(model, training.Call(trains=True)), takeover.validating(model, validation, batches[1:]):
-            history = _fit_with_snapshots(model, method, batches[0], feeds[0], callbacks, placed, **options)
+            history = _fit_with_snapshots(
+                model, method, batches[0], feeds[0], validation.x, callbacks, placed, **options
+            )
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
 
 def _fit_with_snapshots(
-    model: Any, method: _Method, batches: MicroBatches, feed: Feed, asked: Any, placed: Any, **options: Any
+    model: Any,
+    method: _Method,
+    batches: MicroBatches,
+    feed: Feed,
+    validation: Any,
+    asked: Any,
+    placed: Any,
+    **options: Any,
 ) -> Any:
     """Keras's own method. It keeps snapshots and goes on from one where a callback asks for it.
 
-    `asked` are the user's callbacks, `placed` those of this rank.
+    `validation` are the user's data, `asked` the user's callbacks, `placed` those of this rank.
     """
     users = placement.in_order(asked)
     kept, keeping = snapshot.among(users), None
     if kept is not None:
         from ..snapshots import session  # most jobs need none of it
 
+        if tf_data.is_dataset(validation) and tf_data.repeats.order_of(validation).seeds:
+            log.warn_once(
+                "Snapshot: the validation data is shuffled: it comes in another order after a restart; leave it in order"
+            )
         spec = batches.element_spec
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
         keeping = session.begin(model, kept, users, batches, feed.order, build)

@@ -169,7 +169,7 @@ class Session:
         self._resume_from = self._found()
         taken = self._resume_from.text["position"] if self._resume_from is not None else None
         self.batches = ResumableBatches(batches, taken, order)
-        self._before = state.of_callbacks(self._callbacks, {})
+        self._before = state.before_fit(self._callbacks)
         state.check_callbacks([each for each in self._callbacks if each is not None])
 
     def _found(self) -> Content | None:
@@ -204,10 +204,13 @@ class Session:
         history.set_model(self._model)
         self._model.history = history
         state.set_history(self._model, record["history"])
+        state.restore_end(self._callbacks, record["ranks"])
         if found is not None and found.text["fit"] == self._number:
             state.check(self._model, found, str(self._snapshots.store))
             state.restore(self._model, self._callbacks, found, within=False)
-        log.notice("fit %d of this script was completed before", self._number + 1)
+        is_latest = found is not None and found.text["fit"] == self._number
+        until = "" if is_latest else "; until training goes on, its model has the weights that it was built with"
+        log.notice("fit %d of this script was completed before%s", self._number + 1, until)
         return history
 
     def fit(self, method: Callable[..., Any], callbacks: Any, **options: Any) -> Any:
@@ -330,8 +333,11 @@ class Session:
 
     def _complete(self) -> None:
         """Keeps the state at the end of the fit. Collective; blocks until it is written."""
-        taken = self.batches.position()["taken"]
-        self._snapshots.completed[str(self._number)] = {"history": state.of_history(self._model, {}), "taken": taken}
+        self._snapshots.completed[str(self._number)] = {
+            "history": state.of_history(self._model, {}),
+            "taken": self.batches.position()["taken"],
+            "ranks": state.at_end(self._callbacks, self._before),
+        }
         self._take(is_complete=True)
         if self._preemption is not None and self._preemption.agree(self._steps, is_last=True):
             self._stop()

@@ -45,6 +45,38 @@ def of_callbacks(callbacks: Sequence[Any], arrays: _Arrays) -> dict[str, Any]:
     return {name: _state_of(each, name, arrays) for name, each in _named(callbacks).items()}
 
 
+def before_fit(callbacks: Sequence[Any]) -> dict[str, Any]:
+    """The attributes of this rank's callbacks. None is asked for its state: it may have none before training."""
+    asked = [None if hasattr(each, "get_state") else each for each in callbacks]
+    return of_callbacks(asked, {})
+
+
+def at_end(callbacks: Sequence[Any], before: dict[str, Any]) -> list[Any]:
+    """By rank, what a fit that was completed leaves beside the model: generators, callbacks without arrays. Collective.
+
+    A later fit of the script may have the same callbacks, and the script may draw before it.
+    """
+    found = of_callbacks(callbacks, {})
+    own = {
+        "generators": position.generators(),
+        "callbacks": {
+            name: each
+            for name, state in found.items()
+            if '"array"' not in json.dumps(each := _changed(state, before.get(name, state)))
+        },
+    }
+    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps(own).encode())]
+
+
+def restore_end(callbacks: Sequence[Any], ranks: list[Any]) -> None:
+    """Sets what `at_end` has returned."""
+    own = ranks[runtime.get_rank() if len(ranks) == runtime.get_size() else 0]
+    for name, callback in _named(callbacks).items():
+        if name in own["callbacks"]:
+            _set_state(callback, own["callbacks"][name], {})
+    position.set_generators(own["generators"])
+
+
 def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within: bool, with_arrays: bool) -> Content:
     """The state of training on all ranks; the arrays of variables on those that ask for them. Collective.
 
@@ -59,7 +91,9 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
     own = {
         "seeds": [np.asarray(v).tolist() for v in every if private.is_seed(v)],
         "generators": position.generators(),
-        "callbacks": {name: _changed(each, before[name]) for name, each in of_callbacks(callbacks, arrays).items()},
+        "callbacks": {
+            name: _changed(each, before.get(name, each)) for name, each in of_callbacks(callbacks, arrays).items()
+        },
     }
     everywhere = _exchange.gather_bytes(json.dumps([own, [*arrays]]).encode())
     ranks, names = zip(*map(json.loads, everywhere), strict=True)

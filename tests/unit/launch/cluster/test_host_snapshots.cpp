@@ -38,11 +38,11 @@ TEST_F(Snapshots, ArriveWholeAndLaterMessagesStay) {
     keep(there_, content, static_cast<char>(there_.newest() + 1));
     std::thread sender([&] {
       coordinator_->send(Kind::kJob, "job");
-      send_snapshot(there_, *coordinator_, Deadline::after(10s));
+      send_snapshot(there_, *coordinator_);
       coordinator_->send(Kind::kStart);
       coordinator_->flush(Deadline::after(10s));
     });
-    EXPECT_TRUE(receive_snapshot(here_, *agent_, Deadline::after(10s)));
+    EXPECT_TRUE(receive_snapshot(here_, *agent_));
     std::vector<Message> rest = agent_->wait_for_messages(Deadline::after(10s));
     sender.join();
     ASSERT_EQ(rest.size(), 1u);
@@ -53,8 +53,8 @@ TEST_F(Snapshots, ArriveWholeAndLaterMessagesStay) {
 }
 
 TEST_F(Snapshots, NoneIsSaidAtOnce) {
-  send_snapshot(there_, *coordinator_, Deadline::after(10s));
-  EXPECT_TRUE(receive_snapshot(here_, *agent_, Deadline::after(10s)));
+  send_snapshot(there_, *coordinator_);
+  EXPECT_TRUE(receive_snapshot(here_, *agent_));
   EXPECT_EQ(here_.newest(), 0u);
 }
 
@@ -63,9 +63,9 @@ TEST_F(Snapshots, WhatIsCutLeavesTheEarlierOne) {
   coordinator_->send(Kind::kSnapshot, "half");
   coordinator_->flush(Deadline::after(10s));
   coordinator_->close();
-  EXPECT_FALSE(receive_snapshot(here_, *agent_, Deadline::after(10s)));
+  EXPECT_FALSE(receive_snapshot(here_, *agent_));
   EXPECT_EQ(here_.newest(), 1u);
-  EXPECT_FALSE(receive_snapshot(here_, *agent_, Deadline::after(10s))) << "the peer is gone";
+  EXPECT_FALSE(receive_snapshot(here_, *agent_)) << "the peer is gone";
 }
 
 TEST_F(Snapshots, AreAnnouncedByNumber) {
