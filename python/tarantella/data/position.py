@@ -46,7 +46,7 @@ def set_generators(states: Generators, read_again_from: Generators | None = None
 
 
 def why_not_repeated(dataset: Any) -> str:
-    """Why another process could not read the same from a PyDataset, with a cure; empty if it can. None has no reason."""
+    """Why another process could not read the same from a PyDataset, with a cure; empty if it can, and for None."""
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     own = [name for name, value in vars(dataset).items() if isinstance(value, kinds)] if dataset is not None else []
     if own:

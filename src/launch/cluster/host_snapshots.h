@@ -15,8 +15,8 @@ constexpr Duration kSnapshotStall = 20s;
 /// until all is sent. Closes the connection to a peer that takes nothing for kSnapshotStall.
 void send_snapshot(const SnapshotMemory& memory, Connection& peer);
 
-/// Keeps what the peer sends by send_snapshot(). Blocks until it is there; false if the peer is gone or sends nothing for
-/// kSnapshotStall, or if there is no memory for it. Later messages stay with the connection.
+/// Keeps what the peer sends by send_snapshot(). Blocks until it is there; false if the peer is gone or sends nothing
+/// for kSnapshotStall, or if there is no memory for it. Later messages stay with the connection.
 bool receive_snapshot(SnapshotMemory& memory, Connection& peer);
 
 /// Tells the coordinator which snapshot this host has: kSnapshotNumber, if there is one.

@@ -126,7 +126,7 @@ def _fit_with_snapshots(
 
         if tf_data.is_dataset(validation) and tf_data.repeats.order_of(validation).seeds:
             log.warn_once(
-                "Snapshot: the validation data is shuffled: it comes in another order after a restart; leave it in order"
+                "Snapshot: the validation data is shuffled, so its order after a restart is another; leave it in order"
             )
         spec = batches.element_spec
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
