@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -166,7 +169,8 @@ SNAPSHOTS = """
         def set_state(self, state):
             self.count = state["count"]
     counts = Counts()
-    layers = [keras.layers.Dense(7, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
+    units = 400_000 if "large" in sys.argv else 7
+    layers = [keras.layers.Dense(units, "tanh"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
     model = tnt.Model(keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(1)]))
     model.compile("adam", "mse", metrics=["mae"])
     x = np.random.default_rng(0).normal(size=(61, 5)).astype("float32"); y = x[:, :1] - x[:, 1:2]
@@ -203,3 +207,30 @@ def test_a_training_goes_on_from_memory_after_a_host_is_lost(hosts, executable, 
     assert attempts == ["attempt 0 begins with step 1", "attempt 1 begins with step 11"]
     assert result == trained(unbroken)[1]
     forget_records(hosts)
+
+
+def test_an_interrupt_while_a_snapshot_is_fetched_ends_the_job(hosts, executable):
+    hosts.script(SNAPSHOTS)
+    (hosts.folder / "hosts").write_text("node2 slots=1\nnode3 slots=1\n")
+    job = hosts.start(executable, "--hostfile=hosts", "--max-restarts=2", "--", "train.py", "large")
+    hosts.wait_for_files("up 0 of 2", "up 1 of 2", seconds=60)
+    hosts.limit("20mbit")  # for 43 MB
+    (rank,) = [pid for pid in hosts.processes("node2") if is_rank(pid)]
+    os.kill(rank, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(is_rank(pid) for pid in hosts.processes()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2)
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait(20).code == -signal.SIGINT, job.err
+    assert "tarantella: stopped by signal 2 (SIGINT)" in job.err
+    assert job.out.count("attempt") == 1
+    hosts.wait_for_none()
+
+
+def is_rank(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"train.py" in words and not words[0].endswith(b"/tarantella")
