@@ -188,7 +188,7 @@ def trained(job) -> tuple[list[str], str]:
     return [each for each in lines if each.startswith("attempt")], lines[-1]
 
 
-@pytest.mark.parametrize("host", ["node2", "node3"])
+@pytest.mark.parametrize("host", ["node2", pytest.param("node3", marks=pytest.mark.full)])
 def test_a_training_goes_on_from_memory_after_a_host_is_lost(hosts, executable, host):
     """node2 has rank 0, so that the launcher has no rank of its own."""
     hosts.script(SNAPSHOTS)
