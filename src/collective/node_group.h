@@ -76,11 +76,11 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   /// rank's calls: while it waits, the rank is assumed to do nothing else. Other threads may make calls, too.
   std::thread::id creator_thread() const { return creator_thread_; }
   bool is_creator_thread() const {
-    return counts_as_creator_thread_ || std::this_thread::get_id() == creator_thread_;
+    return counts_as_creator_thread || std::this_thread::get_id() == creator_thread_;
   }
   /// From here on is_creator_thread() is true on the calling thread: the detection of deadlocks then treats its waits
   /// as those of the creator thread. For a worker that makes the calls which the creator thread has handed over to it.
-  static void count_as_creator_thread() { counts_as_creator_thread_ = true; }
+  static void count_as_creator_thread() { counts_as_creator_thread = true; }
 
   /// Collective, one thread at a time. Blocks until all ranks have called it. What any rank wrote to shared memory
   /// before its call is visible to all ranks after theirs. `what` names the caller's operation in errors.
@@ -208,7 +208,7 @@ class NodeGroup : public std::enable_shared_from_this<NodeGroup> {
   const int rank_;
   const int size_;
   const GroupOptions options_;
-  static inline thread_local bool counts_as_creator_thread_ = false;
+  static inline thread_local bool counts_as_creator_thread = false;
   const std::thread::id creator_thread_;
   NodeGroup* parent_;  ///< nullptr after stand_alone()
   const transport::Region control_;

@@ -84,7 +84,7 @@ def test_a_chain_of_jobs(slurm: Any, run: Any, tmp_path: Path) -> None:
     for job in jobs[:2]:
         slurm.wait_until((tmp_path / f"trains.{job}.0").exists, lambda: output(tmp_path))
         run(f"scancel --batch --signal=TERM {job}")
-    slurm.wait_until(lambda: not run("squeue -h -o %i").split(), lambda: output(tmp_path))
+    slurm.wait_until(lambda: not run("squeue -h -o %i").split(), lambda: output(tmp_path), 120)  # two jobs start
     said = [(tmp_path / f"{job}.out").read_text() for job in jobs]
     assert ["after all ranks saved their work" in each for each in said] == [True, True, False, False]
     assert ["epochs True" in each for each in said] == [False, False, True, True]
