@@ -147,10 +147,9 @@ void Coordinator::handle_hello(Connection& connection) {
   host.connection = std::make_unique<Connection>(std::move(connection));
   host.connection->send(Message::Kind::kJob, encrypt(config_.secret, encode(spec)));
   if (config_.snapshots == nullptr) return;
-  const bool has_rank_0 = index == 0;
-  if (has_rank_0) send_snapshot(*config_.snapshots, *host.connection);
-  if (has_rank_0) deadline_ = Deadline::after(config_.start_timeout);  // large ones take a while
-  if (!has_rank_0) host.connection->send(Message::Kind::kSnapshotEnd);
+  if (index != 0) return host.connection->send(Message::Kind::kSnapshotEnd);
+  send_snapshot(*config_.snapshots, *host.connection);  // rank 0 is there
+  deadline_ = Deadline::after(config_.start_timeout);   // large ones take a while
 }
 
 void Coordinator::handle_message(size_t index, const Message& message) {

@@ -204,7 +204,7 @@ class Kill(keras.callbacks.Callback):
         self.count = count
     def on_train_batch_end(self, batch, logs=None):
         self.count += 1
-        if len(sys.argv) > 1 and self.count == 13 and second and tnt.restart_count() == 0 and tnt.get_rank() == 1:
+        if len(sys.argv) > 2 and self.count == 13 and second and tnt.restart_count() == 0 and tnt.get_rank() == 1:
             os.kill(os.getpid(), 9)
 second = False
 keras.utils.set_random_seed(1)
@@ -212,7 +212,8 @@ x = np.random.normal(size=(40, 4)).astype("float32")
 model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
 model.compile("adam", "mse")
 best = keras.callbacks.ModelCheckpoint("best.weights.h5", "loss", save_best_only=True, save_weights_only=True)
-calls = [tnt.keras.callbacks.Snapshot(5), best, Kill()]
+log = keras.callbacks.CSVLogger(sys.argv[1], append=True)
+calls = [tnt.keras.callbacks.Snapshot(5), best, Kill(), log]
 first = model.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0, callbacks=calls)
 order = np.random.permutation(40)
 print("between", order, best.best)
@@ -225,12 +226,14 @@ print("after", first.history, then.history, best.best, float(np.sum(model.get_we
 def test_what_is_between_two_fits(scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for arguments in ((), ("kill",)):
-        ended = scripts.ranks(2, BETWEEN, *arguments, options=("--max-restarts=3",))
+        log = tmp_path / f"{len(arguments)}.csv"
+        ended = scripts.ranks(2, BETWEEN, str(log), *arguments, options=("--max-restarts=3",))
         assert ended.code == 0, ended.err
         assert ended.err.count("tarantella: restart ") == len(arguments)
         lines = [line for line in ended.out.splitlines() if line.startswith(("between", "after", "         "))]
-        found.append(lines[len(lines) // 2 :] if arguments else lines)  # of the second attempt
-    assert found[0] == found[1] and "after" in found[0][-1]
+        lines = lines[-lines[::-1].index(next(each for each in lines[::-1] if each.startswith("between"))) - 1 :]
+        found.append([*lines, log.read_text()])  # of the last attempt
+    assert found[0] == found[1] and any(each.startswith("after") for each in found[0])
 
 
 def test_data_that_a_restart_cannot_read_again(scripts: Any, tmp_path: Path) -> None:

@@ -56,25 +56,42 @@ def at_end(callbacks: Sequence[Any], before: dict[str, Any]) -> list[Any]:
 
     A later fit of the script may have the same callbacks, and the script may draw before it.
     """
-    found = of_callbacks(callbacks, {})
-    own = {
-        "generators": position.generators(),
-        "callbacks": {
-            name: each
-            for name, state in found.items()
-            if '"array"' not in json.dumps(each := _changed(state, before.get(name, state)))
-        },
-    }
-    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps(own).encode())]
+    own = _own(callbacks, before, {})
+    # Files of logs are left as they are: a later fit may have gone on with them.
+    kept = {name: each for name, each in own["callbacks"].items() if "size" not in each and not _has_array(each)}
+    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps({**own, "callbacks": kept}).encode())]
 
 
 def restore_end(callbacks: Sequence[Any], ranks: list[Any]) -> None:
     """Sets what `at_end` has returned."""
-    own = ranks[runtime.get_rank() if len(ranks) == runtime.get_size() else 0]
-    for name, callback in _named(callbacks).items():
-        if name in own["callbacks"]:
-            _set_state(callback, own["callbacks"][name], {})
+    own = _of_this_rank(ranks)
+    _restore_callbacks(callbacks, own, {})
     position.set_generators(own["generators"])
+
+
+def _own(callbacks: Sequence[Any], before: dict[str, Any], arrays: _Arrays) -> dict[str, Any]:
+    """What this rank has of its own, without attributes of callbacks that are still as `before` the fit."""
+    now = of_callbacks(callbacks, arrays)
+    return {
+        "generators": position.generators(),
+        "callbacks": {name: _changed(each, before.get(name, each)) for name, each in now.items()},
+    }
+
+
+def _of_this_rank(ranks: list[Any]) -> Any:
+    """What this rank takes of a list by rank: that of rank 0 if their number was another."""
+    return ranks[runtime.get_rank() if len(ranks) == runtime.get_size() else 0]
+
+
+def _restore_callbacks(callbacks: Sequence[Any], own: dict[str, Any], arrays: Any) -> None:
+    for name, callback in _named(callbacks).items():
+        state = own["callbacks"].get(name)
+        if state is not None:
+            _set_state(callback, state, arrays)
+
+
+def _has_array(state: Any) -> bool:
+    return '"array"' in json.dumps(state)
 
 
 def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within: bool, with_arrays: bool) -> Content:
@@ -90,10 +107,7 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
     every = variables(model)
     own = {
         "seeds": [np.asarray(v).tolist() for v in every if private.is_seed(v)],
-        "generators": position.generators(),
-        "callbacks": {
-            name: _changed(each, before.get(name, each)) for name, each in of_callbacks(callbacks, arrays).items()
-        },
+        **_own(callbacks, before, arrays),
     }
     everywhere = _exchange.gather_bytes(json.dumps([own, [*arrays]]).encode())
     ranks, names = zip(*map(json.loads, everywhere), strict=True)
@@ -124,7 +138,7 @@ def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool
     """Sets the model, its history, generators and callbacks to a state that `check` has accepted."""
     rank, ranks = runtime.get_rank(), content.text["ranks"]
     has_as_many = len(ranks) == runtime.get_size()
-    own = ranks[rank if has_as_many else 0]
+    own = _of_this_rank(ranks)
     seeds = iter(own["seeds"])
     for i, variable in enumerate(variables(model)):
         if private.is_seed(variable):
@@ -137,10 +151,7 @@ def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool
     if within:
         training.go_on(model)
     set_history(model, content.text["history"])
-    for name, callback in _named(callbacks).items():
-        state = own["callbacks"].get(name)
-        if state is not None:
-            _set_state(callback, state, content.arrays)
+    _restore_callbacks(callbacks, own, content.arrays)
     taken, begun_with = content.text["position"]["taken"], content.text["position"]["generators"]
     position.set_generators(own["generators"], begun_with if within and taken[-1] else None)
 
@@ -222,7 +233,7 @@ def _changed(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         "attributes": {
             key: value
             for key, value in now["attributes"].items()
-            if key not in old or value != old[key] or '"array"' in json.dumps(value)
+            if key not in old or value != old[key] or _has_array(value)
         },
     }
 
