@@ -47,11 +47,13 @@ def _samples() -> dict[str, Any]:
     metric = keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="names")
     model = keras.Sequential([keras.Input((1,), name="names")], name="names")
     model.compile(keras.optimizers.SGD(name="names"), keras.losses.MeanSquaredError(name="names"), metrics=[metric])
+    losses = private.compiled_losses(model)
+    losses.build(np.zeros((1, 1)), np.zeros((1, 1)))  # Keras 3.5 and 3.6 have no list of losses before
     return {
         "Model": model,
         "Layer": model,
         "BatchNormalization": keras.layers.BatchNormalization(name="names"),
-        "CompileLoss": private.compiled_losses(model),
+        "CompileLoss": losses,
         "CompileMetrics": private.compiled_parts(model)[1],
         "MeanMetricWrapper": metric,
         "Optimizer": model.optimizer,

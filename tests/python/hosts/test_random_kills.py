@@ -32,22 +32,21 @@ SCRIPT = """
 """
 
 
-def kill(hosts, choice: random.Random, host: str) -> str:
-    """Kills something on the host, and returns what."""
-    what = choice.choice(["rank", "agent", "host"])
+def kill(hosts, choice: random.Random, host: str, what: str) -> bool:
+    """Whether there was a process to kill on the host."""
     with contextlib.suppress(OSError, ProcessLookupError, ValueError):  # it is gone, or has not come
         if what == "host":
             (hosts.folder / f"down-{host}").touch()
             hosts.kill(host)
             threading.Timer(choice.uniform(0, 6), (hosts.folder / f"down-{host}").unlink).start()
-            return what
+            return True
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in hosts.processes(host)}
         for pid, command in commands.items():
             is_agent = command[0].endswith(b"/tarantella")
             if is_agent if what == "agent" else b"train.py" in command and not is_agent:
                 os.kill(pid, signal.SIGKILL)
-                return what
-    return ""
+                return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -65,14 +64,18 @@ def test_ranks_agents_and_hosts_that_are_killed_at_random(hosts, executable, sec
     calm = hosts.run(*command, 0, timeout=120)
     assert calm.code == 0, calm.err
     job = hosts.start(*command, 0.1, stderr=(hosts.folder / "err").open("w"))
-    killed = []
+    killed, wait = [], choice.uniform(5, 15)
+    host, what = "node2", choice.choice(["rank", "agent", "host"])
     end = time.monotonic() + seconds
-    # The same host twice in a row, without a snapshot between, would end the job.
-    for host in ["node2", "node3"] * seconds:
-        time.sleep(choice.uniform(5, 15))
-        if time.monotonic() > end or job.process.poll() is not None:
-            break
-        killed.append((kill(hosts, choice, host), host))
+    while time.monotonic() < end and job.process.poll() is None:
+        time.sleep(wait)
+        if not kill(hosts, choice, host, what):
+            wait = 0.5  # it is being started
+            continue
+        killed.append((what, host))
+        # The same host twice in a row, without a snapshot between, would end the job.
+        host, what = "node3" if host == "node2" else "node2", choice.choice(["rank", "agent", "host"])
+        wait = choice.uniform(5, 15)
     job.wait(600)
     said = (hosts.folder / "err").read_text()
     assert (job.code, job.out) == (0, calm.out), (killed, said)
