@@ -72,7 +72,7 @@ VARIABLES = {
     ),
     "TNT_WEIGHT_CHECK_STEPS": Variable(
         "steps, 0 or more",
-        "chosen while training",
+        "100",
         "steps between two comparisons of the ranks' weights; 0: only at the ends of epochs",
         _least_0,
     ),

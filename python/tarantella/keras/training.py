@@ -64,7 +64,7 @@ class Training:
         self.logs: dict[bool, Logs] = {}  # by whether the steps train
 
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
-        # predict_on_batch start from the master's weights, and in train_on_batch `weight_checks` find those trained.
+        # predict_on_batch start from the master's weights, and in train_on_batch `epoch.drift` finds those trained.
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
         self.compute_loss_uses: tuple[Any, str] = (None, "")
@@ -91,8 +91,9 @@ class Training:
         self.can_gather: dict[Any, bool] = {}
         self.whole: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
 
-        # A change of TNT_WEIGHT_CHECK_STEPS. Steps count on from call to call.
-        self.weight_checks: Any = None  # the `Schedule` of epoch.drift, from the first call on
+        # The next comparison of weights; steps count on from call to call. See `epoch.drift`.
+        self.unchecked_steps = 0
+        self.weight_check_interval = 0  # from the first call on
 
         # The end of the layer or the model: what the code of a layer computes stays the same.
         # Whether what layers add, in training or not, is a sum over rows: 1, or 0 for a mean.

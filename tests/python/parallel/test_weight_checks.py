@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ class Nudge(keras.callbacks.Callback):
         if tnt.get_rank() == 1 and batch == 6:
             kernel = self.model.layers[-1].kernel
             kernel.assign(np.nextafter(kernel.numpy(), 9))
-x = np.random.default_rng(0).normal(size=(400, 4)).astype("float32")
+x = np.random.default_rng(0).normal(size=(480, 4)).astype("float32")
 net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1, name="last")])
 model = tnt.Model(net)
 model.compile("sgd", "mse", steps_per_execution=1)
@@ -31,7 +30,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize(("setting", "latest"), [("5", 10), ("", 32)])
+@pytest.mark.parametrize(("setting", "latest"), [("5", 10), ("", 100)])
 def test_a_nudged_weight_is_found_within_the_epoch(setting: str, latest: int, scripts: Any) -> None:
     ended = scripts.ranks(2, DRIFT, TNT_WEIGHT_CHECK_STEPS=setting)
     assert ended.code == 1
@@ -58,7 +57,7 @@ def test_a_nudged_weight_is_found_between_single_batches(scripts: Any) -> None:
 def test_switched_off_it_is_found_at_the_end_of_the_epoch(scripts: Any) -> None:
     ended = scripts.ranks(2, DRIFT, TNT_WEIGHT_CHECK_STEPS="0")
     assert ended.code == 1
-    assert "steps done: 100" in ended.out
+    assert "steps done: 120" in ended.out
     assert any("rank 1 differs from rank 0 in trained weights" in line for line in ended.lines), ended.err
 
 
@@ -67,64 +66,6 @@ def test_ranks_that_would_check_at_different_steps_do_not_begin(scripts: Any) ->
     ended = scripts.ranks(2, source.replace("print(", "str("))
     assert ended.code == 1
     assert any("TNT_WEIGHT_CHECK_STEPS=6" in line for line in ended.lines), ended.err
-
-
-class FakeTime:
-    """A step takes `step` seconds and a comparison `cost`; `compared` says before which steps there was one."""
-
-    def __init__(self, drift: Any, monkeypatch: Any, step: float, cost: float) -> None:
-        self.now, self.steps, self.compared = 0.0, 0, []
-        self._step, self._cost = step, cost
-        monkeypatch.setattr(drift, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        monkeypatch.setattr(drift.backend, "checksum", self._half)
-        monkeypatch.setattr(drift, "_compare", self._other_half)
-
-    def _half(self, variables: Any) -> int:
-        self.now += self._cost / 2
-        return 0
-
-    def _other_half(self, model: Any, checksum: int, proposal: int) -> int:
-        self.now += self._cost / 2
-        self.compared.append(self.steps)
-        return proposal
-
-    def run_step(self) -> None:
-        self.now += self._step
-        self.steps += 1
-
-
-def trained(drift: Any) -> Any:
-    model = type("Model", (), {"trainable_variables": [], "_flatten_layers": lambda self, **_: []})()
-    drift.start(model)
-    return model
-
-
-def test_steps_count_from_epoch_to_epoch_and_from_call_to_call(monkeypatch: Any) -> None:
-    drift = pytest.importorskip("tarantella.keras.epoch.drift")
-    fake = FakeTime(drift, monkeypatch, step=1, cost=0.0024)
-    model = trained(drift)
-    for step in range(50):
-        if step < 40:
-            epoch = drift.BeforeSteps()
-            epoch.set_model(model)
-            epoch.on_epoch_begin(step)
-            epoch.on_train_batch_begin(0)
-        else:
-            drift.before_step(model)
-        fake.run_step()
-    assert fake.compared == [32, 37, 42, 47]
-
-
-@pytest.mark.parametrize(("step", "cost"), [(1e-2, 1e-4), (0.05, 0.03), (4.0, 2e-3), (1e-4, 1e-3)])
-def test_comparisons_cost_a_thousandth_of_the_time(monkeypatch: Any, step: float, cost: float) -> None:
-    drift = pytest.importorskip("tarantella.keras.epoch.drift")
-    fake = FakeTime(drift, monkeypatch, step, cost)
-    model = trained(drift)
-    for _ in range(100_000):
-        drift.before_step(model)
-        fake.run_step()
-    # The first comparison measures what one costs.
-    assert 0 < (len(fake.compared) - 1) * cost <= 0.001 * fake.now
 
 
 def test_the_checksum_sees_every_bit() -> None:

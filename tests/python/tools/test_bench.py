@@ -102,10 +102,10 @@ def test_the_costs_are_measured(benchmark_run):
 
 def test_a_comparison_costs_what_the_last_rank_takes_of_the_slower_ranks_steps(cost):
     ranks = [
-        {"steps": [0.4, 0.5, 0.6], "count": 0.0, "compare": [0.5, 0.1], "interval": [300, 100], "at end": [0.2]},
-        {"steps": [0.3, 0.4, 0.5], "count": 0.001, "compare": [0.3, 0.9], "interval": [300, 100], "at end": [0.2]},
+        {"steps": [0.4, 0.5, 0.6], "count": 0.0, "compare": [0.5, 0.1], "interval": 100},
+        {"steps": [0.3, 0.4, 0.5], "count": 0.001, "compare": [0.3, 0.9], "interval": 100},
     ]
-    assert cost.weights(ranks)["share"] == pytest.approx((0.001 + (0.3 + 0.1) / 400) / 0.5)
+    assert cost.weights(ranks)["share"] == pytest.approx((0.001 + 0.2 / 100) / 0.5)
 
 
 def test_the_slowest_check_of_arrays_is_compared_with_the_slower_ranks_epoch(cost):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
-import weakref
 from typing import Any
 
 import keras
@@ -18,10 +15,9 @@ from ..._job.errors import MismatchError
 from ..._names import name_of
 from .. import replicas, training
 
-# Steps between two comparisons of weights; TNT_WEIGHT_CHECK_STEPS overrides it. 0: only at the ends of epochs.
-AUTOMATIC = -1
-_FIRST = 32  # before the first comparison, which measures its cost
-_SHARE = 0.0005  # of the time that comparisons may take; in small networks, counting steps may take the same again
+# Steps between two comparisons of weights, unless TNT_WEIGHT_CHECK_STEPS says another number. The checksum reads the
+# weights once, so a hundred steps that each read and write them several times take a thousand times as long.
+INTERVAL = 100
 
 CURE = (
     "change the model, its learning rate and its optimizers in the same way on every rank; a train_step that moves "
@@ -61,107 +57,55 @@ def nan_labels(model: Any, loss: Any) -> None:
 
 @timeline.part("compare weights")
 def same_weights(model: Any) -> None:
-    """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective."""
-    _compare(model, backend.checksum(_trained(model)))
+    """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective.
 
-
-def _trained(model: Any) -> list[Any]:
-    """The variables that ranks train together."""
-    return [*model.trainable_variables, *replicas.trainable_outside(model)]
-
-
-def _compare(model: Any, checksum: int, proposal: int = 0) -> int:
-    """Like `same_weights`: compares one checksum, and each weight only if it differs. Returns the master's proposal."""
-    mine = np.array([checksum, proposal], np.int64)
-    everyone = runtime.context().allgather(mine, "checksum of the weights")
-    if (everyone[:, 0] != everyone[0, 0]).any():
-        variables = _trained(model)
+    Compares one checksum, and that of each weight only if it differs.
+    """
+    variables = [*model.trainable_variables, *replicas.trainable_outside(model)]
+    mine = np.array([backend.checksum(variables)], np.int64)
+    everyone = runtime.context().allgather(mine, "checksum of the weights").ravel()
+    if (everyone != everyone[0]).any():
         checksums = backend.checksums(variables).view(np.uint64)
         lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
         _exchange.agree("trained weights", lines, CURE)
-    return int(everyone[0, 1])
 
 
 def settings() -> list[str]:
     """The settings that must be equal on all ranks to compare weights before the same steps, one per line."""
-    return [f"TNT_WEIGHT_CHECK_STEPS={_fixed()}"]
+    return [f"TNT_WEIGHT_CHECK_STEPS={_interval()}"]
 
 
-def _fixed() -> int:
-    return integer("TNT_WEIGHT_CHECK_STEPS", AUTOMATIC)
+def _interval() -> int:
+    return integer("TNT_WEIGHT_CHECK_STEPS", INTERVAL)
 
 
 def start(model: Any) -> None:
     """Call this before the first step of a call. All ranks must have the same settings."""
     found = training.of(model)
     found.start()
-    if found.weight_checks is None:
-        found.weight_checks = Schedule(model)
-    found.weight_checks.start(_fixed())
+    found.weight_check_interval = _interval()
 
 
 def before_step(model: Any) -> None:
-    """Compares the weights of the ranks at intervals that cost at most 0.1 % of the time. Collective."""
-    training.of(model).weight_checks.before_step()
-
-
-class Schedule:
-    """Decides when the ranks compare the weights of a model.
-
-    Steps are counted across epochs and calls. The master measures the cost and chooses the next comparison, unless
-    TNT_WEIGHT_CHECK_STEPS is set.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._model, self._training = weakref.ref(model), training.of(model)
-        self._fixed = AUTOMATIC
-        self._interval: float = _FIRST
-        self._steps = 0
-        self._since = time.perf_counter()
-
-    def start(self, fixed: int) -> None:
-        """Sets the value of TNT_WEIGHT_CHECK_STEPS."""
-        if fixed != self._fixed:
-            self._fixed, self._interval = fixed, {AUTOMATIC: _FIRST, 0: math.inf}.get(fixed, fixed)
-
-    def before_step(self) -> None:
-        if self._steps >= self._interval:
-            self._compare()
-        self._steps += 1
-        self._training.completed += 1
-        self._training.apart = True
-
-    def _compare(self) -> float:
-        """Returns the steps until the next comparison."""
-        begin = time.perf_counter()
-        model = self._model()
-        checksum = backend.checksum(_trained(model))
-        # The exchange costs no more than the checksum: if it takes longer, it waits for a rank, as the next step would.
-        cost = 2 * (time.perf_counter() - begin)
-        proposal = _steps_between(cost, (begin - self._since) / self._steps)
-        agreed = _compare(model, checksum, proposal)
-        if self._fixed == AUTOMATIC:
-            self._interval = agreed
-        self._steps, self._since = 0, time.perf_counter()
-        return self._interval
+    """Compares the weights of the ranks once every TNT_WEIGHT_CHECK_STEPS steps. Collective then."""
+    found = training.of(model)
+    if 0 < found.weight_check_interval <= found.unchecked_steps:
+        same_weights(model)
+        found.unchecked_steps = 0
+    found.unchecked_steps += 1
+    found.completed += 1
+    found.apart = True
 
 
 class BeforeSteps(keras.callbacks.Callback):
-    """Calls the schedule before each step. Not after it: Keras may run on_train_batch_end in another thread."""
+    """Compares weights before steps. Not after them: Keras may run on_train_batch_end in another thread."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        found = training.of(self.model)
-        self._schedule = found.weight_checks
-        found.try_again()
+        training.of(self.model).try_again()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._schedule.before_step()
+        before_step(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         found = training.of(self.model)
         found.completed = max(1, found.completed)
-
-
-def _steps_between(cost: float, step: float) -> int:
-    """Steps between two comparisons of `cost` seconds each, where a step takes `step` seconds."""
-    return max(1, math.ceil(cost / (_SHARE * max(step, 1e-6))))
