@@ -2,8 +2,8 @@
 
 As a script it is a row of bench/training.py: one process that copies memory on its core, while others do the same.
 
-A step of a rank is that of a silent process that updates alike and, on the same core, what the exchange of gradients
-moves. The bytes of the weights' update are counted too, but not added: that process moves the same.
+A step of a rank is that of a silent process and, on the same core, what the exchange of gradients
+moves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import numpy as np
 
 BYTES = 64 << 20  # of a buffer: more than the caches hold
 SECONDS = 1.5
-UPDATE = 6  # SGD reads gradient and momentum and writes the momentum, then reads it and the weight and writes that
 
 
 def moved(gradients: float, ranks: int) -> dict[str, float]:
@@ -30,14 +29,13 @@ def moved(gradients: float, ranks: int) -> dict[str, float]:
     return {
         "copy in": 2 * gradients * (1 - 1 / ranks),
         "sums": gradients * (1 + 1 / ranks),
-        "update": UPDATE * gradients,
     }
 
 
 def floor(silent: float, ranks: float, gradients: float, size: int, bandwidth: float) -> dict[str, float]:
     """Returns the floor of a step in seconds, its ratio to the silent step, and how much of it the ranks reach.
 
-    `silent`, of a process that updates alike, and `ranks` are seconds a step; `bandwidth` is the bytes per second that
+    `silent` and `ranks` are seconds a step; `bandwidth` is the bytes per second that
     one core reads and writes.
     """
     bytes_moved = moved(gradients, size)

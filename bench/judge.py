@@ -149,7 +149,7 @@ def mlp_floor(run: list[Round]) -> dict[str, float] | None:
     """Returns the medians over the rounds of the MLP's floor, with the bandwidth in bytes per second of a core."""
     found = []
     for measured in run:
-        silent, ranks = (value(measured, "mlp", row, "step") for row in (rows.UPDATED, "2 ranks"))
+        silent, ranks = (value(measured, "mlp", row, "step") for row in ("silent", "2 ranks"))
         bandwidth = value(measured, "mlp", "copies", "copy")
         if silent is None or ranks is None or bandwidth is None:
             return None

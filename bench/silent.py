@@ -1,8 +1,6 @@
 """Silent processes: they train on a rank's rows, with its input pipeline, and do not communicate.
 
-They show how fast ranks could be. A rank has less Python overhead per step than Keras, and updates its variables in
-fewer passes over memory, so silent processes may also be called, or called and updated, as ranks are. Or they start
-each step together, as ranks do that wait for one another.
+They show how fast ranks could be. In lockstep they start each step together, as ranks do that wait for one another.
 """
 
 from __future__ import annotations
@@ -45,33 +43,14 @@ class Lockstep(keras.callbacks.Callback):
                     raise TimeoutError(f"process {other} has not come to step {self._count}")
 
 
-def _update_alike(optimizer: Any) -> None:
-    """Has an optimizer update variables as a rank does."""
-    from tarantella.keras import hooks
-    from tarantella.keras.step import updates
-
-    def update_step(gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if not updates.update(optimizer, gradient, variable, learning_rate):
-            raise RuntimeError("ranks leave this update to Keras")
-
-    hooks.hook(optimizer, "update_step", lambda original: update_step)
-
-
 class Silent:
     """Trains as process `rank` of `size`. Has `fit` only."""
 
     def __init__(self, net: nets.Net, mode: str, rank: int, size: int, folder: Path) -> None:
-        """`mode` is silent, alike, updated or lockstep; `folder`, empty at first, is that of all processes."""
+        """`mode` is silent or lockstep; `folder`, empty at first, is that of all processes."""
         self._net, self._rank, self._size = net, rank, size
         self._callbacks: list[Any] = []
-        if mode == "updated":
-            _update_alike(net.model.optimizer)
-        if mode in ("alike", "updated"):
-            from tarantella._backend.tensorflow.dispatch import step_function
-
-            net.model.make_train_function()
-            net.model.train_function = step_function(net.model, "train", False, net.model.train_function)
-        elif mode == "lockstep":
+        if mode == "lockstep":
             self._callbacks = [Lockstep(folder / "lockstep", rank, size)]
 
     def fit(self, steps: int, epochs: int, callbacks: list[Any]) -> None:

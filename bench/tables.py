@@ -34,7 +34,7 @@ def text(ratios: list[dict[str, Any]]) -> str:
 def floor(found: dict[str, float]) -> str:
     least, share, reached = 1e3 * found["seconds"], found["share of silent"], found["reached"]
     return (
-        f"floor of the MLP on 2 ranks: {least:.1f} ms, {share:.3f} of the silent step, updated alike, at"
+        f"floor of the MLP on 2 ranks: {least:.1f} ms, {share:.3f} of the silent step, at"
         f" {found['bandwidth'] / 1e9:.1f} GB/s read and written by each core; the ranks reach {reached:.3f} of it"
     )
 

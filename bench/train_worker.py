@@ -1,7 +1,7 @@
 """One process of a row of bench/training.py: trains a network, and writes the seconds of each subject as JSON.
 
 Modes: `ranks` trains with Tarantella, as a rank or, if no launcher started it, alone. `plain` is Keras; Tarantella is
-not even imported. `silent`, `alike`, `updated` and `lockstep` are the silent processes of bench/silent.py.
+not even imported. `silent` and `lockstep` are the silent processes of bench/silent.py.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Subjects:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("net", choices=nets.NETS)
-    parser.add_argument("mode", choices=["ranks", "plain", "silent", "alike", "updated", "lockstep"])
+    parser.add_argument("mode", choices=["ranks", "plain", "silent", "lockstep"])
     parser.add_argument("subjects", nargs="+", choices=["steps", "epochs", "calls", "start", "memory"])
     parser.add_argument("--tiny", action="store_true", help="few steps")
     parser.add_argument("--rank", type=int, default=0, help="of a silent process")

@@ -1,17 +1,12 @@
-// What the timeline knows of a step's batch.
-// TarantellaAwaitBatch: the step asks for it. The iterator's op comes after it, by a control dependency.
-// TarantellaBatch: the step has it. The output is the input, for others to depend on.
+// TarantellaBatch tells the timeline that a step has its batch. The output is the input, for others to depend on.
 //
-// Both are marked stateful: else TensorFlow would drop the first one, and run the second one once where the number of
-// rows is a constant.
+// It is marked stateful: else TensorFlow would run it once where the number of rows is a constant.
 
 #include "c_api.h"
 #include "tarantella/tarantella.h"
 
 namespace tarantella::tensorflow {
 namespace {
-
-void await(void*, TF_OpKernelContext*) { tnt_timeline_await_batch(); }
 
 void compute(void*, TF_OpKernelContext* context) {
   TfStatus status(*api());
@@ -24,13 +19,6 @@ void compute(void*, TF_OpKernelContext* context) {
   if (!status.ok()) api()->TF_OpKernelContext_Failure(context, status.get());
 }
 
-bool register_await() {
-  if (api() == nullptr) return false;
-  TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaAwaitBatch");
-  api()->TF_OpDefinitionBuilderSetIsStateful(op, true);
-  return register_op(op, "TarantellaAwaitBatch", new_kernel("TarantellaAwaitBatch", await));
-}
-
 bool register_batch() {
   if (api() == nullptr) return false;
   TF_OpDefinitionBuilder* op = api()->TF_NewOpDefinitionBuilder("TarantellaBatch");
@@ -40,7 +28,7 @@ bool register_batch() {
   return register_op(op, "TarantellaBatch", new_kernel("TarantellaBatch", compute));
 }
 
-[[maybe_unused]] const bool registered = register_await() && register_batch();
+[[maybe_unused]] const bool registered = register_batch();
 
 }  // namespace
 }  // namespace tarantella::tensorflow

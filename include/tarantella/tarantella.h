@@ -330,9 +330,8 @@ TNT_API tnt_code tnt_timeline_start(int rank, int size);
 TNT_API uint64_t tnt_timeline_begin(tnt_span kind, const char* name);
 /* Ends a span on the thread that has begun it; with `forget` it is as if it had never begun. Ignores 0. Lock-free. */
 TNT_API void tnt_timeline_end(uint64_t span, int forget);
-/* Notes that a step of training asks for its batch, for the tnt_timeline_batch that follows. Lock-free. */
-TNT_API void tnt_timeline_await_batch(void);
-/* Records that a step of training has its batch now, of which this process has `rows` rows. Lock-free. */
+/* Records that a step of training has its batch now, of which this process has `rows` rows. The first one of a step is
+ * shown as awaited from the begin of the step on. Lock-free. */
 TNT_API void tnt_timeline_batch(int64_t rows);
 /* Writes the records of this process so far as rank `rank` to `file`, which is replaced as a whole: JSON in the Trace
  * Event Format. *lost gets the number of records for which there was no room. */

@@ -72,10 +72,6 @@ void tnt_timeline_end(uint64_t span, int forget) {
   forget != 0 ? found->drop_span(span) : found->end_span(span);
 }
 
-void tnt_timeline_await_batch() {
-  if (timeline::Timeline* const found = usable()) found->await_batch();
-}
-
 void tnt_timeline_batch(int64_t rows) {
   if (timeline::Timeline* const found = usable()) found->batch(rows);
 }

@@ -40,8 +40,7 @@ uint64_t Timeline::begin_span(Kind kind, std::string_view name) {
   Record* record = claim();
   if (record == nullptr) return 0;
   record->begin = now();
-  if (kind == Kind::kStep)
-    head_->awaited_since.store(0, std::memory_order_relaxed);  // of a step that got no batch
+  if (kind == Kind::kStep) head_->awaited_since.store(record->begin, std::memory_order_relaxed);
   record->thread = this_thread();
   set_name(*record, name);
   record->kind.store(kind, std::memory_order_release);

@@ -93,9 +93,8 @@ class Timeline {
   /// Of a plan (`index` is 0) or of one of its tensors. Keeps the end of a name that is too long.
   void name(Kind kind, uint32_t plan, size_t index, std::string_view name);
   void bucket_size(uint32_t plan, size_t index, size_t bytes);
-  /// Notes that a step of training awaits its batch from now on, for the next batch().
-  void await_batch() { head_->awaited_since.store(now(), std::memory_order_relaxed); }
-  /// Records that a step of training has its batch, of which this process has so many rows.
+  /// Records that a step of training has its batch, of which this process has so many rows. The step's first batch is
+  /// awaited from the step's begin on.
   void batch(int64_t rows);
 
   /// Marks the memory as that of a Timeline, whose time counts from `origin` on.

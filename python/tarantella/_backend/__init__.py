@@ -201,14 +201,6 @@ class Backend(Protocol):
         Shows nothing under XLA.
         """
 
-    def step_function(
-        self, model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]
-    ) -> Callable[[Any], Any]:
-        """The function that runs the steps of a kind, "train" or "test": a faster one, or `function`, made by Keras.
-
-        With `awaits`, the timeline shows of a faster one since when a step awaits the batch that is marked.
-        """
-
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
         """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
 
@@ -244,47 +236,6 @@ class Backend(Protocol):
 
     def why_not_compiled(self) -> str:
         """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""
-
-    # Updates in one operation.
-
-    def can_update(self, gradient: Any, variables: Sequence[Any], learning_rate: Any) -> bool:
-        """Whether `update_sgd` and `update_adam` take these: a variable of the framework, and what is kept for it.
-
-        They take dense gradients of the variable's shape, variables in host memory of one type, float32 or float64, and
-        one learning rate. Not in a trace for XLA, which makes one pass of Keras's own operations.
-        """
-
-    def update_sgd(
-        self,
-        variable: Any,
-        gradient: Any,
-        learning_rate: Any,
-        kept: Sequence[Any],
-        momentum: float,
-        nesterov: bool,
-        shared: dict[Any, Any],
-    ) -> None:
-        """Keras's SGD: updates the variable and, if it is not 0, the momentum in `kept`.
-
-        `shared` keeps what updates of an optimizer have in common: a new dict for each step.
-        """
-
-    def update_adam(
-        self,
-        variable: Any,
-        gradient: Any,
-        learning_rate: Any,
-        kept: Sequence[Any],
-        step: Callable[[], Any],
-        betas: tuple[float, float],
-        epsilon: float,
-        shared: dict[Any, Any],
-    ) -> bool:
-        """Keras's Adam: updates the variable and the two moments in `kept`. `step` returns its number, from 1 on.
-
-        Returns False, having done nothing, where the numbers would differ from Keras's by more than rounding. `shared`
-        as for `update_sgd`.
-        """
 
     # Numbers that are looked at between steps.
 
@@ -349,9 +300,6 @@ class Backend(Protocol):
 
     def apart(self, function: Callable[[], Any]) -> Any:
         """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""
-
-    def quick_kernels(self) -> AbstractContextManager[None]:
-        """Meanwhile the first run of an eager operation, in any thread, costs little more than the next ones."""
 
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of the result of `loss`, None where it does not depend on a variable. Eager."""

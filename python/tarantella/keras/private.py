@@ -88,7 +88,6 @@ __all__ = [
     "set_initial_epoch",
     "set_logits",
     "set_mask",
-    "slots_of",
     "train_validation_split",
     "variables_of",
     "version",
@@ -324,18 +323,6 @@ def optimizers_in(values: Iterable[Any]) -> list[Any]:
 def variables_of(optimizer: Any) -> list[Any]:
     """The variables that a built optimizer updates, in the order of its gradients."""
     return list(optimizer._trainable_variables)
-
-
-def slots_of(optimizer: Any, variable: Any) -> list[Any]:
-    """What SGD keeps for a variable, if it has a momentum, or the two moments of Adam or AdamW.
-
-    The names are not in `NAMES`: where this raises AttributeError, Keras updates the variable itself.
-    """
-    if isinstance(optimizer, keras.optimizers.SGD):
-        kept = [optimizer.momentums] if optimizer.momentum else []
-    else:
-        kept = [optimizer._momentums, optimizer._velocities]
-    return [slots[optimizer._get_variable_index(variable)] for slots in kept]
 
 
 def is_keras_own(method: Any) -> bool:

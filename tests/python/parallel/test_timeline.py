@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 from collections import defaultdict
@@ -21,8 +20,6 @@ x = np.ones((48, 16), "float32"); y = np.ones((48, 1), "float32")
 """
 # As docs/timeline.md says.
 GRADIENTS, BUCKETS, STEPS = 8, 2, 6
-# Later versions of Keras take the batch before the step's graph.
-AWAITS = tuple(int(part) for part in importlib.metadata.version("keras").split(".")[:2]) < (3, 16)
 
 
 def read(path: Path) -> dict[int, list[dict[str, Any]]]:
@@ -97,7 +94,7 @@ def test_the_trace_shows_what_each_rank_did(scripts: Any, tmp_path: Path) -> Non
         steps = named(events, "train step")
         batches = [each for each in of(events, "batch") if any(contains(step, each) for step in steps)]
         assert [each["args"] for each in batches] == [{"rows": 8}] * STEPS
-        assert {each["name"] for each in batches} == {"await batch" if AWAITS else "batch"}
+        assert {each["name"] for each in batches} == {"await batch"}
         # The stated number of records: 1 + gradients + buckets; of a bucket in the file, itself and its four parts.
         for category, each_step in (("gradient", GRADIENTS), ("bucket", BUCKETS), ("fill", BUCKETS),
                                     ("sum", BUCKETS), ("wait", 2 * BUCKETS)):  # fmt: skip

@@ -66,7 +66,7 @@ def test_a_row_that_hangs_ends_the_run(bench):
 
 @pytest.mark.full
 def test_rows_run_side_by_side_and_are_timed(benchmark_run, tmp_path):
-    rows = ["silent in lockstep", "silent, called alike", "2 ranks", "2 ranks, started"]
+    rows = ["silent in lockstep", "silent, again", "2 ranks", "2 ranks, started"]
     result, said = benchmark_run("training.py", "--tiny", "--rounds", 1, "--net", "lenet5", "--rows", *rows)
     *in_turns, started = (result["rounds"][0]["measured"]["lenet5"][row] for row in rows)
     assert [len(row["step"]) for row in in_turns] == [2, 2, 2]

@@ -80,11 +80,9 @@ TEST_F(Json, ShowsBatchesOnATrackOfTheirOwn) {
 TEST_F(Json, ShowsABatchThatIsAwaitedAsASlice) {
   TimelineOn on(4);
   on.timeline().mark(1000);
-  on.timeline().await_batch();
-  on.timeline().batch(32);
-  on.timeline().await_batch();  // the data end here
   on.timeline().begin_span(Kind::kStep, "train step");
-  on.timeline().batch(16);
+  on.timeline().batch(32);
+  on.timeline().batch(16);  // of the same step
   const std::string text = written(on.timeline());
   EXPECT_TRUE(has(text, R"({"ph":"X","name":"await batch","pid":3,"tid":0,"cat":"batch","ts":)")) << text;
   EXPECT_TRUE(has(text, R"({"ph":"i","name":"batch","pid":3,"tid":0,"cat":"batch","s":"t","ts":)")) << text;

@@ -10,8 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from .checkpoints import checkpoint_writers
-from .dispatch import step_function
-from .eager import apart, counter, gradients, quick_kernels
+from .eager import apart, counter, gradients
 from .gather import gather_rows, shows_logits, why_not_gathered
 from .operations import operations
 from .reduce import allreduce, differentiable_sum, meet, prepared, static_rows, sum_over_ranks, without_repeats
@@ -37,7 +36,6 @@ from .steps import (
 )
 from .tape import differentiable_allreduce, gradient_hooks
 from .undo import undo_where
-from .updates import can_update, update_adam, update_sgd
 from .upstream import loops_over_rows, note_summed, summed_in_trace, upstream_of
 from .variables import variables_outside
 from .xla import why_not_compiled
@@ -45,7 +43,6 @@ from .xla import why_not_compiled
 __all__ = [
     "allreduce",
     "apart",
-    "can_update",
     "changed",
     "checkpoint_writers",
     "checksum",
@@ -71,7 +68,6 @@ __all__ = [
     "meet",
     "note_summed",
     "prepared",
-    "quick_kernels",
     "recorded_or_replayed",
     "rows",
     "run_step",
@@ -81,7 +77,6 @@ __all__ = [
     "stand_in",
     "static_rows",
     "step_errors",
-    "step_function",
     "strategy_of",
     "sum_over_ranks",
     "summed_in_trace",
@@ -90,8 +85,6 @@ __all__ = [
     "twice",
     "type_of",
     "undo_where",
-    "update_adam",
-    "update_sgd",
     "upstream_of",
     "variables_outside",
     "why_not_compiled",

@@ -13,7 +13,6 @@ import tensorflow as tf
 from keras import tree
 
 from . import eager
-from .dispatch import none_if_optional
 from .steps import type_of
 from .undo import assigned
 
@@ -153,7 +152,7 @@ def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]
         first = next(iterator)
     except StopIteration:
         return None, iterator
-    seen = tree.map_structure(none_if_optional, first)
+    seen = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.experimental.Optional) else leaf, first)
     if not isinstance(iterator, tf.data.Iterator):
         return seen, itertools.chain([first], iterator)
     again = tf.data.Dataset.from_tensors(first)

@@ -7,14 +7,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from . import eager, reduce, xla
-from .dispatch import TAKES_BATCHES_IN_GRAPH
 from .graphs import Call, Place, all_before, through
 from .operations import operations
+
+# Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
+# has ended: an optimizer counts one step more.
+_TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
 
 
 def trace(step: Callable[[Any], Any], spec: Any) -> None:
@@ -138,7 +142,7 @@ def together(owner: Any, data: Any, rows: tf.Tensor) -> Iterator[tuple[Any, tf.T
             lambda leaf: None if leaf is None else tf.identity(leaf), (data, rows, total)
         )
     # What does not depend on the batch, the count of an optimizer's steps, runs where in Keras it does too.
-    with tf.control_dependencies([] if TAKES_BATCHES_IN_GRAPH else [end]):
+    with tf.control_dependencies([] if _TAKES_BATCHES_IN_GRAPH else [end]):
         yield data, tf.cast(rows, tf.int64), total, tf.zeros_like(total)
 
 

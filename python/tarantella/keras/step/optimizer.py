@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._backend import backend
 from .. import hooks, private, training
-from . import gradients, updates
+from . import gradients
 from .step import current_step
 
 
@@ -18,7 +18,6 @@ def install(optimizer: Any) -> None:
     for each in [optimizer, *private.optimizers_in(vars(optimizer).values())]:
         hooks.hook(each, "assign_add", functools.partial(_add_repeated_rows_first, optimizer))
         hooks.hook(each, "assign_sub", functools.partial(_add_repeated_rows_first, optimizer))
-        updates.install(each, optimizer)
 
 
 def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,8 +39,7 @@ def _apply(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         variables = list(private.variables_of(optimizer) if trainable_variables is None else trainable_variables)
 
         def update(reduced: list[Any]) -> Any:
-            with updates.applying():
-                return original(reduced, trainable_variables)
+            return original(reduced, trainable_variables)
 
         if step is not None:
             return update(gradients.of(step).applied(grads, variables))

@@ -13,7 +13,7 @@ from typing import Any
 from keras import ops, tree
 
 from ..._backend import backend
-from ..._job import runtime, timeline
+from ..._job import runtime
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, private, training
@@ -28,16 +28,15 @@ def install(model: Any) -> None:
     fresh |= hook(model, "test_step", functools.partial(_step, model, False))
     fresh |= hook(model, "predict_step", _predict_step)
     for kind in ("train", "test"):
-        awaits = kind == "train" and timeline.is_on()
-        hook_functions(model, kind, functools.partial(_function, model, kind, awaits))
+        hook_functions(model, kind, functools.partial(_function, model, kind))
     if fresh:  # functions that Keras made before still hold the plain steps
         model.train_function = model.test_function = model.predict_function = None
 
 
-def _function(model: Any, kind: str, awaits: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _function(model: Any, kind: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if kind == "train":
         training.of(model).known_as_summed.clear()  # it will be traced anew
-    return first_batch.looking_at_it(model, kind == "train", backend.step_function(model, kind, awaits, function))
+    return first_batch.looking_at_it(model, kind == "train", function)
 
 
 def _run(model: Any, step: Step, original: Callable[[Any], Any], data: Any) -> Any:
