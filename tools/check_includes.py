@@ -96,6 +96,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/calls/": _CALLS,
     "keras/model": (*_CALLS, "keras/calls/", "keras/strategy"),
     "collectives": _JOB,
+    "compat": ("_job/", "collectives"),
     "models": ("keras/",),
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),

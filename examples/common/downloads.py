@@ -16,9 +16,9 @@ def download_once(fetch: Callable[[], None]) -> None:
     for chosen in (is_master, tnt.get_local_rank() == 0 and not is_master):
         if chosen:
             fetch()
-        tnt.Barrier().execute()
+        tnt.barrier()
 
 
 def on_all_ranks(found: bool) -> bool:
     """Whether every rank has found its data: if one has not, all use other data. Call it on all ranks."""
-    return bool(tnt.Allreduce(op=tnt.ReductionOp.MIN).execute(int(found)))
+    return bool(tnt.allreduce(int(found), "min"))

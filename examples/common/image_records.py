@@ -65,7 +65,7 @@ def from_master(size: int, compute: Callable[[], Iterable[int]]) -> np.ndarray:
     numbers = np.zeros(size, np.int64)
     if tnt.is_master_rank():
         numbers[:] = list(compute())
-    return tnt.Broadcast().execute(numbers)
+    return tnt.broadcast(numbers)
 
 
 def check(files: Files, every_image: bool = False) -> int:

@@ -75,7 +75,7 @@ def main() -> None:
     )
 
     # Training goes on from a checkpoint: the optimizer's state and the learning rate are in it.
-    tnt.Barrier().execute()  # the master may still be writing the last one
+    tnt.barrier()  # the master may still be writing the last one
     resumed = tnt.models.load_model(args.model_dir / f"epoch-{args.train_epochs}.keras")
     epochs = {"initial_epoch": args.train_epochs, "epochs": args.train_epochs + 1}
     later = resumed.fit(train_dataset, **epochs, shuffle=False, verbose=0)

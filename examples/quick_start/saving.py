@@ -71,7 +71,7 @@ def main() -> None:
     keras.utils.set_random_seed(SEED)
     if tnt.is_master_rank():
         args.model_dir.mkdir(parents=True, exist_ok=True)
-    tnt.Barrier().execute()
+    tnt.barrier()
 
     _, (x_train, y_train), (x_test, _) = mnist.load()
     model = tnt.Model(lenet5_model_generator())

@@ -17,7 +17,7 @@ from ._job import uncaught as _uncaught
 from ._job import variables as _variables
 from ._job.environment import is_verified as _is_verified
 from ._job.environment import layout
-from ._job.groups import Barrier, Group, get_group_master_rank, is_group_master_rank
+from ._job.groups import Group, barrier, get_group_master_rank, is_group_master_rank, new_group
 from ._job.runtime import (
     get_local_rank,
     get_master_rank,
@@ -33,13 +33,14 @@ from .data.tf_data import seeds as _seeds
 if TYPE_CHECKING:
     from . import keras, models
     from ._job.errors import Error, MismatchError, PeerLostError, TimeoutError
-    from .collectives import (
+    from .collectives import ReductionOp, allgather, allreduce, alltoall, broadcast, reduce_scatter
+    from .compat import (
         Allgatherv,
         Allreduce,
         Alltoall,
+        Barrier,
         Broadcast,
         ReduceScatter,
-        ReductionOp,
         TensorAllgatherer,
         TensorAllreducer,
         TensorBroadcaster,
@@ -71,6 +72,11 @@ __all__ = [
     "TensorBroadcaster",
     "TimeoutError",
     "__version__",
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
     "broadcast_variables",
     "data",
     "distributed_optimizer",
@@ -86,22 +92,30 @@ __all__ = [
     "keras",
     "local_gradients",
     "models",
+    "new_group",
     "reduce_gradients",
+    "reduce_scatter",
     "restart_count",
     "run",
 ]
 
 _MODULES = ("keras", "models")
 _LAZY = {
-    "Allgatherv": ".collectives",
-    "Allreduce": ".collectives",
-    "Alltoall": ".collectives",
-    "Broadcast": ".collectives",
-    "ReduceScatter": ".collectives",
+    "Allgatherv": ".compat",
+    "Allreduce": ".compat",
+    "Alltoall": ".compat",
+    "Barrier": ".compat",
+    "Broadcast": ".compat",
+    "ReduceScatter": ".compat",
     "ReductionOp": ".collectives",
-    "TensorAllgatherer": ".collectives",
-    "TensorAllreducer": ".collectives",
-    "TensorBroadcaster": ".collectives",
+    "allgather": ".collectives",
+    "allreduce": ".collectives",
+    "alltoall": ".collectives",
+    "broadcast": ".collectives",
+    "reduce_scatter": ".collectives",
+    "TensorAllgatherer": ".compat",
+    "TensorAllreducer": ".compat",
+    "TensorBroadcaster": ".compat",
     "Error": "._job.errors",
     "MismatchError": "._job.errors",
     "Model": ".keras.model",

@@ -5,8 +5,11 @@ blocks until its result is complete. Results have the kind, dtype and shape of t
 calls do not change. With one rank they are copies of the inputs.
 
 Supported inputs: bool, int (64 bits) and float; NumPy arrays and scalars; eager tensors and variables of TensorFlow,
-torch and JAX (a variable gives a tensor); nested lists, tuples and dicts of these. Raises TypeError for anything else,
-tarantella.MismatchError if ranks disagree, tarantella.PeerLostError if a rank is lost.
+torch and JAX (a variable gives a tensor); nested lists, tuples and dicts of these.
+
+All of them raise TypeError for inputs of another kind, ValueError on a rank that is not in the group,
+tarantella.MismatchError if ranks disagree, and tarantella.PeerLostError if a rank is lost. They are not to be called
+from several threads at once, except for different groups.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import enum
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,20 +25,9 @@ from numpy.typing import NDArray
 
 from . import _exchange
 from ._job import runtime
-from ._job.groups import Barrier, Group
+from ._job.groups import Group
 
-__all__ = [
-    "Allgatherv",
-    "Allreduce",
-    "Alltoall",
-    "Barrier",
-    "Broadcast",
-    "ReduceScatter",
-    "ReductionOp",
-    "TensorAllgatherer",
-    "TensorAllreducer",
-    "TensorBroadcaster",
-]
+__all__ = ["ReductionOp", "allgather", "allreduce", "alltoall", "broadcast", "reduce_scatter"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -54,180 +46,206 @@ class ReductionOp(enum.Enum):
     PRODUCT = "product"
 
 
-class Allreduce:
-    """`Allreduce(group, op).execute(inputs)`: reduces over the ranks and gives the result to every rank."""
+def allreduce(x: Any, op: str | ReductionOp = "sum", group: Group | None = None) -> Any:
+    """Reduces `x` over the ranks, and gives the result to every rank.
 
-    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        self.group, self.op = group or Group(), ReductionOp(op)
+    Args:
+        x: a number, an array, a tensor, or a structure of them. Ranks have the same shapes and dtypes.
+        op: `"sum"`, `"min"`, `"max"`, `"and"`, `"or"`, `"average"` or `"product"`, or a `tnt.ReductionOp`.
+        group: the ranks that take part; by default all.
 
-    def check(self, inputs: Any) -> None:
-        """Raises TypeError for inputs that cannot be reduced. Does not communicate."""
+    Returns:
+        The same kind, dtype and shape as `x`; the same bits on all ranks.
 
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            _check_reduction(name, array.dtype.name, self.op)
-            return array
+    Raises:
+        TypeError: the dtype does not support the reduction, such as an average of integers.
+        ValueError: there is no such `op`, or this rank is not in the group.
 
-        _map(one, inputs)
+    Example:
 
-    def execute(self, inputs: Any) -> Any:
-        """Also raises TypeError if the dtype does not support the reduction, such as an average of integers."""
-
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            context = self.group.context()
-            if context is None:
-                return array.copy()
-            if self.op is ReductionOp.PRODUCT:
-                return _product(_exchange.rows(context, array[np.newaxis], name))
-            return context.allreduce(_exported(array), name, self.op.value, array.dtype.name).view(array.dtype)
-
-        self.check(inputs)
-        return _map(one, inputs)
-
-
-class Broadcast:
-    """`Broadcast(group, root_rank).execute(inputs)`: gives the values of one rank to every rank.
-
-    `root_rank` is a rank of the job that is in the group; by default the first of the group.
+    >>> import tarantella as tnt
+    >>> tnt.allreduce({"loss": 0.5, "rows": 64}) == {"loss": 0.5 * tnt.get_size(), "rows": 64 * tnt.get_size()}
+    True
     """
+    group, reduction = group or Group(), _reduction(op)
 
-    def __init__(self, group: Group | None = None, root_rank: int | None = None) -> None:
-        """Raises ValueError if `root_rank` is not in the group."""
-        self.group = group or Group()
-        self.root = 0 if root_rank is None else self.group.to_group_rank(root_rank)
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        context = group.context()
+        if context is None:
+            return array.copy()
+        if reduction is ReductionOp.PRODUCT:
+            return _product(_exchange.rows(context, array[np.newaxis], name))
+        return context.allreduce(_exported(array), name, reduction.value, array.dtype.name).view(array.dtype)
 
-    def execute(self, inputs: Any) -> Any:
-        """The inputs of other ranks must have the root's structure, shapes and dtypes; their values do not count."""
-
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            context = self.group.context()
-            if context is None:
-                return array.copy()
-            return context.broadcast(_bytes(array), self.root, name).view(array.dtype).reshape(array.shape)
-
-        return _map(one, inputs)
+    check_reduction(x, reduction)
+    return _map(one, x)
 
 
-class Allgatherv:
-    """`Allgatherv(group).execute(inputs)`: concatenates the rows of all ranks in rank order, on every rank.
+def broadcast(x: Any, root_rank: int | None = None, group: Group | None = None) -> Any:
+    """Gives the values of one rank to every rank.
 
-    First dimensions may differ between ranks. A scalar counts as one row, and the result is an array.
+    Args:
+        x: as in `allreduce`. Other ranks than the root have its structure, shapes and dtypes; their values do not
+            count.
+        root_rank: the rank whose values are sent: a rank of the job that is in the group. By default the first one of
+            the group.
+        group: the ranks that take part; by default all.
+
+    Returns:
+        The root's `x`.
+
+    Raises:
+        ValueError: `root_rank` or this rank is not in the group.
+
+    Example:
+
+    >>> import tarantella as tnt
+    >>> tnt.broadcast(tnt.get_rank() + 0.5)
+    0.5
     """
+    group = group or Group()
+    root = 0 if root_rank is None else group.to_group_rank(root_rank)
 
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        context = group.context()
+        if context is None:
+            return array.copy()
+        return context.broadcast(_bytes(array), root, name).view(array.dtype).reshape(array.shape)
 
-    def execute(self, inputs: Any) -> Any:
-        """Blocks until all ranks of the group have called this."""
-
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            rows = array.reshape(1) if array.ndim == 0 else array
-            context = self.group.context()
-            if context is None:
-                return rows.copy()
-            return _exchange.rows(context, rows, name)
-
-        return _map(one, inputs, rows=True)
+    return _map(one, x)
 
 
-class ReduceScatter:
-    """`ReduceScatter(group, op).execute(inputs)`: reduces over the ranks, and gives each rank its rows of the result.
+def allgather(x: Any, group: Group | None = None) -> Any:
+    """Concatenates the rows of all ranks in rank order, on every rank.
+
+    Args:
+        x: as in `allreduce`, except that first dimensions may differ between ranks. A scalar counts as one row.
+        group: the ranks that take part; by default all.
+
+    Returns:
+        The rows of all ranks: an array for a scalar, else the kind of `x`.
+
+    Example:
+
+    >>> import tarantella as tnt
+    >>> tnt.allgather(tnt.get_rank()).tolist() == list(range(tnt.get_size()))
+    True
+    """
+    group = group or Group()
+
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        rows = array.reshape(1) if array.ndim == 0 else array
+        context = group.context()
+        return rows.copy() if context is None else _exchange.rows(context, rows, name)
+
+    return _map(one, x, rows=True)
+
+
+def reduce_scatter(x: Any, op: str | ReductionOp = "sum", group: Group | None = None) -> Any:
+    """Reduces `x` over the ranks, and gives each rank its rows of the result.
 
     The rows are split evenly, in the order of the group; its first ranks get one more if its size does not divide them.
+
+    Args:
+        x: as in `allreduce`, but no scalars.
+        op: as in `allreduce`.
+        group: the ranks that take part; by default all.
+
+    Returns:
+        This rank's rows, of the kind and dtype of `x`.
+
+    Raises:
+        TypeError: where `allreduce` does, and for scalars.
+
+    Example:
+
+    >>> import numpy as np, tarantella as tnt
+    >>> rows = tnt.reduce_scatter(np.ones((8, 2), "float32"))
+    >>> bool((rows == tnt.get_size()).all())
+    True
     """
+    group, reduction = group or Group(), _reduction(op)
 
-    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        self.group, self.op = group or Group(), ReductionOp(op)
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        _check_reduction(name, array.dtype.name, reduction)
+        if array.ndim == 0:
+            raise TypeError(f"{name} has no rows to give to the ranks")
+        context = group.context()
+        if context is None:
+            return array.copy()
+        ends = _even_ends(len(array), group.size)
+        rank = group.to_group_rank(runtime.get_rank())
+        if reduction is ReductionOp.PRODUCT:
+            return _product(_exchange.rows(context, array[np.newaxis], name))[ends[rank] : ends[rank + 1]]
+        most = ends[1]  # every rank gets as many from the core
+        padded = np.zeros((group.size, most, *array.shape[1:]), array.dtype)
+        for part, begin, end in zip(padded, ends, ends[1:], strict=False):
+            part[: end - begin] = array[begin:end]
+        flat = padded.reshape(-1, *array.shape[1:])
+        own = context.reduce_scatter(_exported(flat), name, reduction.value, array.dtype.name).view(array.dtype)
+        return own[: ends[rank + 1] - ends[rank]].copy()
 
-    def execute(self, inputs: Any) -> Any:
-        """Raises TypeError for scalars, and where `Allreduce` does."""
-
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            _check_reduction(name, array.dtype.name, self.op)
-            if array.ndim == 0:
-                raise TypeError(f"{name} has no rows to give to the ranks")
-            context = self.group.context()
-            if context is None:
-                return array.copy()
-            ends = _even_ends(len(array), self.group.size)
-            rank = self.group.to_group_rank(runtime.get_rank())
-            if self.op is ReductionOp.PRODUCT:
-                return _product(_exchange.rows(context, array[np.newaxis], name))[ends[rank] : ends[rank + 1]]
-            most = ends[1]  # every rank gets as many from the core
-            padded = np.zeros((self.group.size, most, *array.shape[1:]), array.dtype)
-            for part, begin, end in zip(padded, ends, ends[1:], strict=False):
-                part[: end - begin] = array[begin:end]
-            flat = padded.reshape(-1, *array.shape[1:])
-            own = context.reduce_scatter(_exported(flat), name, self.op.value, array.dtype.name).view(array.dtype)
-            return own[: ends[rank + 1] - ends[rank]].copy()
-
-        return _map(one, inputs)
+    return _map(one, x)
 
 
-class Alltoall:
-    """`Alltoall(group).execute(inputs, splits)`: gives every rank its rows of this rank's inputs."""
+def alltoall(x: Any, splits: Sequence[int] | NDArray[Any], group: Group | None = None) -> Any:
+    """Gives every rank its rows of this rank's `x`.
 
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
+    Args:
+        x: as in `allgather`, but no scalars.
+        splits: how many rows go to each rank of the group, in its order; in total those of `x`.
+        group: the ranks that take part; by default all.
 
-    def execute(self, inputs: Any, splits: Any) -> Any:
-        """Sends `splits[i]` rows to rank i of the group, and returns the rows received, in rank order.
+    Returns:
+        The rows that this rank has received, in rank order.
 
-        Raises ValueError unless `splits` has a number of rows for each rank, in total those of the inputs.
-        """
-        counts = [operator.index(each) for each in np.asarray(splits).ravel()]
+    Raises:
+        ValueError: `splits` has not a number for each rank, or does not add up to the rows.
 
-        def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
-            if len(counts) != self.group.size or min(counts) < 0 or array.ndim == 0 or sum(counts) != len(array):
-                raise ValueError(
-                    f"{name}: splits must say how many of its rows go to each of the {self.group.size} ranks "
-                    f"(got {counts} for shape {list(array.shape)})"
-                )
-            context = self.group.context()
-            if context is None:
-                return array.copy()
-            return context.alltoall(_exported(array), counts, name, array.dtype.name).view(array.dtype)
+    Example:
 
-        return _map(one, inputs, rows=True)
+    >>> import numpy as np, tarantella as tnt
+    >>> tnt.alltoall(np.full(tnt.get_size(), tnt.get_rank()), [1] * tnt.get_size()).tolist() == [*range(tnt.get_size())]
+    True
+    """
+    group = group or Group()
+    counts = [operator.index(each) for each in np.asarray(splits).ravel()]
 
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        if len(counts) != group.size or min(counts) < 0 or array.ndim == 0 or sum(counts) != len(array):
+            raise ValueError(
+                f"{name}: splits must say how many of its rows go to each of the {group.size} ranks "
+                f"(got {counts} for shape {list(array.shape)})"
+            )
+        context = group.context()
+        if context is None:
+            return array.copy()
+        return context.alltoall(_exported(array), counts, name, array.dtype.name).view(array.dtype)
 
-class TensorAllreducer:
-    """Reduces structures like `inputs` over the ranks: `TensorAllreducer(inputs).allreduce(inputs)`."""
-
-    def __init__(self, inputs: Any, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        """Raises TypeError for unsupported inputs. Does not communicate."""
-        self._allreduce = Allreduce(group, op)
-        self._allreduce.check(inputs)
-
-    def allreduce(self, inputs: Any) -> Any:
-        """Reduces each value in `inputs` over the ranks."""
-        return self._allreduce.execute(inputs)
+    return _map(one, x, rows=True)
 
 
-class TensorBroadcaster:
-    """Gives the root's values to all ranks: `TensorBroadcaster(inputs, root_rank).broadcast(inputs)`."""
+def check_reduction(x: Any, op: ReductionOp) -> None:
+    """Raises TypeError for a structure that cannot be reduced. Does not communicate."""
 
-    def __init__(self, inputs: Any, root_rank: int | None = None, group: Group | None = None) -> None:
-        """Raises TypeError for unsupported inputs. Does not communicate."""
-        _check_kinds(inputs)
-        self._inputs = inputs
-        self._broadcast = Broadcast(group, root_rank)
+    def one(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        _check_reduction(name, array.dtype.name, op)
+        return array
 
-    def broadcast(self, inputs: Any = None) -> Any:
-        """Returns the root's `inputs`, by default those of the constructor."""
-        return self._broadcast.execute(self._inputs if inputs is None else inputs)
+    _map(one, x)
 
 
-class TensorAllgatherer:
-    """Concatenates the rows of all ranks: `TensorAllgatherer(inputs).allgather(inputs)`."""
+def check_kinds(x: Any) -> None:
+    """Raises TypeError for a structure with other values than ranks can exchange. Does not communicate."""
+    _map(lambda name, array: array, x)
 
-    def __init__(self, inputs: Any, group: Group | None = None) -> None:
-        """Raises TypeError for unsupported inputs. Does not communicate."""
-        _check_kinds(inputs)
-        self._allgather = Allgatherv(group)
 
-    def allgather(self, inputs: Any) -> Any:
-        """The rows of all ranks, in rank order; see `Allgatherv`."""
-        return self._allgather.execute(inputs)
+def _reduction(op: str | ReductionOp) -> ReductionOp:
+    try:
+        return ReductionOp(op)
+    except ValueError:
+        names = ", ".join(repr(each.value) for each in ReductionOp)
+        raise ValueError(f"op must be one of {names} (got {op!r})") from None
 
 
 def _exported(array: NDArray[Any]) -> NDArray[Any]:
@@ -245,10 +263,6 @@ def _even_ends(rows: int, parts: int) -> list[int]:
     """Where the parts begin, and where the last one ends."""
     least, more = divmod(rows, parts)
     return [least * part + min(part, more) for part in range(parts + 1)]
-
-
-def _check_kinds(inputs: Any) -> None:
-    _map(lambda name, array: array, inputs)
 
 
 def _check_reduction(name: str, dtype: str, op: ReductionOp) -> None:

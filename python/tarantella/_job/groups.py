@@ -86,19 +86,46 @@ class Group:
         return self._context or runtime.context()
 
 
-class Barrier:
-    """Waits for all ranks of a group: `tarantella.Barrier().execute()`."""
+def barrier(group: Group | None = None) -> None:
+    """Blocks until every rank of the group has called this.
 
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
+    Args:
+        group: the ranks that take part; by default all.
 
-    def execute(self) -> None:
-        """Blocks until every rank of the group has called this. Raises tarantella.Error if a rank is lost."""
-        context = self.group.context()
-        if context is not None:
-            context.barrier()
+    Example:
 
-    __call__ = execute
+    >>> import tarantella as tnt
+    >>> tnt.barrier()
+    """
+    context = (group or Group()).context()
+    if context is not None:
+        context.barrier()
+
+
+def new_group(ranks: Iterable[int] | None = None) -> Group:
+    """Makes a group of ranks, for collectives among them.
+
+    All ranks of the job, including those outside the group, must make the same groups in the same order. With `ranks`
+    this blocks until all of them do.
+
+    Args:
+        ranks: its ranks, in its order; by default all.
+
+    Returns:
+        A `tnt.Group`.
+
+    Raises:
+        ValueError: `ranks` is empty, repeats a rank or names one that does not exist.
+        tarantella.MismatchError: the ranks of the job make different groups.
+
+    Example:
+
+    >>> import tarantella as tnt
+    >>> group = tnt.new_group([0])
+    >>> tnt.allreduce(1, group=group) if tnt.get_rank() in group else 1
+    1
+    """
+    return Group(ranks)
 
 
 def get_group_master_rank(group: Group) -> int:

@@ -60,7 +60,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         group = global_process_set.group()
         group.announce("BroadcastGlobalVariablesCallback")
         # One rank may have loaded or called its model before.
-        all_built = core.Allreduce(group, core.ReductionOp.MIN).execute(float(self.model.built)) == 1
+        all_built = core.allreduce(float(self.model.built), "min", group) == 1
         if all_built and not self.broadcast_done:
             if not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
@@ -92,7 +92,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         process.check("callbacks.MetricAverageCallback")
         if logs:
             numbers = {name: float(value) for name, value in logs.items() if keras.ops.ndim(value) == 0}
-            logs.update(core.Allreduce(global_process_set.group(), core.ReductionOp.AVERAGE).execute(numbers))
+            logs.update(core.allreduce(numbers, "average", global_process_set.group()))
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):

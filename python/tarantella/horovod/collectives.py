@@ -16,7 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from .. import collectives as core
-from .._job.groups import Barrier
+from .._job import groups
 from . import process
 from .channels import Group
 from .process_sets import ProcessSet, global_process_set
@@ -106,10 +106,10 @@ def _allreduce(tensor: tf.Tensor, op: ReduceOp, before: float, after: float, pro
         if op == Product:
             group.announce("allreduce of the product")
         if op != Average:
-            return _scaled(core.Allreduce(group, _CORE[op]).execute(array), after)
+            return _scaled(core.allreduce(array, _CORE[op], group), after)
         if "float" in array.dtype.name:
-            return _scaled(core.Allreduce(group, core.ReductionOp.AVERAGE).execute(array), after)
-        return _scaled(core.Allreduce(group).execute(_roomy(array)), after, group.size).astype(array.dtype)
+            return _scaled(core.allreduce(array, "average", group), after)
+        return _scaled(core.allreduce(_roomy(array), "sum", group), after, group.size).astype(array.dtype)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return _allreduce(upstream, op, before, after, process_set)
@@ -161,7 +161,7 @@ def _allgather(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
 
     rows = tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tensor
     shape = [None, *rows.shape[1:]] if rows.shape.rank else None
-    return _exchange(lambda group, array: core.Allgatherv(group).execute(array), tensor, process_set, shape, gradient)
+    return _exchange(lambda group, array: core.allgather(array, group), tensor, process_set, shape, gradient)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -181,7 +181,7 @@ def broadcast(
         return mean if process.rank() == root_rank else tf.zeros_like(mean)
 
     def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
-        return core.Broadcast(group, root_rank).execute(array)
+        return core.broadcast(array, root_rank, group)
 
     return _exchange(run, tensor, process_set, tensor.shape, gradient)
 
@@ -234,8 +234,8 @@ def _reducescatter(tensor: tf.Tensor, op: ReduceOp, before: float, after: float,
         floating = "float" in array.dtype.name
         reduction = _CORE.get(op, core.ReductionOp.AVERAGE)
         if op != Average or floating:
-            return _scaled(core.ReduceScatter(group, reduction).execute(array), after)
-        return _scaled(core.ReduceScatter(group).execute(_roomy(array)), after, group.size).astype(array.dtype)
+            return _scaled(core.reduce_scatter(array, reduction, group), after)
+        return _scaled(core.reduce_scatter(_roomy(array), "sum", group), after, group.size).astype(array.dtype)
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         factor = before * after * (process_set.group().size if op == Sum else 1)
@@ -282,7 +282,7 @@ def _alltoall(tensor: tf.Tensor, sent: tf.Tensor, received: tf.Tensor, process_s
     @tf.custom_gradient
     def exchange(tensor: tf.Tensor, sent: tf.Tensor, received: tf.Tensor) -> Any:
         def run(rows: NDArray[Any], splits: NDArray[Any]) -> NDArray[Any]:
-            return core.Alltoall(process_set.group(in_graph)).execute(rows, splits)
+            return core.alltoall(rows, splits, process_set.group(in_graph))
 
         def gradient(upstream: tf.Tensor) -> Any:
             return _alltoall(upstream, received, sent, process_set), None, None
@@ -295,7 +295,7 @@ def _alltoall(tensor: tf.Tensor, sent: tf.Tensor, received: tf.Tensor, process_s
 def barrier(process_set: ProcessSet = global_process_set, name: str | None = None) -> None:
     """Blocks until all ranks of the process set have called it."""
     process.check("barrier")
-    Barrier(process_set.group()).execute()
+    groups.barrier(process_set.group())
 
 
 def _exchange(

@@ -29,9 +29,10 @@ def broadcast_object(
     process.check("broadcast_object")
     group = process_set.group()
     pickled = _pickled(obj) if process.rank() == root_rank else np.zeros(0, np.uint8)
-    send = core.Broadcast(group, root_rank)
-    length = send.execute(len(pickled))
-    return pickle.loads(send.execute(pickled if len(pickled) else np.zeros(length, np.uint8)).tobytes())
+    length = core.broadcast(len(pickled), root_rank, group)
+    return pickle.loads(
+        core.broadcast(pickled if len(pickled) else np.zeros(length, np.uint8), root_rank, group).tobytes()
+    )
 
 
 def allgather_object(
@@ -39,9 +40,8 @@ def allgather_object(
 ) -> list[Any]:
     """Copies of the objects of all ranks, in rank order. As `broadcast_object` otherwise."""
     process.check("allgather_object")
-    gather = core.Allgatherv(process_set.group())
-    pickled = _pickled(obj)
-    lengths, joined = gather.execute(len(pickled)), gather.execute(pickled)
+    group, pickled = process_set.group(), _pickled(obj)
+    lengths, joined = core.allgather(len(pickled), group), core.allgather(pickled, group)
     return [pickle.loads(part.tobytes()) for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 

@@ -173,7 +173,7 @@ class Model:
         The file is replaced as a whole. If all ranks call this, they return when every rank can load the file. The
         others wait for the master. The master waits for nobody, so it may also save alone. After it has saved a path
         alone, let all ranks meet before they save the same path together: otherwise the others may return while the
-        older file is there. They meet in `Barrier().execute()`, `fit`, `evaluate` and `predict`. Raises Keras's errors
+        older file is there. They meet in `tnt.barrier()`, `fit`, `evaluate` and `predict`. Raises Keras's errors
         on the rank that writes, tarantella.Error on the others.
         """
         return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)

@@ -89,6 +89,45 @@ def test_kinds_dtypes_and_structures_are_kept(scripts: Any, ranks: int) -> None:
     assert ended.out.count("all right") == ranks
 
 
+FUNCTIONS = """
+    import doctest, numpy as np, tarantella as tnt
+    from tarantella import collectives
+    from tarantella._job import groups
+    rank, size = tnt.get_rank(), tnt.get_size()
+    for module, examples in ((collectives, 5), (groups, 2)):
+        found = doctest.testmod(module)
+        assert found.attempted > examples and not found.failed, found
+
+    assert tnt.allreduce(rank + 1, "max") == tnt.allreduce(rank + 1, tnt.ReductionOp.MAX) == size
+    assert tnt.broadcast(rank, root_rank=size - 1) == size - 1
+    np.testing.assert_array_equal(tnt.reduce_scatter(np.arange(size + 1)), size * np.r_[rank + (rank > 0)] if rank else
+                                  size * np.arange(2))
+    last = tnt.new_group([size - 1])
+    if rank == size - 1:
+        tnt.barrier(last)
+        assert tnt.allreduce(rank, group=last) == rank and tnt.allgather(rank, last).tolist() == [rank]
+        assert tnt.broadcast(rank, group=last) == rank
+    elif size > 1:
+        try: tnt.barrier(last)
+        except ValueError as error: assert "is not in the group" in str(error)
+        else: raise AssertionError("a stranger was let in")
+    for call, text in ((lambda: tnt.allreduce(1, "mean"), "op must be one of 'sum', 'min'"),
+                       (lambda: tnt.reduce_scatter(np.ones(4), op=None), "op must be one of"),
+                       (lambda: tnt.broadcast(1, root_rank=size), f"rank {size} is not in the group")):
+        try: call()
+        except ValueError as error: assert text in str(error), error
+        else: raise AssertionError(text)
+    print("all right")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_functions_do_what_their_docstrings_show(scripts: Any, ranks: int) -> None:
+    ended = scripts.ranks(ranks, FUNCTIONS, options=("--output-on-all-devices",))
+    assert ended.code == 0, ended.err
+    assert ended.out.count("all right") == ranks
+
+
 TENSORS = """
     import numpy as np, tensorflow as tf, keras, tarantella as tnt
     rank, size = tnt.get_rank(), tnt.get_size()

@@ -27,7 +27,7 @@ def model(keras: Any) -> Any:
 
 def test_import_loads_neither_frameworks_nor_core() -> None:
     code = (
-        "import sys, tarantella as tnt; tnt.init(); tnt.init(); tnt.Barrier().execute(); tnt.Error; dir(tnt)\n"
+        "import sys, tarantella as tnt; tnt.init(); tnt.init(); tnt.barrier(); tnt.Error; dir(tnt)\n"
         "loaded = {'tensorflow', 'keras', 'numpy', 'tarantella._core'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )

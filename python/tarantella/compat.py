@@ -1,0 +1,138 @@
+"""The classes of Tarantella 0.9 for collectives. New programs call the functions: `tnt.allreduce(x)`.
+
+Each makes the call of the function of its name, with the same inputs, results and errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import collectives
+from ._job.groups import Group, barrier
+from .collectives import ReductionOp
+
+__all__ = [
+    "Allgatherv",
+    "Allreduce",
+    "Alltoall",
+    "Barrier",
+    "Broadcast",
+    "ReduceScatter",
+    "TensorAllgatherer",
+    "TensorAllreducer",
+    "TensorBroadcaster",
+]
+
+
+class Allreduce:
+    """`Allreduce(group, op).execute(inputs)` is `tnt.allreduce(inputs, op, group)`."""
+
+    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        self.group, self.op = group or Group(), ReductionOp(op)
+
+    def check(self, inputs: Any) -> None:
+        """Raises TypeError for inputs that cannot be reduced. Does not communicate."""
+        collectives.check_reduction(inputs, self.op)
+
+    def execute(self, inputs: Any) -> Any:
+        """Blocks until all ranks of the group have called this."""
+        return collectives.allreduce(inputs, self.op, self.group)
+
+
+class Broadcast:
+    """`Broadcast(group, root_rank).execute(inputs)` is `tnt.broadcast(inputs, root_rank, group)`."""
+
+    def __init__(self, group: Group | None = None, root_rank: int | None = None) -> None:
+        """Raises ValueError if `root_rank` is not in the group."""
+        self.group = group or Group()
+        self.root = 0 if root_rank is None else self.group.to_group_rank(root_rank)
+
+    def execute(self, inputs: Any) -> Any:
+        """Blocks until all ranks of the group have called this."""
+        return collectives.broadcast(inputs, self.group.to_global_rank(self.root), self.group)
+
+
+class Allgatherv:
+    """`Allgatherv(group).execute(inputs)` is `tnt.allgather(inputs, group)`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self, inputs: Any) -> Any:
+        """Blocks until all ranks of the group have called this."""
+        return collectives.allgather(inputs, self.group)
+
+
+class ReduceScatter:
+    """`ReduceScatter(group, op).execute(inputs)` is `tnt.reduce_scatter(inputs, op, group)`."""
+
+    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        self.group, self.op = group or Group(), ReductionOp(op)
+
+    def execute(self, inputs: Any) -> Any:
+        """Blocks until all ranks of the group have called this."""
+        return collectives.reduce_scatter(inputs, self.op, self.group)
+
+
+class Alltoall:
+    """`Alltoall(group).execute(inputs, splits)` is `tnt.alltoall(inputs, splits, group)`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self, inputs: Any, splits: Any) -> Any:
+        """Blocks until all ranks of the group have called this."""
+        return collectives.alltoall(inputs, splits, self.group)
+
+
+class Barrier:
+    """`Barrier(group).execute()` is `tnt.barrier(group)`."""
+
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
+
+    def execute(self) -> None:
+        """Blocks until all ranks of the group have called this."""
+        barrier(self.group)
+
+    __call__ = execute
+
+
+class TensorAllreducer:
+    """`TensorAllreducer(inputs).allreduce(inputs)` is `tnt.allreduce(inputs)`."""
+
+    def __init__(self, inputs: Any, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
+        """Raises TypeError for unsupported inputs. Does not communicate."""
+        self._allreduce = Allreduce(group, op)
+        self._allreduce.check(inputs)
+
+    def allreduce(self, inputs: Any) -> Any:
+        """Reduces each value in `inputs` over the ranks."""
+        return self._allreduce.execute(inputs)
+
+
+class TensorBroadcaster:
+    """`TensorBroadcaster(inputs, root_rank).broadcast(inputs)` is `tnt.broadcast(inputs, root_rank)`."""
+
+    def __init__(self, inputs: Any, root_rank: int | None = None, group: Group | None = None) -> None:
+        """Raises TypeError for unsupported inputs. Does not communicate."""
+        collectives.check_kinds(inputs)
+        self._inputs = inputs
+        self._broadcast = Broadcast(group, root_rank)
+
+    def broadcast(self, inputs: Any = None) -> Any:
+        """Returns the root's `inputs`, by default those of the constructor."""
+        return self._broadcast.execute(self._inputs if inputs is None else inputs)
+
+
+class TensorAllgatherer:
+    """`TensorAllgatherer(inputs).allgather(inputs)` is `tnt.allgather(inputs)`."""
+
+    def __init__(self, inputs: Any, group: Group | None = None) -> None:
+        """Raises TypeError for unsupported inputs. Does not communicate."""
+        collectives.check_kinds(inputs)
+        self._allgather = Allgatherv(group)
+
+    def allgather(self, inputs: Any) -> Any:
+        """The rows of all ranks, in rank order."""
+        return self._allgather.execute(inputs)
