@@ -50,16 +50,16 @@ def allreduce(x: Any, op: str | ReductionOp = "sum", group: Group | None = None)
     """Reduces `x` over the ranks, and gives the result to every rank.
 
     Args:
-        x: a number, an array, a tensor, or a structure of them. Ranks have the same shapes and dtypes.
+        x: A number, an array, a tensor, or a structure of them. Ranks have the same shapes and dtypes.
         op: `"sum"`, `"min"`, `"max"`, `"and"`, `"or"`, `"average"` or `"product"`, or a `tnt.ReductionOp`.
-        group: the ranks that take part; by default all.
+        group: The ranks that take part; by default all.
 
     Returns:
         The same kind, dtype and shape as `x`; the same bits on all ranks.
 
     Raises:
-        TypeError: the dtype does not support the reduction, such as an average of integers.
-        ValueError: there is no such `op`, or this rank is not in the group.
+        TypeError: The dtype does not support the reduction, such as an average of integers.
+        ValueError: There is no such `op`, or this rank is not in the group.
 
     Example:
 
@@ -85,11 +85,11 @@ def broadcast(x: Any, root_rank: int | None = None, group: Group | None = None) 
     """Gives the values of one rank to every rank.
 
     Args:
-        x: as in `allreduce`. Other ranks than the root have its structure, shapes and dtypes; their values do not
+        x: As in `allreduce`. Other ranks than the root have its structure, shapes and dtypes; their values do not
             count.
-        root_rank: the rank whose values are sent: a rank of the job that is in the group. By default the first one of
+        root_rank: The rank whose values are sent: a rank of the job that is in the group. By default the first one of
             the group.
-        group: the ranks that take part; by default all.
+        group: The ranks that take part; by default all.
 
     Returns:
         The root's `x`.
@@ -119,8 +119,8 @@ def allgather(x: Any, group: Group | None = None) -> Any:
     """Concatenates the rows of all ranks in rank order, on every rank.
 
     Args:
-        x: as in `allreduce`, except that first dimensions may differ between ranks. A scalar counts as one row.
-        group: the ranks that take part; by default all.
+        x: As in `allreduce`, except that first dimensions may differ between ranks. A scalar counts as one row.
+        group: The ranks that take part; by default all.
 
     Returns:
         The rows of all ranks: an array for a scalar, else the kind of `x`.
@@ -147,15 +147,15 @@ def reduce_scatter(x: Any, op: str | ReductionOp = "sum", group: Group | None = 
     The rows are split evenly, in the order of the group; its first ranks get one more if its size does not divide them.
 
     Args:
-        x: as in `allreduce`, but no scalars.
-        op: as in `allreduce`.
-        group: the ranks that take part; by default all.
+        x: As in `allreduce`, but no scalars.
+        op: As in `allreduce`.
+        group: The ranks that take part; by default all.
 
     Returns:
         This rank's rows, of the kind and dtype of `x`.
 
     Raises:
-        TypeError: where `allreduce` does, and for scalars.
+        TypeError: Where `allreduce` does, and for scalars.
 
     Example:
 
@@ -192,9 +192,9 @@ def alltoall(x: Any, splits: Sequence[int] | NDArray[Any], group: Group | None =
     """Gives every rank its rows of this rank's `x`.
 
     Args:
-        x: as in `allgather`, but no scalars.
-        splits: how many rows go to each rank of the group, in its order; in total those of `x`.
-        group: the ranks that take part; by default all.
+        x: As in `allgather`, but no scalars.
+        splits: How many rows go to each rank of the group, in its order; in total those of `x`.
+        group: The ranks that take part; by default all.
 
     Returns:
         The rows that this rank has received, in rank order.

@@ -13,17 +13,27 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """A set of ranks in a fixed order: `tarantella.Group([0, 2])`, or all ranks by default.
+    """A set of ranks in a fixed order.
 
     All ranks of the job, including those outside the group, must create the same groups in the same order. With
     `ranks`, the constructor blocks until all of them do. Collectives of different groups may run at the same time.
     A group ends on a rank when its last reference is gone; its memory is freed when it has ended on all ranks.
+
+    Args:
+        ranks: Its ranks, in its order, as in `[0, 2]`; by default all.
+
+    Raises:
+        ValueError: `ranks` is empty, repeats a rank or names one that does not exist.
+        tarantella.MismatchError: The ranks of the job create different groups.
+
+    Example:
+
+    >>> import tarantella as tnt
+    >>> tnt.Group([0]).master_rank
+    0
     """
 
     def __init__(self, ranks: Iterable[int] | None = None) -> None:
-        """Raises ValueError if `ranks` is empty, repeats a rank or names one that does not exist, and MismatchError if
-        the ranks of the job create different groups.
-        """
         size = runtime.get_size()
         self.ranks: tuple[int, ...] = tuple(range(size)) if ranks is None else tuple(map(operator.index, ranks))
         wrong = [rank for rank in self.ranks if not 0 <= rank < size]
@@ -90,7 +100,7 @@ def barrier(group: Group | None = None) -> None:
     """Blocks until every rank of the group has called this.
 
     Args:
-        group: the ranks that take part; by default all.
+        group: The ranks that take part; by default all.
 
     Example:
 
@@ -109,14 +119,10 @@ def new_group(ranks: Iterable[int] | None = None) -> Group:
     this blocks until all of them do.
 
     Args:
-        ranks: its ranks, in its order; by default all.
+        ranks: Its ranks, in its order; by default all.
 
     Returns:
-        A `tnt.Group`.
-
-    Raises:
-        ValueError: `ranks` is empty, repeats a rank or names one that does not exist.
-        tarantella.MismatchError: the ranks of the job make different groups.
+        A `tnt.Group`, whose errors are raised.
 
     Example:
 
@@ -129,10 +135,18 @@ def new_group(ranks: Iterable[int] | None = None) -> Group:
 
 
 def get_group_master_rank(group: Group) -> int:
-    """The first rank of the group, as a rank of the job."""
+    """The first rank of a group, as a rank of the job.
+
+    Args:
+        group: A `tnt.Group`.
+    """
     return group.master_rank
 
 
 def is_group_master_rank(group: Group) -> bool:
-    """Whether this process is the group's first rank."""
+    """Whether this process is the first rank of a group.
+
+    Args:
+        group: A `tnt.Group`.
+    """
     return runtime.get_rank() == group.master_rank

@@ -20,18 +20,34 @@ _OWN = ("_tarantella_model", "_tarantella_strategy")
 
 
 class Model:
-    """Wraps a Keras model. Attributes that are not defined here are read from the Keras model and written to it.
+    """Wraps a Keras model, so that its `fit`, `evaluate` and `predict` run on all ranks.
 
-    The user gives global batches: each rank trains on its share of every one, and weights, losses, metrics
-    and predictions are those of one process. With one rank all calls go straight to Keras.
+    Batches are global: each rank trains on its share of every one, and weights, losses, metrics and predictions are
+    those of one process. With one rank all calls go straight to Keras. Attributes that are not defined here are read
+    from the Keras model and written to it.
+
+    Args:
+        model: A Keras 3 model. A `tarantella.Model` may be wrapped again: both wrap the same Keras model.
+        parallel_strategy: `ParallelStrategy.DATA`, the only one so far.
+
+    Raises:
+        TypeError: `model` is no Keras 3 model.
+        NotImplementedError: The strategy or Keras's backend is not available yet, or, on several ranks, this Keras
+            lacks names that they need.
+
+    Constructing one joins the job (see `tarantella.init`), which blocks until all ranks have joined.
+
+    Example:
+
+    >>> import keras, numpy as np, tarantella as tnt
+    >>> model = tnt.Model(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+    >>> model.compile("sgd", "mse")
+    >>> history = model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, epochs=2, verbose=0)
+    >>> len(history.history["loss"])
+    2
     """
 
     def __init__(self, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> None:
-        """Joins the job (see `init`). A `tarantella.Model` may be wrapped again: both wrap the same Keras model.
-
-        Raises TypeError for anything but a Keras 3 model, NotImplementedError for a strategy or a backend
-        that is not available yet, and on several ranks for a Keras whose internals are not as known.
-        """
         strategy = check_strategy(parallel_strategy)
         model = plain(model)
         _check_kind(model)
@@ -91,17 +107,27 @@ class Model:
     ) -> Any:
         """Trains as `keras.Model.fit` does, with its arguments; `batch_size` and the batches of datasets are global.
 
-        `tnt_micro_batch_size` is the number of rows per rank. Arrays, and datasets without batches, are batched by it
-        times the number of ranks. If there is a global batch size too, it must be equal to that product.
-        With `tnt_distribute_dataset=False`, x is the data of this rank alone, in micro batches. An epoch then ends when
-        no rank has data left.
-        A `fit` of the model's own class runs as written, with its own arguments; the ranks share the work where it
-        calls Keras's. So it is for `evaluate`, `predict` and the methods for single batches.
         Call it on all ranks with the same arguments: it blocks until all of them train. It starts from the master's
-        weights. Returns Keras's History, whose epochs hold global numbers on every rank. After a single batch,
-        callbacks see the numbers of their own rank. `tarantella.keras.callbacks.Callback` changes this, and says which
-        ranks write.
-        Raises ValueError and TypeError for invalid arguments, tarantella.Error if ranks disagree or are lost.
+        weights. A `fit` of the model's own class runs as written, with its own arguments; the ranks share the work
+        where it calls Keras's. So it is for `evaluate`, `predict` and the methods for single batches.
+
+        Args:
+            *args: As for `keras.Model.fit`.
+            tnt_micro_batch_size: The number of rows per rank. Arrays, and datasets without batches, are batched by it
+                times the number of ranks. If there is a global batch size too, it must be equal to that product.
+            tnt_validation_micro_batch_size: The same for validation data.
+            tnt_distribute_dataset: If False, `x` is the data of this rank alone, in micro batches. An epoch then ends
+                when no rank has data left.
+            tnt_distribute_validation_dataset: The same for validation data.
+            **kwargs: As for `keras.Model.fit`.
+
+        Returns:
+            Keras's History, whose epochs hold global numbers on every rank. After a single batch, callbacks see the
+            numbers of their own rank. `tarantella.keras.callbacks.Callback` changes this, and says which ranks write.
+
+        Raises:
+            ValueError: An argument is invalid. So does TypeError.
+            tarantella.Error: Ranks disagree (MismatchError) or are lost (PeerLostError).
         """
         return self._call(
             "fit",
@@ -119,10 +145,21 @@ class Model:
     def evaluate(
         self, *args: Any, tnt_micro_batch_size: int | None = None, tnt_distribute_dataset: bool = True, **kwargs: Any
     ) -> Any:
-        """Evaluates as `keras.Model.evaluate` does, each rank its share; the result is global on every rank.
+        """Evaluates as `keras.Model.evaluate` does, each rank its share.
 
-        Blocks until all ranks have called it. Starts from the master's weights. Errors and further arguments as in
-        `fit`.
+        Blocks until all ranks have called it. Starts from the master's weights.
+
+        Args:
+            *args: As for `keras.Model.evaluate`.
+            tnt_micro_batch_size: As for `fit`.
+            tnt_distribute_dataset: As for `fit`.
+            **kwargs: As for `keras.Model.evaluate`.
+
+        Returns:
+            What Keras returns: the global loss and metrics, on every rank.
+
+        Raises:
+            ValueError: As `fit`, and its other errors.
         """
         ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
         return self._call("evaluate", args, kwargs, **ours)
@@ -137,11 +174,21 @@ class Model:
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
 
-        Returns arrays of shape (rows of x, …) in the order of the data, on every rank. With
-        `tnt_predict_all_devices=False` only the master gets them; the others get None, and keep no more than their
-        share. Blocks until all ranks have called it. Starts from the master's weights.
-        With `tnt_distribute_dataset=False` this rank alone predicts its own x, with its own weights. Errors as in
-        `fit`.
+        Blocks until all ranks have called it. Starts from the master's weights.
+
+        Args:
+            *args: As for `keras.Model.predict`.
+            tnt_micro_batch_size: As for `fit`.
+            tnt_distribute_dataset: If False, this rank alone predicts its own `x`, with its own weights.
+            tnt_predict_all_devices: If False, only the master gets the predictions. The others get None, and keep no
+                more than their share.
+            **kwargs: As for `keras.Model.predict`.
+
+        Returns:
+            Arrays of shape (rows of x, …) in the order of the data, on every rank.
+
+        Raises:
+            ValueError: As `fit`, and its other errors.
         """
         ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
         return self._call("predict", args, kwargs, **ours, everywhere=tnt_predict_all_devices)
@@ -150,16 +197,24 @@ class Model:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
 
         Call it on all ranks with the same batch; blocks until all have. The first call since the model was compiled
-        starts from the master's weights. Later, set weights on all ranks. The result is global on every rank. Errors
-        as in `fit`.
+        starts from the master's weights. Later, set weights on all ranks.
+
+        Args:
+            *args: As for `keras.Model.train_on_batch`.
+            **kwargs: As for `keras.Model.train_on_batch`.
+
+        Returns:
+            What Keras returns: the global loss and metrics, on every rank.
+
+        Raises:
+            ValueError: As `fit`, and its other errors.
         """
         return self._call("train_on_batch", args, kwargs)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Evaluates one global batch as `keras.Model.test_on_batch` does, from the master's weights.
 
-        Call it on all ranks with the same batch; blocks until all have. The result is global on every rank. Errors as
-        in `fit`.
+        Call it on all ranks with the same batch; blocks until all have. Results and errors as for `train_on_batch`.
         """
         return self._call("test_on_batch", args, kwargs)
 
@@ -168,13 +223,22 @@ class Model:
         return self._call("predict_on_batch", args, kwargs)
 
     def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
-        """Saves the Keras model, on the master only unless `tnt_save_all_devices`.
+        """Saves the Keras model as `keras.Model.save` does, on the master only. The file is replaced as a whole.
 
-        The file is replaced as a whole. If all ranks call this, they return when every rank can load the file. The
-        others wait for the master. The master waits for nobody, so it may also save alone. After it has saved a path
-        alone, let all ranks meet before they save the same path together: otherwise the others may return while the
-        older file is there. They meet in `tnt.barrier()`, `fit`, `evaluate` and `predict`. Raises Keras's errors
-        on the rank that writes, tarantella.Error on the others.
+        If all ranks call this, they return when every rank can load the file. The others wait for the master. The
+        master waits for nobody, so it may also save alone. After it has saved a path alone, let all ranks meet before
+        they save the same path together: otherwise the others may return while the older file is there. They meet in
+        `tnt.barrier()`, `fit`, `evaluate` and `predict`.
+
+        Args:
+            filepath: As for `keras.Model.save`.
+            *args: As for `keras.Model.save`.
+            tnt_save_all_devices: If True, each rank that calls this writes its own file.
+            **kwargs: As for `keras.Model.save`.
+
+        Raises:
+            OSError: The file cannot be written; or another of Keras's errors, on the rank that writes.
+            tarantella.Error: The master could not write, on the other ranks.
         """
         return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)
 
@@ -230,7 +294,19 @@ for _name in takeover.METHODS:
 
 
 class Sequential(Model):
-    """`tarantella.Model(keras.Sequential(layers))`, in one."""
+    """`tarantella.Model(keras.Sequential(layers))`, in one.
+
+    Args:
+        layers: As for `keras.Sequential`.
+        trainable: As for `keras.Sequential`.
+        name: As for `keras.Sequential`.
+        parallel_strategy: As for `tarantella.Model`, and so are the errors.
+
+    Example:
+
+    >>> import keras, tarantella as tnt
+    >>> model = tnt.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    """
 
     def __init__(
         self,
@@ -239,7 +315,6 @@ class Sequential(Model):
         name: str | None = None,
         parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
     ) -> None:
-        """Takes the arguments of keras.Sequential. Errors as in `Model`."""
         super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
 
 

@@ -20,8 +20,22 @@ _FILES = 1  # of AutoShardDataset: by file, an error without files
 class Dataset:
     """A dataset of global batches and the way to distribute it. fit and evaluate accept it as x.
 
-    With `shard="file"` every rank reads its own files. This is faster but not exact: batches contain other rows than
-    on one process, and ranks may end at different times. By default it behaves as the dataset itself.
+    Args:
+        dataset: A tf.data.Dataset of global batches.
+        num_ranks: The number of ranks; by default that of the job.
+        rank: This rank; by default that of the job.
+        shuffle_seed: Is ignored, with a WARNING: shuffles without a seed are the same on all ranks.
+        shard: With `"file"` every rank reads its own files. This is faster but not exact: batches contain other rows
+            than on one process, and ranks may end at different times. By default it behaves as the dataset itself.
+
+    Raises:
+        ValueError: There is no such `shard`.
+
+    Example:
+
+    >>> import tensorflow as tf, tarantella as tnt
+    >>> tnt.data.Dataset(tf.data.Dataset.range(8).batch(4), num_ranks=2, rank=0).micro_batch_size
+    2
     """
 
     def __init__(
@@ -32,9 +46,6 @@ class Dataset:
         shuffle_seed: int | None = None,
         shard: str | None = None,
     ) -> None:
-        """`num_ranks` and `rank` default to those of the job. `shuffle_seed` is ignored, with a WARNING: shuffles
-        without a seed are the same on all ranks. Raises ValueError for an unknown `shard`.
-        """
         if shuffle_seed is not None:
             log.warn_once(
                 "tarantella.data.Dataset ignores shuffle_seed: shuffles without a seed are the same on all ranks; for "
@@ -118,16 +129,29 @@ class Dataset:
 def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = None) -> tf.data.Dataset:
     """Distributes a dataset for a custom training loop: pairs of this rank's rows and their share of the global batch.
 
-    `dataset` is a tf.data.Dataset or a `Dataset` of global batches, the same on all ranks. `num_ranks` and `rank`
-    default to those of the job; a `Dataset` has its own. The result has the same number of elements on every rank. Each
-    is a pair of a batch of the same structure, with consecutive rows, and a scalar of type keras.config.floatx(). The
-    shares of all ranks add up to 1. A rank without rows gets one copied row and the share 0.
-
     To get the gradients of one process, multiply a mean over rows by the share and sum the gradients over the ranks:
     `tarantella.distributed_optimizer(optimizer, op="sum")`.
 
-    Raises TypeError if `dataset` is not a dataset. Raises ValueError if it is not batched or sharded by files, and if
-    `num_ranks` or `rank` is given with a `Dataset`.
+    Args:
+        dataset: A tf.data.Dataset or a `Dataset` of global batches, the same on all ranks.
+        num_ranks: The number of ranks; by default that of the job. A `Dataset` has its own.
+        rank: This rank; by default that of the job. A `Dataset` has its own.
+
+    Returns:
+        A tf.data.Dataset with the same number of elements on every rank. Each is a pair of a batch of the same
+        structure, with consecutive rows, and a scalar of type keras.config.floatx(). The shares of all ranks add up to
+        1. A rank without rows gets one copied row and the share 0.
+
+    Raises:
+        TypeError: It is no dataset.
+        ValueError: It is not batched, it is sharded by files, or `num_ranks` or `rank` is given with a `Dataset`.
+
+    Example:
+
+    >>> import tensorflow as tf, tarantella as tnt
+    >>> batches = tf.data.Dataset.range(8).batch(4)
+    >>> [(x.shape[0], float(share)) for x, share in tnt.data.distribute(batches, num_ranks=2, rank=0)]
+    [(2, 0.5), (2, 0.5)]
     """
     if isinstance(dataset, Dataset) and (num_ranks, rank) != (None, None):
         raise ValueError("pass num_ranks and rank to tarantella.data.Dataset(…), not to distribute")
@@ -168,9 +192,17 @@ class Explanation(str):
 
 
 def explain(dataset: Any, num_ranks: int | None = None) -> Explanation:
-    """Describes how `num_ranks` ranks (default: those of the job) read, map and train on a dataset, as printable text.
+    """Describes how ranks read, map and train on a dataset.
 
-    Raises ValueError if the dataset is not batched.
+    Args:
+        dataset: A tf.data.Dataset or a `Dataset`.
+        num_ranks: The number of ranks; by default those of the job.
+
+    Returns:
+        Lines of text, to print.
+
+    Raises:
+        ValueError: The dataset is not batched.
     """
     given = dataset if isinstance(dataset, Dataset) else Dataset(dataset)
     size = given.num_ranks if num_ranks is None else num_ranks

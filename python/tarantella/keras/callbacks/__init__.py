@@ -22,20 +22,29 @@ def is_one_of(callback: Any, *names: str) -> bool:
 
 
 class Callback(keras.callbacks.Callback):
-    """Wraps a callback to choose the logs that it sees and the ranks it runs on. Has no effect with one rank."""
+    """Wraps a callback to choose the logs that it sees and the ranks it runs on. Has no effect with one rank.
+
+    Args:
+        keras_callback: A callback of Keras or of your own.
+        aggregate_logs: If True, the callback sees global logs after every batch too. This costs an exchange and the
+            results of all metrics after every batch. If False, it sees the rank's own logs, as without the wrapper.
+        run_on_all_ranks: True for every rank, False for the master only. The default, None, means False for Keras's
+            callbacks that write or send. It means True for all others, but where these save the model, only the master
+            writes. If you pass True, each rank saves, so put the rank into the file name. TensorBoard on all ranks
+            writes to the folders rank_0, rank_1, … in its log_dir.
+
+    Raises:
+        TypeError: It is no Keras callback.
+        ValueError: It is already wrapped, or it is BackupAndRestore on all ranks, which would overwrite each other's
+            backup.
+
+    Example:
+
+    >>> import keras, tarantella as tnt
+    >>> stops = tnt.keras.callbacks.Callback(keras.callbacks.TerminateOnNaN(), run_on_all_ranks=True)
+    """
 
     def __init__(self, keras_callback: Any, aggregate_logs: bool = True, run_on_all_ranks: bool | None = None) -> None:
-        """With `aggregate_logs` the callback sees global logs after every batch too. This costs an exchange and the
-        results of all metrics after every batch. Otherwise it sees the rank's own logs, as without the wrapper.
-
-        `run_on_all_ranks`: True for every rank, False for the master only. The default, None, means False for Keras's
-        callbacks that write or send. It means True for all others, but where these save the model, only the master
-        writes. If you pass True, each rank saves, so put the rank into the file name. TensorBoard on all ranks writes
-        to the folders rank_0, rank_1, … in its log_dir.
-
-        Raises TypeError for anything except a Keras callback, ValueError for a wrapped callback and for
-        BackupAndRestore on all ranks, which would overwrite each other's backup.
-        """
         super().__init__()
         if not isinstance(keras_callback, keras.callbacks.Callback):
             raise TypeError(f"Callback needs a keras.callbacks.Callback (got {type(keras_callback).__name__})")

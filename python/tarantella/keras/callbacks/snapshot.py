@@ -19,20 +19,26 @@ class Snapshot(keras.callbacks.Callback):
 
     With a folder, SIGTERM or SIGUSR1 to any rank, or the end of the time limit, has all ranks take one more snapshot
     after the same step and end with exit code 75.
+
+    Args:
+        every: Steps from one snapshot to the next, at least 1.
+        folder: Where snapshots are kept, in one file. It must be on storage that all hosts of the job share. Without
+            one, the launcher keeps them in memory if it may restart the job (`--max-restarts`); otherwise there are
+            none.
+        time_limit: Seconds that each `fit` of the process may last. Needs a folder.
+
+    Raises:
+        ValueError: A bad `every` or `time_limit`.
+
+    Example:
+
+    >>> import tarantella as tnt
+    >>> snapshots = tnt.keras.callbacks.Snapshot(every=100, folder="snapshots", time_limit=3600)
     """
 
     def __init__(
         self, every: int, folder: str | os.PathLike[str] | None = None, time_limit: float | None = None
     ) -> None:
-        """`every`: steps from one snapshot to the next, at least 1.
-
-        `folder`: where snapshots are kept, in one file. It must be on storage that all hosts of the job share. Without
-        one, the launcher keeps them in memory if it may restart the job (`--max-restarts`); otherwise there are none.
-
-        `time_limit`: seconds that each `fit` of the process may last. Needs a folder.
-
-        Raises ValueError for a bad `every` or `time_limit`.
-        """
         super().__init__()
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ValueError(f"Snapshot needs a number of steps, 1 or more: Snapshot(every=100) (got {every!r})")

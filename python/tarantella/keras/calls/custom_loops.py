@@ -22,20 +22,32 @@ from ..step.step import current_step
 def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     """Makes `apply` and `apply_gradients` of a Keras optimizer reduce the gradients over all ranks first.
 
-    For loops with a GradientTape, in a tf.function or eager; `tarantella.Model` needs no such call. Returns the
-    same object, which is saved as before. Unscaling, accumulation, clipping and moving averages see the reduced
-    gradients.
-
-    Each rank takes its own rows: `tarantella.data.distribute(dataset)` gives them, and their share of the rows of the
-    batch. With `op="sum"` multiply the loss by that share: right for means over rows, and for regularizers.
-    With `op="average"` every rank counts alike: right where each rank's loss is the mean over its rows, and all
-    ranks have equally many. With `op="sum"`, do not multiply terms that are sums over rows. A WARNING says if the first
-    gradients of all ranks are equal: then all of them train on the same rows.
+    For loops with a GradientTape, in a tf.function or eager; `tarantella.Model` needs no such call. Unscaling,
+    accumulation, clipping and moving averages see the reduced gradients. A WARNING says if the first gradients of all
+    ranks are equal: then all of them train on the same rows.
 
     All ranks must apply gradients of the same variables equally often; each application waits for all ranks. With
     one rank nothing changes.
-    Raises TypeError for anything but a Keras optimizer, ValueError for another `op`, NotImplementedError on several
-    ranks for a Keras whose internals are not as known.
+
+    Args:
+        optimizer: A Keras optimizer.
+        op: `"sum"`: multiply each rank's loss by its share of the rows of the batch, which
+            `tarantella.data.distribute(dataset)` gives. That is right for means over rows, and for regularizers; do not
+            multiply terms that are sums over rows. `"average"`: every rank counts alike. That is right where each
+            rank's loss is the mean over its rows, and all ranks have equally many.
+
+    Returns:
+        The same object, which is saved as before.
+
+    Raises:
+        TypeError: It is no Keras optimizer.
+        ValueError: There is no such `op`.
+        NotImplementedError: On several ranks, this Keras lacks names that they need.
+
+    Example:
+
+    >>> import keras, tarantella as tnt
+    >>> optimizer = tnt.distributed_optimizer(keras.optimizers.Adam(), op="sum")
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")
@@ -57,21 +69,30 @@ def reduce_gradients(
     group: Group | None = None,
     owner: Any = None,
 ) -> list[Any]:
-    """The gradients of these variables over the ranks of a group: for optimizers that are not Keras's.
+    """Reduces the gradients of variables over the ranks of a group: for optimizers that are not Keras's.
 
-    For loops as those of `distributed_optimizer`, in a tf.function or eager; do not use both. The default `op` is
-    "average", and the default group all ranks. None stays None; a sparse gradient gets the slices of all ranks. All
-    ranks of the group must reduce the gradients of the same variables equally often; each reduction waits for all of
-    them. With one rank nothing changes.
+    For loops as those of `distributed_optimizer`, in a tf.function or eager; do not use both. All ranks of the group
+    must reduce the gradients of the same variables equally often; each reduction waits for all of them. With one rank
+    nothing changes.
 
     In a `train_step` that ranks run together it is for gradients that no tf.GradientTape has summed: those of
-    `tf.gradients`, of a jacobian, and those taken in `tarantella.local_gradients()`. The default `op` is then the sum
-    of each rank's gradients times its share of the batch's rows, and optimizers apply the result as it is.
+    `tf.gradients`, of a jacobian, and those taken in `tarantella.local_gradients()`.
 
-    Reductions of the same variables in one tf.function need different `owner`s, each an object that lives as long as
-    the function; the default lives as long as the first variable.
-    Raises ValueError for another `op`, for lists of different lengths, on a rank that is not in the group, and for
-    gradients that a tape has summed.
+    Args:
+        gradients: Tensors, dense or sparse, or None.
+        variables: The variables that they belong to, as many.
+        op: `"average"` or `"sum"`. The default is `"average"`; in a `train_step` that ranks run together it is the sum
+            of each rank's gradients times its share of the batch's rows, and optimizers apply the result as it is.
+        group: The ranks that take part; by default all.
+        owner: An object that lives as long as the function. Reductions of the same variables in one tf.function need
+            different ones; the default lives as long as the first variable.
+
+    Returns:
+        As many gradients: None stays None, a sparse gradient gets the slices of all ranks.
+
+    Raises:
+        ValueError: There is no such `op`, the lists have different lengths, this rank is not in the group, or a tape
+            has summed the gradients already.
     """
     step = current_step()
     if step is not None and op is None and group is None:
@@ -90,13 +111,24 @@ def reduce_gradients(
 
 
 def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = None) -> None:
-    """Gives all ranks of a group the root's values of a model, a layer, an optimizer, or a structure of variables.
+    """Gives all ranks of a group the root's values of variables.
 
-    The default group is all ranks; `root_rank` is a rank of the job. A model brings its optimizers along. Generators
-    of random numbers get a stream of their own on each rank. Blocks until all ranks of the group have called it; with
-    one rank nothing changes. Build models and optimizers before.
-    Raises MismatchError on all ranks where their variables differ in number, name, shape or type; ValueError for a root
-    that is not in the group.
+    Generators of random numbers get a stream of their own on each rank. Blocks until all ranks of the group have called
+    it; with one rank nothing changes. Build models and optimizers before.
+
+    Args:
+        source: A model with its optimizers, a layer, an optimizer, or a structure of variables.
+        root_rank: The rank of the job whose values are sent.
+        group: The ranks that take part; by default all.
+
+    Raises:
+        tarantella.MismatchError: The variables of the ranks differ in number, name, shape or type. On all ranks.
+        ValueError: `root_rank` is not in the group.
+
+    Example:
+
+    >>> import keras, tarantella as tnt
+    >>> tnt.broadcast_variables(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
     """
     variables = variables_of(source)
     send(variables, [described(v) for v in variables], root_rank, Group() if group is None else group)

@@ -15,15 +15,27 @@ from .step import current_step
 def gather_rows(structure: Any) -> Any:
     """Returns the rows of all ranks, in the order of the global batch, for a step that looks across rows.
 
-    `structure` is a tensor, or a structure of tensors, with as many rows (axis 0) each; the result has the same
-    structure. A loss that is computed with them needs nothing else, be it one number for the global batch, as in SimCLR
-    or CLIP, or a mean over this rank's rows: gradients and logs are those of one process. On one rank, and outside of a
-    distributed `train_step` or `test_step`, it returns the tensors as they are.
+    A loss that is computed with them needs nothing else, be it one number for the global batch, as in SimCLR or CLIP,
+    or a mean over this rank's rows: gradients and logs are those of one process. Collective: all ranks call it equally
+    often in each step. MismatchError ends the job where their rows differ in type or shape.
 
-    Raises ValueError for a value without an axis 0, for one that is no dense tensor of numbers (None stays None), and
-    where the model's `tnt_reduction` is "sum": the ranks would add up what each has for the global batch. Raises
-    NotImplementedError under `jit_compile=True`. Collective: all ranks call it as often in each step. MismatchError
-    ends the job where their rows differ in type or shape.
+    Args:
+        structure: A dense tensor of numbers, or a structure of them, with equally many rows (axis 0). None stays None.
+
+    Returns:
+        The same structure, with the rows of all ranks. On one rank, and outside of a distributed `train_step` or
+        `test_step`, the tensors as they are.
+
+    Raises:
+        ValueError: A value has no axis 0, or is no dense tensor of numbers; or the model's `tnt_reduction` is "sum",
+            where the ranks would add up what each has for the global batch.
+        NotImplementedError: The step runs under `jit_compile=True`.
+
+    Example:
+
+    >>> import numpy as np, tarantella as tnt
+    >>> tnt.gather_rows(np.ones((4, 2))).shape
+    (4, 2)
     """
     step = current_step()
     if step is None or runtime.get_size() == 1:
