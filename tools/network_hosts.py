@@ -79,6 +79,11 @@ class Job:
         self.code, self.out, self.err = self.process.returncode, (out or b"").decode(), (err or b"").decode()
         return self
 
+    @property
+    def complaints(self) -> str:
+        """stderr without the lines that a busy machine adds: hosts that take some time to start."""
+        return "".join(line for line in self.err.splitlines(keepends=True) if "still waiting for hosts" not in line)
+
 
 class Hosts:
     """The hosts node1, node2, … Commands run on node1 unless another is named."""

@@ -93,7 +93,8 @@ void close_others() {
   }
   // Repeated until none is found: a process that was just forked is not in the list that is being read.
   const Deadline deadline = Deadline::after(kGiveUpAfter);
-  const Deadline spared = Deadline::after(has_resource_tracker(entry) ? Duration(1s) : Duration::zero());
+  const Deadline spared =
+      Deadline::after(has_resource_tracker(entry) ? kResourceTrackerLimit : Duration::zero());
   int left = kill_marked(pgids, entry, !spared.passed());
   for (; left > 0 && !deadline.passed(); left = kill_marked(pgids, entry, !spared.passed())) ::usleep(5000);
   if (left == 0 && !record_file.empty()) ::unlink(record_file.c_str());

@@ -14,8 +14,6 @@
 namespace tarantella::launch {
 namespace {
 
-constexpr Duration kTrackersEnd = 1s;
-
 std::set<pid_t> children() {
   // Needs CONFIG_PROC_CHILDREN, which every distribution sets. Without it no child is found or killed.
   const std::string self = std::to_string(::getpid());
@@ -36,7 +34,7 @@ int OrphanReaper::sweep(const std::set<pid_t>& ranks, pid_t pgid) const {
 }
 
 void OrphanReaper::await_resource_trackers(const std::set<pid_t>& ranks, pid_t pgid) const {
-  for (const Deadline deadline = Deadline::after(kTrackersEnd); !deadline.passed(); ::usleep(1000)) {
+  for (const Deadline deadline = Deadline::after(kResourceTrackerLimit); !deadline.passed(); ::usleep(1000)) {
     std::set<pid_t> others = in_process_group(pgid, ranks);
     if (std::erase_if(others, is_resource_tracker) == 0) return;
     for (const pid_t pid : others) ::kill(pid, SIGKILL);

@@ -14,8 +14,8 @@ class OrphanReaper {
   /// From here on, orphans among the descendants become children of this process.
   OrphanReaper();
 
-  /// Where there are resource trackers of Python among the orphans, kills the others, and blocks for at most a second
-  /// until the trackers have removed the shared memory of the dead, and ended. Arguments as of sweep().
+  /// Where there are resource trackers of Python among the orphans, kills the others, and blocks until the trackers
+  /// have removed the shared memory of the dead, and ended: at most kResourceTrackerLimit. Arguments as of sweep().
   void await_resource_trackers(const std::set<pid_t>& ranks, pid_t pgid) const;
 
   /// Kills all orphans, or those in process group `pgid` if that is not 0, except `ranks`. Returns how many were

@@ -3,10 +3,13 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace tarantella::launch {
 
@@ -42,5 +45,7 @@ std::string pid_namespace();
 /// Whether it is the resource tracker of Python's multiprocessing: a child that removes the shared memory of a process
 /// which has died, as soon as all that used it have ended.
 bool is_resource_tracker(pid_t pid);
+/// How long one may take for that; on a busy machine it gets a core late.
+inline constexpr Duration kResourceTrackerLimit = std::chrono::seconds(5);
 
 }  // namespace tarantella::launch

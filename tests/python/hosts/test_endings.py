@@ -204,7 +204,7 @@ def test_hosts_that_are_through_stay_until_the_last_one_is(hosts, executable):
         job.process.wait(0.5)
     end(0)
     job.wait()
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     hosts.wait_for_none()
 
 
@@ -310,7 +310,7 @@ def test_a_stopped_job_goes_on(hosts, executable, mpi):
             time.sleep(wait)
     (hosts.folder / "enough").touch()
     job.wait()
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
 
 
 def test_output_that_cannot_be_written_fails_the_job(hosts, executable):

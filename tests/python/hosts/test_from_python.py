@@ -43,7 +43,7 @@ def test_results_and_errors_of_hosts(hosts, given):
     hosts.script(SCRIPT)
     hosts.hostfile(2, 1)
     job = hosts.run(sys.executable, "train.py", given)
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     assert job.out == "on node1\n[('node1', 10), ('node2', 10)]\nthere rank 1  True\n"
     assert list(hosts.folder.glob(".tarantella-run-*")) == []
 

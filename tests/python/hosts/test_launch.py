@@ -41,7 +41,7 @@ def test_all_hosts_use_the_same_python_and_environment(hosts, executable):
     """)
     ours = {"PYTHONPATH": f"{hosts.folder}/modules", "VIRTUAL_ENV": "/ours", "OF_USER": "seen"}
     job = hosts.run(executable, hosts.hostfile(2, 1), "--", "train.py", env=ours)
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     for rank in (0, 1):
         seen = json.loads((hosts.folder / f"rank{rank}").read_text())
         assert seen == [str(Path(executable).parent / "python3"), *ours.values(), str(hosts.folder)]
@@ -52,7 +52,7 @@ def test_ranks_are_numbered_host_by_host(hosts, executable, count, slots):
     hosts.script(SHOW)
     option = hosts.hostfile(count, slots)
     job = hosts.run(executable, option, "--output-on-all-devices", "-x", "OF_USER=seen", "--", "train.py")
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     places = f"{slots} {','.join([str(slots)] * count)} seen {hosts.folder}"
     expected = [
         "[{0}@node{1}] node{1} {0} {2} {3} {4}".format(rank, rank // slots + 1, count * slots, rank % slots, places)
@@ -204,13 +204,13 @@ def test_each_warning_of_the_hosts_is_one_line(hosts, executable):
         "a smaller -n uses the GPUs, --no-gpu hides this warning",
     ]
     job = hosts.run(*on_one_core, option, "--log-level=ERROR", "--", "train.py")
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     (hosts.folder / "hosts").write_text("node1\nnode2\n")
     unused = "1 rank uses 1 of 2 GPUs: slots=2 in the hostfile uses all, slots=1 hides this warning"
     job = hosts.run(*on_one_core, option, "--", "train.py")
     assert (job.code, job.err) == (0, f"tarantella: WARNING: host node2: {unused}\n")
     job = hosts.run(*on_one_core, option, "--n-per-node=1", "--", "train.py")
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
 
 
 def test_one_other_host(hosts, executable):

@@ -137,7 +137,7 @@ def test_a_port_scan_ends_no_job(hosts, executable):
         scan = hosts.run(sys.executable, "scan.py", hosts.address("node1"), port, host="node3")
         assert scan.code == 0, scan.err
     (hosts.folder / "scanned").touch()
-    assert (job.wait().code, job.err) == (0, "")
+    assert (job.wait().code, job.complaints) == (0, "")
 
 
 def test_hosts_whose_names_have_addresses_of_ipv6_first(hosts, executable, mpich):

@@ -113,7 +113,7 @@ def test_a_job_over_ssh(hosts, servers, executable, mpi):
         folder = mpi_folder("openmpi", "Open MPI")
         environment = {"TNT_TRANSPORT": "openmpi", "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     job = run(hosts, executable, **environment)
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     assert sorted(job.out.splitlines()) == [f"[{rank}@node{rank + 1}] node{rank + 1} 2.0 2.0" for rank in range(2)]
     hosts.wait_for_none()
 

@@ -110,7 +110,7 @@ def test_who_hears_all_packets_reads_no_token_of_the_user(hosts, executable, mpi
     env = {**mpi, "HF_TOKEN": TOKEN}
     words = ("--output-on-all-devices", "--", "train.py")
     job = hosts.run(executable, hosts.hostfile(2, 1), *words, env=env)
-    assert (job.code, job.err) == (0, "")
+    assert (job.code, job.complaints) == (0, "")
     heard = (hosts.folder / "heard").read_bytes()
     assert b"[1@node2] in clear" in heard
     assert TOKEN.encode() not in heard
