@@ -36,9 +36,10 @@ def kill(hosts, choice: random.Random, host: str, what: str) -> bool:
     """Whether there was a process to kill on the host."""
     with contextlib.suppress(OSError, ProcessLookupError, ValueError):  # it is gone, or has not come
         if what == "host":
-            (hosts.folder / f"down-{host}").touch()
+            down = hosts.folder / f"down-{host}"
+            threading.Timer(choice.uniform(0, 6), down.unlink, [True]).start()  # first: the kill may find no process
+            down.touch()
             hosts.kill(host)
-            threading.Timer(choice.uniform(0, 6), (hosts.folder / f"down-{host}").unlink).start()
             return True
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in hosts.processes(host)}
         for pid, command in commands.items():
