@@ -37,9 +37,9 @@ def kill(hosts, choice: random.Random, host: str, what: str) -> bool:
     with contextlib.suppress(OSError, ProcessLookupError, ValueError):  # it is gone, or has not come
         if what == "host":
             down = hosts.folder / f"down-{host}"
-            threading.Timer(choice.uniform(0, 6), down.unlink, [True]).start()  # first: the kill may find no process
             down.touch()
-            hosts.kill(host)
+            threading.Timer(choice.uniform(0, 6), down.unlink, [True]).start()
+            hosts.kill(host)  # last: there may be no process
             return True
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in hosts.processes(host)}
         for pid, command in commands.items():
