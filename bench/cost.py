@@ -11,8 +11,8 @@ Steps vary by more than that, so the ranks time Tarantella's part of a step them
 other, the last one to arrive counts, because the others would wait for it in the next step anyway.
 
 - Metrics: the exchange at the end of an epoch, divided by its steps, and the operations that hooks add to a step.
-- Weights: each comparison within an epoch, divided by the steps until the next one, and the counting of steps. The
-  comparison at the end of an epoch is printed separately, since its share depends on the length of an epoch.
+- Weights: a comparison, which is the same at the end of an epoch, divided by the steps between two within an epoch, and
+  the counting of steps.
 
     python bench/cost.py --train lenet5 --rounds 1
 """

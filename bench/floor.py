@@ -2,8 +2,7 @@
 
 As a script it is a row of bench/training.py: one process that copies memory on its core, while others do the same.
 
-A step of a rank is that of a silent process and, on the same core, what the exchange of gradients
-moves.
+A step of a rank is that of a silent process and, on the same core, what the exchange of gradients moves.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def moved(gradients: float, ranks: int) -> dict[str, float]:
 def floor(silent: float, ranks: float, gradients: float, size: int, bandwidth: float) -> dict[str, float]:
     """Returns the floor of a step in seconds, its ratio to the silent step, and how much of it the ranks reach.
 
-    `silent` and `ranks` are seconds a step; `bandwidth` is the bytes per second that
-    one core reads and writes.
+    `silent` and `ranks` are seconds a step; `bandwidth` is the bytes per second that one core reads and writes.
     """
     bytes_moved = moved(gradients, size)
     least = silent + (bytes_moved["copy in"] + bytes_moved["sums"]) / bandwidth

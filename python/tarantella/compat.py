@@ -11,18 +11,6 @@ from . import collectives
 from ._job.groups import Group, barrier
 from .collectives import ReductionOp
 
-__all__ = [
-    "Allgatherv",
-    "Allreduce",
-    "Alltoall",
-    "Barrier",
-    "Broadcast",
-    "ReduceScatter",
-    "TensorAllgatherer",
-    "TensorAllreducer",
-    "TensorBroadcaster",
-]
-
 
 class Allreduce:
     """`Allreduce(group, op).execute(inputs)` is `tnt.allreduce(inputs, op, group)`."""

@@ -126,7 +126,7 @@ class Model:
             numbers of their own rank. `tarantella.keras.callbacks.Callback` changes this, and says which ranks write.
 
         Raises:
-            ValueError: An argument is invalid. So does TypeError.
+            ValueError, TypeError: An argument is invalid.
             tarantella.Error: Ranks disagree (MismatchError) or are lost (PeerLostError).
         """
         return self._call(
