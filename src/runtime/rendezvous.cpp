@@ -127,7 +127,7 @@ Result<Fd> receive_answer(int socket, Deadline deadline) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return Status::system("recvmsg from rank 0", errno);
+  if (got < 0 && errno != ECONNRESET) return Status::system("recvmsg from rank 0", errno);
   if (got != static_cast<ssize_t>(sizeof(answer))) {
     return Status(Code::kPeerLost, "rank 0 ended before all ranks had met; see its own message");
   }

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,6 +31,23 @@ ino_t inode_of(const Fd& fd) {
   struct stat found{};
   ::fstat(fd.get(), &found);
   return found.st_ino;
+}
+
+/// The name of this user's rendezvous.
+std::string path_of(const std::string& job) {
+  return text("tarantella-", hex(mac(key_of(job), text("meeting of user ", ::getuid()))));
+}
+
+/// Invalid if it cannot be bound.
+Fd listen_at(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), name.sun_path + 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const bool listens = ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length) == 0 &&
+                       ::listen(listener.get(), 5) == 0;
+  return listens ? std::move(listener) : Fd();
 }
 
 TEST(Rendezvous, GivesAllRanksOneFile) {
@@ -105,15 +123,10 @@ TEST(Rendezvous, SaysWhoHoldsTheNameOfItsJob) {
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t stranger = ::fork();
   if (stranger == 0) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const std::string path = text("tarantella-", hex(mac(key_of(job), text("meeting of user ", ::getuid()))));
-    std::copy(path.begin(), path.end(), name.sun_path + 1);
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+    const std::string path = path_of(job);
     if (::setuid(65534) != 0) ::_exit(1);
-    const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    const bool bound = ::bind(listener, reinterpret_cast<const sockaddr*>(&name), length) == 0;
-    ::listen(listener, 5);
+    const Fd listener = listen_at(path);
+    const bool bound = listener.valid();
     (void)!::write(ready[1], bound ? "y" : "n", 1);
     while (true) ::pause();
   }
@@ -298,6 +311,23 @@ TEST(Rendezvous, EndsAtOnceIfARankThatHadComeHasEnded) {
     EXPECT_NE(status.message().find("rank 1 ended (exit code 0) before it joined"), std::string::npos)
         << status.message();
   }
+}
+
+TEST(Rendezvous, LosesRankZeroThatDiesBeforeItHasReadTheHello) {
+  const std::string job = new_job_name();
+  Fd listener = listen_at(path_of(job));
+  ASSERT_TRUE(listener.valid());
+  Status status;
+  std::thread rank1([&] { status = rendezvous(job, 1, 2, Deadline::after(20s)).status(); });
+  Fd peer(::accept(listener.get(), nullptr, nullptr));
+  pollfd hello{peer.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&hello, 1, 20000), 1);
+  listener = Fd();
+  peer = Fd();  // as the kernel does for a process that is killed: ECONNRESET
+  rank1.join();
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.message().find("rank 0 ended before all ranks had met"), std::string::npos)
+      << status.message();
 }
 
 TEST(Rendezvous, EndsSoonIfARankThatHadComeDies) {
