@@ -2,7 +2,7 @@
 # The gate: lint, the C++ tests, and the Python tests that an ordinary change can break.
 # Usage: tools/test.sh [--full | --all]
 # --full adds the rest that CI runs: sanitizers, fuzzing, clang-tidy, the wheel under other frameworks, every endpoint,
-# the examples, and every case on two ranks with real starts. --all adds every case on one to four ranks, and the tests
+# the examples, and the equality cases with real starts. --all adds every case on one to four ranks, and the tests
 # marked "extended". Runs every step, and fails if any of them fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

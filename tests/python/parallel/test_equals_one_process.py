@@ -23,18 +23,16 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 HOSTS = ("2x1", "2x2", "3x1")  # so many hosts, so many ranks on each
 
 
-def _ranks(file: str, place: int, tier: str) -> tuple[int | str, ...]:
+def _ranks(file: str, place: int) -> tuple[int | str, ...]:
     """Two for the cases of most files, three for those of each third; for some of plain training one or four more.
 
-    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-full` has all cases on two ranks, beside
-    what the gate has; `make test-all` has them on one to four, and plain training on all HOSTS.
+    Plain training also runs on several hosts, 2x1 and 2x2 in turn. `make test-all` has all cases on one to four, and
+    plain training on all HOSTS.
     """
     hosts = {"training": HOSTS, "gradients": HOSTS[:1]}.get(file, ())
     if TIER == "all":
         return (1, 2, 3, 4, *hosts)
     usual = (3,) if CASE_NAMES.index(file) % 3 == 2 else (2,)
-    if TIER == "full" and usual == (3,):
-        usual = (2,) if tier else (2, 3)
     more = {0: (1,), 4: (4,)}.get(place % 8, ()) if hosts else ()
     return (*usual, *more, *hosts[place // 2 % 2 :][:1])
 
@@ -51,7 +49,7 @@ PARAMETERS = [
     for place, (tier, name) in enumerate(
         re.findall(r"^(?:@(extended|full)\n)?@case\ndef (\w+)", file.read_text(), flags=re.MULTILINE)
     )
-    for ranks in _ranks(file.stem, place, tier)
+    for ranks in _ranks(file.stem, place)
 ]
 
 
