@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
 _JOB = ("_core", "_job/", "_names", "_exchange")
-_DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
+_DATA = (*_JOB, "_backend/backend", "_backend/checksum", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (
@@ -83,7 +83,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/compatibility": ("_job/", "keras/private"),
     "keras/training": _DATA,
     "keras/replicas": _DATA,
-    "keras/step/": _STEP,
+    "keras/step/": (*_STEP, "_backend/gradients/"),
     "keras/epoch/": _MODEL,
     "keras/h5_files": ("keras/hooks",),
     "keras/written": _MODEL,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .._job.groups import Group
-from .gradients import Gradients, Upstream
+from .gradients import Gradients, Step, TrainedModel
 
 # By the name of Keras's backend: the package that it needs.
 _NEEDS = {"tensorflow": "tensorflow"}
@@ -62,79 +62,34 @@ class Backend(Protocol):
         owner: Any,
         gradients: Sequence[Any],
         variables: Sequence[Any],
-        alias_outputs: bool,
+        weight: float = 1.0,
+        alias_outputs: bool = False,
         group: Group | None = None,
-        contributes_zeros: Any = None,
-        number: Any = None,
         check: bool = False,
+        look: Callable[[Any, Any], None] | None = None,
     ) -> list[Any]:
-        """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
+        """The sums over the ranks of a group, by default all, of each rank's gradients times `weight`. Collective.
 
-        With `alias_outputs` the sums lie in memory that the next step overwrites: for consumers that keep nothing.
-        A sparse gradient gets the slices that one process has for the global batch, whatever an optimizer does with
-        repeated rows: those of rows from all ranks; those that do not come from rows (positions) summed.
-        Where `contributes_zeros`, a scalar bool, is true, zeros stand in for this rank's dense gradients.
-        `number`, a scalar of int64, is that of the training step: where ranks are in different ones, it raises
-        MismatchError. With it the code around may run in loops, and twice in a step.
-        With `check`, a gradient of this rank that is not finite ends the job.
+        None stays None. A sparse gradient gets the slices that one process has for the global batch, whatever an
+        optimizer does with repeated rows: those of rows from all ranks; those that do not come from rows (positions)
+        summed. With `alias_outputs` the sums lie in memory that the next step overwrites: for consumers that keep
+        nothing. With `check`, a gradient of this rank that is not finite ends the job. `look` is called with the arrays
+        of this rank's largest dense gradient and of its sum, the first time that this runs for the owner.
         """
 
-    def differentiable_allreduce(
-        self,
-        owners: tuple[Any, Any],
-        gradients: Sequence[Any],
-        variables: Sequence[Any],
-        contributes_zeros: Any,
-        number: Any,
-        check: bool,
-    ) -> list[Any]:
-        """`allreduce` for the first owner, whose gradient is that for the second one. Sparse gradients become dense."""
-
-    def meet(self, owner: Any, followed: Sequence[Any], what: str, number: Any, then: Any) -> None:
-        """In a step: where ranks come here with different `number`s, a scalar of int64, not 0: MismatchError.
-
-        Runs after all reductions with a number for the owners `followed`, and before what reads the variable `then`. A
-        rank that waits here while another waits for its gradients ends the job with MismatchError, too. Collective.
-        `what` names the numbers in errors.
-        """
+    def step_gradients(self, step: Step, model: TrainedModel) -> Gradients:
+        """What a step does with its gradients. It must not outlive the step."""
 
     def gradient_hooks(
-        self, find: Callable[[], Gradients | None]
+        self, find: Callable[[], Any]
     ) -> list[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]]:
         """Where code takes gradients: an owner, the name of its method, and what makes the hook of this method.
 
-        In a hook `find()` returns what the step that runs does with gradients, None outside of one.
+        In a hook `find()` returns the `step_gradients` of the step that runs, None outside of one.
         """
-
-    def upstream_of(self, gradient: Any) -> Upstream | None:
-        """What a gradient, dense or sparse, is computed from; None eagerly, where it cannot be told."""
-
-    def note_summed(self, variables: set[int]) -> None:
-        """In a trace: notes that code of it, or of a function that is traced within, has summed their gradients."""
-
-    def summed_in_trace(self) -> set[int]:
-        """What was noted in this trace, in what is around it and in the functions that they call; nothing eagerly."""
-
-    def loops_over_rows(self) -> list[str]:
-        """The names of loops of the trace that sum gradients, and have a number of turns that depends on the rows."""
 
     def variables_outside(self, layers: Sequence[Any]) -> list[Any]:
         """The framework's own variables that layers hold as attributes, in lists or in modules."""
-
-    def is_eager(self) -> bool:
-        """Whether operations run at once, and no trace is made."""
-
-    def graph(self) -> Any:
-        """What is traced: another object for each function. None eagerly."""
-
-    def prepared(self, gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
-        """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
-
-        `rows` are the `static_rows` of the batch, by default those of what the traced function takes.
-        """
-
-    def changed(self, pieces: list[Any], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Any]:
-        """A sparse gradient in pieces, with `change(values, indices)` in the place of those of each piece."""
 
     def without_repeats(self, value: Any) -> Any:
         """A sparse value with each row once, repeated rows added in a fixed order; any other value as it is."""
@@ -171,9 +126,6 @@ class Backend(Protocol):
 
     # Steps.
 
-    def static_rows(self, batch: Any) -> tuple[int, ...]:
-        """The numbers of rows of a batch's parts that are known in the trace, sorted."""
-
     def together(self, owner: Any, data: Any, rows: Any) -> AbstractContextManager[tuple[Any, Any, Any, Any]]:
         """For a step on a rank's own data: the data, their rows, the rows of all ranks, and 0; int64. Collective.
 
@@ -204,10 +156,14 @@ class Backend(Protocol):
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
         """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
 
-    def trace(self, step: Callable[[Any], Any], spec: Any) -> None:
+    def current_trace(self) -> Any:
+        """What is traced: another object for each function. None where operations run at once."""
+
+    def trace(self, step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
         """Creates the variables that `step` creates for its first batch, of the type `spec`, and runs nothing of it.
 
-        Raises what the step raises.
+        With `rows`, a number or None for any, the dense parts of the batch have so many, whatever `spec` says. Raises
+        what the step raises.
         """
 
     def stand_in(self, tensor: Any, rows: int | None) -> Any:
@@ -219,17 +175,8 @@ class Backend(Protocol):
     def is_used(self, tensor: Any) -> bool:
         """In a trace: whether anything is computed from the tensor."""
 
-    def has_value(self, variable: Any) -> bool:
-        """False for a variable that was made in a trace that failed."""
-
     def type_of(self, part: Any) -> Any:
         """The type of a tensor, dense or not, with any number of rows: axis 0 is None. A scalar has none."""
-
-    def with_rows(self, spec: Any, rows: int | None) -> Any:
-        """The type `spec` with this number of rows, None for any.
-
-        As it is where it has no rows, no known rank, or is not dense.
-        """
 
     def strategy_of(self, model: Any) -> str:
         """The name of the framework's own way to train a model on several devices that is set, "" where none is."""
@@ -239,14 +186,11 @@ class Backend(Protocol):
 
     # Numbers that are looked at between steps.
 
-    def checksum(self, values: Sequence[Any]) -> int:
-        """One number for the bits of these variables or host arrays, in their order: signed, of 64 bits.
-
-        It fits into NumPy's int64. Reads at the speed of memory.
-        """
-
     def checksums(self, values: Sequence[Any]) -> Any:
-        """As `checksum`, a number for each of the values, in an array of NumPy's int64."""
+        """A number for the bits of each of these variables or host arrays, in an array of NumPy's int64.
+
+        Reads at the speed of memory.
+        """
 
     def checksum_of_rows(self, leaves: Sequence[Any]) -> Any:
         """A scalar of int64 for the rows of a batch, whatever their order. `leaves` are its parts, at least one.
@@ -254,20 +198,6 @@ class Backend(Protocol):
         Numbers of the parts of a batch add up to that of the whole. A leaf of another length than the first counts by
         itself.
         """
-
-    def counter(self, length: int | None = None) -> Any:
-        """A new int64 variable with the value 0, part of no model, that steps may add to. May be made in a trace.
-
-        With a `length` a vector of zeros.
-        """
-
-    def count_nan(self, values: Sequence[Any]) -> Any:
-        """How many NaN the dense float tensors among the values hold, int64; None where none is a float tensor."""
-
-    def look_once(
-        self, owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]
-    ) -> None:
-        """Calls `look` with the arrays of the largest dense value and of its sum, the first time that this runs."""
 
     # A first batch, and what is run in a sandbox.
 
@@ -277,20 +207,20 @@ class Backend(Protocol):
         It is None where there is none; missing components of it are None. Raises what the iterator raises.
         """
 
-    def rows(self, data: Any, start: int, stop: int, total: int) -> Any:
-        """These rows, of `total`, of all tensors of a structure, dense or not. Scalars have none, and stay."""
+    def rows(self, data: Any, ranges: Sequence[tuple[int, int]], total: int) -> Any:
+        """The rows of these ranges, one after the other, of all tensors of a structure with `total` rows, dense or not.
 
-    def twice(self, data: Any) -> Any:
-        """A structure of tensors with its rows twice, one after the other."""
-
-    def sandboxed(self, function: Callable[[Any], Any], data: Any) -> Sandboxed:
-        """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
-
-        It takes a structure of tensors and returns one of dense tensors. Raises what it raises.
+        A range is the first row and the one after the last. Scalars have no rows, and stay.
         """
 
-    def sandboxed_eagerly(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> Sandboxed:
-        """`function`, run eagerly. `variables` are all that it may assign."""
+    def sandboxed(
+        self, function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None
+    ) -> Sandboxed:
+        """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
+
+        It takes a structure of tensors and returns one of dense tensors. With `variables`, which are all that it may
+        assign, it is run eagerly instead. Raises what it raises.
+        """
 
     def recorded_or_replayed(self, tensor: Any) -> Any:
         """In a run of a `Sandboxed` what its `rows` say: the tensor, or the one that stood here in an earlier run.
@@ -332,6 +262,12 @@ class _Chosen:
 
 
 backend: Backend = cast(Backend, _Chosen())
+
+
+def checksum(values: Sequence[Any]) -> int:
+    """One number for the bits of these variables or host arrays, in their order: signed, of 64 bits."""
+    return int(backend.checksums([backend.checksums(values)])[0])
+
 
 if TYPE_CHECKING:
     from . import tensorflow

@@ -1,46 +1,102 @@
-"""What steps and a backend say to each other of gradients."""
+"""What a step and a backend say to each other of gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import keras
+
+
+class Step(Protocol):
+    """What a backend asks of the step whose gradients it sums."""
+
+    is_keras_own: bool  # whether the step itself is Keras's
+    is_eager: bool  # whether it runs at once, and is not traced
+    is_sum: bool  # whether the ranks' losses add up; they are means otherwise
+    static_rows: tuple[int, ...]  # the numbers of rows of the parts of its batch, as far as they are known
+    captured: object  # what functions that are traced in the step capture of it
+
+    @property
+    def empty(self) -> Any:
+        """Whether this rank has no rows, a scalar bool; None where that cannot happen."""
+
+    @property
+    def step_number(self) -> Any:
+        """Which training step this is, a scalar of int64; None where ranks need not compare it."""
+
+    def share(self, dtype: Any) -> Any:
+        """The rows of this rank divided by those of all, a scalar."""
+
+    def weight(self, dtype: Any) -> Any:
+        """What the gradient of this rank's loss is multiplied by before the sum, a scalar."""
+
+    def number(self, owner: Any) -> int:
+        """How often this was called for `owner` in the step before."""
+
+
+class State(Protocol):
+    """What is kept of the gradients of a model from step to step. Variables are named by `key`."""
+
+    traced_for: object  # tells functions that are traced in the model's steps from others
+    summed: set[int]  # variables that tapes have summed in any step
+    known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present function of steps
+    numbers: Any  # a variable that is read by whatever has to run after the end of a step
+    end: Any  # what owns the plans of the end of a step
+
+    @property
+    def reductions(self) -> Sequence[Any]:
+        """What owns plans, by the number of a call for the same variables in a step."""
+
+    def reduction(self, number: int) -> Any:
+        """The item of `reductions`, made where it is new."""
+
+    def note_summed(self, variables: set[int]) -> None:
+        """Sets `known_as_summed`, once the trace has ended."""
+
+
+class TrainedModel(Protocol):
+    """What a backend asks of the model that a step trains."""
+
+    checks_gradients: bool  # whether a gradient that is not finite ends the job
+
+    @property
+    def state(self) -> State:
+        """What is kept of its gradients."""
+
+    def variables(self) -> dict[int, Any]:
+        """Those whose gradients are summed, by `key`: the model's, its optimizers', the framework's own in layers."""
+
+    def optimizer_counts(self) -> list[Any]:
+        """The variables that count the updates of its optimizers."""
+
+    def alias_owner(self, variables: Sequence[Any]) -> Any:
+        """The optimizer that applies gradients as Keras does and keeps none, None where there is no such one."""
 
 
 class Gradients(Protocol):
-    """What a step does with the gradients that its code takes."""
-
-    static_rows: tuple[int, ...]  # the numbers of rows of the step's batch that are known
-
-    @property
-    def traced_for(self) -> object:
-        """What functions are traced for now: their traces for another object, or outside of steps, are not used."""
-
-    def note_call(self, variables: set[int]) -> None:
-        """Notes that a function which an eager step calls has summed the gradients of these."""
-
-    def takes(self, source: Any) -> bool:
-        """Whether gradients of this source are summed over the ranks."""
-
-    def is_keras_own(self, differentiable: bool) -> bool:
-        """Whether gradients that are taken now are those of Keras's own step. `differentiable`: as for `sums`."""
-
-    def weight(self) -> Any:
-        """What this rank's gradients are multiplied by before they are summed, a scalar; None for 1."""
+    """The gradients of one step, made by `Backend.step_gradients`."""
 
     def local(self) -> AbstractContextManager[None]:
-        """Meanwhile no source's gradients are summed."""
+        """Meanwhile nothing is summed."""
 
-    def sums(self, gradients: Sequence[Any], sources: Sequence[Any], differentiable: bool) -> list[Any]:
-        """The sums over the ranks of this rank's gradients, already multiplied; None stays None. Collective."""
+    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
 
-    def error_of_one_row(self) -> Exception:
-        """What to raise where a gradient of a single row would be summed."""
+    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The sums of gradients that no tape has summed, each rank's times its weight. Collective.
+
+        Raises ValueError for gradients that are summed.
+        """
+
+    def end(self) -> None:
+        """At the end of the step: finds ranks that have left out a gradient or an update alone. Collective.
+
+        Raises MismatchError there.
+        """
 
 
-class Upstream(NamedTuple):
-    """What a gradient is computed from. Constants, variables and sums over the ranks are alike on all ranks."""
-
-    sums: bool  # sums over the ranks
-    random: bool  # random numbers
-    own: bool  # this rank's rows, or what cannot be told
+def key(source: Any) -> int:
+    """What tells variables apart, Keras's or the framework's inside."""
+    return id(source.value) if isinstance(source, keras.Variable) else id(source)

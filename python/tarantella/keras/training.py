@@ -8,6 +8,10 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
+import numpy as np
+from keras import ops
+
 from .._backend import backend
 from .._job import runtime
 from . import private
@@ -15,6 +19,15 @@ from . import private
 # `loop(optimizer, gradients, variables, apply)` returns `apply(reduced)`, the optimizer's own update. It must not hold
 # the optimizer.
 Loop = Callable[[Any, list[Any], list[Any], Callable[[list[Any]], Any]], Any]
+
+
+def counter(length: int | None = None) -> Any:
+    """A new int64 variable with the value 0, part of no model, that steps may add to. May be made in a trace.
+
+    With a `length` a vector of zeros.
+    """
+    zeros = np.zeros([] if length is None else [length], np.int64)
+    return backend.apart(lambda: keras.Variable(zeros, dtype="int64", trainable=False, name="tarantella_counter"))
 
 
 class Call:
@@ -34,7 +47,7 @@ class Logs:
     """What is known of the logs that the training or evaluation steps of a model return."""
 
     def __init__(self) -> None:
-        self.rows = backend.counter()  # of this rank, in the latest step
+        self.rows = counter()  # of this rank, in the latest step
         self.sources: Any = None  # of its logs, in their structure
 
 
@@ -52,8 +65,8 @@ class Training:
         self.saved_by_master = False  # whether callbacks that save the model write on the master only
 
         # The start of the next call, with the same data or another dataset.
-        self.read = backend.counter()  # the sum of the fingerprints of the global batches, since ranks last compared it
-        self.nan_labels = backend.counter()  # in this rank's rows
+        self.read = counter()  # the sum of the fingerprints of the global batches, since ranks last compared it
+        self.nan_labels = counter()  # in this rank's rows
         self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
         self.batch_rows: int | None = None  # those of a full global batch, where they are known
 
@@ -77,14 +90,14 @@ class Training:
         self.single_batches = 0  # trained on
 
         # The next function of training steps, as after `compile`.
-        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: 1 for a variable that tapes have summed in it
+        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: 1 for those that tapes have summed in it
 
         # The end of the model, as what follows.
         self.traced_for = object()  # tells the user's functions that are traced in its steps from others
         self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in any step
         # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
-        self.numbers = backend.counter(4)
+        self.numbers = counter(4)
         self.reductions: list[Reduction] = []  # by the number of a call for the same variables in a trace
         self.end = Reduction()
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
@@ -133,7 +146,7 @@ class Training:
         """A variable: 1 if what the layer adds with this number in a step is a sum over rows, 0 for a mean."""
         known = self._added_sums.setdefault(layer, {})
         if (trains, number) not in known:
-            known[trains, number] = backend.counter()
+            known[trains, number] = counter()
         return known[trains, number]
 
     def reduction(self, number: int) -> Reduction:
@@ -187,9 +200,10 @@ def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
     """Adds one global batch, within a step. `labels`: this rank's, where it trains on them."""
     found = of(model)
     found.read.assign_add(fingerprint)
-    count = backend.count_nan(labels)
-    if count is not None:
-        found.nan_labels.assign_add(count)
+    dense = [each for each in labels if not backend.why_not_gathered(each)]
+    floats = [each for each in dense if keras.backend.is_float_dtype(keras.backend.standardize_dtype(each.dtype))]
+    if floats:
+        found.nan_labels.assign_add(sum(ops.cast(ops.count_nonzero(ops.isnan(each)), "int64") for each in floats))
 
 
 def has_stepped(model: Any) -> bool:

@@ -13,13 +13,14 @@ from keras import ops, tree
 from .._backend import backend
 from ..data import tf_data
 from ..data.rows import has_rows
+from ..keras import training
 
 
 class Rows:
     """Counts rows and sums their checksums. The sums over the ranks are those of the global batches."""
 
     def __init__(self) -> None:
-        self._count, self._checksum = backend.counter(), backend.counter()
+        self._count, self._checksum = training.counter(), training.counter()
 
     def note(self, data: Any, count: Any = None) -> None:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies and are ignored."""

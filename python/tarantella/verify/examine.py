@@ -124,7 +124,7 @@ def _of_loss(name: str, figures: trial.Figures, sums: bool = False) -> list[Find
 def _compiled_loss(model: Any, batch: Any, rows: int, training: bool) -> list[Finding]:
     """Compares the loss of the batch with those of its two halves."""
     half = rows // 2
-    parts = [batch, backend.rows(batch, 0, half, rows), backend.rows(batch, half, rows, rows)]
+    parts = [batch, *(backend.rows(batch, [each], rows) for each in ((0, half), (half, rows)))]
     whole, first, second = (float(terms(model, part, training)[0]) for part in parts)
     return _of_loss(loss_name(model), trial.Figures(whole, whole, (first, second), (half, rows - half)), sums=True)
 

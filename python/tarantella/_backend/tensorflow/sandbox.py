@@ -34,12 +34,8 @@ def recorded_or_replayed(tensor: Any) -> Any:
     return tensor if sandbox is None else sandbox.recorded_or_replayed(tf.convert_to_tensor(tensor))
 
 
-def sandboxed(function: Callable[[Any], Any], data: Any) -> _Sandbox:
-    return _Traced(function, data)
-
-
-def sandboxed_eagerly(function: Callable[[Any], Any], variables: Sequence[Any]) -> _Sandbox:
-    return _Eager(function, variables)
+def sandboxed(function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None) -> _Sandbox:
+    return _Traced(function, data) if variables is None else _Eager(function, variables)
 
 
 class _Sandbox:
@@ -123,28 +119,23 @@ def _type_of(leaf: Any) -> Any:
     return None if leaf is None else type_of(leaf)
 
 
-def rows(data: Any, start: int, stop: int, total: int) -> Any:
+def rows(data: Any, ranges: Sequence[tuple[int, int]], total: int) -> Any:
     def cut(leaf: Any) -> Any:
         if leaf is None or len(leaf.shape) == 0:
             return leaf
         times = leaf.shape[0] // total  # several parts of a batch may have several rows for each row
-        if isinstance(leaf, tf.SparseTensor):
-            first, size = np.zeros(len(leaf.shape), np.int64), leaf.dense_shape.numpy()
-            first[0], size[0] = start * times, (stop - start) * times
-            return tf.sparse.slice(leaf, first, size)
-        return leaf[start * times : stop * times]
+        parts = [_between(leaf, start * times, stop * times) for start, stop in ranges]
+        return tf.sparse.concat(0, parts) if isinstance(leaf, tf.SparseTensor) else tf.concat(parts, 0)
 
     return tree.map_structure(cut, data)
 
 
-def twice(data: Any) -> Any:
-    def repeated(leaf: Any) -> Any:
-        if leaf is None or len(leaf.shape) == 0:
-            return leaf
-        concat = tf.sparse.concat if isinstance(leaf, tf.SparseTensor) else tf.concat
-        return concat(axis=0, **{"sp_inputs" if concat is tf.sparse.concat else "values": [leaf, leaf]})
-
-    return tree.map_structure(repeated, data)
+def _between(leaf: Any, start: int, stop: int) -> Any:
+    if not isinstance(leaf, tf.SparseTensor):
+        return leaf[start:stop]
+    first, size = np.zeros(len(leaf.shape), np.int64), leaf.dense_shape.numpy()
+    first[0], size[0] = start, stop - start
+    return tf.sparse.slice(leaf, first, size)
 
 
 def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:

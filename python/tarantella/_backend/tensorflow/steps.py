@@ -21,9 +21,15 @@ from .operations import operations
 _TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
 
 
-def trace(step: Callable[[Any], Any], spec: Any) -> None:
-    spec = tree.map_structure(lambda leaf: None if isinstance(leaf, tf.OptionalSpec) else leaf, spec)
-    tf.function(step, autograph=False).get_concrete_function(spec)
+def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
+    def type_of_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, tf.OptionalSpec):
+            return None
+        if rows is ... or not isinstance(leaf, tf.TensorSpec) or not leaf.shape.rank:
+            return leaf
+        return tf.TensorSpec([rows, *leaf.shape[1:]], leaf.dtype)
+
+    tf.function(step, autograph=False).get_concrete_function(tree.map_structure(type_of_leaf, spec))
 
 
 def strategy_of(model: Any) -> str:
@@ -83,17 +89,6 @@ def type_of(part: Any) -> tf.TypeSpec:
     return (tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec)(shape, part.dtype)
 
 
-def with_rows(spec: Any, rows: int | None) -> Any:
-    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
-        return spec
-    return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype)
-
-
-def has_value(variable: Any) -> bool:
-    value = getattr(variable, "value", variable)
-    return not isinstance(value, tf.Variable) or bool(value.is_initialized())
-
-
 # By optimizer: whether its first gradients have been looked at.
 _looked: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary()
 
@@ -117,17 +112,8 @@ def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Call
     tf.cond(looked == 0, run, lambda: tf.constant(0, tf.int64))
 
 
-def is_eager() -> bool:
-    return bool(tf.executing_eagerly())
-
-
-def graph() -> Any:
+def current_trace() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-def count_nan(values: Sequence[Any]) -> tf.Tensor | None:
-    floats = [v for v in values if isinstance(v, tf.Tensor) and v.dtype.is_floating]
-    return tf.add_n([tf.math.count_nonzero(tf.math.is_nan(v)) for v in floats]) if floats else None
 
 
 @contextlib.contextmanager

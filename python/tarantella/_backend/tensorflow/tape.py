@@ -11,15 +11,15 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import concrete_function, function_context
 
-from ..gradients import Gradients
-from . import reduce, slices, upstream
+from . import slices, upstream
+from .gradients import StepGradients
 from .sandbox import current_sandbox
 
 _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
 
 
-def gradient_hooks(find: Callable[[], Gradients | None]) -> list[tuple[Any, str, Callable[[_Method], _Method]]]:
+def gradient_hooks(find: Callable[[], StepGradients | None]) -> list[tuple[Any, str, Callable[[_Method], _Method]]]:
     local = functools.partial(_for_the_rank_itself, find)
     return [
         (tf.GradientTape, "gradient", functools.partial(_gradient, find)),
@@ -30,7 +30,7 @@ def gradient_hooks(find: Callable[[], Gradients | None]) -> list[tuple[Any, str,
     ]
 
 
-def _function_context(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+def _function_context(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
     """In another context TensorFlow traces a function anew: the trace of another one sums nothing, or too much."""
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ def _function_context(find: Callable[[], Gradients | None], original: _Method) -
 _sums_of: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 
-def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+def _call_flat(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
     """A function that was traced before runs no Python, which would note what it sums."""
 
     def _call_flat(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +63,7 @@ def _call_flat(find: Callable[[], Gradients | None], original: _Method) -> _Meth
     return _call_flat
 
 
-def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+def _for_the_rank_itself(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
     @tf.autograph.experimental.do_not_convert
     def call(*args: Any, **kwargs: Any) -> Any:
         gradients_of_step = find()
@@ -75,7 +75,7 @@ def _for_the_rank_itself(find: Callable[[], Gradients | None], original: _Method
     return call
 
 
-def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Method:
+def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
     local = _for_the_rank_itself(find, original)
 
     @tf.autograph.experimental.do_not_convert
@@ -113,7 +113,7 @@ def _gradient(find: Callable[[], Gradients | None], original: _Method) -> _Metho
     return gradient
 
 
-def _weights(gradients_of_step: Gradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
+def _weights(gradients_of_step: StepGradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
     """What the gradients of each target are multiplied by, None for 1.
 
     It is 1 for a target with a value for each row: TensorFlow takes the gradient of the sum.
@@ -139,39 +139,6 @@ def _times(gradient: Any, weight: Any) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return slices.like(gradient, gradient.values * tf.cast(weight, gradient.dtype), gradient.indices)
     return gradient * tf.cast(weight, gradient.dtype)
-
-
-def differentiable_allreduce(
-    owners: tuple[Any, Any],
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    contributes_zeros: Any,
-    number: Any,
-    check: bool,
-) -> list[Any]:
-    places = [i for i, each in enumerate(gradients) if each is not None]
-    some = [variables[i] for i in places]
-
-    def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
-        return reduce.allreduce(
-            owner,
-            list(values),
-            some,
-            alias_outputs=False,
-            contributes_zeros=contributes_zeros,
-            number=number,
-            check=check,
-        )
-
-    @tf.custom_gradient
-    def total(*values: Any) -> Any:
-        return allreduce(owners[0], values), lambda *upstreams: allreduce(owners[1], upstreams)
-
-    sums = list(gradients)
-    found = total(*(tf.convert_to_tensor(gradients[i]) for i in places))
-    for i, each in zip(places, found, strict=True):
-        sums[i] = each
-    return sums
 
 
 @tf.RegisterGradient("TarantellaIdentityN")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from ..gradients import Upstream
 from . import origin
 from .graphs import BRANCHES, Call, Place, all_before, body, functions, operations, symbolic, through
 
@@ -27,6 +26,14 @@ _RANDOM = (
 )
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
 _PASS = ("CheckNumerics", "CheckNumericsV2", "Print", "PrintV2", "ResourceGather")
+
+
+class Upstream(NamedTuple):
+    """What a gradient is computed from. Constants, variables and sums over the ranks are alike on all ranks."""
+
+    sums: bool  # sums over the ranks
+    random: bool  # random numbers
+    own: bool  # this rank's rows, or what cannot be told
 
 
 def upstream_of(gradient: Any) -> Upstream | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
-from ..._backend import backend
+from ..._backend import checksum as checksum_of
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
 from .. import arrays
@@ -48,7 +48,7 @@ def checksum(data: Any) -> int:
     total = 0
     for part in tf.nest.flatten(data, expand_composites=True):
         for block in [] if part is None else _blocks(part):
-            total = backend.checksum([np.int64(total), _bytes(block)])
+            total = checksum_of([np.int64(total), _bytes(block)])
     return total
 
 

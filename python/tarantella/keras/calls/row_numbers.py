@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from keras import tree
-
 from ..._backend import backend
 from ..._job import runtime
 from ...data.feed import Feed
@@ -49,7 +47,7 @@ def _reason(model: Any, kind: str, feed: Feed, spec: Any) -> str | None:
 
 def _traces(step: Any, spec: Any, rows: int) -> bool:
     try:
-        backend.trace(step, tree.map_structure(lambda leaf: backend.with_rows(leaf, rows), spec))
+        backend.trace(step, spec, rows)
     except Exception:  # whatever user code raises
         return False
     return True

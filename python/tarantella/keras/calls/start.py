@@ -174,7 +174,7 @@ def _trace(model: Any, data: Any, kind: str) -> None:
         backend.trace(step, data)
     except Exception as error:
         # What the failed trace has made has no values, and nothing gives it any: then this is the error to show.
-        if _has_weights(model) and all(map(backend.has_value, replicas.variables(model))):
+        if _has_weights(model) and all(map(_has_value, replicas.variables(model))):
             return  # the step itself raises it again, or is run eagerly and need not be traced
         if any(leaf.shape.rank is None for leaf in tree.flatten(data) if has_rows(leaf)):
             raise ValueError(
@@ -187,6 +187,15 @@ def _trace(model: Any, data: Any, kind: str) -> None:
                 "every rank: give it an Input, call model.build(…), or call it on one batch"
             ) from error
         raise
+
+
+def _has_value(variable: Any) -> bool:
+    """False for a variable that was made in a trace that failed."""
+    try:
+        np.asarray(variable)
+    except Exception:  # the framework's own
+        return False
+    return True
 
 
 def check_compiled(model: Any, name: str) -> None:

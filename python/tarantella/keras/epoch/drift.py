@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from ... import _exchange
-from ..._backend import backend
+from ..._backend import backend, checksum
 from ..._job import runtime, timeline
 from ..._job.environment import integer
 from ..._job.errors import MismatchError
@@ -62,7 +62,7 @@ def same_weights(model: Any) -> None:
     Compares one checksum, and that of each weight only if it differs.
     """
     variables = [*model.trainable_variables, *replicas.trainable_outside(model)]
-    mine = np.array([backend.checksum(variables)], np.int64)
+    mine = np.array([checksum(variables)], np.int64)
     everyone = runtime.context().allgather(mine, "checksum of the weights").ravel()
     if (everyone != everyone[0]).any():
         checksums = backend.checksums(variables).view(np.uint64)

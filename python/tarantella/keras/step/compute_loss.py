@@ -99,8 +99,7 @@ def _traced(model: Any, data: Any, rows: int) -> str:
 
     mine = max(1, share(rows, runtime.get_rank(), runtime.get_size())[1])
     for own, whole in ((mine, rows), (None, None)):
-        spec = tree.map_structure(functools.partial(backend.with_rows, rows=own), data)
-        backend.trace(functools.partial(step, rows=whole), spec)
+        backend.trace(functools.partial(step, rows=whole), data, rows=own)
     return _WITH_X if any(used) else _WITHOUT_X
 
 

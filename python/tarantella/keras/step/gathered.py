@@ -66,7 +66,7 @@ class Rows:
         """Of one value or several for each row, those of this rank's rows; of others, which all ranks have, a share."""
         total = ops.sum(self._counts)
         length = values.shape[0]
-        if length is not None and (not backend.is_eager() or length % int(total)):
+        if length is not None and (backend.current_trace() is not None or length % int(total)):
             return values * step.share(values.dtype)
         before = ops.sum(self._counts[: runtime.get_rank()])
         own = ops.cast(ops.shape(self._first)[0], before.dtype)

@@ -78,7 +78,7 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     is_keras_own = hooks.are_keras_own(model, method)
     has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
     is_numbered = has_users and runtime.get_size() > 1
-    kept = training.of(model).numbers if is_numbered or backend.is_eager() else None
+    kept = training.of(model).numbers if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)

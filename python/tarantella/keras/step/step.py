@@ -35,13 +35,13 @@ class Step:
         `is_keras_own`: whether the step itself is Keras's. `is_numbered`: whether ranks compare its number.
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
-        self.is_eager, self._is_numbered = backend.is_eager(), is_numbered
+        self.is_eager, self._is_numbered = backend.current_trace() is None, is_numbered
         # What functions that are traced in the step capture of it: without `kept`, tensors that are gone after it.
         self.captured: object = kept is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
-        self.static_rows = backend.static_rows(batch.data)
+        self.static_rows = _known_rows(batch.data)
         self.inputs = inputs_of(batch.data)
         self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared_reduction(model) == "sum"
@@ -85,7 +85,7 @@ class Step:
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
         """What `make` makes, once in each graph of the step: functions of the user's have graphs of their own."""
-        key = backend.graph(), name
+        key = backend.current_trace(), name
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -111,7 +111,7 @@ class Step:
 
     def gathered(self, what: str, parts: list[Any], alike: bool) -> tuple[list[Any], list[Any]]:
         """As `Backend.gather_rows`, `alike` with the weight of the step's rows: once for each part in each graph."""
-        keys = [(backend.graph(), id(part), alike) for part in parts]
+        keys = [(backend.current_trace(), id(part), alike) for part in parts]
         new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self._gathered}
         if new:
             share = self.share("float64") if alike else None
@@ -150,6 +150,15 @@ def zero_where(condition: Any, values: Any) -> Any:
     """The dense values, or exact zeros (also in place of inf and nan) where the condition holds."""
     # Not ops.where: it would copy the values in every step for the rare batch that is too small.
     return ops.cond(condition, lambda: ops.zeros_like(values), lambda: values)
+
+
+def _known_rows(batch: Any) -> tuple[int, ...]:
+    """The numbers of rows of a batch's parts that a trace knows, sorted."""
+    found = set()
+    for leaf in tree.flatten(batch):
+        with contextlib.suppress(ValueError):  # of a part of unknown rank
+            found |= {leaf.shape[0]} if len(getattr(leaf, "shape", ())) else set()
+    return tuple(sorted(found - {None}))
 
 
 def inputs_of(data: Any) -> Any:

@@ -106,19 +106,19 @@ class Trial:
                 if not getattr(model, "run_eagerly", False):
                     raise
                 variables = [*model.variables, *model.metrics_variables, *backend.variables_outside(every)]
-                self._run = backend.sandboxed_eagerly(self._trace.record, variables)
+                self._run = backend.sandboxed(self._trace.record, variables=variables)
 
     def measure(self, x: Any, rows: int) -> Findings:
         """Calls the model on `rows` rows of inputs, and on their halves; a single row is taken twice.
 
         What the model gathers from all ranks is the same on the halves as on the whole, as it is on two ranks.
         """
-        x, total = (x, rows) if rows > 1 else (backend.twice(x), 2)
+        x, total = (x, rows) if rows > 1 else (backend.rows(x, [(0, 1), (0, 1)], 1), 2)
         half, every = total // 2, Rows(0, total, total)
         halves = [Rows(0, half, total), Rows(half, total, total)]
         with _as_before(private.every_layer(self._model)):
             whole, again = self._run(x, draws_on=True, rows="record"), self._run(x)
-            parts = [self._run(backend.rows(x, *each), rows="replay") for each in halves]
+            parts = [self._run(backend.rows(x, [(each.start, each.stop)], total), rows="replay") for each in halves]
         tolerance, trace = _tolerance(self._model), self._trace
         of_loss = tolerance if tolerance > _SAME else _SAME_LOSS
         values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
@@ -215,7 +215,7 @@ class _Trace:
 
     def record(self, x: Any) -> dict[str, Any]:
         """Calls the model; returns the losses that layers add, and what the calls of layers take and return."""
-        self._graph = backend.graph()
+        self._graph = backend.current_trace()
         self._rows = next((each.shape[0] for each in tree.flatten(x) if each is not None and len(each.shape)), None)
         for each in (self.calls, self._values, self.added, self._losses):
             each.clear()
@@ -253,7 +253,7 @@ class _Trace:
 
     def _is_outside_of_functions(self) -> bool:
         """What functions of the user's compute, the trace cannot return."""
-        return bool(backend.graph() is self._graph)
+        return bool(backend.current_trace() is self._graph)
 
 
 def _change(signature: _Signature, whole: Any, part: Any, rows: Rows, tolerance: float) -> float:
