@@ -63,7 +63,7 @@ _CALLS = (
     "keras/files",
     "keras/moved",
     "keras/written",
-    "keras/differences",
+    "keras/limitations",
     "keras/compatibility",
 )
 PYTHON: dict[str, tuple[str, ...]] = {
@@ -90,7 +90,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/moved": (*_MODEL, "keras/written"),
     "keras/files": (*_MODEL, "keras/h5_files", "keras/moved", "keras/written"),
     "keras/tuners": _MODEL,
-    "keras/differences": _STEP,
+    "keras/limitations": _STEP,
     "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/written"),
     "keras/snapshots/": (*_MODEL, "keras/epoch/", "keras/callbacks/"),
     "keras/calls/": _CALLS,

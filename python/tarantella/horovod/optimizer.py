@@ -11,8 +11,7 @@ import keras
 
 from .._job import runtime
 from ..keras import compatibility, training
-from ..keras.step import optimizer as hooks
-from ..keras.step.gradients import keeps_no_gradient
+from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
 from .gradients import LocalVariables, Reduction
 from .passes import Passes
@@ -91,7 +90,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if runtime.get_size() > 1 or passes is not None:
         compatibility.check()
-        hooks.install(optimizer)
+        hook_optimizer(optimizer)
         training.set_loop(optimizer, wrapped)
     _wrapped[optimizer] = wrapped
     optimizer.register_local_var = local.add

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from ..keras import training
-from ..keras.step import loops
+from ..keras.step import gradients
 from ..keras.step.step import current_step
 from . import process
 from .gradients import LocalVariables, Reduction
@@ -88,7 +88,7 @@ def _of_tensorflow(source: Any) -> Any:
 
 def _owner(variable: Any) -> Any:
     """The owner of the plan: another one for each reduction in a graph, which may run side by side."""
-    owner = loops.owner_of(variable)
+    owner = gradients.owner_of(variable)
     if tf.executing_eagerly():
         return owner
     counts = _reductions.setdefault(tf.compat.v1.get_default_graph(), {})

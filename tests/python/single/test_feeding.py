@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tarantella._job import log
 from tarantella.data.feed import Input, feed_of
-from tarantella.keras.calls import row_numbers
+from tarantella.keras import limitations
 from tarantella.keras.epoch import drift
 
 
@@ -44,7 +44,9 @@ def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     feed: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch)
     with (
         pytest.raises(ValueError, match="the") as caught,
-        row_numbers.explained(model, "train", feed, types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32))),
+        limitations.explaining_row_errors(
+            model, "train", feed, types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32))
+        ),
     ):
         raise ValueError("the first one")
     return str(caught.value)

@@ -221,13 +221,13 @@ def test_callbacks_that_cannot_be_wrapped(tmp_path: Path) -> None:
 
 def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from tarantella._job import log
-    from tarantella.keras.step import scalar_metrics
+    from tarantella.keras.step import metrics
     from tarantella.keras.step.step import running
 
     said: list[str] = []
     monkeypatch.setattr(log, "warn_once", said.append)
     rows, mean = keras.metrics.Sum(name="rows"), keras.metrics.Sum(name="mean")
-    scalar_metrics.install(SimpleNamespace(metrics=[rows, mean]))
+    metrics.install(SimpleNamespace(metrics=[rows, mean]))
     mean.update_state(1.0)
     assert said == []
     with running(SimpleNamespace()):

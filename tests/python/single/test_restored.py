@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella.keras.calls import xla
+from tarantella.keras import limitations
 from tarantella.keras.step import losses
 
 
@@ -41,7 +41,7 @@ def test_jit_compile_stays_when_the_training_step_cannot_be_made():
         jit_compile=True, train_function=None, _flatten_layers=lambda include_self: [table], make_train_function=fails
     )
     with pytest.raises(RuntimeError, match="of the user's own"):
-        xla.off_where_impossible(model, "train")
+        limitations.no_xla_where_impossible(model, "train")
     assert model.jit_compile
 
 
@@ -60,6 +60,6 @@ def test_steps_are_not_compiled_where_there_are_gpus(monkeypatch):
         make_train_function=make("train"),
         make_test_function=make("test"),
     )
-    xla.off_where_impossible(model, "train", "test")
+    limitations.no_xla_where_impossible(model, "train", "test")
     assert made == [("train", True, False), ("test", True, False)]
     assert model.jit_compile

@@ -17,7 +17,7 @@ from tarantella._names import described
 from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.epoch import metrics
-from tarantella.keras.step import gathered
+from tarantella.keras.step import gather
 
 STATES = [
     {"total": np.array([1.0, 5.0]), "count": np.array(2.0)},
@@ -96,7 +96,7 @@ def wrapped(function: Any) -> Any:
     ],
 )
 def test_losses_of_keras_need_no_other_rows(make: Any, is_known: bool) -> None:
-    assert gathered.needs_all_rows(make()) is not is_known
+    assert gather.needs_all_rows(make()) is not is_known
 
 
 def declared(function: Any) -> Any:
@@ -123,14 +123,14 @@ def declared(function: Any) -> Any:
     ],
 )
 def test_what_the_user_declares_needs_no_other_rows(make: Any, needs: bool) -> None:
-    assert gathered.needs_all_rows(make()) is needs
+    assert gather.needs_all_rows(make()) is needs
 
 
 def test_another_reduction_is_refused() -> None:
     function = declared(own_function)
     function.tnt_reduction = "average"
     with pytest.raises(ValueError, match="tnt_reduction of 'own_function' must be 'mean' or 'sum' \\(got 'average'\\)"):
-        gathered.declared(wrapped(function))
+        gather.declared(wrapped(function))
 
 
 def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:

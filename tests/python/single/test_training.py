@@ -17,7 +17,7 @@ from tarantella._job import runtime
 from tarantella.keras import training
 from tarantella.keras.calls import on_batch, start
 from tarantella.keras.epoch import drift, layer_state
-from tarantella.keras.step import first_batch, log_sources, loops, trial
+from tarantella.keras.step import first_batch, gradients, metrics, trial
 
 
 class Model:
@@ -175,13 +175,13 @@ def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
     metric = keras.metrics.Mean()
     value = metric.result()
     step: Any = types.SimpleNamespace(model=model, results={id(value): (value, metric, 0)}, rows=3)
-    log_sources.note(step, True, {"own": value})
+    metrics.note_logs(step, True, {"own": value})
     found = training.of(model).logs
     assert found[True].sources["own"].is_metric
     assert False not in found  # evaluation is traced by itself
     step.results = {}
     rows = found[True].rows
-    log_sources.note(step, True, {"own": value})
+    metrics.note_logs(step, True, {"own": value})
     assert not found[True].sources["own"].is_metric
     assert found[True].rows is rows  # graphs that were traced before add to it
     assert int(rows) == 3
@@ -218,8 +218,8 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
 def test_what_a_loop_does_is_the_last_setting() -> None:
     optimizer = keras.optimizers.SGD()
     assert training.loop_of(optimizer) is None
-    training.set_loop(optimizer, loops.reduce_with(0.5))
-    last = loops.reduce_with(1.0)
+    training.set_loop(optimizer, gradients.reduce_with(0.5))
+    last = gradients.reduce_with(1.0)
     training.set_loop(optimizer, last)
     assert training.loop_of(optimizer) is last
     gc.collect()

@@ -104,7 +104,7 @@ def check_python(tmp_path: Path, files: dict[str, str]) -> subprocess.CompletedP
         ("data/tf_data/slicer.py", "from tensorflow.python.data import ops"),
         ("data/adapter.py", "from ..keras import private"),
         ("keras/private.py", "from keras.src import trainers"),
-        ("keras/step/optimizer.py", "from ..._backend import backend"),
+        ("keras/step/gradients.py", "from ..._backend import backend"),
         ("keras/epoch/end.py", "from .. import hooks, training"),
         ("keras/calls/fit.py", "from ..epoch.end import batch_logs"),
         ("models.py", "from .keras.model import Model"),

@@ -14,8 +14,6 @@ from ..._job.groups import Group
 from ..._names import described
 from .. import compatibility, files, replicas, training
 from ..step import gradients as gradients_of_step
-from ..step import loops
-from ..step import optimizer as optimizers
 from ..step.step import current_step
 
 
@@ -56,8 +54,8 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     if runtime.get_size() > 1:
         compatibility.check()
         files.hook_checkpoints()
-        optimizers.install(optimizer)
-        training.set_loop(optimizer, loops.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
+        gradients_of_step.hook_optimizer(optimizer)
+        training.set_loop(optimizer, gradients_of_step.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
     return optimizer
 
 
@@ -106,8 +104,8 @@ def reduce_gradients(
     group = Group() if group is None else group
     if group.context() is None or group.size == 1 or not variables:
         return gradients
-    owner = loops.owner_of(variables[0]) if owner is None else owner
-    return loops.reduced(owner, gradients, variables, 1 / group.size if op == "average" else 1.0, group)
+    owner = gradients_of_step.owner_of(variables[0]) if owner is None else owner
+    return gradients_of_step.reduced(owner, gradients, variables, 1 / group.size if op == "average" else 1.0, group)
 
 
 def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = None) -> None:

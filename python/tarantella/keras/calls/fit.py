@@ -16,10 +16,10 @@ from ..._job.environment import prints_output
 from ...data import tf_data
 from ...data.adapter import MicroBatches
 from ...data.feed import Feed, Input, feed_of, sized
-from .. import differences, files, training, written
+from .. import files, limitations, training, written
 from ..callbacks import placement, snapshot
 from ..epoch import drift
-from . import inputs, recorded, row_numbers, row_order, start, takeover, xla
+from . import inputs, recorded, row_order, start, takeover
 
 _Method = Callable[..., Any]
 
@@ -88,15 +88,15 @@ def _fit_together(
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
     batches = start.feeds_alike(model, "fit", feeds, options)
     placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
-    differences.say(model)
-    explained = row_numbers.explained(model, "train", feeds[0], batches[0].element_spec)
+    limitations.say(model)
+    explained = limitations.explaining_row_errors(model, "train", feeds[0], batches[0].element_spec)
     options |= {
         "validation_data": batches[1] if batches[1:] else None,
         "shuffle": False,
         "verbose": _verbose(verbose),
     }
-    with xla.off_for_own_data(model, feeds), files.by_master(model), explained:
-        xla.off_where_impossible(model, "train", "test")
+    with limitations.no_xla_for_own_data(model, feeds), files.by_master(model), explained:
+        limitations.no_xla_where_impossible(model, "train", "test")
         with training.during(model, training.Call(trains=True)), takeover.validating(model, validation, batches[1:]):
             history = _fit_with_snapshots(
                 model, method, batches[0], feeds[0], validation.x, callbacks, placed, **options
@@ -159,11 +159,11 @@ def _evaluate_together(
     start.check_compiled(model, "evaluate")
     feed = feed_of(data, model)
     (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
-    xla.off_where_impossible(model, "test")
+    limitations.no_xla_where_impossible(model, "test")
     callbacks = callbacks if validates else placement.arrange(model, callbacks)
-    explained = row_numbers.explained(model, "test", feed, batches.element_spec)
+    explained = limitations.explaining_row_errors(model, "test", feed, batches.element_spec)
     during = training.during(model, training.Call(trains=False))
-    with xla.off_for_own_data(model, [feed]), files.by_master(model), explained, during:
+    with limitations.no_xla_for_own_data(model, [feed]), files.by_master(model), explained, during:
         return method(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, **options)
 
 

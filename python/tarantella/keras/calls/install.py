@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .. import differences, private
+from .. import limitations, private
 from ..epoch import end
 from ..hooks import hook
-from ..step import added_losses, compute_loss, gradients, log_sources, losses, normalization, run, scalar_metrics
-from ..step import optimizer as optimizers
+from ..step import compute_loss, gradients, losses, metrics, normalization, run
 from . import recorded, takeover
 
 
@@ -18,18 +17,20 @@ def install(model: Any) -> None:
     """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
     takeover.hook_validation(model)
     gradients.install()
-    for part in (run, added_losses, compute_loss, normalization):
+    for part in (run, compute_loss, normalization):
         part.install(model)
+    losses.install_added(model)
     _install_compiled(model)
     for compiled in private.compiled_parts(model):
         hook(compiled, "build", functools.partial(_build, model))
     for each in private.optimizers(model):
-        optimizers.install(each)
+        gradients.hook_optimizer(each)
     recorded.install(model)  # last: around the functions that the hooks before have made
 
 
 def _install_compiled(model: Any) -> None:
-    for part in (end, log_sources, scalar_metrics, losses):
+    metrics.note_sources(model)
+    for part in (end, metrics, losses):
         part.install(model)
 
 
@@ -39,7 +40,7 @@ def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def build(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         _install_compiled(model)
-        differences.say_of_metrics(model)
+        limitations.say_of_metrics(model)
         return result
 
     return build

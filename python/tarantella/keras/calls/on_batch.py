@@ -17,7 +17,7 @@ from ..._job.log import listed
 from ..._names import name_of
 from ...data import tf_data
 from .. import private, training
-from ..epoch import drift, user_logs
+from ..epoch import drift, end
 from . import row_order, start
 
 _Method = Callable[..., Any]
@@ -70,7 +70,7 @@ def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
             model.reset_metrics()
         else:
             training.go_on(model)
-        logs = user_logs.flattened(private.results(model, backend.run_step(model, kind, batch)))
+        logs = end.flattened(private.results(model, backend.run_step(model, kind, batch)))
     return logs if return_dict else private.in_order(model, logs)
 
 

@@ -21,10 +21,10 @@ from ..._job.errors import Error
 from ...data.feed import Feed
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from ...data.tf_data import seeds
-from .. import differences, hooks, private, replicas, training
+from .. import hooks, limitations, private, replicas, training
 from ..epoch import drift, layer_state
 from ..step import compute_loss
-from . import install, xla
+from . import install
 
 
 @timeline.part("agree on seeds")
@@ -97,8 +97,8 @@ def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int 
     """Makes ranks equal before the first of many single batches of the type `spec`, of so many rows. Collective."""
     _agree("a batch", lines)
     _equalize(model, spec, kind)
-    xla.off_where_impossible(model, *{kind} & {"train", "test"})
-    differences.say(model)
+    limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
+    limitations.say(model)
     if kind != "predict":
         compute_loss.try_out(model, spec.data, rows)
 
@@ -168,7 +168,7 @@ def _has_weights(model: Any) -> bool:
 def _trace(model: Any, data: Any, kind: str) -> None:
     """Traces the step that will run; Keras's own training step makes no more than the cheaper one of evaluation."""
     step = hooks.original(model, f"{kind}_step")
-    if kind == "train" and not differences.is_own(model, "train_step"):
+    if kind == "train" and not limitations.is_own(model, "train_step"):
         step = functools.partial(keras.Model.test_step, model)
     try:
         backend.trace(step, data)

@@ -1,7 +1,7 @@
 """Global results of metrics: combines the states of all ranks instead of averaging their results.
 
 States are summed in float64. This is right for all metrics of Keras. User-defined metrics that are given to compile
-see the rows of all ranks in each step (see `step.gathered`): the master's state is taken. Others, which a step updates,
+see the rows of all ranks in each step (see `step.gather`): the master's state is taken. Others, which a step updates,
 are summed, too, or declare in their attribute `tnt_combine` how their states combine:
 
 - "sum", "max" or "min", for all variables;

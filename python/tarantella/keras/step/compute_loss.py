@@ -20,7 +20,7 @@ from ..._backend import backend
 from ..._job import log, runtime
 from ...data.rows import share
 from .. import hooks, private, training
-from . import gathered
+from . import gather
 from .step import current_step, declared_reduction
 
 
@@ -124,7 +124,7 @@ def _on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[..., Any]
         names = _ARGUMENTS if uses == _WITH_X else _ARGUMENTS[1:]
         given = dict(zip(order, args, strict=False)) | kwargs
         own = {name: given[name] for name in names if name in given}
-        rows = gathered.of_all_ranks(step, f"compute_loss of {model.name}", own)
+        rows = gather.of_all_ranks(step, f"compute_loss of {model.name}", own)
         if rows is None:
             return original(*args, **kwargs)
         given |= rows.structure

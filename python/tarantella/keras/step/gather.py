@@ -1,15 +1,28 @@
-"""The rows of all ranks, for what looks across rows of the global batch."""
+"""The rows of all ranks: for `tarantella.gather_rows`, and for losses and metrics computed on the global batch.
+
+User-defined losses and metrics get the labels and predictions of all ranks. That is exact for every function of these.
+Keras's own losses and metrics whose value for a row depends on no other row do not need it, nor does what the user
+declares by `tnt_reduction` to be a mean, or a sum, over rows.
+
+Whether rows can be gathered is decided once for each kind of rows, by all ranks together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from keras import tree
+import keras
+import numpy as np
+from keras import ops, tree
 
+from ... import _exchange
 from ..._backend import backend
-from ..._job import runtime
+from ..._job import log, runtime
+from ..._job.environment import integer
+from .. import private, training
 from . import trial
-from .step import current_step
+from .step import Step, current_step, declared_reduction, name_of
 
 
 def gather_rows(structure: Any) -> Any:
@@ -52,3 +65,138 @@ def gather_rows(structure: Any) -> Any:
     _, whole = backend.gather_rows("tarantella.gather_rows", leaves, None, step.empty, step.step_number)
     rest = iter(whole)
     return tree.map_structure(lambda each: None if each is None else next(rest), structure)
+
+
+# MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
+DEFAULT_LIMIT = 256
+# Keras's own functions whose value for a row depends on other rows of the batch.
+_COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
+
+
+def declared(owner: Any) -> str | None:
+    """The `tnt_reduction` of a loss or metric, or of the function that it calls. Raises as `declared_reduction`."""
+    return declared_reduction(owner) or declared_reduction(private.function_of(owner))
+
+
+def needs_all_rows(owner: Any) -> bool:
+    """Whether a loss or metric, or the function that one is made of, is to be computed on the global batch."""
+    function = private.function_of(owner)
+    kind: Any = type(owner) if isinstance(owner, (keras.losses.Loss, keras.metrics.Metric)) else owner
+    parts = [kind] if function is None else [kind, function]
+    return (
+        declared(owner) is None
+        and not hasattr(owner, "tnt_combine")
+        and (
+            (function is None and isinstance(owner, keras.losses.Loss))
+            or any(not private.is_of_keras(each) or each.__name__ in _COUPLED for each in parts)
+            or "call" in vars(owner)
+            or private.options_of(owner).get("axis", -1) not in (-1, None)
+        )
+    )
+
+
+def names(model: Any) -> list[str]:
+    """Those of the losses and metrics given to compile that are computed on the global batch."""
+    return [name_of(each) for each in private.given_to_compile(model) if needs_all_rows(each)]
+
+
+class Rows:
+    """The labels and predictions of all ranks."""
+
+    def __init__(self, counts: Any, first: Any, structure: Any) -> None:
+        """`counts` are the numbers of rows of the ranks, `first` is a part with this rank's."""
+        self._counts, self._first, self.structure = counts, first, structure
+
+    def own(self, step: Step, values: Any) -> Any:
+        """Of one value or several for each row, those of this rank's rows; of others, which all ranks have, a share."""
+        total = ops.sum(self._counts)
+        length = values.shape[0]
+        if length is not None and (backend.current_trace() is not None or length % int(total)):
+            return values * step.share(values.dtype)
+        before = ops.sum(self._counts[: runtime.get_rank()])
+        own = ops.cast(ops.shape(self._first)[0], before.dtype)
+        own = own if step.empty is None else ops.where(step.empty, 0, own)
+        each = ops.cast(ops.shape(values)[0], before.dtype) // total
+        return values[before * each : (before + own) * each]
+
+
+def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> Rows | None:
+    """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
+
+    Masks and logits that Keras has attached to tensors travel along. `alike`: all ranks compute the same of them, and
+    their values have the weight of the step's rows (see `Backend.gather_rows`).
+    """
+    leaves = [each for each in tree.flatten(structure) if each is not None]
+    if not _can_gather(step, what, leaves):
+        return None
+    leaves = [ops.convert_to_tensor(each) for each in leaves]
+    attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in _ATTACHED if get(each) is not None]
+    more = [get(leaves[i]) for get, _, i in attached]
+    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
+    for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
+        put(whole[i], each)
+    rest = iter(whole[: len(leaves)])
+    return Rows(counts[0], leaves[0], tree.map_structure(lambda each: None if each is None else next(rest), structure))
+
+
+_ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    (private.mask_of, private.set_mask),
+    (lambda each: None if backend.shows_logits(each) else private.logits_of(each), private.set_logits),
+)
+
+
+def _rank(leaf: Any) -> int:
+    shape = getattr(leaf, "shape", None)
+    return -1 if shape is None or getattr(shape, "rank", 0) is None else len(shape)
+
+
+def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
+    known = training.of(step.model).can_gather
+    kind = (what, *((type(each), str(getattr(each, "dtype", "")), _rank(each)) for each in leaves))
+    if kind not in known:
+        reason = _why_not(step, leaves)
+        known[kind] = not reason
+        if reason:
+            log.warn_once(
+                f"{what} is computed on each rank's own rows, not on the global batch: {reason}. One number for a "
+                "batch counts as a mean over rows; where it is one, or a sum, tnt_reduction = 'mean' or 'sum' says so"
+            )
+    return known[kind]
+
+
+def _why_not(step: Step, leaves: list[Any]) -> str:
+    """The reason of the first rank that has one, "" where none has. Collective."""
+    mine = _reason(step, leaves)
+    own = [] if mine else [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves]
+    everyone = [payload.decode().split("\n") for payload in _exchange.gather_bytes(f"{mine}\n{own}".encode())]
+    reasons, shapes = zip(*everyone, strict=True)
+    for rank, reason in enumerate(reasons):
+        if reason:
+            return reason if all(reasons) else f"on rank {rank} {reason}"
+    others = [rank for rank, each in enumerate(shapes) if each != shapes[0]]
+    return f"the rows of rank {others[0]} have another shape than those of rank 0" if others else ""
+
+
+def _times(length: int | None, step: Step) -> int | None:
+    """How many times the rows of the batch an axis 0 has, as far as lengths are known; 0 if they do not fit."""
+    if length is None:
+        return None
+    return next((length // rows for rows in step.static_rows if rows and length % rows == 0), 0)
+
+
+def _reason(step: Step, leaves: list[Any]) -> str:
+    wrong = [why for each in leaves if (why := backend.why_not_gathered(each))]
+    if wrong:
+        return f"a part of the labels or predictions {wrong[0]}"
+    if any(_times(each.shape[0], step) == 0 for each in leaves):
+        return "axis 0 of a part of the labels or predictions is not the rows"
+    rows = training.of(step.model).batch_rows
+    bytes_of_row = sum(
+        int(np.prod([n or 1 for n in each.shape[1:]], dtype=np.int64))
+        * np.dtype(keras.backend.standardize_dtype(each.dtype).replace("bfloat16", "float16")).itemsize
+        for each in leaves
+    )
+    limit = integer("TNT_GATHER_LIMIT", DEFAULT_LIMIT)
+    if rows is not None and rows * bytes_of_row > limit * 2**20:
+        return f"its rows take {rows * bytes_of_row / 2**20:.0f} MiB on each rank, more than TNT_GATHER_LIMIT={limit}"
+    return ""

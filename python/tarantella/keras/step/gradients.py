@@ -1,20 +1,26 @@
-"""Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch.
+"""The gradients of steps and of user-defined loops, and the hooks of the optimizers that apply them.
 
-A rank's gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. What an optimizer
-gets afterwards is done already, unless no tape has summed it: `jacobian`, `tf.gradients`, gradients by hand.
+Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. A rank's
+gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. What an optimizer gets
+afterwards is done already, unless no tape has summed it: `jacobian`, `tf.gradients`, gradients by hand.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from ..._backend import backend
 from ..._backend.gradients import Gradients, key
+from ..._job import log, runtime
 from ..._job.environment import flag
+from ..._job.groups import Group
 from .. import hooks, private, training
 from .step import Step, current_step
 
@@ -91,3 +97,96 @@ class _TrainedModel:
         keeps_none = self._optimizer is not None and keeps_no_gradient(self._optimizer, variables)
         is_keras_own = keeps_none and hooks.are_keras_own(self._optimizer, "apply", "apply_gradients")
         return self._optimizer if is_keras_own else None
+
+
+def hook_optimizer(optimizer: Any) -> None:
+    """Hooks one outermost optimizer. Idempotent: models may share it."""
+    hooks.hook(optimizer, "apply", lambda original: _apply_hook(optimizer, original))
+    for each in [optimizer, *private.optimizers_in(vars(optimizer).values())]:
+        hooks.hook(each, "assign_add", functools.partial(_add_repeated_rows_first, optimizer))
+        hooks.hook(each, "assign_sub", functools.partial(_add_repeated_rows_first, optimizer))
+
+
+def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Otherwise threads would add repeated rows in any order, and variables would differ between ranks by rounding."""
+
+    def assign(variable: Any, value: Any) -> Any:
+        distributed = current_step() is not None or training.loop_of(optimizer) is not None
+        return original(variable, backend.without_repeats(value) if distributed else value)
+
+    return assign
+
+
+def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(grads: Any, trainable_variables: Any = None) -> Any:
+        step, loop = current_step(), training.loop_of(optimizer)
+        if step is None and loop is None:
+            return original(grads, trainable_variables)
+        grads = list(grads)
+        variables = list(private.variables_of(optimizer) if trainable_variables is None else trainable_variables)
+
+        def update(reduced: list[Any]) -> Any:
+            return original(reduced, trainable_variables)
+
+        if step is not None:
+            return update(of(step).applied(grads, variables))
+        assert loop is not None
+        return loop(optimizer, grads, variables, update)
+
+    return apply
+
+
+def reduce_with(weight: float) -> training.Loop:
+    """Sums the gradients of all ranks, each rank's times `weight`."""
+
+    def loop(optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
+        reduced = backend.allreduce(
+            optimizer,
+            gradients,
+            variables,
+            weight,
+            alias_outputs=keeps_no_gradient(optimizer, variables),
+            check=are_checked(optimizer),
+            look=_look_at_the_first,
+        )
+        return apply(reduced)
+
+    return loop
+
+
+def reduced(
+    owner: Any,
+    gradients: list[Any],
+    variables: list[Any],
+    weight: float,
+    group: Group | None,
+    alias_outputs: bool = False,
+) -> list[Any]:
+    """The sum over the ranks of a group of each rank's gradients times `weight`. Collective in the group.
+
+    With `alias_outputs` as `Backend.allreduce`. Reductions for one owner of the same variables must follow one another.
+    """
+    return backend.allreduce(owner, gradients, variables, weight, alias_outputs, group)
+
+
+# By the id of the first variable; gone with it.
+_owners: dict[int, training.Reduction] = {}
+
+
+def owner_of(variable: Any) -> training.Reduction:
+    """An owner that lives as long as a variable."""
+    if id(variable) not in _owners:
+        _owners[id(variable)] = training.Reduction()
+        weakref.finalize(variable, functools.partial(_owners.pop, id(variable), None)).atexit = False
+    return _owners[id(variable)]
+
+
+def _look_at_the_first(own: Any, total: Any) -> None:
+    """Warns once if all ranks have the same gradient of the largest variable: they train on the same rows."""
+    size, scale = runtime.get_size(), np.abs(total).max(initial=0)
+    if 0 < scale < np.inf and np.abs(size * own - total).max() <= 8 * np.finfo(own.dtype).eps * scale:
+        log.warn_once(
+            "the first gradients of all ranks are equal: every rank trains on the same rows, which is no faster "
+            f"than one process, and under op='sum' {size} times its gradient; take this rank's rows: "
+            "`for batch, share in tarantella.data.distribute(dataset)`"
+        )

@@ -1,10 +1,11 @@
-"""How the losses given to compile combine: each is scaled by its own share of the global batch.
+"""How losses combine: those given to compile, and those that layers add by add_loss and activity regularizers.
 
-Keras's losses are weighted by rows, which is right for a mean over rows. A sum gets a further factor. So does a mean
-over what masks and sample weights leave, which takes one small reduction per step. Losses of the user's own, and those
-of Keras's that look at several rows, are computed on the global batch (see `gathered`).
+Every loss is weighted by rows, which is right for a mean over rows, and for regularizers of weights, which do not
+depend on rows. A sum gets a further factor; `first_batch` has found out which added losses are sums. So does a mean
+over what masks and sample weights leave, which takes one small reduction per step. User-defined losses, and those of
+Keras that look at several rows, are computed on the global batch (see `gather`).
 
-What a user's own `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
+What a user-defined `compute_loss` or `train_step` computes is taken for a mean over rows. The attribute
 `tnt_reduction = "sum"` of the model says that it is a sum; terms from compile, `add_loss` and regularizers stay
 what they are. A `keras.metrics.Mean` that gets such a sum declares it in the same way.
 """
@@ -12,16 +13,18 @@ what they are. A `keras.metrics.Mean` that gets such a sum declares it in the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops, tree
 
 from ..._backend import backend
 from ..._job import log
-from .. import hooks, private
-from . import gathered
+from .. import hooks, private, training
+from . import first_batch, gather, trial
 from .step import Step, current_step, ratio
 
 _SUMS = ("sum", "none", None)
@@ -50,7 +53,7 @@ class Term:
         step = current_step()
         if step is None or step.has_all_rows:
             return self.loss(y_true, y_pred, sample_weight)
-        if gathered.needs_all_rows(self.loss):
+        if gather.needs_all_rows(self.loss):
             result = self._on_all_rows(step, y_true, y_pred, sample_weight)
             if result is not None:
                 return result
@@ -63,9 +66,7 @@ class Term:
     def _on_all_rows(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
         """The loss of the global batch, which each rank counts by its share; None where rows are not gathered."""
         reduces = self.loss.reduction not in ("none", None)
-        rows = gathered.of_all_ranks(
-            step, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces
-        )
+        rows = gather.of_all_ranks(step, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces)
         if rows is None:
             return None
         result = self.loss(*rows.structure)
@@ -86,7 +87,7 @@ class Term:
 
     def _share_of_reduced(self, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """As `_share`, for a loss that the user has declared, or whose rows cannot be gathered."""
-        if gathered.declared(self.loss) == "sum":
+        if gather.declared(self.loss) == "sum":
             return 1.0
         if sample_weight is not None or _is_masked([y_pred, values]):
             log.warn_once(
@@ -150,3 +151,49 @@ def _tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(value, sample_weight=weight)
 
     return update_state
+
+
+def install_added(model: Any) -> None:
+    """Hooks `add_loss` and the regularizers of a model's layers. Idempotent."""
+    for layer in private.every_layer(model):
+        hooks.hook(layer, "add_loss", functools.partial(_add_loss, layer))
+        hooks.hook(layer, private.REGULARIZATION_LOSSES, _regularizers)
+
+
+def _regularizers(original: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    def regularization_losses() -> list[Any]:
+        step = current_step()
+        return original() if step is None else [step.weighed(each) for each in original()]
+
+    return regularization_losses
+
+
+def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], None]:
+    def add_loss(loss: Any) -> None:
+        step = current_step()
+        original(loss if step is None else [_scaled(step, layer, each) for each in tree.flatten(loss)])
+
+    return add_loss
+
+
+def _scaled(step: Step, layer: Any, loss: Any) -> Any:
+    if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, trial.REGULARIZERS):
+        return step.weighed(loss, 1.0 if _regularizes_sums() else None)
+    known, number = training.of(step.model), step.number(layer)
+    if not known.is_added_known(layer, step.trains, number):
+        first_batch.say_unseen(step.model, layer, step.trains)
+    # A variable, because it may turn out later than in the trace.
+    is_sum = known.added_sum(layer, step.trains, number) > 0
+    return step.weighed(loss, ops.where(is_sum, ops.ones((), "float64"), step.share("float64")))
+
+
+@functools.cache
+def _regularizes_sums() -> bool:
+    """Whether activity regularizers add sums over rows, as up to Keras 3.5, or means."""
+
+    def of_two_rows() -> float:
+        layer = keras.layers.ActivityRegularization(l1=1.0)
+        layer(np.ones((2, 1), "float32"))
+        return float(layer.losses[0])
+
+    return bool(backend.apart(of_two_rows) > 1.5)

@@ -18,7 +18,7 @@ from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, private, training
 from ..hooks import hook, hook_functions
-from . import first_batch, gradients, log_sources, normalization
+from . import first_batch, gradients, metrics, normalization
 from .step import Step, running
 
 
@@ -82,7 +82,7 @@ def _run_step(model: Any, trains: bool, original: Callable[[Any], Any], batch: A
     with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
         training.note(model, step.fingerprint, step.labels if trains else ())
         logs = _run(model, step, original, batch.data)
-        log_sources.note(step, trains, logs)
+        metrics.note_logs(step, trains, logs)
         if trains and is_numbered:
             gradients.of(step).end()
         return logs

@@ -1,23 +1,25 @@
-"""Metrics of the user's own, which get the rows of all ranks, and metrics that get one number per batch.
+"""User-defined metrics on the rows of all ranks, metrics of one number per batch, and the metrics that logs come from.
 
 Such a number is taken for a mean over rows, and weighted by the rank's share of them. A `Sum` may get sums or means,
-and which cannot be known: a WARNING says what is done.
+and which cannot be known: a WARNING says what is done. A log of a user-defined step is the result of a metric if it is
+the very tensor that the metric's `result` has returned, under whatever name; this is noted while the step is traced.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 from ..._job import log
 from .. import hooks, private, training
-from . import gathered
-from .step import current_step, declared_reduction
+from . import gather
+from .step import Step, current_step, declared_reduction
 
 
 def install(model: Any) -> None:
@@ -31,7 +33,7 @@ def install(model: Any) -> None:
         if type(metric) is keras.metrics.Sum:
             hooks.hook(metric, "update_state", functools.partial(_name_scalars, metric))
     for metric in private.metrics_to_compile(model):  # around the others
-        if gathered.needs_all_rows(metric):
+        if gather.needs_all_rows(metric):
             hooks.hook(metric, "update_state", functools.partial(_on_all_rows, metric), "all rows")
 
 
@@ -42,8 +44,8 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
         step = current_step()
         if step is None:
             return original(*args, **kwargs)
-        needs = gathered.needs_all_rows(metric)  # it may have been declared since
-        rows = gathered.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
+        needs = gather.needs_all_rows(metric)  # it may have been declared since
+        rows = gather.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
             training.of(step.model).whole.pop(id(metric), None)
             return original(*args, **kwargs)
@@ -113,3 +115,63 @@ def _name_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., An
         return original(values, sample_weight=sample_weight)
 
     return update_state
+
+
+class _Source:
+    """Where one log comes from."""
+
+    def __init__(self, metric: Any = None, part: int = 0) -> None:
+        """The leaf `part` of the result of `metric`; a number of the last batch if `metric` is None."""
+        self._metric, self._part = None if metric is None else weakref.ref(metric), part
+
+    @property
+    def is_metric(self) -> bool:
+        """Whether it is a result of a metric."""
+        return self._metric is not None
+
+    def result(self) -> Any:
+        """The result that the metric has now, None for a number of the last batch."""
+        metric = None if self._metric is None else self._metric()
+        return None if metric is None else tree.flatten(metric.result())[self._part]
+
+
+def note_sources(model: Any) -> None:
+    """Hooks what the metrics of a model return and what changes them. Idempotent."""
+    for metric in private.metrics_of(model):
+        hooks.hook(metric, "result", functools.partial(_result, metric), layer="logs")
+        for name in ("update_state", "reset_state"):
+            hooks.hook(metric, name, functools.partial(_changed, metric), layer="logs")
+
+
+def _result(metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
+    def result() -> Any:
+        value, step = original(), current_step()
+        if step is not None:
+            leaves = enumerate(tree.flatten(value))
+            step.results.update({id(leaf): (leaf, metric, part) for part, leaf in leaves if hasattr(leaf, "dtype")})
+        return value
+
+    return result
+
+
+def _changed(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """After its state has changed, what a metric returned before is not its result."""
+
+    def change(*args: Any, **kwargs: Any) -> Any:
+        step = current_step()
+        if step is not None:
+            step.results = {key: found for key, found in step.results.items() if found[1] is not metric}
+        return original(*args, **kwargs)
+
+    return change
+
+
+def note_logs(step: Step, trains: bool, logs: Any) -> None:
+    """Remembers where the logs of a step of the model come from, within the step."""
+    if not isinstance(logs, dict):
+        return
+    known = training.of(step.model).logs
+    found = known[trains] = known.get(trains) or training.Logs()
+    found.sources = tree.map_structure(lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs)
+    if not all(source.is_metric for source in tree.flatten(found.sources)):
+        found.rows.assign(step.rows)

@@ -1,0 +1,146 @@
+"""What several ranks cannot do as one process does, or not at all: warned about once, or explained in an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from .._backend import backend
+from .._job import log, runtime
+from .._job.log import listed
+from ..data.feed import Feed
+from ..data.rows import share
+from . import hooks, private, training
+from .step import compute_loss, gather
+from .step.step import declared_reduction
+
+
+def say(model: Any) -> None:
+    """Logs the parts of a model that make training differ from one process."""
+    normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
+    if normalized:
+        log.warn_once(
+            f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
+            "from one process; moving statistics are averaged over the ranks after every epoch; synchronized=True "
+            "normalizes all rows together"
+        )
+    own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
+    if compute_loss.sees_all_rows(model):
+        own_loss.remove("compute_loss")
+    if own_loss and not declared_reduction(model):
+        log.warn_once(
+            f"{model.name} (user-defined {' and '.join(own_loss)}): its loss is assumed to be a mean over rows, which "
+            "cannot be checked; declare tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
+        )
+    say_of_metrics(model)
+    if any(private.is_seed(v) for v in model.variables):
+        log.logger.info("random layers draw different numbers on each rank, reproducible from the seed")
+
+
+def say_of_metrics(model: Any) -> None:
+    """Like `say`, for the metrics built so far."""
+    compiled = {id(metric) for metric in private.metrics_to_compile(model)}
+    own = [
+        metric.name
+        for metric in private.metrics_of(model)
+        if id(metric) not in compiled and not private.is_of_keras(type(metric)) and not hasattr(metric, "tnt_combine")
+    ]
+    if own:
+        log.warn_once(
+            f"{listed(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
+            "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
+        )
+
+
+def is_own(model: Any, method: str) -> bool:
+    """Whether the model's class overrides the method."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)
+
+
+@contextlib.contextmanager
+def no_xla_for_own_data(model: Any, feeds: list[Feed]) -> Iterator[None]:
+    """Makes uncompiled steps for a call with data of each rank's own, of which no step knows whether it is the last."""
+    if not model.jit_compile or all(feed.distributed for feed in feeds):
+        yield
+        return
+    log.warn_once("jit_compile=True is switched off for data of each rank's own")
+    functions = model.train_function, model.test_function  # which a call around this one may be running
+    model.jit_compile = False
+    model.train_function = model.test_function = None
+    try:
+        yield
+    finally:
+        model.jit_compile = True
+        model.train_function, model.test_function = functions
+
+
+_CALLED = {"train": "training", "test": "evaluation"}
+
+
+def no_xla_where_impossible(model: Any, *kinds: str) -> None:
+    """Makes uncompiled steps of these kinds, "train" and "test", where XLA cannot reduce over the ranks."""
+    if not model.jit_compile:
+        return
+    layers = private.every_layer(model)
+    sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
+    reason = backend.why_not_compiled()
+    functions = ["compute_loss"] * compute_loss.sees_all_rows(model) + gather.names(model)
+    if not reason and functions:
+        reason = f"the rows of all ranks for {', '.join(functions)}, which tnt_reduction = 'mean' or 'sum' would save"
+    if not reason and sparse and "train" in kinds:
+        kinds, reason = ("train",), f"the sparse gradients of {', '.join(sparse)} (Embedding)"
+    for kind in kinds if reason else ():
+        if getattr(model, f"{kind}_function") is None:
+            _make_uncompiled(model, kind, reason)
+
+
+def _make_uncompiled(model: Any, kind: str, reason: str) -> None:
+    log.warn_once(f"jit_compile=True is switched off for {_CALLED[kind]} on several ranks: not possible with {reason}")
+    model.jit_compile = False
+    try:
+        getattr(model, f"make_{kind}_function")(force=True)
+    finally:
+        model.jit_compile = True
+
+
+@contextlib.contextmanager
+def explaining_row_errors(model: Any, kind: str, feed: Feed, spec: Any) -> Iterator[None]:
+    """Raises ValueError in the place of an error that comes from the number of rows in a model's own `kind`_step.
+
+    `spec` is the type of the micro batches. Whether it does is found out by tracing the step for both numbers, unless
+    training steps of this call have run: then the error has another cause.
+    """
+    try:
+        yield
+    except backend.step_errors as error:
+        reason = None
+        if is_own(model, f"{kind}_step") and not training.has_stepped(model):
+            with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
+                reason = _reason_of_rows(model, kind, feed, spec)
+        if reason is None:
+            raise
+        raise ValueError(reason) from error
+
+
+def _reason_of_rows(model: Any, kind: str, feed: Feed, spec: Any) -> str | None:
+    whole = feed.rows_of_a_batch()
+    mine = max(1, share(whole or 0, runtime.get_rank(), runtime.get_size())[1])
+    step = hooks.original(model, f"{kind}_step")
+    if whole is None or _traces(step, spec.data, mine) or not _traces(step, spec.data, whole):
+        return None
+    return (
+        f"the {kind}_step of {model.name} fails for this rank's {mine} of the {whole} rows of a batch, and not for all "
+        "of them: each rank takes its rows, along axis 0, of every part of a batch; let axis 0 be the rows, and where "
+        "the step has a constant for their number take it from the batch: keras.ops.shape(x)[0]"
+    )
+
+
+def _traces(step: Any, spec: Any, rows: int) -> bool:
+    try:
+        backend.trace(step, spec, rows)
+    except Exception:  # whatever user code raises
+        return False
+    return True
