@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella._backend.tensorflow import origin, upstream
+from tarantella._backend.tensorflow import upstream
 
 SCALE = tf.Variable([2.0, 3.0])
 ROWS = tf.TensorSpec([None, 2])
@@ -45,6 +45,7 @@ OWN = {
 }
 ALIKE = {
     "a variable": lambda x: SCALE * 2,
+    "another axis, transposed": lambda x: tf.cast(tf.shape(tf.transpose(x))[0], tf.float32) * SCALE,
     "another axis": lambda x: tf.cast(tf.shape(x)[1], tf.float32) * SCALE,
     "a loop beside rows": lambda x: tf.while_loop(
         lambda i, s, y: i < 3, lambda i, s, y: (i + 1, s + SCALE[0], y + 1), (0, 0.0, tf.reduce_sum(x))
@@ -179,4 +180,4 @@ NOT_FIRST = {
     ids=[*FIRST, *NOT_FIRST],
 )  # fmt: skip
 def test_rows_on_the_first_axis(function: Any, first: bool) -> None:
-    assert found(function, origin.has_rows_first) is first
+    assert found(function, upstream.has_rows_first) is first

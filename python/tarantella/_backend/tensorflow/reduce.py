@@ -11,8 +11,9 @@ from keras import tree
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._names import short_name_of
-from . import origin, plans, slices, xla
+from . import plans, slices, xla
 from .operations import operations
+from .upstream import ITERATORS
 
 
 def allreduce(
@@ -124,7 +125,7 @@ def _rows_of_function() -> tuple[int, ...]:
     while hasattr(graph, "outer_graph"):
         captured = {id(inner) for _, inner in graph.captures}
         parts += [each for each in graph.inputs if id(each) not in captured]
-        parts += [each for op in graph.get_operations() if op.type in origin.ITERATORS for each in op.outputs]
+        parts += [each for op in graph.get_operations() if op.type in ITERATORS for each in op.outputs]
         graph = graph.outer_graph
     return static_rows(parts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
@@ -15,23 +14,16 @@ from numpy.typing import NDArray
 from ... import _exchange
 from ..._job import errors, runtime
 from ..._job.groups import Group
-from . import origin, upstream
-
-
-class Origin(enum.IntEnum):
-    """Where the indices of slices come from."""
-
-    UNKNOWN = 0  # an eager step, whose tensors do not say how they were made; a rank that has joined (`hvd.join`)
-    BATCH = 1  # constants, variables, the length of rows (positions): one process has them once
-    CONSTANT = 2  # a constant that may be made of the number of rows that TensorFlow knows
-    ROWS = 3  # the batch: each rank has its own
+from . import upstream
 
 
 class Judgement(NamedTuple):
     """What a rank's graph says of one lookup. Another rank, with another number of rows, may find something else."""
 
-    origin: Origin
-    rows: tuple[int, ...]  # those numbers of rows of this rank's batch that TensorFlow knows
+    # Whether the indices come from its rows (tokens); if not, one process has them once (positions, constants). None in
+    # an eager step, whose tensors do not say how they were made.
+    own: bool | None
+    rows: tuple[int, ...] = ()  # those numbers of rows of this rank's batch that TensorFlow knows
     unique: bool = False  # whether the graph shows that each index occurs once in the batch
 
 
@@ -60,18 +52,12 @@ def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
     joined inside a `tf.function`, the slices stay one piece.
     """
     if tf.executing_eagerly():
-        return [Piece(gradient, Judgement(Origin.UNKNOWN, ()))]
+        return [Piece(gradient, Judgement(None))]
     lookups = _joined(gradient.indices)
     values = [gradient.values] if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
-    return [
-        Piece(like(gradient, part, at), _judgement(at, tuple(rows))) for part, at in zip(values, lookups, strict=True)
-    ]
-
-
-def _judgement(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
-    if origin.from_rows(indices):
-        return Judgement(Origin.ROWS, rows, upstream.are_unique(indices))
-    return Judgement(Origin.CONSTANT if origin.has_shape_of(indices, rows) else Origin.BATCH, rows)
+    own = [upstream.is_from_own_rows([(each, None)]) for each in lookups]
+    judgements = [Judgement(o, tuple(rows), o and upstream.are_unique(i)) for o, i in zip(own, lookups, strict=True)]
+    return [Piece(like(gradient, *each[:2]), each[2]) for each in zip(values, lookups, judgements, strict=True)]
 
 
 def changed(gradient: list[Piece], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Piece]:
@@ -112,9 +98,9 @@ def of_all_ranks(
 
 
 class _Row(NamedTuple):
-    """What ranks tell each other of a piece: a row of int64."""
+    """What ranks tell each other of a piece: a row of int64. A rank that has joined (`hvd.join`) has zeros."""
 
-    origin: int
+    own: int  # 1: the indices are from this rank's rows, 0: they are not, -1: it cannot be told
     size: int
     kind: int  # 0: an index repeats, 1: none does, 2: they are consecutive
     hash: int
@@ -145,24 +131,19 @@ def _exchanged(
 
 
 def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
-    if judgement.origin is Origin.ROWS:
+    if judgement.own:
         unique = int(judgement.unique and len(np.unique(indices)) == len(indices))
-        return _Row(Origin.ROWS, len(indices), unique, 0, unique)
+        return _Row(1, len(indices), unique, 0, unique)
     kind = int(len(np.unique(indices)) == len(indices))
     kind += bool(kind and (np.diff(indices) == 1).all())
     digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
     number = int.from_bytes(digest, "little", signed=True)
-    return _Row(_origin(judgement, indices), len(indices), kind, number, 0)
-
-
-def _origin(judgement: Judgement, indices: NDArray[Any]) -> Origin:
-    """With the values of constants: those that hold the same for each of the rows may be made of their number."""
-    if judgement.origin is Origin.BATCH and any(_same_for_each(indices, rows) for rows in judgement.rows):
-        return Origin.CONSTANT
-    return judgement.origin
+    is_unsure = judgement.own is None or any(_same_for_each(indices, rows) for rows in judgement.rows)
+    return _Row(-1 if is_unsure else 0, len(indices), kind, number, 0)
 
 
 def _same_for_each(indices: NDArray[Any], rows: int) -> bool:
+    """Whether constants hold the same for each row: then they may be made of the number of rows."""
     count = len(indices)
     if not rows or not count or count % rows:
         return False
@@ -185,7 +166,7 @@ def _of_piece(
     if some and all(each.unique for each in some):  # one process has each index once, too
         return _summed(gathered(values), gathered(indices), distinct=True)
     alike = len({(each.size, each.hash) for each in some}) == 1
-    if not _once([each.origin for each in ranks], some, alike):
+    if not _once([each.own for each in ranks], some, alike):
         return gathered(values), gathered(indices)
     if alike:
         if len(some) < len(ranks):
@@ -196,18 +177,15 @@ def _of_piece(
     return _summed(gathered(values), gathered(indices), all(each.kind for each in some))
 
 
-def _once(origins: list[int], some: list[_Row], alike: bool) -> bool:
+def _once(own: list[int], some: list[_Row], alike: bool) -> bool:
     """Whether one process has these slices once.
 
-    What a graph says for certain on one rank holds for all. A constant that the number of rows may have made on all
-    ranks counts as made of it. Eagerly, consecutive indices that all ranks have alike count as positions.
+    What one rank is sure of holds for all. Where none is, consecutive indices that all ranks have alike count as
+    positions, and others as rows.
     """
-    if Origin.ROWS in origins or not some:
+    if 1 in own or not some:
         return False
-    known = {each.origin for each in some}
-    if Origin.BATCH in known or Origin.CONSTANT in known:
-        return Origin.BATCH in known
-    return alike and all(each.kind == 2 and each.size > 1 for each in some)
+    return any(each.own == 0 for each in some) or (alike and all(each.kind == 2 and each.size > 1 for each in some))
 
 
 def _summed(values: NDArray[Any], indices: NDArray[Any], distinct: bool) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from . import xla
 from .graphs import Call, Place, all_before, body, functions, operations, through
-from .origin import READS
-from .upstream import is_from_own_rows
+from .upstream import READS, is_from_own_rows
 
 
 def undo_where(

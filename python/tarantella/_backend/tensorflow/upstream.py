@@ -1,4 +1,4 @@
-"""What gradients, and targets of tapes, are computed from: sums over the ranks, random numbers, a rank's own rows."""
+"""What gradients, their indices, and targets of tapes come from: sums over the ranks, random numbers, own rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from . import origin
-from .graphs import BRANCHES, Call, Place, all_before, body, functions, operations, symbolic, through
+from .graphs import BRANCHES, CALLS, Call, Place, all_before, body, functions, operations, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
@@ -24,8 +23,33 @@ _RANDOM = (
     "Shuffle",
     "Rng",
 )
+# What a batch comes out of where a function has its loop inside.
+ITERATORS = ("IteratorGetNext", "OptionalGetValue")
 # Stateful in TensorFlow's eyes, but alike on all ranks if their inputs are.
-_PASS = ("CheckNumerics", "CheckNumericsV2", "Print", "PrintV2", "ResourceGather")
+READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+_PASS = (*READS, "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2")
+# Rows of all ranks, which all ranks have alike.
+GATHER = "TarantellaGather"
+# What they make has the axes of its inputs.
+# fmt: off
+_ELEMENTWISE = {
+    "Identity", "Cast", "StopGradient", "ZerosLike", "OnesLike", "Neg", "Relu", "Tanh", "Sigmoid", "Softmax",
+    "LogicalNot", "LogicalAnd", "LogicalOr", "Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual",
+    "AddV2", "Sub", "Mul", "RealDiv", "FloorMod", "Maximum", "Minimum", "SelectV2", "BiasAdd",
+}
+
+_UNARY = {
+    "Square", "Sqrt", "Rsqrt", "Exp", "Log", "Log1p", "Expm1", "Abs", "Sign", "Elu", "Selu", "Softplus", "Softsign",
+    "LogSoftmax", "LeakyRelu", "Relu6", "Erf", "Sin", "Cos", "Round", "Floor", "CheckNumerics",
+}
+# With the rows on the first axis of the first input, and of the first output.
+_OF_ROWS = {
+    "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D",
+    "FusedBatchNormV3", "SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits", "BatchMatMulV2",
+}
+# fmt: on
+_ELEMENTWISE |= _UNARY | {"SquaredDifference", "Pow"}
+_REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any")
 
 
 class Upstream(NamedTuple):
@@ -114,7 +138,7 @@ def _before(tensor: Any, call: Call | None) -> tuple[str, list[Place]]:
     op = tensor.op
     if is_sum(op):
         return "sums", []
-    if op.type in ("Const", "ReadVariableOp", "VarIsInitializedOp", origin.GATHER):
+    if op.type in ("Const", GATHER):
         return "", []
     places = through(tensor, call, control_flow=True)
     if places:
@@ -124,7 +148,7 @@ def _before(tensor: Any, call: Call | None) -> tuple[str, list[Place]]:
         return "" if _has_constant_seed(op) else "random", inputs
     if op.type in ("Shape", "Size") and op.inputs[0].shape.is_fully_defined():
         return "", []
-    if op.type in origin.ITERATORS or not op.inputs or (op.op_def.is_stateful and op.type not in _PASS):
+    if op.type in ITERATORS or not op.inputs or (op.op_def.is_stateful and op.type not in _PASS):
         return "own", []
     if _is_length_of_another_axis(tensor):
         return "", []
@@ -144,7 +168,29 @@ def _is_length_of_another_axis(tensor: Any) -> bool:
     shape = tensor.op.inputs[0].op
     if shape.type != "Shape":
         return False
-    return 0 not in origin.picked(tensor.op, tensor.value_index, shape.inputs[0].shape.rank)
+    measured = shape.inputs[0]
+    axes = _picked(tensor.op, tensor.value_index, measured.shape.rank)
+    if measured.op.type == "Transpose":
+        order = tf.get_static_value(measured.op.inputs[1])
+        axes = [0] if order is None else [int(order[axis]) for axis in axes]
+    return 0 not in axes
+
+
+def _picked(op: Any, output: int, rank: int | None) -> Sequence[int]:
+    """Which dimensions an operation takes out of a shape; all that there may be where it is not known."""
+    every = range(rank or 1)
+    if op.type == "Unpack":
+        return every[output : output + 1] if rank else every
+    if op.type != "StridedSlice" or rank is None or op.get_attr("new_axis_mask") or op.get_attr("ellipsis_mask"):
+        return every
+    begin, end, stride = (tf.get_static_value(each) for each in op.inputs[1:4])
+    if begin is None or end is None or stride is None or len(begin) != 1:
+        return every
+    if op.get_attr("shrink_axis_mask"):
+        return [every[int(begin[0])]]
+    first = None if op.get_attr("begin_mask") else int(begin[0])
+    last = None if op.get_attr("end_mask") else int(end[0])
+    return every[first : last : int(stride[0])]
 
 
 def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
@@ -168,9 +214,60 @@ def _is_of_all_rows(target: Any) -> bool:
     """Whether a target is computed from the rows of all ranks, and its first axis is not that of this rank's rows."""
 
     def before(tensor: Any, call: Call | None) -> list[Place] | None:
-        return None if tensor.op.type == origin.GATHER else _before(tensor, call)[1]
+        return None if tensor.op.type == GATHER else _before(tensor, call)[1]
 
-    return not (all_before(before, [(target, None)]) or origin.has_rows_first(target))
+    return not (all_before(before, [(target, None)]) or has_rows_first(target))
+
+
+def has_rows_first(tensor: tf.Tensor, call: Call | None = None) -> bool:
+    """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
+    return is_from_own_rows([(tensor, call)]) and all_before(_rows_first, [(tensor, call)])
+
+
+def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
+    """The tensors that must have the rows as axis 0, and on no other, for this one to have them so; None if unknown."""
+    op = tensor.op
+    if op.type == "Placeholder" or op.type in CALLS:
+        outer = through(tensor, call)
+        return [] if outer is None and op.type == "Placeholder" else outer
+    if op.type in ITERATORS:
+        return []
+    if op.type in _ELEMENTWISE:
+        found = [(each, call) for each in op.inputs if is_from_own_rows([(each, call)])]
+        # Broadcasting moves the axes of what has fewer.
+        return found if all(each.shape.rank == tensor.shape.rank is not None for each, _ in found) else None
+    if op.type == "ResourceGather" and not op.get_attr("batch_dims"):
+        return [(op.inputs[1], call)]
+    if op.type == "GatherV2" and not op.get_attr("batch_dims") and tf.get_static_value(op.inputs[2]) == 0:
+        return None if is_from_own_rows([(op.inputs[0], call)]) else [(op.inputs[1], call)]
+    if op.type in _OF_ROWS or (op.type == "MatMul" and not op.get_attr("transpose_a")):
+        batched = op.type != "BatchMatMulV2" or (op.inputs[0].shape.rank or 0) > 2
+        rest_alike = not any(is_from_own_rows([(each, call)]) for each in op.inputs[1:]) or "Softmax" in op.type
+        return [(op.inputs[0], call)] if batched and rest_alike and tensor.value_index == 0 else None
+    if op.type in _REDUCTIONS:
+        return None if _reduces_first_axis(op) else [(op.inputs[0], call)]
+    if op.type == "Reshape":
+        before, after = op.inputs[0].shape, tensor.shape
+        if before.rank and after.rank and before[1:].num_elements() == after[1:].num_elements() is not None:
+            return [(op.inputs[0], call)]
+        return None
+    if op.type == "OneHot" and op.get_attr("axis") == -1:
+        return [(op.inputs[0], call)]
+    if op.type == "ExpandDims":
+        axis, rank = tf.get_static_value(op.inputs[1]), tensor.shape.rank
+        return [(op.inputs[0], call)] if axis is not None and rank is not None and axis % rank else None
+    if op.type == "StridedSlice":
+        masks = [op.get_attr(f"{name}_mask") for name in ("new_axis", "shrink_axis", "ellipsis")]
+        return None if any(mask & 1 for mask in masks) else [(op.inputs[0], call)]
+    return None
+
+
+def _reduces_first_axis(op: Any) -> bool:
+    """Whether an operation reduces the first axis of its input, or may do so."""
+    if op.type not in _REDUCTIONS:
+        return False
+    axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+    return axes is None or rank is None or not all(int(axis) % rank for axis in np.atleast_1d(axes))
 
 
 _SCALING = ("Mul", "RealDiv", "DivNoNan", "Pow", "Fill")
@@ -196,7 +293,7 @@ def _is_mean(tensor: Any, rows: Sequence[int]) -> bool:
         each, call = pending.pop()
         op = each.op
         is_scaled = op.type in _SCALING and any(_counts_rows(i, rows) for i in op.inputs if i.shape.rank == 0)
-        if is_scaled or _is_stack(each) or origin.reduces_first_axis(op) or (op.type == "Softmax" and _rank(each) == 1):
+        if is_scaled or _is_stack(each) or _reduces_first_axis(op) or (op.type == "Softmax" and _rank(each) == 1):
             return True
         if op.type in BRANCHES:
             pending += symbolic(through(each, call, control_flow=True) or [])[1:]
@@ -225,7 +322,7 @@ def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
 
     def before(each: Any, call: Call | None) -> list[Place] | None:
         op, value = each.op, tf.get_static_value(each)
-        is_sum_of_rows = op.type == "Sum" and origin.from_rows(each, call) and not _is_of_variables(each, call)
+        is_sum_of_rows = op.type == "Sum" and is_from_own_rows([(each, call)]) and not _is_of_variables(each, call)
         if is_sum_of_rows or op.type in ("Shape", "Size", "OnesLike"):
             return None
         if value is not None and ((np.ndim(value) and len(value) in rows) or np.isin(np.ravel(value)[:8], rows).any()):
@@ -261,7 +358,7 @@ def is_of_one_row(target: Any) -> bool:
 
 def _is_of_variables(tensor: Any, call: Call | None) -> bool:
     def before(each: Any, call: Call | None) -> list[Place] | None:
-        return None if each.op.type in origin.READS else _before(each, call)[1]
+        return None if each.op.type in READS else _before(each, call)[1]
 
     return not all_before(before, [(tensor, call)])
 
@@ -273,15 +370,15 @@ def _is_in_loop(call: Call | None) -> bool:
 def _picks_one_row(tensor: Any, call: Call | None) -> bool:
     op = tensor.op
     if op.type == "Unpack":
-        return op.get_attr("axis") == 0 and origin.has_rows_first(op.inputs[0], call)
+        return op.get_attr("axis") == 0 and has_rows_first(op.inputs[0], call)
     if op.type == "StridedSlice":
-        return _is_one_long(op) and origin.has_rows_first(op.inputs[0], call)
+        return _is_one_long(op) and has_rows_first(op.inputs[0], call)
     if op.type == "GatherV2":
         is_one = op.inputs[1].shape.num_elements() == 1 and tf.get_static_value(op.inputs[2]) == 0
-        return is_one and origin.has_rows_first(op.inputs[0], call)
+        return is_one and has_rows_first(op.inputs[0], call)
     if op.type == "Slice":
         size = tf.get_static_value(op.inputs[2])
-        return size is not None and size[0] == 1 and origin.has_rows_first(op.inputs[0], call)
+        return size is not None and size[0] == 1 and has_rows_first(op.inputs[0], call)
     if op.type == "TensorListGetItem":
         return not all_before(_no_list_of_rows, [(op.inputs[0], call)])
     return False
@@ -313,7 +410,7 @@ def _is_one_long(op: Any) -> bool:
 def _no_list_of_rows(tensor: Any, call: Call | None) -> list[Place] | None:
     op = tensor.op
     if op.type == "TensorListFromTensor":
-        return None if origin.has_rows_first(op.inputs[0], call) else []
+        return None if has_rows_first(op.inputs[0], call) else []
     return through(tensor, call, control_flow=True)
 
 

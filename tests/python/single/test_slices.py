@@ -12,9 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tarantella._backend.tensorflow import origin as origins
-from tarantella._backend.tensorflow import reduce, slices
-from tarantella._backend.tensorflow.slices import Origin
+from tarantella._backend.tensorflow import reduce, slices, upstream
 from tarantella._job import runtime
 from tarantella._job.groups import Group
 
@@ -23,6 +21,10 @@ CAPTURED, VARIABLE = tf.range(4), tf.Variable(tf.range(4))
 
 def counted(first):
     return tf.while_loop(lambda i: tf.reduce_sum(i) < 9, lambda i: (i + 1,), (first,))[0]
+
+
+def is_from_own_rows(tensor):
+    return upstream.is_from_own_rows([(tensor, None)])
 
 
 OF_THE_BATCH = {
@@ -36,6 +38,9 @@ OF_THE_BATCH = {
     "length of what is computed": lambda x: tf.range(tf.shape(tf.one_hot(x, 3))[1]),
     "length of what is looked up": lambda x: tf.range(tf.shape(tf.cast(tf.gather(CAPTURED, x % 4) + 1, "float32"))[1]),
     "length of a part": lambda x: tf.range(tf.shape(x[:, 1:, tf.newaxis])[1]),
+    "length with a class token": lambda x: tf.range(tf.shape(tf.concat([x[:, :1], x], 1))[1]),
+    "length, time major": lambda x: tf.range(tf.shape(tf.transpose(x))[0]),
+    "random": lambda x: tf.random.uniform([4], 0, 9, tf.int32),
     "loop": lambda x: counted(tf.range(4)),
 }
 OF_ROWS = {
@@ -45,23 +50,17 @@ OF_ROWS = {
     "number of rows, picked with a new axis": lambda x: tf.zeros([tf.shape(x)[tf.newaxis][0][0]], tf.int32),
     "number of rows, picked with an ellipsis": lambda x: tf.zeros([tf.shape(x)[...][0]], tf.int32),
     "number of rows, time major": lambda x: tf.zeros([tf.shape(tf.transpose(x))[1]], tf.int32),
-    "number of rows, stacked": lambda x: tf.zeros([tf.shape(tf.stack([x, x]))[1]], tf.int32),
-    "number of rows, after a new axis": lambda x: tf.zeros([tf.shape(x[tf.newaxis])[1]], tf.int32),
-    "number of rows, after expand_dims": lambda x: tf.zeros([tf.shape(tf.expand_dims(x, 0))[1]], tf.int32),
-    "number of rows, flat": lambda x: tf.zeros([tf.shape(tf.reshape(x, [1, -1]))[1]], tf.int32),
-    "number of rows, broadcast": lambda x: tf.zeros([tf.shape(x[:, :1] + tf.transpose(x[:, :1]))[1]], tf.int32),
     "number of tokens": lambda x: tf.range(tf.size(x)),
     "positions of each row": lambda x: ops.broadcast_to(ops.arange(ops.shape(x)[1]), ops.shape(x)),
     "positions like tokens": lambda x: ops.zeros_like(x) + ops.arange(4),
     "counted positions": lambda x: ops.cumsum(ops.ones_like(x), axis=1),
     "both": lambda x: tf.concat([tf.reshape(x, [-1]), tf.range(4)], 0),
-    "random": lambda x: tf.random.uniform([4], 0, 9, tf.int32),
     "python": lambda x: tf.numpy_function(np.asarray, [4], tf.int32),
     "loop": lambda x: counted(x),
 }
 
 
-def judged(look, nested, shape=(None, None), judge=origins.from_rows):
+def judged(look, nested):
     table, found = tf.Variable(tf.ones([60, 3])), []
 
     def looked_up(x):
@@ -72,30 +71,17 @@ def judged(look, nested, shape=(None, None), judge=origins.from_rows):
     def step(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(inner(x))
-        found.append(judge(tape.gradient(loss, table).indices))
+        found.append(is_from_own_rows(tape.gradient(loss, table).indices))
 
-    tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec(shape, tf.int32))
+    tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([None, None], tf.int32))
     return found
 
 
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize(("looks", "from_rows"), [(OF_THE_BATCH, False), (OF_ROWS, True)])
-def test_where_indices_come_from(looks, from_rows, nested):
+@pytest.mark.parametrize(("looks", "own"), [(OF_THE_BATCH, False), (OF_ROWS, True)])
+def test_where_indices_come_from(looks, own, nested):
     for name, look in looks.items():
-        assert judged(look, nested) == [from_rows], name
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_constants_may_be_made_of_a_static_number_of_rows(nested):
-    looks = {
-        "length": (lambda x: ops.arange(ops.shape(x)[1]), False),
-        "one row of positions": (lambda x: ops.expand_dims(ops.arange(ops.shape(x)[1]), 0), False),
-        "positions of each row": (lambda x: ops.broadcast_to(ops.arange(ops.shape(x)[1]), ops.shape(x)), True),
-    }
-    for name, (look, expected) in looks.items():
-        for rows in (1, 3):
-            found = judged(look, nested, [rows, 4], lambda at, rows=rows: origins.has_shape_of(at, (rows,)))
-            assert found == [expected], (name, rows)
+        assert judged(look, nested) == [own], name
 
 
 def test_numbers_of_rows_that_are_known_in_a_loop_of_the_user():
@@ -106,7 +92,7 @@ def test_numbers_of_rows_that_are_known_in_a_loop_of_the_user():
         for x, _ in batches:
             found.append(reduce._rows_of_function())
             positions = tf.range(tf.shape(x)[1])
-            found.append(origins.from_rows(positions))
+            found.append(is_from_own_rows(positions))
 
     rows = tf.data.Dataset.from_tensor_slices((tf.zeros([12, 5]), tf.zeros([12])))
     for static in (True, False):
@@ -126,35 +112,34 @@ def test_each_lookup_of_a_table_has_a_piece():
 
     results = step(tf.constant([[7, 8]]))
     made = {
-        tuple(at.numpy()): (piece.judgement.origin, set(values.numpy()))
+        tuple(at.numpy()): (piece.judgement.own, set(values.numpy()))
         for (at, values), piece in zip(results, found, strict=True)
     }
     assert made == {
-        (0, 1, 2, 3): (Origin.BATCH, {1}),
-        (7, 8): (Origin.ROWS, {2}),
-        (8, 9): (Origin.ROWS, {3}),
+        (0, 1, 2, 3): (False, {1}),
+        (7, 8): (True, {2}),
+        (8, 9): (True, {3}),
     }
 
 
 @pytest.mark.parametrize(
-    ("indices", "rows", "origin"),
+    ("indices", "rows", "own"),
     [
-        ([0, 1, 2, 3], 4, Origin.BATCH),
-        ([0, 1, 2, 3], 1, Origin.BATCH),
-        ([0, 0, 0, 0], 4, Origin.CONSTANT),
-        ([0, 0, 0, 0], 2, Origin.CONSTANT),
-        ([0, 0, 0, 0], 3, Origin.BATCH),
-        ([0], 1, Origin.CONSTANT),
-        ([0], 2, Origin.BATCH),
-        ([0, 1, 2, 0, 1, 2], 2, Origin.CONSTANT),
-        ([0, 0, 1, 1, 2, 2], 2, Origin.CONSTANT),  # time major
-        ([1, 2, 3, 0, 1, 2], 2, Origin.BATCH),  # relative positions
-        ([], 2, Origin.BATCH),
+        ([0, 1, 2, 3], 4, 0),
+        ([0, 1, 2, 3], 1, 0),
+        ([0, 0, 0, 0], 4, -1),
+        ([0, 0, 0, 0], 2, -1),
+        ([0, 0, 0, 0], 3, 0),
+        ([0], 1, -1),
+        ([0], 2, 0),
+        ([0, 1, 2, 0, 1, 2], 2, -1),
+        ([0, 0, 1, 1, 2, 2], 2, -1),  # time major
+        ([1, 2, 3, 0, 1, 2], 2, 0),  # relative positions
+        ([], 2, 0),
     ],
 )
-def test_constants_that_repeat_once_a_row_may_be_made_of_rows(indices, rows, origin):
-    piece = slices.Judgement(Origin.BATCH, (rows,))
-    assert slices._origin(piece, np.array(indices, np.int32)) is origin
+def test_constants_that_repeat_once_a_row_may_be_made_of_rows(indices, rows, own):
+    assert slices._row(slices.Judgement(False, (rows,)), np.array(indices, np.int32)).own == own
 
 
 class Job:
@@ -203,27 +188,22 @@ def joined(ranks, monkeypatch):
     return values[:, 0].tolist(), indices.tolist(), job.asked
 
 
-ROWS, BATCH, UNKNOWN = Origin.ROWS, Origin.BATCH, Origin.UNKNOWN
+OWN, ONCE, UNKNOWN = True, False, None
 
 
 @pytest.mark.parametrize(
     ("ranks", "values", "indices"),
     [
-        ([(BATCH, [5, 5]), (BATCH, [5, 5])], [3, 3], [5, 5]),
-        ([(BATCH, [1, 0]), (BATCH, []), (BATCH, [1, 0])], [4, 4], [1, 0]),  # the second rank has no rows
-        ([(BATCH, []), (BATCH, [1, 0])], [2, 2], [1, 0]),
-        ([(BATCH, [0, 1]), (BATCH, [0, 2])], [3, 1, 2], [0, 1, 2]),
-        ([(BATCH, [0, 1, 2]), (BATCH, [0])], [3, 1, 1], [0, 1, 2]),  # rows of other lengths
-        ([(BATCH, [0, 0]), (BATCH, [0])], [1, 1, 2], [0, 0, 0]),
-        ([(BATCH, []), (BATCH, [])], [], []),
-        ([(ROWS, [0, 1]), (ROWS, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
-        ([(ROWS, [0, 1]), (BATCH, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
-        ([(Origin.CONSTANT, [0, 1]), (Origin.CONSTANT, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
-        (
-            [(BATCH, [0, 1]), (Origin.CONSTANT, [0, 1])],
-            [3, 3],
-            [0, 1],
-        ),  # one row of positions, where one rank has one row
+        ([(ONCE, [5, 5]), (ONCE, [5, 5])], [3, 3], [5, 5]),
+        ([(ONCE, [1, 0]), (ONCE, []), (ONCE, [1, 0])], [4, 4], [1, 0]),  # the second rank has no rows
+        ([(ONCE, []), (ONCE, [1, 0])], [2, 2], [1, 0]),
+        ([(ONCE, [0, 1]), (ONCE, [0, 2])], [3, 1, 2], [0, 1, 2]),
+        ([(ONCE, [0, 1, 2]), (ONCE, [0])], [3, 1, 1], [0, 1, 2]),  # rows of other lengths
+        ([(ONCE, [0, 0]), (ONCE, [0])], [1, 1, 2], [0, 0, 0]),
+        ([(ONCE, []), (ONCE, [])], [], []),
+        ([(OWN, [0, 1]), (OWN, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
+        ([(OWN, [0, 1]), (ONCE, [0, 1])], [1, 1, 2, 2], [0, 1, 0, 1]),
+        ([(ONCE, [5]), (UNKNOWN, [5])], [3], [5]),  # one position, where one rank has one row
         ([(UNKNOWN, [1, 2]), (UNKNOWN, [1, 2])], [3, 3], [1, 2]),
         ([(UNKNOWN, [2, 1]), (UNKNOWN, [2, 1])], [1, 1, 2, 2], [2, 1, 2, 1]),  # words that are the same
         ([(UNKNOWN, [5, 5]), (UNKNOWN, [5, 5])], [1, 1, 2, 2], [5, 5, 5, 5]),
@@ -232,12 +212,12 @@ ROWS, BATCH, UNKNOWN = Origin.ROWS, Origin.BATCH, Origin.UNKNOWN
     ],
 )
 def test_ranks_agree_on_what_becomes_of_slices(ranks, values, indices, monkeypatch):
-    judged_by = [(slices.Judgement(origin, ()), at) for origin, at in ranks]
+    judged_by = [(slices.Judgement(own), at) for own, at in ranks]
     assert joined(judged_by, monkeypatch)[:2] == (values, indices)
 
 
 def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
-    ranks = [(slices.Judgement(BATCH, ()), [0, 1, 2])] * 2
+    ranks = [(slices.Judgement(False), [0, 1, 2])] * 2
     *_, asked = joined(ranks, monkeypatch)
     assert asked == ["stack", "sum"]
 
@@ -245,6 +225,5 @@ def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
 @pytest.mark.parametrize(("batch", "own"), [([3, 1], [[0] * 3, [0]]), ([2, 1], [[0, 1, 0, 1], [0, 1]])])
 def test_constants_made_of_rows_are_not_summed_whatever_share_a_rank_has(batch, own, monkeypatch):
     """Of one rank with one row nothing tells whether its constant is made of it."""
-    fitting = [Origin.BATCH, Origin.CONSTANT if len(own[1]) > 1 else Origin.BATCH]
-    ranks = [(slices.Judgement(origin, (rows,)), at) for origin, rows, at in zip(fitting, batch, own, strict=True)]
+    ranks = [(slices.Judgement(False, (rows,)), at) for rows, at in zip(batch, own, strict=True)]
     assert joined(ranks, monkeypatch)[1] == own[0] + own[1]
