@@ -203,6 +203,25 @@ def positions_in_a_function(wrap: Wrap) -> Any:
     return positioned(wrap, keras.optimizers.Adam(0.01), layer=InOwnFunction)
 
 
+class Longer(Positions):
+    """Positions as long as sequences to which a token is added, and a number of rows that follows the time."""
+
+    def call(self, x: Any) -> Any:
+        tokens, positions, start, *_ = self.tables
+        longer = tf.pad(x, [[0, 0], [1, 0]])
+        first = start(tf.zeros([tf.shape(tf.transpose(x))[1]], tf.int32))
+        return tokens(longer) + positions(tf.range(tf.shape(longer)[1])) + first[:, None]
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return (shape[0], None, 3)
+
+
+@full
+@case
+def positions_of_longer_sequences(wrap: Wrap) -> Any:
+    return positioned(wrap, keras.optimizers.Adam(0.01), layer=Longer)
+
+
 class PerRow(Lookups):
     """Start tokens of a decoder, and positions with the rows last, beside the others."""
 
