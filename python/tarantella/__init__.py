@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import data
-from ._job import imports as _imports
+from ._job import env_vars as _env_vars
+from ._job import excepthook as _excepthook
+from ._job import import_hooks as _import_hooks
 from ._job import runtime as _runtime
 from ._job import signals as _signals
 from ._job import timeline as _timeline
-from ._job import uncaught as _uncaught
-from ._job import variables as _variables
 from ._job.environment import is_verified as _is_verified
 from ._job.environment import layout
 from ._job.groups import Group, barrier, get_group_master_rank, is_group_master_rank, new_group
@@ -131,7 +131,7 @@ _LAZY = {
     "run": ".from_python.run",
 }
 
-_variables.check()
+_env_vars.check()
 _timeline.start()
 _seeds.arrange()
 
@@ -149,8 +149,8 @@ def _choose_floatx(module: Any) -> None:
 
 
 if _is_verified():  # a process of `tarantella verify`, which observes every model
-    _imports.now_or_after("keras", _choose_floatx)
-    _imports.after_import(f"{__name__}.keras.model", _observe)
+    _import_hooks.now_or_after("keras", _choose_floatx)
+    _import_hooks.after_import(f"{__name__}.keras.model", _observe)
 
 
 def _tune(module: Any) -> None:
@@ -160,11 +160,11 @@ def _tune(module: Any) -> None:
 
 
 if layout().size > 1:
-    _imports.now_or_after("keras_tuner", _tune)
+    _import_hooks.now_or_after("keras_tuner", _tune)
 if layout().launched:
-    _signals.install()
+    _signals.handle_once()
 if layout().launched or layout().size > 1:
-    _uncaught.install(_runtime.abort, _runtime.leave)  # an error before this rank has joined also ends the job
+    _excepthook.install(_runtime.abort, _runtime.leave)  # an error before this rank has joined also ends the job
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from . import started_by
+from . import launch_environment
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -140,12 +140,12 @@ def _nodes(size: int) -> tuple[int, ...]:
 
 def _layout_by_others() -> Layout:
     """The layout that torchrun, mpirun or srun describes."""
-    found = started_by.place()
+    found = launch_environment.place()
     if found is None:
         return Layout()
     if not _claims_rank(f"{found.rank}-{found.job}"):
         return Layout(child_of=found.rank)
-    node, local_rank = started_by.node_of(found.rank, found.nodes)
+    node, local_rank = launch_environment.node_of(found.rank, found.nodes)
     here = found.nodes[node]
     return Layout(found.rank, found.size, local_rank, here, found.job, nodes=found.nodes, starter=found.starter)
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import log, meeting, stacks, timeline, uncaught, variables, whereabouts
+from . import env_vars, excepthook, log, rendezvous, stack_location, timeline
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -54,15 +54,15 @@ def init() -> None:
         log.configure()
         if place.child_of is not None:
             _say_alone(place.child_of)
-        elif (unknown := variables.unknown()) is not None:
+        elif (unknown := env_vars.unknown()) is not None:
             log.logger.warning(unknown)
         if place.launched or place.size > 1:
-            uncaught.install(abort, leave)
+            excepthook.install(abort, leave)
         if place.size > 1:
             with timeline.span("join the other ranks"):
                 _context = _join()
             atexit.register(_exit)
-            _answering = whereabouts.answer(_context)
+            _answering = stack_location.answer(_context)
         _ready = True
 
 
@@ -92,8 +92,8 @@ def _join() -> Context:
     timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
     stall_timeout = number("TNT_STALL_TIMEOUT", 0)
     if place.starter:
-        on_sigterm(uncaught.PEER_LOST_WITHOUT_LAUNCHER)  # its signal may be the first news of a rank that has failed
-    met = meeting.of(place, timeout)
+        on_sigterm(excepthook.PEER_LOST_WITHOUT_LAUNCHER)  # its signal may be the first news of a rank that has failed
+    met = rendezvous.of(place, timeout)
     joined = Context(
         place.rank,
         place.size,
@@ -109,14 +109,12 @@ def _join() -> Context:
         first_host=met.first_host,
     )
     if stall_timeout:
-        stacks.show(joined)
+        stack_location.show_all(joined)
     if place.starter:
         joined.end_with_job()
         on_sigterm(0)
     if len(place.nodes) > 1:
-        from . import versions
-
-        versions.check(joined, place.nodes)
+        rendezvous.check_versions(joined, place.nodes)
     return joined
 
 
@@ -175,7 +173,7 @@ def _end_by_sigterm_with(code: int) -> None:
 
 def _exit() -> None:
     """The program is over, but a starter may still end it since another rank has failed."""
-    _end_by_sigterm_with(uncaught.PEER_LOST_WITHOUT_LAUNCHER)
+    _end_by_sigterm_with(excepthook.PEER_LOST_WITHOUT_LAUNCHER)
     close()
 
 
@@ -187,9 +185,9 @@ def leave() -> int:
     """
     if not layout().starter:
         close()
-        return uncaught.PEER_LOST_EXIT_CODE
+        return excepthook.PEER_LOST_EXIT_CODE
     told = 0 if _context is None else _context.exit_code
-    code = told or uncaught.PEER_LOST_WITHOUT_LAUNCHER
+    code = told or excepthook.PEER_LOST_WITHOUT_LAUNCHER
     _end_by_sigterm_with(code)
     close()
     if not told:

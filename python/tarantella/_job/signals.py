@@ -1,10 +1,16 @@
-"""Handlers of signals run once if launcher and ranks get a signal at once, as from systemd or scancel -f."""
+"""Signals: those that a rank gets twice are handled once; a command of this package that one ends, removes its files.
+
+Launcher and ranks may get a signal at once, as from systemd or scancel -f.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -30,7 +36,7 @@ class _Once:
         return None if again else self.handler(number, frame)
 
 
-def install() -> None:
+def handle_once() -> None:
     """For handlers that are set, and those that will be."""
     signal.signal = _signal  # type: ignore[assignment]
     signal.getsignal = _getsignal  # type: ignore[assignment]
@@ -51,3 +57,30 @@ def _getsignal(number: Any) -> Any:
 
 def _of_user(handler: Any) -> Any:
     return handler.handler if isinstance(handler, _Once) else handler
+
+
+def run_until_signal(main: Callable[[], int]) -> int:
+    """Runs a command of this package so that a signal ends what it has started and removes its files.
+
+    Calls main and returns its exit code. On a signal main is unwound, and this process ends by the same signal.
+    """
+    stopped_by = 0
+
+    def stop(number: int, _: object) -> None:
+        nonlocal stopped_by
+        stopped_by = number
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        stopped_by = signal.SIGINT
+        return 128 + stopped_by
+    finally:
+        if stopped_by:
+            sys.stdout.flush()
+            signal.signal(stopped_by, signal.SIG_DFL)
+            os.kill(os.getpid(), stopped_by)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tarantella._job import uncaught
+from tarantella._job import excepthook
 from tarantella._job.environment import layout, prints_output
 from tarantella.from_python import outcome, payload
 
@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     except BaseException as error:
         outcome.save_error(folder, rank, error)
         sys.excepthook = show_nothing  # the caller raises it
-        uncaught.tell_unshown(error)
+        excepthook.tell_unshown(error)
         raise
 
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from .._job import until_stopped
+from .._job import signals
 from . import advice, cores, page, runs, table
 from .measure import NO_FIT
 from .table import MARK, Row
@@ -211,4 +211,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(until_stopped.run(lambda: main(sys.argv[1], sys.argv[2:])))
+    sys.exit(signals.run_until_signal(lambda: main(sys.argv[1], sys.argv[2:])))

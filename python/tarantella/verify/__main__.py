@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._job import until_stopped
+from .._job import signals
 from .._job.log import listed
 from . import causes, compare, record, runs
 
@@ -173,4 +173,4 @@ def _failed(run: runs.Run) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(until_stopped.run(lambda: main(sys.argv[1], sys.argv[2:])))
+    sys.exit(signals.run_until_signal(lambda: main(sys.argv[1], sys.argv[2:])))

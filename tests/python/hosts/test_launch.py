@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import tarantella
-from tarantella._job import versions
+from tarantella._job import rendezvous
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -368,9 +368,9 @@ def test_other_mpis(hosts, executable, mpi, name):
 def test_machines_with_different_versions_of_the_package(hosts, executable):
     hosts.script("""
         import os
-        from tarantella._job import versions
+        from tarantella import _core
         if os.uname().nodename == "node2":
-            versions.__version__ = "0.1"
+            _core.__version__ = "0.1"
         import tarantella as tnt
         tnt.init()
     """)
@@ -404,10 +404,12 @@ def test_machines_with_different_versions_of_frameworks(hosts, executable):
 
 def test_versions_that_differ():
     same = ["1.0.0", "3.11.2", "3.15.1", "2.21.0", "2.4.6"]
-    assert versions.differences([["node1", *same], ["node2", *same]]) == []
-    assert versions.differences([["node1", *same], ["node2", "1.0.0", "3.11.9", "3.15.0", "-", "2.4.0"]]) == []
+    assert rendezvous.version_differences([["node1", *same], ["node2", *same]]) == []
+    assert (
+        rendezvous.version_differences([["node1", *same], ["node2", "1.0.0", "3.11.9", "3.15.0", "-", "2.4.0"]]) == []
+    )
     other = ["node2", "1.0.0", "3.12.2", "3.15.1", "2.20.0", "2.4.6"]
-    assert versions.differences([["node1", *same], other]) == [
+    assert rendezvous.version_differences([["node1", *same], other]) == [
         "Python: 3.11.2 on node1; 3.12.2 on node2",
         "TensorFlow: 2.21.0 on node1; 2.20.0 on node2",
     ]

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from needs import mpi_folder
 
-from tarantella._job import key, meeting, started_by
+from tarantella._job import key, launch_environment, rendezvous
 from tarantella._job.environment import Layout
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,7 +61,7 @@ def test_what_a_starter_tells_is_read_or_refused(name, data):
     for variable in data.draw(st.sets(st.sampled_from(sorted(told)))):
         told[variable] = data.draw(WORDS)
     try:
-        place = started_by.place(told)
+        place = launch_environment.place(told)
     except (ValueError, SystemExit) as error:
         said = str(error)
     else:
@@ -73,16 +73,16 @@ def test_what_a_starter_tells_is_read_or_refused(name, data):
 
 @pytest.mark.parametrize("name", STARTERS)
 def test_all_ranks_of_a_job_have_one_name(name):
-    places = [started_by.place(STARTERS[name](rank, 3)) for rank in range(3)]
+    places = [launch_environment.place(STARTERS[name](rank, 3)) for rank in range(3)]
     assert [(each.rank, each.size, each.starter) for each in places] == [(rank, 3, name) for rank in range(3)]
     assert len({each.job for each in places}) == 1
     assert len(places[0].job) <= 64
-    assert started_by.place(STARTERS[name](0, 1)) is None
+    assert launch_environment.place(STARTERS[name](0, 1)) is None
 
 
 def test_jobs_have_different_names():
     jobs = [
-        started_by.place(each).job
+        launch_environment.place(each).job
         for each in (
             torchrun(0, 2),
             torchrun(0, 2, TORCHELASTIC_RESTART_COUNT="1"),
@@ -99,19 +99,19 @@ def test_jobs_have_different_names():
 
 def test_machines_have_one_name_after_different_numbers_of_restarts():
     here, there = torchrun(0, 4, here=2, TORCHELASTIC_RESTART_COUNT="1"), torchrun(2, 4, here=2)
-    assert started_by.place(here).job == started_by.place(there).job
+    assert launch_environment.place(here).job == launch_environment.place(there).job
 
 
 def test_without_local_variables_a_rank_is_alone_unless_rank_0_is_here():
     ranks = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_PORT": "29500"}
-    assert started_by.place({**ranks, "MASTER_ADDR": "trainer-0.svc"}).nodes == (1, 1, 1)
-    assert started_by.place({**ranks, "MASTER_ADDR": "localhost"}).nodes == (3,)
+    assert launch_environment.place({**ranks, "MASTER_ADDR": "trainer-0.svc"}).nodes == (1, 1, 1)
+    assert launch_environment.place({**ranks, "MASTER_ADDR": "localhost"}).nodes == (3,)
 
 
 def test_the_innermost_starter_counts():
-    assert started_by.place({**srun(0, 2), **torchrun(1, 4)}).starter == "torchrun"
-    assert started_by.place({**srun(0, 2), **open_mpi(1, 4)}).starter == "mpirun"
-    assert started_by.place({**srun(0, 2), "PMI_RANK": "0", "PMI_SIZE": "2"}).starter == "srun"
+    assert launch_environment.place({**srun(0, 2), **torchrun(1, 4)}).starter == "torchrun"
+    assert launch_environment.place({**srun(0, 2), **open_mpi(1, 4)}).starter == "mpirun"
+    assert launch_environment.place({**srun(0, 2), "PMI_RANK": "0", "PMI_SIZE": "2"}).starter == "srun"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_innermost_starter_counts():
     ],
 )
 def test_other_processes_are_no_ranks(environment):
-    assert started_by.place(environment) is None
+    assert launch_environment.place(environment) is None
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_other_processes_are_no_ranks(environment):
     ],
 )
 def test_several_machines(environment, nodes, place):
-    found = started_by.place(environment)
+    found = launch_environment.place(environment)
     assert found.nodes == nodes
-    assert started_by.node_of(found.rank, found.nodes) == place
+    assert launch_environment.node_of(found.rank, found.nodes) == place
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_several_machines(environment, nodes, place):
 )
 def test_ranks_that_are_not_numbered_machine_by_machine(environment, says):
     with pytest.raises(SystemExit) as refused:
-        started_by.place(environment)
+        launch_environment.place(environment)
     if says:
         assert "has not numbered the ranks machine by machine" in str(refused.value.code)
     else:
@@ -179,7 +179,7 @@ def test_ranks_that_are_not_numbered_machine_by_machine(environment, says):
     ("hosts", "first"), [("n1", "n1"), ("n[01-04,7],m", "n01"), ("n[2,5]-ib", "n2-ib"), ("a,b[1-2]", "a"), ("", "")]
 )
 def test_the_first_host_of_a_step_of_slurm(hosts, first):
-    assert meeting.first_of(hosts) == first
+    assert rendezvous.first_of(hosts) == first
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_where_several_machines_meet(monkeypatch, variables, starter, found):
     for name, value in {"TNT_TRANSPORT": "mpi-abi:/lib", **variables}.items():
         monkeypatch.setenv(name, value)
     place = Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter=starter)
-    assert meeting.of(place, 1) == (key.named("job"), found, "mpi-abi:/lib")
+    assert rendezvous.of(place, 1) == (key.named("job"), found, "mpi-abi:/lib")
 
 
 def test_an_mpirun_that_does_not_tell_where_rank_0_runs(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(RuntimeError, match="mpirun does not tell on which host rank 0 runs: set MASTER_ADDR"):
-        meeting.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="mpirun"), 1)
+        rendezvous.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="mpirun"), 1)
 
 
 def test_several_machines_without_an_mpi(monkeypatch, tmp_path):
@@ -208,18 +208,18 @@ def test_several_machines_without_an_mpi(monkeypatch, tmp_path):
     rows = "Open MPI 5\\t/o/mpiexec\\t/o/libmpi.so.40\\tin PATH\\nuse\\tOpen MPI 5\\tin PATH\\n"
     launcher.write_text(f"#!/bin/sh\nprintf '{rows}'\n")
     launcher.chmod(0o755)
-    monkeypatch.setattr(meeting.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(rendezvous.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("MASTER_ADDR", "m")
     monkeypatch.delenv("TNT_TRANSPORT", raising=False)
     with pytest.raises(RuntimeError, match=r"need MPICH 5 or newer, or Intel MPI, .*; pip install 'tarantella\[mpi\]'"):
-        meeting.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="torchrun"), 1)
+        rendezvous.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="torchrun"), 1)
 
 
 def test_numbers_that_cannot_be_read():
     with pytest.raises(ValueError, match="tarantella cannot read the rank that torchrun tells: rank '2' of '2'"):
-        started_by.place(torchrun(2, 2))
+        launch_environment.place(torchrun(2, 2))
     with pytest.raises(ValueError, match="rank 'x' of '2'"):
-        started_by.place({**mpich(0, 2), "PMI_RANK": "x"})
+        launch_environment.place({**mpich(0, 2), "PMI_RANK": "x"})
 
 
 class Job:

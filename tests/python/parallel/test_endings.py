@@ -152,8 +152,8 @@ tnt.Barrier()
 def test_a_script_that_ends_before_its_threads(failing: int, scripts: Any) -> None:
     """Python says no code of a SystemExit that was raised without sys.exit before the threads have ended."""
     source = """
-from tarantella._job import uncaught
-uncaught.SAY_HELD_AFTER = 0.5
+from tarantella._job import excepthook
+excepthook.SAY_HELD_AFTER = 0.5
 tnt.init()
 if rank == int(sys.argv[1]):
     threading.Thread(target=time.sleep, args=(6,), name="loader").start()

@@ -53,7 +53,7 @@ def test_every_exit_code() -> None:
     codes = set()
     for name in ("system/message.h", "ending/root_cause.h"):
         codes |= set(re.findall(r"constexpr int k\w+ = (\d+);", (ROOT / "src/launch" / name).read_text("utf-8")))
-    hook = (ROOT / "python/tarantella/_job/uncaught.py").read_text("utf-8")
+    hook = (ROOT / "python/tarantella/_job/excepthook.py").read_text("utf-8")
     codes |= set(re.findall(r"_EXIT_CODE = (\d+)", hook))
     codes |= set(re.findall(r"(\d) [a-z ,]+(?:agree|differ|line|compared)", VERIFY))
     assert codes >= {"0", "1", "2", "3", "86", "127"}

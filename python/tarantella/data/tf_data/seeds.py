@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from ..._job.environment import is_verified, layout
-from ..._job.imports import after_import
+from ..._job.import_hooks import after_import
 from ..._job.log import logger
 
 DEFAULT_SEED = 42

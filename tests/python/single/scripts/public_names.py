@@ -84,7 +84,7 @@ def command_line() -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    from tarantella._job.variables import VARIABLES
+    from tarantella._job.env_vars import VARIABLES
 
     yield from (
         f"variable {name}" for name, each in sorted(VARIABLES.items()) if each.default != "set" or name in FOR_RANKS

@@ -1,9 +1,11 @@
-"""Answers waiting ranks that ask at which line this rank's program is."""
+"""Where this rank's program is, for ranks that wait: its line when they ask, all stacks after TNT_STALL_TIMEOUT."""
 
 from __future__ import annotations
 
 import _thread
+import faulthandler
 import os
+import signal
 import sys
 import sysconfig
 import threading
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .._core import Context
 
+_SIGNAL = signal.SIGRTMAX - 7  # nobody is known to use it
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARIES = tuple(
     os.path.abspath(folder) + os.sep
@@ -41,6 +44,16 @@ def answer(context: Context) -> threading.Event:
     # exit handler closes the context on which this thread blocks.
     _thread.start_new_thread(run, ())
     return ended
+
+
+def show_all(context: Context) -> None:
+    """Prepares the Python stacks of all ranks, shown where they have waited for longer than TNT_STALL_TIMEOUT.
+
+    faulthandler needs no lock of the interpreter, which a rank that is stuck may hold.
+    """
+    file = os.memfd_create("tarantella-stacks")
+    faulthandler.register(_SIGNAL, file=file, all_threads=True)
+    context.show_stacks(_SIGNAL, file)
 
 
 def place(frame: FrameType | None) -> str:

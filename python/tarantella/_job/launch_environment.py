@@ -71,7 +71,7 @@ def _open_mpi(environment: _Variables) -> Place | None:
 def _mpich(environment: _Variables) -> Place | None:
     """MPICH, Intel MPI and others with the process manager hydra; srun --mpi=pmi2 sets the first two as well.
 
-    Whether ranks are numbered machine by machine is seen when they meet (meeting.py), by all of them.
+    Whether ranks are numbered machine by machine is seen when they meet (rendezvous.py), by all of them.
     """
     rank, size, here = (environment.get(name) for name in ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"))
     if rank is None or size is None or here is None:

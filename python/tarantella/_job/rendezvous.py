@@ -1,25 +1,38 @@
-"""Where the machines of a job meet that torchrun, mpirun or srun has started, and the MPI that they use then.
+"""Where the machines of a job meet that torchrun, mpirun or srun has started, the MPI that they use then, and versions.
 
 Neither needs the MPI of the starter: one rank of each machine connects to the host of rank 0, and they become the
 processes of an MPI job of their own (src/runtime/leaders.h). The starter only tells which host that is.
+
+Then all machines compare versions: a folder that is not shared may have older packages.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import socket
 import subprocess
 import sys
-from typing import NamedTuple
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import _installed
 from . import key
 from .environment import Layout
-from .started_by import numbering
+from .launch_environment import numbering
+from .log import logger
+
+if TYPE_CHECKING:
+    from .._core import Context
 
 CURE = "pip install 'tarantella[mpi]' on all machines brings one"
+
+_LONGEST_VERSIONS = 256
+# What ranks compute with, and the packages of which one brings it.
+_FRAMEWORKS = {"Keras": ("keras", "keras-nightly"), "TensorFlow": _installed.TENSORFLOW, "NumPy": ("numpy",)}
+_UNKNOWN = "-"
 
 # Prints the host of rank 0, as mpirun of Open MPI knows it. If one rank asks, all must. A process of its own keeps that
 # MPI apart from the one that the rank uses.
@@ -40,7 +53,7 @@ pmix.PMIx_Finalize(None, none)
 """
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """How the ranks of a job find one another."""
 
     job: str
@@ -48,16 +61,16 @@ class Meeting(NamedTuple):
     transport: str = ""
 
 
-def of(place: Layout, timeout: float) -> Meeting:
-    """The meeting of this rank's job. Collective over all ranks that mpiexec or mpirun has started on several machines.
+def of(place: Layout, timeout: float) -> Rendezvous:
+    """The rendezvous of this rank's job. Collective over ranks that mpiexec or mpirun has started on several machines.
 
     Raises RuntimeError, with the cure, if the starter does not tell enough, or if there is no MPI.
     """
     transport = os.environ.get("TNT_TRANSPORT", "").strip()
     if place.launched:
-        return Meeting(place.job, "", transport)
+        return Rendezvous(place.job, "", transport)
     if len(place.nodes) == 1 or not place.starter:
-        return Meeting(_named_here(place.job), "", transport)
+        return Rendezvous(_named_here(place.job), "", transport)
     job, host = place.job, os.environ.get("MASTER_ADDR", "").strip("[]")  # of an IPv6 address
     if place.starter == "mpiexec":
         job, told = _ask_hydra(place, timeout)
@@ -73,7 +86,7 @@ def of(place: Layout, timeout: float) -> Meeting:
         )
     if place.local_rank == 0 and ":" not in transport:
         transport = _mpi(transport)
-    return Meeting(key.named(job), host, transport)
+    return Rendezvous(key.named(job), host, transport)
 
 
 def _named_here(job: str) -> str:
@@ -148,3 +161,59 @@ def _ask_hydra(place: Layout, timeout: float) -> tuple[str, str]:
     if len(place.nodes) != 1 and mapping.replace(" ", "") != f"(vector,(0,{len(place.nodes)},{place.nodes[0]}))":
         raise RuntimeError(numbering("mpiexec", place.rank))
     return f"mpiexec-{name}"[:64], host
+
+
+def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
+    """Compares the machines. Collective, blocks.
+
+    Raises RuntimeError on all ranks if they have different versions of the package. If they have different minor
+    versions of Python or a framework, which may compute something else, a WARNING says so.
+    """
+    from .._core import __version__
+
+    words = [socket.gethostname()[:64], __version__, platform.python_version(), *map(_known, _FRAMEWORKS.values())]
+    values = array("i", " ".join(words).encode().ljust(_LONGEST_VERSIONS)[:_LONGEST_VERSIONS])  # any buffer will do
+    heard = context.allgather(values, "the versions of the machines").tobytes()  # type: ignore[arg-type]
+    told = [
+        heard[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()
+        for at in range(0, len(heard), _LONGEST_VERSIONS)
+    ]
+    firsts = [told[sum(nodes[:node])] for node in range(len(nodes))]
+    if len({words[1] for words in told}) > 1:
+        packages = _version_difference("tarantella", [(host, own) for host, own, *_ in firsts])
+        raise RuntimeError(f"the machines have different versions of {packages}; install one version on all of them")
+    if different := version_differences(firsts):
+        logger.warning(
+            "the machines have different versions of %s; what ranks compute may differ, or a call may fail on some of "
+            "them only; install the same versions on all machines",
+            ", of ".join(different),
+        )
+
+
+def version_differences(machines: list[list[str]]) -> list[str]:
+    """The frameworks of which machines have different minor versions, each with its versions.
+
+    A machine is its host, the version of the package, and those of Python and the frameworks.
+    """
+    found = []
+    for at, name in enumerate(("Python", *_FRAMEWORKS), 2):
+        known = [(machine[0], machine[at]) for machine in machines if machine[at] != _UNKNOWN]
+        if len({tuple(words.split(".")[:2]) for _, words in known}) > 1:
+            found.append(_version_difference(name, known))
+    return found
+
+
+def _version_difference(name: str, machines: list[tuple[str, str]]) -> str:
+    """Which machines have which version: "Keras: 3.15.1 on node1; 3.10.0 on node2, node3"."""
+    hosts: dict[str, list[str]] = {}
+    for host, number in machines:
+        hosts.setdefault(number, []).append(host)
+    return f"{name}: " + "; ".join(f"{number} on {_first_four(names)}" for number, names in hosts.items())
+
+
+def _known(packages: tuple[str, ...]) -> str:
+    return _installed.version(*packages) or _UNKNOWN
+
+
+def _first_four(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
