@@ -49,6 +49,6 @@ def notice(message: str, *args: Any) -> None:
     logger.warning(message, *args, extra={"is_notice": True})
 
 
-def listed(names: list[str]) -> str:
+def abbreviated(names: list[str]) -> str:
     """The first three names and the number of the others: "a, b, c and 2 more"."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -9,7 +9,7 @@ import sysconfig
 import traceback
 from types import TracebackType
 
-from .log import listed
+from .log import abbreviated
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NAMES = ("keras", "tensorflow", "jax", "torch")
@@ -95,7 +95,7 @@ def shortened(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _left_out(owners: list[str]) -> str:
-    return f"  [{len(owners)} frame{'s' if len(owners) > 1 else ''} of {listed(sorted(set(owners)))}]\n"
+    return f"  [{len(owners)} frame{'s' if len(owners) > 1 else ''} of {abbreviated(sorted(set(owners)))}]\n"
 
 
 def _owner(path: str) -> str:

@@ -10,7 +10,7 @@ import keras
 
 from .._backend import backend
 from .._job import log, runtime
-from .._job.log import listed
+from .._job.log import abbreviated
 from ..data.feed import Feed
 from ..data.rows import share
 from . import hooks, private, training
@@ -23,7 +23,7 @@ def say(model: Any) -> None:
     normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
     if normalized:
         log.warn_once(
-            f"{listed(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
+            f"{abbreviated(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "
             "from one process; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
@@ -50,7 +50,7 @@ def say_of_metrics(model: Any) -> None:
     ]
     if own:
         log.warn_once(
-            f"{listed(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
+            f"{abbreviated(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
             "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .._job import signals
-from .._job.log import listed
+from .._job.log import abbreviated
 from . import causes, compare, record, runs
 
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3
@@ -100,7 +100,7 @@ def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.D
     layers = [layer for _, _, layer in findings if layer]
     checked: list[str] = []
     if layers:
-        _, checked = _again(job, size, f"with {listed(layers)} switched off (training=False)", idle, off=layers)
+        _, checked = _again(job, size, f"with {abbreviated(layers)} switched off (training=False)", idle, off=layers)
     elif (
         verdict.kind in ("loss", "weights")
         and not _suspects(findings)
@@ -135,7 +135,7 @@ def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tupl
         for kind, name, _ in repeated.findings(rank):
             if kind == "rank":
                 ranks.setdefault(name, []).append(str(rank))
-    return [("rank", f"{name}, on rank{'s' * (len(on) > 1)} {listed(on)}", "") for name, on in ranks.items()]
+    return [("rank", f"{name}, on rank{'s' * (len(on) > 1)} {abbreviated(on)}", "") for name, on in ranks.items()]
 
 
 def _again(job: runs.Job, size: int, how: str, idle: list[str], **plan: Any) -> tuple[bool, list[str]]:

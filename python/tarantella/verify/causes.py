@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._job.log import listed
+from .._job.log import abbreviated
 from .compare import Difference
 
 _OF_DIFFERENCES = {
@@ -103,7 +103,7 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
         names = [name for found, name, _ in findings if found == kind]
         if names:
             title = "also possible" if lines else "likely cause"
-            lines += [f"{title}: {listed(names)}: {cause}", f"cure: {cure}"]
+            lines += [f"{title}: {abbreviated(names)}: {cause}", f"cure: {cure}"]
     if not lines:
         lines = _not_examined(findings)
         if warnings:
@@ -125,5 +125,5 @@ def _not_examined(findings: list[tuple[str, str, str]]) -> list[str]:
     for kind, (cause, cure) in _NOT_EXAMINED.items():
         names = [name for found, name, _ in findings if found == kind]
         if names:
-            lines += [f"possible cause: {listed(names)}: {cause}", f"cure: {cure}"]
+            lines += [f"possible cause: {abbreviated(names)}: {cause}", f"cure: {cure}"]
     return lines

@@ -18,7 +18,7 @@ from keras import ops
 
 from ..._job import log, runtime
 from ..._job.groups import Group
-from ..._job.log import listed
+from ..._job.log import abbreviated
 from ..gradients import Step, TrainedModel, key
 from . import eager, reduce, slices, steps, upstream
 
@@ -291,7 +291,7 @@ def _name(variable: Any) -> str:
 
 
 def _names(variables: Sequence[Any], places: Iterable[int]) -> str:
-    return listed([_name(variables[i]) for i in places])
+    return abbreviated([_name(variables[i]) for i in places])
 
 
 def _say_changed(names: str) -> None:

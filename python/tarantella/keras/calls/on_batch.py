@@ -13,7 +13,7 @@ from keras import tree
 
 from ..._backend import backend
 from ..._job import log, runtime, timeline
-from ..._job.log import listed
+from ..._job.log import abbreviated
 from ..._names import name_of
 from ...data import tf_data
 from .. import private, training
@@ -89,8 +89,8 @@ def _say_apart(variables: list[Any]) -> None:
     """Training on batches compares weights now and then, and would find ranks that were made equal in between."""
     if variables:
         log.warn_once(
-            f"{listed([name_of(v) for v in variables])}: ranks had different values, and now have the master's. If you "
-            f"have not set them on the master, ranks train apart: {drift.CURE}"
+            f"{abbreviated([name_of(v) for v in variables])}: ranks had different values, and now have the master's. "
+            f"If you have not set them on the master, ranks train apart: {drift.CURE}"
         )
 
 

@@ -16,7 +16,7 @@ from keras import tree
 
 from ... import _exchange
 from ..._job import log, runtime
-from ..._job.log import listed
+from ..._job.log import abbreviated
 from .. import hooks, private, training
 from . import drift, layer_state, metrics
 
@@ -118,7 +118,7 @@ def _averaged(steps: training.Logs, logs: dict[str, Any], others: list[int]) -> 
     if any(differ):
         names = _names(logs)
         log.warn_once(
-            f"{listed([names[i] for i, differs in zip(others, differ, strict=True) if differs])} (logs of a "
+            f"{abbreviated([names[i] for i, differs in zip(others, differ, strict=True) if differs])} (logs of a "
             "user-defined step that are not results of metrics): the ranks' values for the last batch are averaged, "
             "weighted by their rows, which is exact for a mean over rows; for other logs return the result of a metric"
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from ... import _exchange
 from ..._job import log, runtime, timeline
-from ..._job.log import listed
+from ..._job.log import abbreviated
 from .. import private, replicas, training
 
 
@@ -47,11 +47,11 @@ def _say(model: Any, floats: list[Any], others: list[Any]) -> None:
     own = [v.path for v in floats if id(v) not in known]
     if own:
         log.warn_once(
-            f"{listed(own)} (not trained, but assigned by layers): each rank computes them from its own rows, so they "
-            "differ from one process; they are averaged over the ranks after every epoch and before evaluations"
+            f"{abbreviated(own)} (not trained, but assigned by layers): each rank computes them from its own rows, so "
+            "they differ from one process; they are averaged over the ranks after every epoch and before evaluations"
         )
     if others:
         log.warn_once(
-            f"{listed([v.path for v in others])} (assigned by layers, not floats): each rank keeps its own, which "
+            f"{abbreviated([v.path for v in others])} (assigned by layers, not floats): each rank keeps its own, which "
             "differ from one process; saved files contain those of the master"
         )

@@ -13,7 +13,7 @@ from typing import Any
 from ... import _exchange
 from ..._backend import backend
 from ..._job import log
-from ..._job.log import listed
+from ..._job.log import abbreviated
 from .. import private, training
 from . import trial
 from .step import inputs_of
@@ -86,9 +86,9 @@ def _say_coupled(model: Any, everyone: list[dict[str, Any]]) -> None:
             for layer, change in sorted(most.items())
         ]
         log.warn_once(
-            f"{listed(said)}: the output for a row depends on which rows share a batch. On half of the rows it differs "
-            "by so much of its largest value, and each rank has its own rows, so training differs from one process; to "
-            "avoid this, compute each row (axis 0) by itself, or on tarantella.gather_rows(x)"
+            f"{abbreviated(said)}: the output for a row depends on which rows share a batch. On half of the rows it "
+            "differs by so much of its largest value, and each rank has its own rows, so training differs from one "
+            "process; to avoid this, compute each row (axis 0) by itself, or on tarantella.gather_rows(x)"
         )
 
 
