@@ -36,13 +36,13 @@ def _rows_of_bytes(context: Any, rows: NDArray[np.uint8], name: str, only: int |
     return context.alltoall(rows, [len(rows) if rank == only else 0 for rank in range(context.size)], name)
 
 
-def join(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
+def flatten(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
     """The elements of all arrays, one after the other, converted to `dtype`."""
     return np.concatenate([np.empty(0, dtype), *(np.asarray(each).astype(dtype).ravel() for each in arrays)])
 
 
-def cut(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
-    """Undoes `join`: views of `flat` in the shapes of `like`. Further elements are ignored."""
+def unflatten(flat: NDArray[Any], like: Sequence[Any]) -> list[NDArray[Any]]:
+    """Undoes `flatten`: views of `flat` in the shapes of `like`. Further elements are ignored."""
     ends = np.cumsum([np.prod(each.shape, dtype=np.int64) for each in like], dtype=np.int64)
     return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), like, strict=False)]
 

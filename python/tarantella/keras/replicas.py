@@ -78,7 +78,7 @@ def send(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
         received = context.broadcast(np.concatenate(raw), root, "variables")
         if not distance:
             continue
-        for variable, value, part in zip(group, values, _exchange.cut(received, raw), strict=True):
+        for variable, value, part in zip(group, values, _exchange.unflatten(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
             variable.assign(fold(new, distance) if private.is_seed(variable) else new)
 

@@ -196,12 +196,12 @@ def test_a_mismatch_says_how_long_lists_of_different_lengths_are(
 
 def test_arrays_are_joined_and_cut() -> None:
     arrays = [np.arange(6.0).reshape(2, 3), np.array(7.0), np.empty((0, 2)), np.array([8.0])]
-    flat = _exchange.join(arrays, np.float32)
+    flat = _exchange.flatten(arrays, np.float32)
     assert flat.tolist() == [0, 1, 2, 3, 4, 5, 7, 8]
     for joined in (flat, np.append(flat, [9, 9])):  # elements beyond are left out
-        parts = _exchange.cut(joined, arrays)
+        parts = _exchange.unflatten(joined, arrays)
         assert [part.tolist() for part in parts] == [each.tolist() for each in arrays]
-    assert _exchange.cut(_exchange.join([], np.float32), []) == []
+    assert _exchange.unflatten(_exchange.flatten([], np.float32), []) == []
 
 
 def test_variables_are_described_without_the_numbers_of_layers() -> None:

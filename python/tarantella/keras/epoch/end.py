@@ -108,13 +108,13 @@ def _averaged(steps: training.Logs, logs: dict[str, Any], others: list[int]) -> 
     if not others:
         return []
     values = [np.asarray(tree.flatten(logs)[i]) for i in others]
-    mine = np.concatenate([[float(steps.rows.numpy())], _exchange.join(values, np.float64)])
+    mine = np.concatenate([[float(steps.rows.numpy())], _exchange.flatten(values, np.float64)])
     everyone = runtime.context().allgather(mine, "logs")
     rows, numbers = everyone[:, 0], everyone[:, 1:]
     seen = numbers[rows > 0]  # the numbers of a rank without rows come from a copied row
     alike = (seen == seen[0]).all(axis=0)
     means = np.where(alike, seen[0], rows[rows > 0] @ seen / rows.sum())
-    differ = [not each.all() for each in _exchange.cut(alike, values)]
+    differ = [not each.all() for each in _exchange.unflatten(alike, values)]
     if any(differ):
         names = _names(logs)
         log.warn_once(
@@ -122,7 +122,7 @@ def _averaged(steps: training.Logs, logs: dict[str, Any], others: list[int]) -> 
             "user-defined step that are not results of metrics): the ranks' values for the last batch are averaged, "
             "weighted by their rows, which is exact for a mean over rows; for other logs return the result of a metric"
         )
-    return _exchange.cut(means, values)
+    return _exchange.unflatten(means, values)
 
 
 def _names(logs: dict[str, Any]) -> list[str]:

@@ -35,10 +35,10 @@ def average_of(model: Any, apart: list[Any]) -> list[Any]:
     _say(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:
         return []
-    everyone = runtime.context().allgather(_exchange.join(floats, np.float64), "moving statistics")
+    everyone = runtime.context().allgather(_exchange.flatten(floats, np.float64), "moving statistics")
     # A number that is the same on all ranks stays the same to the last bit.
     mean = np.where((everyone == everyone[0]).all(axis=0), everyone[0], everyone.mean(axis=0))
-    replicas.assign(floats, _exchange.cut(mean, floats))
+    replicas.assign(floats, _exchange.unflatten(mean, floats))
     return floats
 
 

@@ -45,12 +45,12 @@ def combine(model: Any) -> None:
         counted = [
             np.zeros(v.shape) if id(v) in whole and not runtime.is_master_rank() else np.asarray(v) for v in summed
         ]
-        total = runtime.context().allreduce(_exchange.join(counted, np.float64), "metrics")
-        replicas.assign(summed, _exchange.cut(total, summed))
+        total = runtime.context().allreduce(_exchange.flatten(counted, np.float64), "metrics")
+        replicas.assign(summed, _exchange.unflatten(total, summed))
     for metric in own:
         names = [variable.name for variable in metric.variables]
-        everyone = runtime.context().allgather(_exchange.join(metric.variables, np.float64), f"metric {metric.name}")
-        states = [dict(zip(names, _exchange.cut(row, metric.variables), strict=True)) for row in everyone]
+        everyone = runtime.context().allgather(_exchange.flatten(metric.variables, np.float64), f"metric {metric.name}")
+        states = [dict(zip(names, _exchange.unflatten(row, metric.variables), strict=True)) for row in everyone]
         state = _apply(metric, names, states)
         replicas.assign(metric.variables, [np.asarray(state[name]) for name in names])
 
