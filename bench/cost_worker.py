@@ -102,9 +102,9 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
 
 def check_arrays(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> dict[str, Any]:
     import tarantella as tnt
-    from tarantella.data.tf_data import of_arrays
+    from tarantella.data.tf_data import from_arrays
 
-    check = Timer(of_arrays, "describe")
+    check = Timer(from_arrays, "describe")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, epochs=epochs + 1, verbose=0, callbacks=[clock])
     return {"steps": clock.steps, "check": check.seconds}
@@ -113,12 +113,12 @@ def check_arrays(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: i
 def updates(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> float:
     """Returns the seconds per step that hooks add to the metrics. Both variants alternate, to share the noise."""
     import tarantella as tnt
-    from tarantella.data import arrays
-    from tarantella.data.tf_data import of_arrays
+    from tarantella.data import adapter
+    from tarantella.data.tf_data import from_arrays
     from tarantella.keras.private import loss_trackers
     from tarantella.keras.step.step import Step, running
 
-    dataset = of_arrays.distribute(arrays.adapt(x, y, batch_size=batch), tnt.get_rank(), tnt.get_size())
+    dataset = from_arrays.distribute(adapter.adapt_arrays(x, y, batch_size=batch), tnt.get_rank(), tnt.get_size())
     micro_batch = next(iter(dataset.get_tf_dataset()))
     outputs, loss = model(micro_batch.data[0]), tf.constant(1.0)
 

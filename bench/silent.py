@@ -54,11 +54,11 @@ class Silent:
             self._callbacks = [Lockstep(folder / "lockstep", rank, size)]
 
     def fit(self, steps: int, epochs: int, callbacks: list[Any]) -> None:
-        from tarantella.data import adapter, arrays
-        from tarantella.data.tf_data import of_arrays
+        from tarantella.data import adapter
+        from tarantella.data.tf_data import from_arrays
 
         batch = self._net.rows * self._size
-        source = arrays.adapt(*nets.data(self._net, batch * steps), batch_size=batch)
-        rows = of_arrays.distribute(source, self._rank, self._size).get_tf_dataset()
-        batches = adapter.MicroBatches(source, rows.map(lambda micro_batch: micro_batch.data), steps)
+        source = adapter.adapt_arrays(*nets.data(self._net, batch * steps), batch_size=batch)
+        rows = from_arrays.distribute(source, self._rank, self._size).get_tf_dataset()
+        batches = adapter.ShardedAdapter(source, rows.map(lambda micro_batch: micro_batch.data), steps)
         self._net.model.fit(batches, shuffle=False, epochs=epochs, verbose=0, callbacks=[*self._callbacks, *callbacks])

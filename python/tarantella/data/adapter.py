@@ -1,4 +1,4 @@
-"""Keras's adapter of an input, reduced to the micro batches of one rank.
+"""Keras's adapters of inputs, and `ShardedAdapter`: one reduced to the micro batches of one rank.
 
 Keras's adapter still gives the number of batches and runs the input's hooks at the ends of epochs.
 """
@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from keras import tree
+
 from ..keras import private
 
+are_arrays = private.can_convert_arrays
 
-class MicroBatches(private.DataAdapter):
+
+class ShardedAdapter(private.DataAdapter):
     """The input that fit, evaluate and predict iterate over instead of the user's."""
 
     def __init__(
@@ -72,3 +76,35 @@ def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> p
         f"Keras does not accept data of type {type(x).__name__}; pass arrays, a batched tf.data.Dataset, a generator, "
         "a keras.utils.PyDataset or a torch DataLoader"
     )
+
+
+def adapt_arrays(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    shuffle: bool | str = False,
+    class_weight: Any = None,
+) -> private.ArrayDataAdapter:
+    """Keras's adapter for the arrays. Raises Keras's ValueError if lengths or structures do not match."""
+    leaves = [leaf for leaf in tree.flatten((x, y, sample_weight)) if leaf is not None]
+    if any(len(leaf.shape) == 0 or leaf.shape[0] == 0 for leaf in leaves if hasattr(leaf, "shape")):
+        raise ValueError("the data is empty: every array needs at least one row")
+    return private.ArrayDataAdapter(
+        x,
+        y,
+        sample_weight=sample_weight,
+        batch_size=batch_size,
+        steps=steps,
+        shuffle=shuffle,
+        class_weight=class_weight,
+    )
+
+
+def rows_of_arrays(batch: Any) -> int:
+    """The number of rows of arrays in any structure. Raises ValueError for other values, and if lengths differ."""
+    if not are_arrays(batch):
+        raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
+    return private.rows_of(adapt_arrays(*batch))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..keras import private
-from .adapter import MicroBatches
+from .adapter import ShardedAdapter
 
 
 class Order(NamedTuple):
@@ -59,14 +59,14 @@ def why_not_repeated(dataset: Any) -> str:
     return ""
 
 
-class ResumableBatches(MicroBatches):
+class ResumableBatches(ShardedAdapter):
     """Micro batches that count how far they are read, and that can begin where those of another process were.
 
     Each iterator of a pipeline with a shuffle has another order, so as many are made as the other process had begun.
     Earlier ones are read only if the order of later ones depends on it.
     """
 
-    def __init__(self, batches: MicroBatches, after: dict[str, Any] | None, order: Order) -> None:
+    def __init__(self, batches: ShardedAdapter, after: dict[str, Any] | None, order: Order) -> None:
         """`after`: a `position`, from which to go on."""
         super().__init__(batches._source, batches._dataset, batches.num_batches, batches._begin_at)
         self.jumps = batches.jumps

@@ -11,7 +11,7 @@ import keras
 from .._backend import backend
 from .._job import log, runtime
 from .._job.log import abbreviated
-from ..data.feed import Feed
+from ..data.input import DistributedInput
 from ..data.rows import share
 from . import hooks, private, training
 from .step import compute_loss, gather
@@ -61,7 +61,7 @@ def is_own(model: Any, method: str) -> bool:
 
 
 @contextlib.contextmanager
-def no_xla_for_own_data(model: Any, feeds: list[Feed]) -> Iterator[None]:
+def no_xla_for_own_data(model: Any, feeds: list[DistributedInput]) -> Iterator[None]:
     """Makes uncompiled steps for a call with data of each rank's own, of which no step knows whether it is the last."""
     if not model.jit_compile or all(feed.distributed for feed in feeds):
         yield
@@ -107,7 +107,7 @@ def _make_uncompiled(model: Any, kind: str, reason: str) -> None:
 
 
 @contextlib.contextmanager
-def explaining_row_errors(model: Any, kind: str, feed: Feed, spec: Any) -> Iterator[None]:
+def explaining_row_errors(model: Any, kind: str, feed: DistributedInput, spec: Any) -> Iterator[None]:
     """Raises ValueError in the place of an error that comes from the number of rows in a model's own `kind`_step.
 
     `spec` is the type of the micro batches. Whether it does is found out by tracing the step for both numbers, unless
@@ -125,7 +125,7 @@ def explaining_row_errors(model: Any, kind: str, feed: Feed, spec: Any) -> Itera
         raise ValueError(reason) from error
 
 
-def _reason_of_rows(model: Any, kind: str, feed: Feed, spec: Any) -> str | None:
+def _reason_of_rows(model: Any, kind: str, feed: DistributedInput, spec: Any) -> str | None:
     whole = feed.rows_of_a_batch()
     mine = max(1, share(whole or 0, runtime.get_rank(), runtime.get_size())[1])
     step = hooks.original(model, f"{kind}_step")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 tf = pytest.importorskip("tensorflow")
 
 from tarantella.data.rows import ROWS_LIMIT  # noqa: E402
-from tarantella.data.tf_data import of_batches, slicer  # noqa: E402
-from tarantella.data.tf_data.mapping import _known  # noqa: E402
+from tarantella.data.tf_data import from_batches, slicer  # noqa: E402
+from tarantella.data.tf_data.cached_map import _known  # noqa: E402
 from tarantella.data.tf_data.slicer import Slicer  # noqa: E402
 from tarantella.keras.private import TFDatasetAdapter  # noqa: E402
 
@@ -111,7 +111,7 @@ def test_positions_beyond_the_first_batch() -> None:
 def test_what_has_no_rows_or_no_bytes() -> None:
     dataset = tf.data.Dataset.from_tensor_slices((np.array(list("abcdef")), np.arange(6))).batch(4)
     dataset = dataset.map(lambda text, number: (text, number, tf.constant(2.0)))
-    (first, *_) = of_batches.distribute(TFDatasetAdapter(dataset), 1, 2).get_tf_dataset()
+    (first, *_) = from_batches.distribute(TFDatasetAdapter(dataset), 1, 2).get_tf_dataset()
     assert [each.numpy().tolist() for each in first.data] == [[b"c", b"d"], [2, 3], 2.0]
 
 
@@ -120,7 +120,7 @@ def test_a_function_has_few_operations() -> None:
     dataset = tf.data.Dataset.from_tensor_slices((np.ones((8, 3)), np.arange(8))).batch(4)
     for positions in (False, True):
         _known.clear()
-        of_batches.distribute(TFDatasetAdapter(dataset), 0, 2, positions)
+        from_batches.distribute(TFDatasetAdapter(dataset), 0, 2, positions)
         (made,) = _known
         parts = 2
         assert len(made.graph.graph.get_operations()) <= 4 + 3 * parts

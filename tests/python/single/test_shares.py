@@ -15,15 +15,15 @@ pytest.importorskip("tensorflow")
 import numpy as np
 import tensorflow as tf
 
-from tarantella.data import arrays
+from tarantella.data.adapter import adapt_arrays
 from tarantella.data.rows import share
-from tarantella.data.tf_data import of_arrays, of_batches
+from tarantella.data.tf_data import from_arrays, from_batches
 from tarantella.keras.private import TFDatasetAdapter
 from tarantella.verify import checksum
 
 
 def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False) -> tf.data.Dataset:
-    return of_batches.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
+    return from_batches.distribute(TFDatasetAdapter(dataset), rank, size, positions).get_tf_dataset()
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,10 +43,10 @@ def test_micro_batches_together_are_the_global_batches(kind: str, samples: int, 
     seen = []
     for rank in range(size):
         if kind == "arrays":
-            source = of_arrays.distribute(arrays.adapt(x, x, batch_size=batch), rank, size)
+            source = from_arrays.distribute(adapt_arrays(x, x, batch_size=batch), rank, size)
         else:
             adapter = TFDatasetAdapter(tf.data.Dataset.from_tensor_slices((x, x)).batch(batch))
-            source = of_batches.distribute(adapter, rank, size)
+            source = from_batches.distribute(adapter, rank, size)
         batches = list(source.get_tf_dataset())
         assert source.num_batches == len(batches) == -(-samples // batch)
         for number, element in enumerate(batches):
@@ -104,7 +104,7 @@ def test_parts_that_are_no_rows_are_refused(kind: str, drop: bool) -> None:
     """Both numbers are multiples of the ranks: if they were cut, each rank would get another part of a shared array."""
     dataset = NO_ROWS[kind](tf.data.Dataset.range(8).batch(8, drop_remainder=drop))
     if drop and kind in ("repeated", "first", "mapped", "zipped within"):  # the lengths are known beforehand
-        assert "values that all rows share into the model" in str(of_batches.unbatched(dataset, "it", {}))
+        assert "values that all rows share into the model" in str(from_batches.unbatched(dataset, "it", {}))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"same number of rows.*all rows share into the model"):
         next(iter(cut(dataset, 0, 2)))
 

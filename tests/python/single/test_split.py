@@ -19,7 +19,7 @@ import tensorflow as tf
 import tarantella as tnt
 from tarantella.data.adapter import adapt
 from tarantella.data.rows import share
-from tarantella.data.tf_data import before_map, of_arrays, of_batches, slicer
+from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map, slicer
 from tarantella.keras.private import TFDatasetAdapter
 
 # The same examples in each run, so that no change fails for another's; `make test-all` looks for new ones.
@@ -94,7 +94,7 @@ def test_the_ranks_rows_are_the_datasets(
     def new() -> tf.data.Dataset:
         return chained(length, before, batch, drop, after)
 
-    ranks = [list(of_batches.distribute(TFDatasetAdapter(new()), r, size).get_tf_dataset()) for r in range(size)]
+    ranks = [list(from_batches.distribute(TFDatasetAdapter(new()), r, size).get_tf_dataset()) for r in range(size)]
     whole = list(new())
     assert {len(rank) for rank in ranks} == {len(whole)}
     for number, global_batch in enumerate(whole):
@@ -103,10 +103,10 @@ def test_the_ranks_rows_are_the_datasets(
         counted = [tf.nest.map_structure(lambda leaf, n=int(p.numbers[0]): leaf[:n].numpy(), p.data) for p in parts]
         together = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *counted)
         tf.nest.map_structure(np.testing.assert_array_equal, together, global_batch)
-        total = int(of_batches.length(global_batch))
+        total = int(from_batches.length(global_batch))
         assert [int(part.numbers[1]) for part in parts] == [total] * size
         assert [int(part.numbers[0]) for part in parts] == [share(total, rank, size)[1] for rank in range(size)]
-        assert all(int(of_batches.length(part.data)) >= 1 for part in parts)  # layers never run on an empty batch
+        assert all(int(from_batches.length(part.data)) >= 1 for part in parts)  # layers never run on an empty batch
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -143,7 +143,7 @@ def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, 
     def new() -> Any:
         return Rows() if kind == "PyDataset" else (Rows()[i] for i in range(len(Rows())))
 
-    ranks = [list(of_batches.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
+    ranks = [list(from_batches.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
     found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows)
 
@@ -162,7 +162,7 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
     source = tf.data.Dataset.range(100).shuffle(100, seed=1).map(mapped, num_parallel_calls=2).batch(8).prefetch(1)
     for rank in range(size):
         calls.clear()
-        list(of_batches.distribute(TFDatasetAdapter(source), rank, size).get_tf_dataset())
+        list(from_batches.distribute(TFDatasetAdapter(source), rank, size).get_tf_dataset())
         assert len(calls) <= 100 / size + 8
 
 
@@ -181,9 +181,9 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
 def test_maps_that_may_be_impure_are_not_split_before(source: Any, reason: str | None) -> None:
     """Random numbers, maps over a global batch: all ranks map all rows, and the reason is logged."""
     dataset = source(tf.data.Dataset.range(8))
-    plan = before_map.plan(dataset)
-    assert isinstance(plan, before_map.Plan) if reason is None else reason in str(plan)
-    assert (reason or "maps its own rows only") in of_batches.who_maps(dataset)
+    plan = shard_before_map.plan(dataset)
+    assert isinstance(plan, shard_before_map.Plan) if reason is None else reason in str(plan)
+    assert (reason or "maps its own rows only") in from_batches.who_maps(dataset)
 
 
 @pytest.mark.parametrize("after", [[], ["prefetch"], ["map"]])
@@ -191,7 +191,7 @@ def test_a_cache_file_is_one_of_each_rank(tmp_path: Path, after: list[str]) -> N
     source = tf.data.Dataset.range(10).map(doubled).cache(str(tmp_path / "rows")).batch(4)
     for name in after:
         source = AFTER[name](source)
-    readers = [iter(of_batches.distribute(TFDatasetAdapter(source), rank, 2).get_tf_dataset()) for rank in range(2)]
+    readers = [iter(from_batches.distribute(TFDatasetAdapter(source), rank, 2).get_tf_dataset()) for rank in range(2)]
     rows = [part.data.numpy() for step in zip(*readers, strict=True) for part in step]  # both at the same time
     np.testing.assert_array_equal(np.concatenate(rows), np.concatenate(list(source.as_numpy_iterator())))
     for rank in range(2):
@@ -221,7 +221,7 @@ def test_deterministic_false_is_ignored(how: str) -> None:
         return tf.ensure_shape(tf.py_function(slow_at_first, [row], tf.int64), [])
 
     source = GIVEN_AWAY[how](tf.data.Dataset.range(8), mapped).batch(4)
-    rows = [part.data.numpy() for part in of_batches.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
+    rows = [part.data.numpy() for part in from_batches.distribute(TFDatasetAdapter(source), 0, 1).get_tf_dataset()]
     np.testing.assert_array_equal(np.concatenate(rows), np.arange(8))
 
 
@@ -255,7 +255,7 @@ def test_random_numbers_of_a_parallel_map_are_those_of_a_sequential_one(new: Any
         rows = tf.data.Dataset.from_tensor_slices(images).map(new(), num_parallel_calls=calls)
         return rows.batch(50).with_options(options)
 
-    micro = [of_batches.distribute(TFDatasetAdapter(source(8)), rank, 2).get_tf_dataset() for rank in range(2)]
+    micro = [from_batches.distribute(TFDatasetAdapter(source(8)), rank, 2).get_tf_dataset() for rank in range(2)]
     parts = [np.concatenate([part.data for part in step]) for step in zip(*micro, strict=True)]
     np.testing.assert_array_equal(parts, list(source(None)))
 
@@ -314,16 +314,16 @@ TWO = {"source": (None, 6, 4), "prefix": (None, None)}
 )
 def test_a_dataset_without_batches_is_told_by_the_inputs_names(inputs: Any, shapes: Any, batched: bool) -> None:
     dataset = tf.data.Dataset.from_tensor_slices((inputs,))
-    reason = of_batches.unbatched(dataset.batch(6) if batched else dataset, "data", shapes)
+    reason = from_batches.unbatched(dataset.batch(6) if batched else dataset, "data", shapes)
     assert (reason is None) == batched, reason
 
 
 def test_one_number_for_a_batch_goes_to_every_rank() -> None:
     batches = tf.data.Dataset.range(5).batch(2).map(lambda rows: (rows, tf.reduce_max(rows)))
-    assert of_batches.unbatched(batches, "data", {}) is None
+    assert from_batches.unbatched(batches, "data", {}) is None
     rows = tf.data.Dataset.range(5).map(lambda row: (tf.range(3), row))
-    assert "elements contain scalars" in str(of_batches.unbatched(rows, "data", {}))
-    ranks = [list(of_batches.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
+    assert "elements contain scalars" in str(from_batches.unbatched(rows, "data", {}))
+    ranks = [list(from_batches.distribute(TFDatasetAdapter(batches), rank, 2).get_tf_dataset()) for rank in range(2)]
     assert [[int(part.data[1]) for part in rank] for rank in ranks] == [[1, 3, 4]] * 2
 
 
@@ -345,7 +345,7 @@ def test_every_value_of_a_global_batch_and_its_place_are_in_its_fingerprint(othe
 
 @pytest.mark.parametrize("kind", ["array", "view", "strings", "sparse", "ragged"])
 def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(of_arrays, "_BLOCK", 64)
+    monkeypatch.setattr(from_arrays, "_BLOCK", 64)
     make = {
         "array": np.asarray,
         "view": lambda rows: np.asfortranarray(rows)[:, ::2],
@@ -356,15 +356,15 @@ def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any)
     rows = np.arange(300.0).reshape(100, 3)
     other = rows.copy()
     other[41, 0] = -1
-    sums = [of_arrays.checksum(of_arrays.sliceable(make(each))) for each in (rows, rows.copy(), other)]
+    sums = [from_arrays.checksum(from_arrays.sliceable(make(each))) for each in (rows, rows.copy(), other)]
     assert sums[0] == sums[1] != sums[2]
 
 
 def test_of_a_huge_array_blocks_are_read_from_end_to_end(monkeypatch: Any) -> None:
-    monkeypatch.setattr(of_arrays, "_BLOCK", 16)
-    monkeypatch.setattr(of_arrays, "_BLOCKS", 10)
-    sums = {of_arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
-    unread = {of_arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
+    monkeypatch.setattr(from_arrays, "_BLOCK", 16)
+    monkeypatch.setattr(from_arrays, "_BLOCKS", 10)
+    sums = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
+    unread = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
     assert len(sums | unread) == 3
     assert len(unread) == 1
 
@@ -400,7 +400,7 @@ def test_a_torch_loader_is_split_as_well() -> None:
     torch = pytest.importorskip("torch")
     rows = torch.arange(11)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
-    ranks = [list(of_batches.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
+    ranks = [list(from_batches.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
     found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows.numpy())
 
@@ -413,6 +413,6 @@ def test_autotuning_is_off_unless_the_dataset_sets_it(option, value, kept):
     source, options = tf.data.Dataset.range(8).batch(4), tf.data.Options()
     if option:
         setattr(options.autotune, option, value)
-    distributed = of_batches.distribute(TFDatasetAdapter(source.with_options(options)), 0, 2).get_tf_dataset()
+    distributed = from_batches.distribute(TFDatasetAdapter(source.with_options(options)), 0, 2).get_tf_dataset()
     assert distributed.options().autotune.enabled is kept
     assert option is None or getattr(distributed.options().autotune, option) == value

@@ -10,9 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dataset, of_arrays, of_batches, own_batches, repeats, seeds, slicer
+    from . import dataset, from_arrays, from_batches, per_rank, repeats, seeds, slicer
 
-__all__ = ["dataset", "of_arrays", "of_batches", "own_batches", "repeats", "seeds", "slicer"]
+__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "repeats", "seeds", "slicer"]
 
 
 def __getattr__(name: str) -> Any:

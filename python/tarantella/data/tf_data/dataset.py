@@ -11,8 +11,8 @@ import tensorflow as tf
 from ..._job import log, runtime
 from ...keras.private import TFDatasetAdapter
 from ..rows import share
-from . import before_map, of_batches, rewrite, structure
-from .mapping import mapped
+from . import from_batches, rewrite, shard_before_map, structure
+from .cached_map import cached_map
 
 _FILES = 1  # of AutoShardDataset: by file, an error without files
 
@@ -67,10 +67,10 @@ class Dataset:
         return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
 
     def _batch_size(self) -> int | None:
-        reason = of_batches.unbatched(self.dataset, "the dataset", {})
+        reason = from_batches.unbatched(self.dataset, "the dataset", {})
         if reason:
             raise ValueError(f"{reason}; batch it by the global batch size: dataset.batch(…)")
-        return of_batches.batch_size(self.dataset)
+        return from_batches.batch_size(self.dataset)
 
     @property
     def num_samples(self) -> int | None:
@@ -81,7 +81,7 @@ class Dataset:
         self._batch_size()
         if int(self.dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             return None
-        return sum(int(of_batches.length(batch)) for batch in self.dataset)
+        return sum(int(from_batches.length(batch)) for batch in self.dataset)
 
     def distribute_dataset_across_ranks(
         self, user_micro_batch_size: int | None = None, is_training: bool = True
@@ -94,13 +94,13 @@ class Dataset:
             raise ValueError(
                 f"micro batches of {user_micro_batch_size} on {self.num_ranks} ranks make "
                 f"{user_micro_batch_size} * {self.num_ranks} rows, but the dataset has batches of "
-                f"{of_batches.batch_size(self.dataset)}"
+                f"{from_batches.batch_size(self.dataset)}"
             )
         if self.shard == "file":
             return self._files()
-        micro = of_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
-        mine, batches = mapped(micro.filter(_has_rows), _data_of), int(self.dataset.cardinality())
-        known = batches >= 0 and (before_map.least_rows(self.dataset) or 0) >= self.num_ranks
+        micro = from_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
+        mine, batches = cached_map(micro.filter(_has_rows), _data_of), int(self.dataset.cardinality())
+        known = batches >= 0 and (shard_before_map.least_rows(self.dataset) or 0) >= self.num_ranks
         return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
 
     def _files(self) -> tf.data.Dataset:
@@ -167,7 +167,7 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
     if given.num_ranks == 1:
         one = tf.ones((), keras.config.floatx())
         return tf.data.Dataset.zip((given.dataset, tf.data.Dataset.from_tensors(one).repeat()))
-    micro = of_batches.distribute(TFDatasetAdapter(given.dataset), given.rank, given.num_ranks).get_tf_dataset()
+    micro = from_batches.distribute(TFDatasetAdapter(given.dataset), given.rank, given.num_ranks).get_tf_dataset()
     return micro.map(_with_share)
 
 
@@ -214,7 +214,7 @@ def _explained(given: Dataset, size: int) -> Iterator[str]:
     if given.shard == "file":
         yield f"each of {size} ranks reads and maps its own files; not exact"
         return
-    yield of_batches.who_maps(given.dataset)
+    yield from_batches.who_maps(given.dataset)
     if batch_size and not structure.has_batches(given.dataset):
         yield f"no operation batches it: the first dimension of its elements, {batch_size}, is taken as the batch size"
     for rank in range(size):

@@ -14,8 +14,8 @@ from typing import Any
 from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
 from ...data import tf_data
-from ...data.adapter import MicroBatches
-from ...data.feed import Feed, Input, feed_of, sized
+from ...data.adapter import ShardedAdapter
+from ...data.input import DataArguments, DistributedInput, input_of, sized
 from .. import files, limitations, training, written
 from ..callbacks import placement, snapshot
 from ..epoch import drift
@@ -42,7 +42,9 @@ def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]
         return _fit_together(model, method, data, validation, **given)
 
 
-def _fit_alone(model: Any, method: _Method, data: Input, validation: Input, given: dict[str, Any]) -> Any:
+def _fit_alone(
+    model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
+) -> Any:
     recorded.install(model)
     kept = snapshot.among(placement.in_order(given["callbacks"])) is not None
     if kept and given["validation_split"] and validation.x is None:
@@ -73,18 +75,25 @@ def _fit_alone(model: Any, method: _Method, data: Input, validation: Input, give
             **given,
         )
     start.check_compiled(model, "fit")
-    feed = feed_of(data, model)
+    feed = input_of(data, model)
     batches = feed.plain_batches()
     return _fit_with_snapshots(model, method, batches, feed, validation.x, asked, placed, shuffle=False, **given)
 
 
 def _fit_together(
-    model: Any, method: _Method, data: Input, validation: Input, *, verbose: Any, callbacks: Any, **options: Any
+    model: Any,
+    method: _Method,
+    data: DataArguments,
+    validation: DataArguments,
+    *,
+    verbose: Any,
+    callbacks: Any,
+    **options: Any,
 ) -> Any:
-    feeds = [feed_of(data, model)]
+    feeds = [input_of(data, model)]
     if validation.x is not None:
         validation = inputs.sized_like(feeds[0].batch_size, validation)
-        feeds.append(feed_of(validation, model))
+        feeds.append(input_of(validation, model))
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
     batches = start.feeds_alike(model, "fit", feeds, options)
     placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
@@ -108,8 +117,8 @@ def _fit_together(
 def _fit_with_snapshots(
     model: Any,
     method: _Method,
-    batches: MicroBatches,
-    feed: Feed,
+    batches: ShardedAdapter,
+    feed: DistributedInput,
     validation: Any,
     asked: Any,
     placed: Any,
@@ -153,11 +162,11 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
 
 
 def _evaluate_together(
-    model: Any, method: _Method, data: Input, validates: bool, *, verbose: Any, callbacks: Any, **options: Any
+    model: Any, method: _Method, data: DataArguments, validates: bool, *, verbose: Any, callbacks: Any, **options: Any
 ) -> Any:
     """`validates`: within a fit, whose callbacks they are."""
     start.check_compiled(model, "evaluate")
-    feed = feed_of(data, model)
+    feed = input_of(data, model)
     (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
     limitations.no_xla_where_impossible(model, "test")
     callbacks = callbacks if validates else placement.arrange(model, callbacks)
@@ -183,9 +192,9 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
 
 
 def _predict_together(
-    model: Any, method: _Method, data: Input, everywhere: bool, *, verbose: Any, callbacks: Any
+    model: Any, method: _Method, data: DataArguments, everywhere: bool, *, verbose: Any, callbacks: Any
 ) -> Any:
-    feed = feed_of(data, model)
+    feed = input_of(data, model)
     if not feed.distributed:
         raise ValueError(
             "predict cannot return the rows of a dataset with shard='file' in order: every rank reads its own files; "

@@ -1,4 +1,4 @@
-"""The data of a call and the arguments that say how they are read: checked, and as one `Input` each."""
+"""The data of a call and the arguments that say how they are read: checked, and as one `DataArguments` each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from ..._job import log, runtime
-from ...data.feed import Input
+from ...data.input import DataArguments
 from .. import private
 
 
@@ -26,8 +26,8 @@ def check_size(name: str, value: Any) -> None:
 
 
 def checked(
-    given: Input, names: tuple[str, str, str] = ("batch_size", "tnt_micro_batch_size", "tnt_distribute_dataset")
-) -> Input:
+    given: DataArguments, names: tuple[str, str, str] = ("batch_size", "tnt_micro_batch_size", "tnt_distribute_dataset")
+) -> DataArguments:
     """The input itself. `names` are the user's names for the two sizes and for `distributed`.
 
     Raises TypeError and ValueError for sizes as `check_size` does, TypeError for a `distributed` that is no bool.
@@ -42,7 +42,7 @@ def checked(
     return given
 
 
-def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
+def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[DataArguments, DataArguments]:
     """The checked training and validation data of arguments of fit, which it takes out. No validation: its x is None.
 
     Errors as in `checked`; ValueError where the x of validation data is None.
@@ -53,7 +53,7 @@ def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
     if validation is not None and x is None:
         raise ValueError("validation data is missing: x is None")
     names = "validation_batch_size", "tnt_validation_micro_batch_size", "tnt_distribute_validation_dataset"
-    of_validation = Input(
+    of_validation = DataArguments(
         "validation data",
         x,
         y,
@@ -66,12 +66,12 @@ def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[Input, Input]:
     return data, checked(of_validation, names)
 
 
-def of_evaluation(given: dict[str, Any], ours: dict[str, Any]) -> Input:
+def of_evaluation(given: dict[str, Any], ours: dict[str, Any]) -> DataArguments:
     """As `of_fit`, of evaluate."""
     return _taken("evaluation data", given, ours, _DATA)
 
 
-def of_prediction(given: dict[str, Any], ours: dict[str, Any]) -> Input:
+def of_prediction(given: dict[str, Any], ours: dict[str, Any]) -> DataArguments:
     """As `of_fit`, of predict."""
     return _taken("data to predict", given, ours, ("x", "batch_size"))
 
@@ -81,24 +81,24 @@ _DATA = ("x", "y", "sample_weight", "batch_size")
 
 def _taken(
     what: str, given: dict[str, Any], ours: dict[str, Any], names: tuple[str, ...], steps: str = "steps"
-) -> Input:
+) -> DataArguments:
     """The checked input of these arguments, which it takes out; `steps` is Keras's name for their number."""
     parts = {name: given.pop(name) for name in names}
     sizes = {"micro_batch_size": ours.get("micro_batch_size"), "distributed": ours.get("distribute", True)}
-    return checked(Input(what, **parts, **sizes, steps=given.pop(steps)))
+    return checked(DataArguments(what, **parts, **sizes, steps=given.pop(steps)))
 
 
-def split(training: Input, validation: Input, part: float) -> tuple[Input, Input]:
+def split(training: DataArguments, validation: DataArguments, part: float) -> tuple[DataArguments, DataArguments]:
     """Moves the last `part` of the training data to the validation data, as `validation_split` says."""
     rest, last = private.train_validation_split((training.x, training.y, training.sample_weight), part)
     return _with_data(training, *rest), _with_data(validation, *last)
 
 
-def _with_data(given: Input, x: Any, y: Any, sample_weight: Any) -> Input:
+def _with_data(given: DataArguments, x: Any, y: Any, sample_weight: Any) -> DataArguments:
     return replace(given, x=x, y=y, sample_weight=sample_weight)
 
 
-def sized_like(training_size: int | None, validation: Input) -> Input:
+def sized_like(training_size: int | None, validation: DataArguments) -> DataArguments:
     """Validation data whose batches are as large as those of training, where the user gives no size for arrays."""
     has_size = validation.batch_size is not None or validation.micro_batch_size is not None
     parts = validation.x, validation.y, validation.sample_weight

@@ -80,7 +80,7 @@ def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     To "train", ranks are made equal the first time since the model was compiled only.
     """
     positions = kind == "predict"
-    micro = tf_data.of_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
+    micro = tf_data.from_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
     _start(model, kind, micro)
     return micro
 

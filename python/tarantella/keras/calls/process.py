@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._job import runtime
-from ...data.adapter import MicroBatches
+from ...data.adapter import ShardedAdapter
 from .. import compatibility, files, hooks, private, written
 from . import fit, on_batch, takeover
 
@@ -40,6 +40,6 @@ def _or_micro_batches(original: Callable[..., Any]) -> Callable[..., Any]:
     """Lets early Keras 3 take an adapter where data is expected, as later ones do by themselves."""
 
     def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> Any:
-        return x if isinstance(x, MicroBatches) else original(x, *arguments, **options)
+        return x if isinstance(x, ShardedAdapter) else original(x, *arguments, **options)
 
     return get_data_adapter

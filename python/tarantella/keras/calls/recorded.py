@@ -38,7 +38,7 @@ def _marked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _rows(batch: Any) -> Any:
     """This rank's rows of a batch; 0 where nothing tells them."""
-    if isinstance(batch, (MicroBatch, PaddedMicroBatch, tf_data.own_batches.LocalBatch)):
+    if isinstance(batch, (MicroBatch, PaddedMicroBatch, tf_data.per_rank.PerRankBatch)):
         return batch.rows
     leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
     return tf_data.slicer.rows_of(leaves[0]) if leaves else 0

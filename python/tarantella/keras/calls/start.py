@@ -18,7 +18,7 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime, timeline
 from ..._job.errors import Error
-from ...data.feed import Feed
+from ...data.input import DistributedInput
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from ...data.tf_data import seeds
 from .. import hooks, limitations, private, replicas, training
@@ -75,7 +75,7 @@ def _agree(call: str, lines: list[str]) -> None:
 
 
 @timeline.part("start")
-def feeds_alike(model: Any, call: str, feeds: list[Feed], arguments: dict[str, Any]) -> list[Any]:
+def feeds_alike(model: Any, call: str, feeds: list[DistributedInput], arguments: dict[str, Any]) -> list[Any]:
     """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
     lines = [line for feed in feeds for line in feed.lines]
     lines += [f"{name}={value!r}" for name, value in arguments.items()]

@@ -17,8 +17,8 @@ import keras
 
 from ..._backend import backend
 from ..._job import log, runtime
-from ...data.adapter import MicroBatches
-from ...data.feed import Input
+from ...data.adapter import ShardedAdapter
+from ...data.input import DataArguments
 from .. import hooks, training
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -107,7 +107,7 @@ def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any
     if training.known(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
     x = args[0] if args else kwargs.get("x")
-    with training.during(model, training.Call(trains=False) if isinstance(x, MicroBatches) else None):
+    with training.during(model, training.Call(trains=False) if isinstance(x, ShardedAdapter) else None):
         return original(model, *args, **kwargs)
 
 
@@ -118,7 +118,7 @@ def hook_validation(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def validating(model: Any, data: Input, batches: list[MicroBatches]) -> Iterator[None]:
+def validating(model: Any, data: DataArguments, batches: list[ShardedAdapter]) -> Iterator[None]:
     """Meanwhile these are the validation data of a fit, and the batches of this rank where there are any."""
     found = training.of(model)
     outer, found.validation = found.validation, (data, batches[0]) if batches else None
@@ -142,7 +142,7 @@ def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     return evaluate
 
 
-def validation_batches(model: Any, given: dict[str, Any]) -> MicroBatches | None:
+def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | None:
     """Those of the fit around, where it says that Keras's `evaluate` shall use what it has kept.
 
     Takes what they stand for out of the arguments.
@@ -153,5 +153,5 @@ def validation_batches(model: Any, given: dict[str, Any]) -> MicroBatches | None
         return None
     for name in ("x", "y", "sample_weight", "batch_size"):
         del given[name]
-    batches: MicroBatches = found[1]
+    batches: ShardedAdapter = found[1]
     return batches

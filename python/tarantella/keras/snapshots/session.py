@@ -24,7 +24,7 @@ from keras import tree
 from ... import _exchange
 from ..._backend import backend
 from ..._job import log, report, runtime, timeline
-from ...data.adapter import MicroBatches
+from ...data.adapter import ShardedAdapter
 from ...data.position import Order, ResumableBatches
 from ..callbacks import backup
 from ..callbacks.snapshot import Snapshot
@@ -86,7 +86,7 @@ def begin(
     model: Any,
     snapshot: Snapshot,
     callbacks: Sequence[Any | None],
-    batches: MicroBatches,
+    batches: ShardedAdapter,
     order: Callable[[], Order],
     build: Callable[[], None],
 ) -> Session | None:
@@ -154,7 +154,7 @@ class Session:
         snapshot: Snapshot,
         snapshots: Snapshots,
         callbacks: Sequence[Any],
-        batches: MicroBatches,
+        batches: ShardedAdapter,
         order: Order,
     ) -> None:
         self._model, self._every, self._snapshots = model, snapshot.every, snapshots

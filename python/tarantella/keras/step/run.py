@@ -63,7 +63,7 @@ def _step(model: Any, trains: bool, original: Callable[[Any], Any]) -> Callable[
     """The hook of `train_step` or `test_step`."""
 
     def run_step(batch: Any) -> Any:
-        if not isinstance(batch, tf_data.own_batches.LocalBatch):
+        if not isinstance(batch, tf_data.per_rank.PerRankBatch):
             return _run_step(model, trains, original, batch)
         with backend.together(model, batch.data, batch.rows) as parts:
             return _run_step(model, trains, original, tf_data.slicer.micro_batch(*parts, padded=True))

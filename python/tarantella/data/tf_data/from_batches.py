@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras import tree
 
 from ...keras.private import DataAdapter, TFDatasetAdapter
-from ..adapter import MicroBatches
+from ..adapter import ShardedAdapter
 from ..rows import SHARED, has_rows
-from . import before_map, rewrite, structure
-from .mapping import mapped
+from . import rewrite, shard_before_map, structure
+from .cached_map import cached_map
 from .slicer import Slicer, rows_of
 
 
@@ -30,8 +30,8 @@ def describe(adapter: DataAdapter) -> list[str]:
 
 def who_maps(dataset: tf.data.Dataset) -> str:
     """One line that says which work the ranks share."""
-    plan = before_map.plan(dataset)
-    if isinstance(plan, before_map.Plan):
+    plan = shard_before_map.plan(dataset)
+    if isinstance(plan, shard_before_map.Plan):
         return "every rank reads all elements and maps its own rows only"
     return f"every rank reads and maps all rows and keeps its own, because {plan}"
 
@@ -87,7 +87,7 @@ def length(batch: Any) -> tf.Tensor:
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
     """The rows of a full batch of a dataset, None if neither its type nor its operations tell."""
-    return _rows_of_every_batch(dataset) or before_map.batch_size(dataset)
+    return _rows_of_every_batch(dataset) or shard_before_map.batch_size(dataset)
 
 
 def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
@@ -95,13 +95,13 @@ def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
     return next((int(shape[0]) for shape in shapes if shape.rank and shape[0] is not None), None)
 
 
-def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
+def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
     """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks."""
     dataset = adapter.get_tf_dataset()
     sliced = _sliced_once(dataset, rank, size, positions)
     sliced = read_ahead(sliced, adapter)
     sliced._made_from = dataset  # keeps its Python functions alive
-    return MicroBatches(adapter, sliced, adapter.num_batches)
+    return ShardedAdapter(adapter, sliced, adapter.num_batches)
 
 
 def read_ahead(made: tf.data.Dataset, adapter: DataAdapter) -> tf.data.Dataset:
@@ -126,12 +126,12 @@ def _sliced(dataset: tf.data.Dataset, rank: int, size: int, positions: bool) -> 
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     padded = (_rows_of_every_batch(dataset) or 0) < size
     slicer = Slicer(rank, size, padded, positions, not positions and structure.ends_in_batches(dataset))
-    plan = before_map.plan(dataset)
-    if isinstance(plan, before_map.Plan):
+    plan = shard_before_map.plan(dataset)
+    if isinstance(plan, shard_before_map.Plan):
         plan = plan._replace(source=rewrite.made_safe(plan.source, rank))
-        sliced = before_map.split(plan, dataset.element_spec, slicer)
+        sliced = shard_before_map.split(plan, dataset.element_spec, slicer)
     else:
-        sliced = mapped(rewrite.made_safe(dataset, rank).enumerate(), Slicer.cut, slicer)
+        sliced = cached_map(rewrite.made_safe(dataset, rank).enumerate(), Slicer.cut, slicer)
     return in_order(sliced, dataset)
 
 

@@ -1,8 +1,8 @@
 """Turns the user's input into the micro batches of this rank.
 
-A call meets this room twice: `feed_of` checks and describes an `Input`, and once the ranks agree on the descriptions,
-`Feed.batches` splits it. Keras's adapter tells the kind of input. All inputs that yield global batches are split in
-the same way.
+A call meets this room twice: `input_of` checks and describes `DataArguments`, and once the ranks agree on the
+descriptions, `DistributedInput.batches` splits the data. Keras's adapter tells the kind of input. All inputs that yield
+global batches are split in the same way.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .._job import log, runtime
 from ..keras import private
 from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
-from . import arrays, position, tf_data
-from .adapter import MicroBatches
+from . import position, tf_data
+from .adapter import ShardedAdapter
 from .position import Order
 
 
 @dataclass(frozen=True, eq=False)
-class Input:
+class DataArguments:
     """One input of fit, evaluate or predict as the user gave it."""
 
     what: str  # "training data", for messages
@@ -39,7 +39,7 @@ class Input:
     class_weight: Any = None
 
 
-class Feed:
+class DistributedInput:
     """One input of fit, evaluate or predict: checked, not yet split."""
 
     def __init__(self, what: str, adapter: Any, distributed: bool, batch_size: int | None) -> None:
@@ -54,7 +54,7 @@ class Feed:
     def _described(self) -> list[str]:
         if not self.distributed:
             return [f"{self._what} of this rank's own"]
-        describe = tf_data.of_arrays.describe if self._has_arrays else tf_data.of_batches.describe
+        describe = tf_data.from_arrays.describe if self._has_arrays else tf_data.from_batches.describe
         return [f"{self._what}: {line}" for line in describe(self._adapter)]
 
     def rows_of_a_batch(self) -> int | None:
@@ -64,7 +64,7 @@ class Feed:
         if self._has_arrays:
             return int(min(self._adapter.batch_size, private.rows_of(self._adapter)))
         if isinstance(self._adapter, TFDatasetAdapter):
-            return tf_data.of_batches.batch_size(self._adapter.get_tf_dataset())
+            return tf_data.from_batches.batch_size(self._adapter.get_tf_dataset())
         source = getattr(self._adapter, "py_dataset", None)
         leaves = [] if source is None else tree.flatten(source[0])
         return next((int(np.shape(leaf)[0]) for leaf in leaves if np.ndim(leaf)), None)
@@ -77,21 +77,21 @@ class Feed:
             return Order("arrays are shuffled without a seed; call keras.utils.set_random_seed before fit")
         return Order(position.why_not_repeated(getattr(self._adapter, "py_dataset", None)))
 
-    def plain_batches(self) -> MicroBatches:
+    def plain_batches(self) -> ShardedAdapter:
         """The whole batches, for a rank that trains alone."""
-        return MicroBatches(self._adapter, self._adapter.get_tf_dataset(), self._adapter.num_batches)
+        return ShardedAdapter(self._adapter, self._adapter.get_tf_dataset(), self._adapter.num_batches)
 
-    def batches(self, positions: bool = False) -> MicroBatches:
+    def batches(self, positions: bool = False) -> ShardedAdapter:
         """The micro batches of this rank. Collective if the data is not distributed."""
         if not self.distributed:
-            return tf_data.own_batches.distribute(self._adapter)
+            return tf_data.per_rank.distribute(self._adapter)
         if isinstance(self._adapter, TFDatasetAdapter):
-            log.logger.info("%s: %s", self._what, tf_data.of_batches.who_maps(self._adapter.get_tf_dataset()))
-        distribute = tf_data.of_arrays.distribute if self._has_arrays else tf_data.of_batches.distribute
+            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._adapter.get_tf_dataset()))
+        distribute = tf_data.from_arrays.distribute if self._has_arrays else tf_data.from_batches.distribute
         return distribute(self._adapter, runtime.get_rank(), runtime.get_size(), positions)
 
 
-def feed_of(given: Input, model: Any) -> Feed:
+def input_of(given: DataArguments, model: Any) -> DistributedInput:
     """Checks and describes one input. Raises ValueError for invalid data, and if the two batch sizes do not match.
 
     With `distributed=False` the input belongs to this rank: its batches are micro batches.
@@ -101,11 +101,11 @@ def feed_of(given: Input, model: Any) -> Feed:
         raise ValueError(f"{what} is missing: x is None")
     if tf_data.is_described(x) and x.shard == "file":
         given = replace(given, x=x.distribute_dataset_across_ranks(), distributed=False)
-    are_arrays = arrays.can_distribute((given.x, given.y, given.sample_weight))
+    are_arrays = adapters.are_arrays((given.x, given.y, given.sample_weight))
     given = sized(given, model)
     x = given.x
     if tf_data.is_dataset(x):
-        reason = tf_data.of_batches.unbatched(x, what, _input_shapes(model))
+        reason = tf_data.from_batches.unbatched(x, what, _input_shapes(model))
         if reason:
             raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
     if not given.distributed:
@@ -114,15 +114,15 @@ def feed_of(given: Input, model: Any) -> Feed:
     shuffle = given.shuffle if are_arrays or isinstance(x, keras.utils.PyDataset) else False
     options = {"batch_size": given.batch_size, "shuffle": shuffle, "class_weight": given.class_weight}
     if are_arrays:
-        adapter = arrays.adapt(x, given.y, given.sample_weight, steps=given.steps, **options)
+        adapter = adapters.adapt_arrays(x, given.y, given.sample_weight, steps=given.steps, **options)
     else:
         adapter = adapters.adapt(x, given.y, given.sample_weight, **options)
         if given.batch_size is not None:
             log.warn_once(f"batch_size={given.batch_size} is ignored: {what} is batched already")
-    return Feed(what, adapter, given.distributed, given.batch_size)
+    return DistributedInput(what, adapter, given.distributed, given.batch_size)
 
 
-def sized(given: Input, model: Any) -> Input:
+def sized(given: DataArguments, model: Any) -> DataArguments:
     """The input with a plain dataset, and a batch size adapted to the micro batch size if one is given.
 
     Raises ValueError if batch size and micro batch size do not match.
@@ -134,14 +134,14 @@ def sized(given: Input, model: Any) -> Input:
     what, x, micro = given.what, given.x, given.micro_batch_size
     ranks = runtime.get_size() if given.distributed else 1
     wanted = micro * ranks
-    if arrays.can_distribute(x):
+    if adapters.are_arrays(x):
         size = given.batch_size
     elif not tf_data.is_dataset(x):
         raise ValueError(f"a micro batch size needs arrays or a tf.data.Dataset, but {what} is a {type(x).__name__}")
-    elif tf_data.of_batches.unbatched(x, what, _input_shapes(model)):
+    elif tf_data.from_batches.unbatched(x, what, _input_shapes(model)):
         return replace(given, x=x.batch(wanted))
     else:
-        size = tf_data.of_batches.batch_size(x)
+        size = tf_data.from_batches.batch_size(x)
     if size not in (None, wanted):
         raise ValueError(
             f"micro batches of {micro} on {ranks} ranks make global batches of {micro} * {ranks} = {wanted} rows, "

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ..rows import share
 from . import structure
-from .mapping import mapped, unbatched
+from .cached_map import cached_map, unbatched
 from .slicer import Slicer, fingerprint, rows_of
 
 _PASSING = ("Prefetch", "Options")  # operations that pass every element on unchanged
@@ -93,11 +93,11 @@ def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
     """The elements that `slicer` would cut from the batches, which are of type `element_spec`."""
     _, rows = share(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
-    mine = mapped(
-        unbatched(mapped(whole, _cut, slicer)), _apply, plan.functions, parallel=True, kept_by=plan.functions[-1]
+    mine = cached_map(
+        unbatched(cached_map(whole, _cut, slicer)), _apply, plan.functions, parallel=True, kept_by=plan.functions[-1]
     )
     # Only the last batch can be short, and a rank never has more rows of it than of a full batch.
-    return mapped(mine.batch(max(rows, 1)), _pack, slicer, element_spec)
+    return cached_map(mine.batch(max(rows, 1)), _pack, slicer, element_spec)
 
 
 def _cut(slicer: Slicer, index: tf.Tensor, batch: Any) -> Any:

@@ -14,13 +14,13 @@ from keras import tree
 
 from ..._job import runtime
 from ...keras.private import DataAdapter
-from ..adapter import MicroBatches
+from ..adapter import ShardedAdapter
 from ..rows import has_rows
-from .mapping import mapped
-from .of_batches import in_order, length, read_ahead
+from .cached_map import cached_map
+from .from_batches import in_order, length, read_ahead
 
 
-class LocalBatch(NamedTuple):
+class PerRankBatch(NamedTuple):
     """A micro batch from this rank's own data."""
 
     data: Any
@@ -29,23 +29,23 @@ class LocalBatch(NamedTuple):
     rows: Any
 
 
-def distribute(adapter: DataAdapter) -> MicroBatches:
+def distribute(adapter: DataAdapter) -> ShardedAdapter:
     """The batches of `adapter`, then an infinite number of rows that do not count. Collective.
 
     An epoch ends with the data of the rank that has most: after a known number of batches if all ranks know theirs,
     otherwise with the first step in which no rank has rows.
     """
     dataset = adapter.get_tf_dataset()
-    counted = mapped(dataset.enumerate(), _counted)
+    counted = cached_map(dataset.enumerate(), _counted)
     filler = tree.map_structure(_one_row, dataset.element_spec)
-    fillers = tf.data.Dataset.from_tensors(LocalBatch(filler, tf.constant(0, tf.int32))).repeat()
+    fillers = tf.data.Dataset.from_tensors(PerRankBatch(filler, tf.constant(0, tf.int32))).repeat()
     whole = read_ahead(in_order(counted.concatenate(fillers), dataset), adapter)
     known = runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
-    return MicroBatches(adapter, whole, int(known.max()) if (known > 0).all() else None)
+    return ShardedAdapter(adapter, whole, int(known.max()) if (known > 0).all() else None)
 
 
-def _counted(_: tf.Tensor, batch: Any) -> LocalBatch:
-    return LocalBatch(batch, tf.cast(length(batch), tf.int32))
+def _counted(_: tf.Tensor, batch: Any) -> PerRankBatch:
+    return PerRankBatch(batch, tf.cast(length(batch), tf.int32))
 
 
 def _one_row(spec: Any) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella.data import arrays
-from tarantella.data.tf_data import before_map, mapping, of_arrays, of_batches
-from tarantella.data.tf_data.mapping import mapped, unbatched
+from tarantella.data.adapter import adapt_arrays
+from tarantella.data.tf_data import cached_map as caching
+from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map
+from tarantella.data.tf_data.cached_map import cached_map, unbatched
 from tarantella.keras.private import TFDatasetAdapter
 
 Point = namedtuple("Point", "x y")
@@ -21,7 +22,7 @@ traces: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    mapping._known.clear()
+    caching._known.clear()
     traces.clear()
 
 
@@ -47,7 +48,7 @@ def elements(dataset):
     ],
 )
 def test_a_second_dataset_of_the_type_is_mapped_without_a_trace(make, parallel):
-    first, second = (mapped(make(), scaled, 3, parallel=parallel) for _ in range(2))
+    first, second = (cached_map(make(), scaled, 3, parallel=parallel) for _ in range(2))
     assert len(traces) == 1
     assert second.element_spec == first.element_spec
     assert type(second.element_spec) is type(first.element_spec)
@@ -60,29 +61,32 @@ def test_a_second_dataset_of_the_type_is_mapped_without_a_trace(make, parallel):
 
 def test_another_type_structure_or_argument_is_traced():
     both = tf.data.Dataset.zip((tf.data.Dataset.range(2), tf.data.Dataset.range(2)))
-    assert elements(mapped(both, scaled, 2)) == [(0, 0), (2, 2)]
-    assert elements(mapped(both, scaled, 3)) == [(0, 0), (3, 3)]
-    points = mapped(both.map(Point), scaled, 2)
+    assert elements(cached_map(both, scaled, 2)) == [(0, 0), (2, 2)]
+    assert elements(cached_map(both, scaled, 3)) == [(0, 0), (3, 3)]
+    points = cached_map(both.map(Point), scaled, 2)
     assert isinstance(points.element_spec, Point)
-    assert elements(mapped(tf.data.Dataset.range(2).map(lambda i: tf.cast(i, tf.float32)), scaled, 2.0)) == [0.0, 2.0]
-    assert elements(mapped(tf.data.Dataset.range(4).batch(2), scaled, 2)) == [[0, 2], [4, 6]]
-    assert elements(mapped(tf.data.Dataset.range(4).batch(2, drop_remainder=True), scaled, 2)) == [[0, 2], [4, 6]]
+    assert elements(cached_map(tf.data.Dataset.range(2).map(lambda i: tf.cast(i, tf.float32)), scaled, 2.0)) == [
+        0.0,
+        2.0,
+    ]
+    assert elements(cached_map(tf.data.Dataset.range(4).batch(2), scaled, 2)) == [[0, 2], [4, 6]]
+    assert elements(cached_map(tf.data.Dataset.range(4).batch(2, drop_remainder=True), scaled, 2)) == [[0, 2], [4, 6]]
     assert len(traces) == 6
 
 
 def test_the_order_and_the_type_of_a_dict_are_kept():
     for keys in (("b", "a"), ("a", "b")):
         named = tf.data.Dataset.range(1).map(lambda i, keys=keys: dict.fromkeys(keys, i))
-        assert tuple(mapped(named, scaled, 2).element_spec) == keys
+        assert tuple(cached_map(named, scaled, 2).element_spec) == keys
     ordered = tf.data.Dataset.range(1).map(lambda i: OrderedDict(a=i, b=i))
-    assert isinstance(mapped(ordered, scaled, 2).element_spec, OrderedDict)
+    assert isinstance(cached_map(ordered, scaled, 2).element_spec, OrderedDict)
 
 
 def test_functions_of_the_user_live_no_longer_than_their_datasets():
     dataset = tf.data.Dataset.range(4).map(lambda i: 2 * i).batch(2)
     for _ in range(2):
-        of_batches.distribute(TFDatasetAdapter(dataset), 0, 2)
-    (function,) = before_map.plan(dataset).functions
+        from_batches.distribute(TFDatasetAdapter(dataset), 0, 2)
+    (function,) = shard_before_map.plan(dataset).functions
     assert len(function._tarantella_mapped) == 1
     function = weakref.ref(function)
     del dataset
@@ -91,12 +95,12 @@ def test_functions_of_the_user_live_no_longer_than_their_datasets():
 
 
 def test_a_dataset_is_sliced_once_for_each_way_and_forgotten_with_it(monkeypatch):
-    sliced = of_batches._sliced
+    sliced = from_batches._sliced
     ways = []
-    monkeypatch.setattr(of_batches, "_sliced", lambda dataset, *way: ways.append(way) or sliced(dataset, *way))
+    monkeypatch.setattr(from_batches, "_sliced", lambda dataset, *way: ways.append(way) or sliced(dataset, *way))
     dataset = tf.data.Dataset.range(8).map(lambda i: 2 * i).batch(4)
     for rank, positions in ((0, False), (1, False), (0, True), (0, False)):
-        of_batches.distribute(TFDatasetAdapter(dataset), rank, 2, positions)
+        from_batches.distribute(TFDatasetAdapter(dataset), rank, 2, positions)
     assert ways == [(0, 2, False), (1, 2, False), (0, 2, True)]
     kept, dataset = weakref.ref(dataset), None
     gc.collect()
@@ -113,16 +117,16 @@ def test_a_dataset_that_was_sliced_before_shuffles_on_as_it_does(deterministic):
     whole, parts = made(), [made(), made()]
     for _ in range(3):
         halves = [
-            list(of_batches.distribute(TFDatasetAdapter(each), rank, 2)._dataset) for rank, each in enumerate(parts)
+            list(from_batches.distribute(TFDatasetAdapter(each), rank, 2)._dataset) for rank, each in enumerate(parts)
         ]
         found = [[*one.data.numpy(), *other.data.numpy()] for one, other in zip(*halves, strict=True)]
         assert found == [batch.numpy().tolist() for batch in whole]
 
 
 def test_what_is_no_longer_known_lives_on_in_its_datasets():
-    mapped(tf.data.Dataset.range(3), scaled, 5)
-    kept = mapped(tf.data.Dataset.range(3), scaled, 5).prefetch(1)
-    mapping._known.clear()
+    cached_map(tf.data.Dataset.range(3), scaled, 5)
+    kept = cached_map(tf.data.Dataset.range(3), scaled, 5).prefetch(1)
+    caching._known.clear()
     gc.collect()
     assert elements(kept) == [0, 5, 10]
 
@@ -133,7 +137,7 @@ def test_variables_that_a_function_reads_are_read_anew():
     def added(value):
         return value + variable
 
-    first, second = (mapped(tf.data.Dataset.range(2), added) for _ in range(2))
+    first, second = (cached_map(tf.data.Dataset.range(2), added) for _ in range(2))
     assert elements(second) == [2, 3]
     variable.assign(10)
     assert elements(first) == elements(second) == [10, 11]
@@ -146,7 +150,7 @@ def test_unbatched_elements_are_the_rows():
 
 
 def micro_batches(x, **options):
-    return [batch.data.numpy().tolist() for batch in of_arrays.distribute(arrays.adapt(x, **options), 0, 2)._dataset]
+    return [batch.data.numpy().tolist() for batch in from_arrays.distribute(adapt_arrays(x, **options), 0, 2)._dataset]
 
 
 def test_arrays_that_were_changed_in_place_are_read_anew():
@@ -161,7 +165,7 @@ def test_the_order_that_is_kept_is_that_of_the_seed():
     for seed in (1, 2, 1):
         tf.random.set_seed(seed)
         orders.append(micro_batches(x, batch_size=8, shuffle=True))
-        fresh = of_arrays._order(64, 8, True, seed)
+        fresh = from_arrays._order(64, 8, True, seed)
         assert orders[-1] == [x[rows[:4]].tolist() for rows in fresh.as_numpy_iterator()]
     assert orders[0] == orders[2] != orders[1]
 
@@ -171,8 +175,8 @@ def test_the_order_that_is_kept_is_that_of_the_seed():
 @pytest.mark.parametrize("seed", [5, None])
 def test_an_order_that_is_kept_has_the_batches_of_every_epoch(shuffle, samples, batch_size, seed):
     tf.random.set_seed(seed)
-    kept = of_arrays._kept_order(samples, batch_size, shuffle, seed)
-    fresh = of_arrays._order(samples, batch_size, shuffle, seed)
+    kept = from_arrays._kept_order(samples, batch_size, shuffle, seed)
+    fresh = from_arrays._order(samples, batch_size, shuffle, seed)
     for _ in range(2):
         one, other = ([each.tolist() for each in order.as_numpy_iterator()] for order in (kept, fresh))
         assert [len(batch) for batch in one] == [len(batch) for batch in other]

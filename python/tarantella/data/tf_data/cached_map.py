@@ -26,7 +26,7 @@ class _Traced(NamedTuple):
 _known: deque[_Traced] = deque(maxlen=32)
 
 
-def mapped(
+def cached_map(
     dataset: tf.data.Dataset,
     function: Callable[..., Any],
     *arguments: Any,

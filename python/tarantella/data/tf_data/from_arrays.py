@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from ..._backend import checksum as checksum_of
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
-from .. import arrays
-from ..adapter import MicroBatches
+from ..adapter import ShardedAdapter, rows_of_arrays
 from ..rows import PredictBatch, share
 from . import seeds
-from .mapping import mapped
+from .cached_map import cached_map
 from .slicer import Slicer, fingerprint, micro_batch
 
 # Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
@@ -67,7 +66,7 @@ def _bytes(block: Any) -> NDArray[np.uint8]:
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
-def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> MicroBatches:
+def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
     """The micro batches of `rank`, in the order in which plain Keras visits the samples."""
     samples, batch_size = private.rows_of(adapter), adapter.batch_size
     least = min(adapter.partial_batch_size or batch_size, batch_size)
@@ -85,9 +84,9 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
 
     def begin_at(batch: int) -> tf.data.Dataset:
         dataset = tf.data.Dataset.zip((indices.enumerate().skip(batch) if batch else indices.enumerate(), whole))
-        return mapped(dataset, _rows_of_batch, slicer).with_options(options).prefetch(2)
+        return cached_map(dataset, _rows_of_batch, slicer).with_options(options).prefetch(2)
 
-    return MicroBatches(adapter, begin_at(0), adapter.num_batches, begin_at)
+    return ShardedAdapter(adapter, begin_at(0), adapter.num_batches, begin_at)
 
 
 def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
@@ -121,7 +120,7 @@ def _rows_of_batch(slicer: Slicer, numbered: tuple[tf.Tensor, tf.Tensor], data: 
 
 def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = False) -> Any:
     """The rows of a rank of one global batch of arrays: a micro batch, with `positions` one to predict."""
-    total = arrays.rows(batch)
+    total = rows_of_arrays(batch)
     start, rows = share(total, rank, size)
     whole = sliceable(tuple(batch))
     data = take_rows(whole, slice(start, start + rows) if rows else slice(0, 1))
