@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .. import collectives as core
 from .._job import groups
 from . import process
-from .channels import Group
+from .join_calls import Group
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Max, Min, Product, ReduceOp, Sum, chosen
 

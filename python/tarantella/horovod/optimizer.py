@@ -13,8 +13,8 @@ from .._job import runtime
 from ..keras import compatibility, training
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
+from .backward_passes import BackwardPasses
 from .gradients import LocalVariables, Reduction
-from .passes import Passes
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
@@ -25,7 +25,7 @@ _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 class Wrapped:
     """What a wrapped optimizer does with gradients, in the place of applying this rank's."""
 
-    def __init__(self, reduction: Reduction, passes: Passes | None) -> None:
+    def __init__(self, reduction: Reduction, passes: BackwardPasses | None) -> None:
         self.reduction, self.passes = reduction, passes
 
     def __call__(
@@ -84,7 +84,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
     passes = None
     if backward_passes_per_step > 1:
-        passes = Passes(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
+        passes = BackwardPasses(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
     wrapped = Wrapped(reduction, passes)
     if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._job import runtime
 from . import process
-from .channels import Group
+from .join_calls import Group
 
 
 class ProcessSet:

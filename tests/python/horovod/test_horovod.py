@@ -41,7 +41,7 @@ def test_ranks_train_as_plain_keras_on_the_rows_of_all(scripts: Any, tmp_path: P
 
 @pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4))])
 def test_ranks_that_have_joined_are_zeros_to_the_others(ranks: int, scripts: Any) -> None:
-    ended = scripts.ranks(ranks, SCRIPTS / "joining.py", options=("--output-on-all-devices",))
+    ended = scripts.ranks(ranks, SCRIPTS / "join.py", options=("--output-on-all-devices",))
     assert ended.out.count("all right") == ranks, ended.err
     assert "joined with the dead" not in ended.out
     assert re.search(r"rank 1 .*ended with exit code 7", ended.err)

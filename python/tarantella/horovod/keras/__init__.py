@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from .. import callbacks, collectives, elastic
 from ..collectives import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter
-from ..joining import join
-from ..loading import load_model
+from ..join import join
+from ..load_model import load_model
 from ..normalization import SyncBatchNormalization
 from ..objects import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
 from ..optimizer import DistributedOptimizer, PartialDistributedOptimizer

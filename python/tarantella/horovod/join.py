@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from .._job import log, runtime
 from . import process, process_sets
-from .channels import Channel
+from .join_calls import Channel
 from .process_sets import ProcessSet, global_process_set
 
 _one = threading.Lock()

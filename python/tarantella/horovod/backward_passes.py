@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 
-class Passes:
+class BackwardPasses:
     """Adds up gradients, and every `count` passes has the total applied."""
 
     def __init__(self, count: int, average: bool, sparse_as_dense: bool) -> None:

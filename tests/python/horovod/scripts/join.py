@@ -13,7 +13,7 @@ import tensorflow as tf
 import tarantella.horovod.keras as hvd
 import tarantella.horovod.tensorflow as hvt
 from tarantella import PeerLostError
-from tarantella.horovod import channels, joining
+from tarantella.horovod import join, join_calls
 
 hvd.init()
 R, N = hvd.rank(), hvd.size()
@@ -52,7 +52,7 @@ def of_all(steps, step):
 
 def refusals():
     raises("outside, after the loop", tf.function(lambda: hvd.join()))
-    with joining._one:
+    with join._one:
         raises("another thread of this rank", hvd.join)
 
 
@@ -76,7 +76,7 @@ def errors():
         def allgather(self, *_):
             raise PeerLostError("rank 1 ended")
 
-    channel = channels.Channel(Lost(), (0, 1))
+    channel = join_calls.Channel(Lost(), (0, 1))
     made = "(before hvd's allreduce of the max, loss)"
     assert raises(made, channel.allreduce, np.ones(1), "loss", "max") is PeerLostError
     raises("before hvd's barrier)", channel.barrier)
@@ -223,14 +223,14 @@ def lost_models():
     with tempfile.TemporaryDirectory() as own:
         said = Path(hvd.broadcast_object(own, N - 1)) / "said"
         if R == N - 1:
-            joining._PATIENCE, warn_once = 0.05, joining.log.warn_once
-            joining.log.warn_once = said.write_text
+            join._PATIENCE, warn_once = 0.05, join.log.warn_once
+            join.log.warn_once = said.write_text
         deadline = time.monotonic() + 30
         while R < N - 1 and not said.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         joined(range(N))
         if R == N - 1:
-            joining.log.warn_once = warn_once
+            join.log.warn_once = warn_once
             assert "keep the model until hvd.join returns" in said.read_text()
 
 
