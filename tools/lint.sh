@@ -46,6 +46,7 @@ mutations() {
 }
 
 check "include directions" python tools/check_includes.py
+check "map of the package" python tools/check_map.py
 check "line lengths" python tools/check_lines.py
 check "sleeps in tests" python tools/check_sleeps.py
 check "ruff" ruff check --quiet "${PYTHON[@]}"

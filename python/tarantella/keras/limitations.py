@@ -50,8 +50,8 @@ def say_of_metrics(model: Any) -> None:
     ]
     if own:
         log.warn_once(
-            f"{abbreviated(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts and "
-            "totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
+            f"{abbreviated(own)} (user-defined metrics): the states of the ranks are summed, which is right for counts "
+            "and totals; otherwise declare how they combine: tnt_combine = 'max', 'min' or a function of the states"
         )
 
 
