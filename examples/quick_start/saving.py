@@ -61,7 +61,7 @@ def weights(model: tnt.Model, folder: Path) -> dict[str, tnt.Model]:
 def on_all_ranks(model: tnt.Model, folder: Path) -> dict[str, tnt.Model]:
     """A file of each rank, for folders that the ranks do not share."""
     path = folder / f"rank_{tnt.get_rank()}.keras"
-    model.save(path, tnt_save_all_devices=True)
+    model.save(path, tnt_save_all_ranks=True)
     return {path.name: tnt.models.load_model(path)}
 
 

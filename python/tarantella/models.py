@@ -31,10 +31,18 @@ def clone_model(model: Any, *args: Any, **kwargs: Any) -> Model:
 
 
 def save_model(
-    model: Any, filepath: Any, overwrite: bool = True, *, tnt_save_all_devices: bool = False, **kwargs: Any
+    model: Any,
+    filepath: Any,
+    overwrite: bool = True,
+    *,
+    tnt_save_all_ranks: bool | None = None,
+    tnt_save_all_devices: bool | None = None,
+    **kwargs: Any,
 ) -> None:
     """`tarantella.Model.save` for a Keras model or a `tarantella.Model`."""
-    Model(model).save(filepath, overwrite, tnt_save_all_devices=tnt_save_all_devices, **kwargs)
+    Model(model).save(
+        filepath, overwrite, tnt_save_all_ranks=tnt_save_all_ranks, tnt_save_all_devices=tnt_save_all_devices, **kwargs
+    )
 
 
 def load_model(

@@ -169,7 +169,8 @@ class Model:
         *args: Any,
         tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
-        tnt_predict_all_devices: bool = True,
+        tnt_predict_all_ranks: bool | None = None,
+        tnt_predict_all_devices: bool | None = None,
         **kwargs: Any,
     ) -> Any:
         """Predicts as `keras.Model.predict` does, each rank its share.
@@ -180,8 +181,9 @@ class Model:
             *args: As for `keras.Model.predict`.
             tnt_micro_batch_size: As for `fit`.
             tnt_distribute_dataset: If False, this rank alone predicts its own `x`, with its own weights.
-            tnt_predict_all_devices: If False, only the master gets the predictions. The others get None, and keep no
-                more than their share.
+            tnt_predict_all_ranks: If False, only the master gets the predictions. The others get None, and keep no
+                more than their share. Default: True.
+            tnt_predict_all_devices: The older name of `tnt_predict_all_ranks`.
             **kwargs: As for `keras.Model.predict`.
 
         Returns:
@@ -191,7 +193,8 @@ class Model:
             ValueError: As `fit`, and its other errors.
         """
         ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
-        return self._call("predict", args, kwargs, **ours, everywhere=tnt_predict_all_devices)
+        everywhere = _on_all_ranks("predict", tnt_predict_all_ranks, tnt_predict_all_devices, default=True)
+        return self._call("predict", args, kwargs, **ours, everywhere=everywhere)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Trains on one global batch as `keras.Model.train_on_batch` does, each rank on its rows.
@@ -222,7 +225,14 @@ class Model:
         """Predicts one global batch as `keras.Model.predict_on_batch` does; otherwise as `test_on_batch`."""
         return self._call("predict_on_batch", args, kwargs)
 
-    def save(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+    def save(
+        self,
+        filepath: Any,
+        *args: Any,
+        tnt_save_all_ranks: bool | None = None,
+        tnt_save_all_devices: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Saves the Keras model as `keras.Model.save` does, on the master only. The file is replaced as a whole.
 
         If all ranks call this, they return when every rank can load the file. The others wait for the master. The
@@ -233,22 +243,40 @@ class Model:
         Args:
             filepath: As for `keras.Model.save`.
             *args: As for `keras.Model.save`.
-            tnt_save_all_devices: If True, each rank that calls this writes its own file.
+            tnt_save_all_ranks: If True, each rank that calls this writes its own file. Default: False.
+            tnt_save_all_devices: The older name of `tnt_save_all_ranks`.
             **kwargs: As for `keras.Model.save`.
 
         Raises:
             OSError: The file cannot be written; or another of Keras's errors, on the rank that writes.
             tarantella.Error: The master could not write, on the other ranks.
         """
-        return files.write(self._tarantella_model, "save", filepath, args, kwargs, tnt_save_all_devices)
+        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        return files.write(self._tarantella_model, "save", filepath, args, kwargs, everywhere)
 
-    def save_weights(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+    def save_weights(
+        self,
+        filepath: Any,
+        *args: Any,
+        tnt_save_all_ranks: bool | None = None,
+        tnt_save_all_devices: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Saves the weights; as `save`."""
-        return files.write(self._tarantella_model, "save_weights", filepath, args, kwargs, tnt_save_all_devices)
+        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        return files.write(self._tarantella_model, "save_weights", filepath, args, kwargs, everywhere)
 
-    def export(self, filepath: Any, *args: Any, tnt_save_all_devices: bool = False, **kwargs: Any) -> Any:
+    def export(
+        self,
+        filepath: Any,
+        *args: Any,
+        tnt_save_all_ranks: bool | None = None,
+        tnt_save_all_devices: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Exports the model; as `save`, but the folder is written in place."""
-        return files.write(self._tarantella_model, "export", filepath, args, kwargs, tnt_save_all_devices)
+        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        return files.write(self._tarantella_model, "export", filepath, args, kwargs, everywhere)
 
     def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         """Loads weights as Keras does, on this rank. The next call starts from the master's, except `train_on_batch`.
@@ -275,6 +303,16 @@ class Model:
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
         """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
         return model_from_config(config, custom_objects)
+
+
+def _on_all_ranks(what: str, given: bool | None, older: bool | None, *, default: bool) -> bool:
+    """The value of `tnt_…_all_ranks`, or of its older name `tnt_…_all_devices`. ValueError if they differ."""
+    if given is not None and older is not None and given != older:
+        raise ValueError(
+            f"tnt_{what}_all_ranks={given} contradicts tnt_{what}_all_devices={older}, its older name; pass only one"
+        )
+    values = [each for each in (given, older) if each is not None]
+    return values[0] if values else default
 
 
 def _signature(name: str) -> inspect.Signature:

@@ -202,7 +202,7 @@ def await_written(path: Any) -> None:
         raise FileNotFoundError(
             f"{key!r} is not there: of what all ranks save only rank 0 writes, and it has saved to another path; give "
             "all ranks the same path (make it before, on one rank, or from what all know: no tempfile, time or process "
-            "number), or write on every rank: tnt_save_all_devices=True, or run_on_all_ranks=True of a callback"
+            "number), or write on every rank: tnt_save_all_ranks=True, or run_on_all_ranks=True of a callback"
         )
 
 

@@ -104,8 +104,9 @@ outputs = []
 compiled().predict(x, batch_size=5, verbose=0, callbacks=[
     C.LambdaCallback(on_predict_batch_end=lambda batch, logs: outputs.append(logs["outputs"].shape))])
 assert outputs == [(3 - rank, 1)] * 4, outputs
-predicted = compiled().predict(x, verbose=0, tnt_predict_all_devices=False)
-assert (predicted is None) == (rank != 0)
+for option in ("tnt_predict_all_ranks", "tnt_predict_all_devices"):
+    predicted = compiled().predict(x, verbose=0, **{option: False})
+    assert (predicted is None) == (rank != 0)
 # and what the master alone gets, no other rank keeps on the way
 from tarantella.keras.calls import row_order
 rows, from_zero = np.ones((64, 1 << 17)), np.arange(64) + 64 * rank

@@ -166,6 +166,19 @@ def test_validation_data_without_labels_are_those_of_keras(keras: Any) -> None:
         assert plain == wrapped == {"loss": [3.0], "val_loss": [3.0]}
 
 
+def test_either_spelling_of_an_argument_counts_and_both_must_agree(model: Any, tmp_path: Any) -> None:
+    file, refused = tmp_path / "m.keras", "contradicts tnt_{}_all_devices=True, its older name; pass only one"
+    for values in ({}, {"ranks": True}, {"devices": True}, {"ranks": False, "devices": False}):
+        model.save(file, **{f"tnt_save_all_{name}": value for name, value in values.items()})
+    for name in ("save", "save_weights", "export"):
+        with pytest.raises(ValueError, match="tnt_save_all_ranks=False " + refused.format("save")):
+            getattr(model, name)(file, tnt_save_all_ranks=False, tnt_save_all_devices=True)
+    with pytest.raises(ValueError, match="tnt_save_all_ranks=False " + refused.format("save")):
+        tnt.models.save_model(model, file, tnt_save_all_ranks=False, tnt_save_all_devices=True)
+    with pytest.raises(ValueError, match="tnt_predict_all_ranks=False " + refused.format("predict")):
+        model.predict([[1.0]], tnt_predict_all_ranks=False, tnt_predict_all_devices=True)
+
+
 def test_unsupported_strategies_are_refused(keras: Any, model: Any) -> None:
     for strategy in (tnt.ParallelStrategy.PIPELINING, tnt.ParallelStrategy.ALL):
         with pytest.raises(NotImplementedError, match="pipelining"):

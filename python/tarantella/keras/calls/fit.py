@@ -200,7 +200,7 @@ def _predict_together(
             "predict cannot return the rows of a dataset with shard='file' in order: every rank reads its own files; "
             "to predict them on this rank alone, pass tnt_distribute_dataset=False"
         )
-    arguments = {"steps": data.steps, "tnt_predict_all_devices": everywhere}
+    arguments = {"steps": data.steps, "tnt_predict_all_ranks": everywhere}
     (batches,) = start.feeds_alike(model, "predict", [feed], arguments)
     callbacks = placement.arrange_to_predict(callbacks)
     with files.by_master(model):

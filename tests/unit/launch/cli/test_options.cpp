@@ -157,6 +157,14 @@ TEST(Options, TakeRanksPerNodeUnderBothNames) {
       "options '-n' and '--n-per-node' exclude each other: '-n' is the number of ranks of the whole job");
 }
 
+TEST(Options, ShowAllRanksUnderBothNames) {
+  for (const std::string ranks : {"devices", "ranks"}) {
+    EXPECT_TRUE(parse({"--output-on-all-" + ranks, "a.py"}).value().output_on_all_devices);
+    EXPECT_TRUE(parse({"--log-on-all-" + ranks, "a.py"}).value().log_on_all_devices);
+  }
+  EXPECT_EQ(error_message({"--output-on-all-ranks=1"}), "option '--output-on-all-ranks' takes no value");
+}
+
 TEST(Options, CleanupNeedsNoScriptAndForceNeedsCleanup) {
   EXPECT_EQ(parse({"--cleanup"}).value().action, Action::kCleanup);
   EXPECT_TRUE(parse({"--force", "--cleanup", "--", "a.py"}).value().force);
