@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import data
+from . import data as data
 from ._job import env_vars as _env_vars
 from ._job import excepthook as _excepthook
 from ._job import import_hooks as _import_hooks
@@ -17,119 +17,97 @@ from ._job import signals as _signals
 from ._job import timeline as _timeline
 from ._job.environment import is_verified as _is_verified
 from ._job.environment import layout
-from ._job.groups import Group, barrier, get_group_master_rank, is_group_master_rank, new_group
-from ._job.runtime import (
-    get_local_rank,
-    get_master_rank,
-    get_rank,
-    get_size,
-    init,
-    is_master_rank,
-    restart_count,
-)
-from ._version import __version__
+from ._job.groups import Group as Group
+from ._job.groups import barrier as barrier
+from ._job.groups import get_group_master_rank as get_group_master_rank
+from ._job.groups import is_group_master_rank as is_group_master_rank
+from ._job.groups import new_group as new_group
+from ._job.runtime import get_local_rank as get_local_rank
+from ._job.runtime import get_master_rank as get_master_rank
+from ._job.runtime import get_rank as get_rank
+from ._job.runtime import get_size as get_size
+from ._job.runtime import init as init
+from ._job.runtime import is_master_rank as is_master_rank
+from ._job.runtime import restart_count as restart_count
+from ._version import __version__ as __version__
 from .data.tf_data import seeds as _seeds
 
+# For type checkers, to which `import x as x` exports x: the names that __getattr__ loads when they are first used.
 if TYPE_CHECKING:
-    from . import keras, models
-    from ._job.errors import Error, MismatchError, PeerLostError, TimeoutError
-    from .collectives import ReductionOp, allgather, allreduce, alltoall, broadcast, reduce_scatter
-    from .compat import (
-        Allgatherv,
-        Allreduce,
-        Alltoall,
-        Barrier,
-        Broadcast,
-        ReduceScatter,
-        TensorAllgatherer,
-        TensorAllreducer,
-        TensorBroadcaster,
-    )
-    from .from_python.run import run
-    from .keras.calls.custom_loops import broadcast_variables, distributed_optimizer, reduce_gradients
-    from .keras.model import Model, Sequential
-    from .keras.step.gather import gather_rows
-    from .keras.step.gradients import local_gradients
-    from .keras.strategy import ParallelStrategy
-
-__all__ = [
-    "Allgatherv",
-    "Allreduce",
-    "Alltoall",
-    "Barrier",
-    "Broadcast",
-    "Error",
-    "Group",
-    "MismatchError",
-    "Model",
-    "ParallelStrategy",
-    "PeerLostError",
-    "ReduceScatter",
-    "ReductionOp",
-    "Sequential",
-    "TensorAllgatherer",
-    "TensorAllreducer",
-    "TensorBroadcaster",
-    "TimeoutError",
-    "__version__",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_variables",
-    "data",
-    "distributed_optimizer",
-    "gather_rows",
-    "get_group_master_rank",
-    "get_local_rank",
-    "get_master_rank",
-    "get_rank",
-    "get_size",
-    "init",
-    "is_group_master_rank",
-    "is_master_rank",
-    "keras",
-    "local_gradients",
-    "models",
-    "new_group",
-    "reduce_gradients",
-    "reduce_scatter",
-    "restart_count",
-    "run",
-]
+    from . import keras as keras
+    from . import models as models
+    from ._job.errors import Error as Error
+    from ._job.errors import MismatchError as MismatchError
+    from ._job.errors import PeerLostError as PeerLostError
+    from ._job.errors import TimeoutError as TimeoutError
+    from .collectives import ReductionOp as ReductionOp
+    from .collectives import allgather as allgather
+    from .collectives import allreduce as allreduce
+    from .collectives import alltoall as alltoall
+    from .collectives import broadcast as broadcast
+    from .collectives import reduce_scatter as reduce_scatter
+    from .compat import Allgatherv as Allgatherv
+    from .compat import Allreduce as Allreduce
+    from .compat import Alltoall as Alltoall
+    from .compat import Barrier as Barrier
+    from .compat import Broadcast as Broadcast
+    from .compat import ParallelStrategy as ParallelStrategy
+    from .compat import ReduceScatter as ReduceScatter
+    from .compat import TensorAllgatherer as TensorAllgatherer
+    from .compat import TensorAllreducer as TensorAllreducer
+    from .compat import TensorBroadcaster as TensorBroadcaster
+    from .from_python.run import run as run
+    from .keras.calls.custom_loops import broadcast_variables as broadcast_variables
+    from .keras.calls.custom_loops import distributed_optimizer as distributed_optimizer
+    from .keras.calls.custom_loops import reduce_gradients as reduce_gradients
+    from .keras.model import Model as Model
+    from .keras.model import Sequential as Sequential
+    from .keras.step.gather import gather_rows as gather_rows
+    from .keras.step.gradients import local_gradients as local_gradients
 
 _MODULES = ("keras", "models")
-_LAZY = {
-    "Allgatherv": ".compat",
-    "Allreduce": ".compat",
-    "Alltoall": ".compat",
-    "Barrier": ".compat",
-    "Broadcast": ".compat",
-    "ReduceScatter": ".compat",
-    "ReductionOp": ".collectives",
-    "allgather": ".collectives",
-    "allreduce": ".collectives",
-    "alltoall": ".collectives",
-    "broadcast": ".collectives",
-    "reduce_scatter": ".collectives",
-    "TensorAllgatherer": ".compat",
-    "TensorAllreducer": ".compat",
-    "TensorBroadcaster": ".compat",
-    "Error": "._job.errors",
-    "MismatchError": "._job.errors",
-    "Model": ".keras.model",
-    "ParallelStrategy": ".keras.strategy",
-    "PeerLostError": "._job.errors",
-    "Sequential": ".keras.model",
-    "TimeoutError": "._job.errors",
-    "broadcast_variables": ".keras.calls.custom_loops",
-    "gather_rows": ".keras.step.gather",
-    "local_gradients": ".keras.step.gradients",
-    "distributed_optimizer": ".keras.calls.custom_loops",
-    "reduce_gradients": ".keras.calls.custom_loops",
-    "run": ".from_python.run",
+_NAMES = {
+    "._job.errors": ("Error", "MismatchError", "PeerLostError", "TimeoutError"),
+    ".collectives": ("ReductionOp", "allgather", "allreduce", "alltoall", "broadcast", "reduce_scatter"),
+    ".compat": (
+        "Allgatherv",
+        "Allreduce",
+        "Alltoall",
+        "Barrier",
+        "Broadcast",
+        "ParallelStrategy",
+        "ReduceScatter",
+        "TensorAllgatherer",
+        "TensorAllreducer",
+        "TensorBroadcaster",
+    ),
+    ".from_python.run": ("run",),
+    ".keras.calls.custom_loops": ("broadcast_variables", "distributed_optimizer", "reduce_gradients"),
+    ".keras.model": ("Model", "Sequential"),
+    ".keras.step.gather": ("gather_rows",),
+    ".keras.step.gradients": ("local_gradients",),
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:
+    __all__ = [
+        "Group",
+        "__version__",
+        "barrier",
+        "data",
+        "get_group_master_rank",
+        "get_local_rank",
+        "get_master_rank",
+        "get_rank",
+        "get_size",
+        "init",
+        "is_group_master_rank",
+        "is_master_rank",
+        "new_group",
+        "restart_count",
+        *_MODULES,
+        *_MODULE_OF,
+    ]
 
 _env_vars.check()
 _timeline.start()
@@ -170,12 +148,12 @@ if layout().launched or layout().size > 1:
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    if name not in _LAZY:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name], __name__), name)
+    value = getattr(importlib.import_module(_MODULE_OF[name], __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({*globals(), *_MODULES, *_MODULE_OF})

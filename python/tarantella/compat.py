@@ -1,10 +1,15 @@
-"""The classes of Tarantella 0.9 for collectives. New programs call the functions: `tnt.allreduce(x)`.
+"""The classes and functions of Tarantella 0.9 that new programs do not need.
 
-Each makes the call of the function of its name, with the same inputs, results and errors.
+Its classes for collectives make the call of the function of their name, with the same inputs, results and errors:
+new programs call `tnt.allreduce(x)`. `ParallelStrategy` has one value that works, the default. YAML is the format of
+Keras 2; Keras 3 and `Model.to_json` write JSON.
 """
 
 from __future__ import annotations
 
+import enum
+import importlib
+import json
 from typing import Any
 
 from . import collectives
@@ -124,3 +129,68 @@ class TensorAllgatherer:
     def allgather(self, inputs: Any) -> Any:
         """The rows of all ranks, in rank order."""
         return self._allgather.execute(inputs)
+
+
+class ParallelStrategy(enum.Flag):
+    """How `tarantella.Model` distributes a model: by data, in a pipeline, or both (`ALL`)."""
+
+    NONE = 0
+    DATA = enum.auto()
+    PIPELINING = enum.auto()
+    ALL = DATA | PIPELINING
+
+
+def check_strategy(strategy: object) -> ParallelStrategy:
+    """Returns `strategy` if it can be used.
+
+    Raises TypeError for anything except a `ParallelStrategy`, NotImplementedError for pipelining.
+    """
+    if not isinstance(strategy, ParallelStrategy):
+        raise TypeError(
+            f"parallel_strategy must be a tarantella.ParallelStrategy, such as ParallelStrategy.DATA (got {strategy!r})"
+        )
+    if strategy & ParallelStrategy.PIPELINING:
+        name = "ALL" if strategy == ParallelStrategy.ALL else "PIPELINING"
+        raise NotImplementedError(
+            f"ParallelStrategy.{name} needs pipelining, which is not available yet; use ParallelStrategy.DATA"
+        )
+    return strategy
+
+
+def to_yaml(model: Any, **kwargs: Any) -> str:
+    """The output of `model.to_json()` as YAML; `kwargs` are those of `yaml.safe_dump`.
+
+    Raises ImportError if PyYAML is not installed.
+    """
+    text: str = _yaml("to_yaml").safe_dump(json.loads(model.to_json()), **{"sort_keys": False, **kwargs})
+    return text
+
+
+def json_of_yaml(yaml_string: str) -> str:
+    """The JSON of which `to_yaml` has made this YAML. It is read as plain values only, so no text can run code.
+
+    Raises ImportError if PyYAML is not installed, ValueError for YAML that does not describe a model or contains Python
+    objects, as files of Keras 2 may.
+    """
+    yaml = _yaml("model_from_yaml")
+    try:
+        description = yaml.safe_load(yaml_string)
+    except yaml.YAMLError as error:
+        raise ValueError(
+            f"model_from_yaml reads the output of tarantella.Model.to_yaml, and no Python objects: {error}"
+        ) from error
+    if not isinstance(description, dict):
+        raise ValueError(
+            f"model_from_yaml needs the output of tarantella.Model.to_yaml; this text does not describe a model "
+            f"({yaml_string[:80]!r})"
+        )
+    return json.dumps(description)
+
+
+def _yaml(name: str) -> Any:
+    """PyYAML, which `name` needs. Raises ImportError if it is not installed."""
+    try:
+        return importlib.import_module("yaml")
+    except ImportError as error:
+        other = name.replace("yaml", "json")
+        raise type(error)(f"{name} needs PyYAML: pip install pyyaml (or use {other})") from error

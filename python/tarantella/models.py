@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import keras
 
+from .compat import ParallelStrategy, json_of_yaml
 from .keras import files
-from .keras.model import Model, model_from_config, plain, yaml_for
-from .keras.strategy import ParallelStrategy
+from .keras.model import Model, model_from_config, plain
 
 __all__ = [
     "clone_model",
@@ -80,16 +79,4 @@ def model_from_yaml(
     Reads plain values only, so no text can run code. Raises ImportError if PyYAML is not installed, ValueError for YAML
     that does not describe a model or contains Python objects, as files of Keras 2 may.
     """
-    yaml = yaml_for("model_from_yaml")
-    try:
-        description = yaml.safe_load(yaml_string)
-    except yaml.YAMLError as error:
-        raise ValueError(
-            f"model_from_yaml reads the output of tarantella.Model.to_yaml, and no Python objects: {error}"
-        ) from error
-    if not isinstance(description, dict):
-        raise ValueError(
-            f"model_from_yaml needs the output of tarantella.Model.to_yaml; this text does not describe a model "
-            f"({yaml_string[:80]!r})"
-        )
-    return model_from_json(json.dumps(description), custom_objects, parallel_strategy)
+    return model_from_json(json_of_yaml(yaml_string), custom_objects, parallel_strategy)

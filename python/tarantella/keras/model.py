@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import json
 from typing import Any
 
 import keras
@@ -12,9 +10,9 @@ import keras
 from .._backend import load as load_backend
 from .._job import runtime
 from .._job.environment import prints_output
+from ..compat import ParallelStrategy, check_strategy, to_yaml
 from . import files
 from .calls import process, takeover
-from .strategy import ParallelStrategy, check_strategy
 
 _OWN = ("_tarantella_model", "_tarantella_strategy")
 
@@ -291,13 +289,15 @@ class Model:
             self._tarantella_model.summary(*args, **kwargs)
 
     def to_yaml(self, **kwargs: Any) -> str:
-        """What `to_json` describes, as YAML for `tarantella.models.model_from_yaml`; `kwargs` are yaml.safe_dump's.
+        """The output of `to_json` as YAML, for `tarantella.models.model_from_yaml`.
 
-        Raises ImportError where PyYAML is not installed.
+        Args:
+            **kwargs: As for `yaml.safe_dump`.
+
+        Raises:
+            ImportError: PyYAML is not installed.
         """
-        yaml = yaml_for("to_yaml")
-        text: str = yaml.safe_dump(json.loads(self._tarantella_model.to_json()), **{"sort_keys": False, **kwargs})
-        return text
+        return to_yaml(self._tarantella_model, **kwargs)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
@@ -354,15 +354,6 @@ class Sequential(Model):
         parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
     ) -> None:
         super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
-
-
-def yaml_for(name: str) -> Any:
-    """PyYAML, which `name` needs. Raises ImportError where it is not installed."""
-    try:
-        return importlib.import_module("yaml")
-    except ImportError as error:
-        other = name.replace("yaml", "json")
-        raise type(error)(f"{name} needs PyYAML: pip install pyyaml (or use {other})") from error
 
 
 def plain(model: Any) -> Any:
