@@ -15,7 +15,7 @@ import keras
 from .._backend import backend
 from .._job import log, runtime, shared_files
 from .._job.errors import MismatchError, PeerLostError
-from . import h5_files, hooks, moved, private, training, written
+from . import h5_files, hooks, private, training, written
 
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
@@ -65,7 +65,7 @@ def by_master(model: Any) -> Iterator[None]:
     On the other ranks, save returns at once, and so does what moves or removes the file. `written.by_every_rank`
     overrides it.
     """
-    with moved.by_master(), _naming_the_master(), contextlib.ExitStack() as hooked:
+    with written.moving_by_master(), _naming_the_master(), contextlib.ExitStack() as hooked:
         for each in private.every_layer(model):
             if isinstance(each, keras.Model):
                 hooked.enter_context(training.saving_by_master(each))

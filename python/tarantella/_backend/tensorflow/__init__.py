@@ -10,7 +10,6 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from .checkpoints import checkpoint_writers
-from .eager import apart, gradients
 from .gather import gather_rows, shows_logits, why_not_gathered
 from .gradients import StepGradients as step_gradients
 from .gradients import allreduce
@@ -32,7 +31,7 @@ from .steps import (
 )
 from .tape import gradient_hooks
 from .undo import undo_where
-from .variables import variables_outside
+from .variables import apart, gradients, variables_outside
 from .xla import why_not_compiled
 
 __all__ = [

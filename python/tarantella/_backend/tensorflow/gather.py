@@ -11,8 +11,9 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 from ..._job import runtime
-from . import eager, plans, xla
+from . import plans, xla
 from .operations import operations
+from .variables import counter
 
 # Keras takes the logits of an output from the operation that makes it, where it finds one of these.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
@@ -57,7 +58,7 @@ def gather_rows(
 
 @functools.cache
 def _turn() -> tf.Variable:
-    return eager.counter()
+    return counter()
 
 
 @contextlib.contextmanager

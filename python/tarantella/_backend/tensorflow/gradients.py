@@ -20,7 +20,8 @@ from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._job.log import abbreviated
 from ..gradients import Step, TrainedModel, key
-from . import eager, reduce, slices, steps, upstream
+from . import reduce, slices, steps, upstream
+from .variables import counter
 
 
 def allreduce(
@@ -234,7 +235,7 @@ class StepGradients:
         """
         if not self._step.is_sum or tf.executing_eagerly():
             return self._step.weight
-        known = self._state.known_as_summed.setdefault(key(variable), eager.counter())
+        known = self._state.known_as_summed.setdefault(key(variable), counter())
         weight = ops.where(known > 0, float(runtime.is_master_rank()), 1.0)
         return lambda dtype: ops.cast(weight, dtype)
 

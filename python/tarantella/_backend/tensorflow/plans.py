@@ -14,7 +14,7 @@ from ..._job import runtime
 from ..._job.environment import integer
 from ..._job.groups import Group
 from ..._names import short_name_of
-from . import eager
+from .variables import counter
 
 # KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
 DEFAULT_FUSION_THRESHOLD = 1024
@@ -79,7 +79,7 @@ def plan_of(
     if key not in _plans[owner]:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
         number = context.plan(what, tensors, threshold, int(numbers))
-        _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), eager.counter())
+        _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), counter())
     return _plans[owner][key]
 
 
@@ -101,7 +101,7 @@ def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterato
         return
     runs, key = _runs.setdefault(owner, {}), tuple(id(v) for v in variables)
     if key not in runs:
-        runs[key] = eager.counter()
+        runs[key] = counter()
     with tf.control_dependencies([runs[key].read_value()]):
         number = tf.identity(number)
     yield number, ended

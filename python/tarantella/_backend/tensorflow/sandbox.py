@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from . import eager
 from .steps import type_of
 from .undo import assigned
+from .variables import apart, counter
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")
@@ -73,7 +73,7 @@ class _Sandbox:
 
 class _Traced(_Sandbox):
     def __init__(self, function: Callable[[Any], Any], data: Any) -> None:
-        self._mode, self._recorded = eager.counter(), list[tf.Variable]()
+        self._mode, self._recorded = counter(), list[tf.Variable]()
         with self._as_current():
             made = tf.function(function, autograph=False)
             traced = made.get_concrete_function(tree.map_structure(_type_of, data))
@@ -84,7 +84,7 @@ class _Traced(_Sandbox):
     def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
         shape = [None, *tensor.shape[1:]]
         empty = [0, *(n or 0 for n in shape[1:])]
-        recorded = eager.apart(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
+        recorded = apart(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
         self._recorded.append(recorded)
 
         def record() -> tf.Tensor:

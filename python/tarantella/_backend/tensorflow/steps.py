@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from . import eager, reduce, xla
+from . import reduce, xla
 from .graphs import Call, Place, all_before, through
 from .operations import operations
+from .variables import counter
 
 # Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
 # has ended: an optimizer counts one step more.
@@ -99,7 +100,7 @@ def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Call
     if not dense or xla.compiled():
         return
     largest = max(dense, key=lambda i: values[i].shape.num_elements() or 0)
-    looked = _looked.setdefault(owner, eager.counter())
+    looked = _looked.setdefault(owner, counter())
 
     def call(own: Any, total: Any) -> np.int64:
         look(own, total)

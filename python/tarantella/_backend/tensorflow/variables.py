@@ -1,8 +1,9 @@
-"""The framework's own variables that layers hold, which Keras does not know."""
+"""What is made and run outside of any trace, and the framework's own variables in layers, which Keras does not know."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import concurrent.futures
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,3 +27,20 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(each)
     else:
         yield value
+
+
+def apart(function: Callable[[], Any]) -> Any:
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # graphs and calls of layers are known for each thread
+        return thread.submit(function).result()
+
+
+def counter(length: int | None = None) -> tf.Variable:
+    shape = [] if length is None else [length]
+    return apart(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))
+
+
+def gradients(loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
+    with tf.GradientTape() as tape:
+        value = loss()
+    found = tape.gradient(value, [v.value for v in variables])
+    return [None if g is None else tf.convert_to_tensor(g) for g in found]
