@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .._job.groups import Group
-from .gradients import Gradients, Step, TrainedModel
+
+if TYPE_CHECKING:
+    from .gradients import Gradients, Step, TrainedModel
 
 # By the name of Keras's backend: the package that it needs.
 _NEEDS = {"tensorflow": "tensorflow"}

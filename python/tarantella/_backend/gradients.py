@@ -33,7 +33,7 @@ class Step(Protocol):
         """What the gradient of this rank's loss is multiplied by before the sum, a scalar."""
 
     def number(self, owner: Any) -> int:
-        """How often this was called for `owner` in the step before."""
+        """How often this was called for `owner` before, in this step."""
 
 
 class State(Protocol):

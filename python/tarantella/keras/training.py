@@ -200,10 +200,14 @@ def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
     """Adds one global batch, within a step. `labels`: this rank's, where it trains on them."""
     found = of(model)
     found.read.assign_add(fingerprint)
-    dense = [each for each in labels if not backend.why_not_gathered(each)]
-    floats = [each for each in dense if keras.backend.is_float_dtype(keras.backend.standardize_dtype(each.dtype))]
+    floats = [each for each in labels if _is_dense_float(each)]
     if floats:
         found.nan_labels.assign_add(sum(ops.cast(ops.count_nonzero(ops.isnan(each)), "int64") for each in floats))
+
+
+def _is_dense_float(value: Any) -> bool:
+    is_dense = ops.is_tensor(value) and not (hasattr(value, "dense_shape") or hasattr(value, "row_splits"))
+    return is_dense and keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))
 
 
 def has_stepped(model: Any) -> bool:

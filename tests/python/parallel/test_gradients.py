@@ -202,6 +202,31 @@ print("both refused")
     assert "both refused" in ended.out, ended.err
 
 
+def test_a_step_with_nested_tapes_lets_its_model_go(scripts: Any) -> None:
+    """TensorFlow keeps the function of a custom gradient for ever."""
+    source = (
+        HEAD
+        + """
+import gc, weakref
+class Penalty(Own):
+    def step(self, x, y, v):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner: loss = self.loss_of(x, y)
+            penalty = tf.add_n([tf.reduce_sum(g ** 2) for g in inner.gradient(loss, v)])
+        self.optimizer.apply(outer.gradient(penalty, v), v)
+        return loss
+m = fit(Penalty)
+kept = [weakref.ref(m), weakref.ref(m.optimizer)]
+del m
+keras.backend.clear_session(); gc.collect()
+assert [each() for each in kept] == [None, None], kept
+print("let go")
+"""
+    )
+    ended = scripts.ranks(2, source, options=("--output-on-all-ranks",))
+    assert ended.out.count("let go") == 2, ended.err
+
+
 def test_variables_outside_keras_are_compared(scripts: Any) -> None:
     source = (
         HEAD

@@ -23,8 +23,8 @@ def counted(first):
     return tf.while_loop(lambda i: tf.reduce_sum(i) < 9, lambda i: (i + 1,), (first,))[0]
 
 
-def is_from_own_rows(tensor):
-    return upstream.is_from_own_rows([(tensor, None)])
+def differs_between_ranks(tensor):
+    return upstream.differs_between_ranks([(tensor, None)])
 
 
 OF_THE_BATCH = {
@@ -40,7 +40,6 @@ OF_THE_BATCH = {
     "length of a part": lambda x: tf.range(tf.shape(x[:, 1:, tf.newaxis])[1]),
     "length with a class token": lambda x: tf.range(tf.shape(tf.concat([x[:, :1], x], 1))[1]),
     "length, time major": lambda x: tf.range(tf.shape(tf.transpose(x))[0]),
-    "random": lambda x: tf.random.uniform([4], 0, 9, tf.int32),
     "loop": lambda x: counted(tf.range(4)),
 }
 OF_ROWS = {
@@ -50,6 +49,8 @@ OF_ROWS = {
     "number of rows, picked with a new axis": lambda x: tf.zeros([tf.shape(x)[tf.newaxis][0][0]], tf.int32),
     "number of rows, picked with an ellipsis": lambda x: tf.zeros([tf.shape(x)[...][0]], tf.int32),
     "number of rows, time major": lambda x: tf.zeros([tf.shape(tf.transpose(x))[1]], tf.int32),
+    "number of rows, time major and computed": lambda x: tf.range(tf.shape(tf.abs(tf.transpose(x)))[1]),
+    "random": lambda x: tf.random.uniform([4], 0, 9, tf.int32),
     "number of tokens": lambda x: tf.range(tf.size(x)),
     "positions of each row": lambda x: ops.broadcast_to(ops.arange(ops.shape(x)[1]), ops.shape(x)),
     "positions like tokens": lambda x: ops.zeros_like(x) + ops.arange(4),
@@ -71,7 +72,7 @@ def judged(look, nested):
     def step(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(inner(x))
-        found.append(is_from_own_rows(tape.gradient(loss, table).indices))
+        found.append(differs_between_ranks(tape.gradient(loss, table).indices))
 
     tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec([None, None], tf.int32))
     return found
@@ -92,7 +93,7 @@ def test_numbers_of_rows_that_are_known_in_a_loop_of_the_user():
         for x, _ in batches:
             found.append(reduce._rows_of_function())
             positions = tf.range(tf.shape(x)[1])
-            found.append(is_from_own_rows(positions))
+            found.append(differs_between_ranks(positions))
 
     rows = tf.data.Dataset.from_tensor_slices((tf.zeros([12, 5]), tf.zeros([12])))
     for static in (True, False):

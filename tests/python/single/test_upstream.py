@@ -76,6 +76,11 @@ def squares(x: Any) -> Any:
     return tf.reduce_sum((tf.matmul(tf.tanh(x * SCALE), tf.ones((2, 3)))) ** 2, -1)
 
 
+def masked_mean(values: Any) -> Any:
+    mask = tf.cast(tf.random.uniform(tf.shape(values)) < 2, tf.float32)
+    return values * mask / tf.reduce_sum(mask)
+
+
 SINGLE = {
     "an entry": lambda x: squares(x)[1],
     "an entry, scaled": lambda x: squares(x)[1] / 2 + tf.reduce_sum(SCALE),
@@ -137,6 +142,9 @@ def test_an_unstacked_row() -> None:
         (lambda x: tf.reduce_sum(tf.tile(x[:, :1], (1, 3)), 0), 3, False),
         (lambda x: tf.reduce_sum(x, -1) / 16, 3, True),
         (lambda x: tf.reduce_sum(x, -1) + tf.reduce_sum(x * SCALE) / tf.reduce_sum(x), 3, True),
+        (lambda x: masked_mean(tf.reduce_sum(x, -1)), None, False),
+        (lambda x: masked_mean(tf.reduce_sum(x, -1)), 3, False),
+        (lambda x: masked_mean(squares(x)), None, False),
     ],
 )
 def test_targets_along_the_rows(function: Any, rows: int | None, along: bool) -> None:

@@ -210,9 +210,12 @@ class StepGradients:
         places = [i for i, each in enumerate(gradients) if each is not None]
         some = [variables[i] for i in places]
         owners = self._owner(variables), self._owner(variables)
+        empty, number, check = self._step.empty, self._step.step_number, self._model.checks_gradients
+        self._numbered |= number is not None
 
+        # TensorFlow keeps the function for ever: it must not hold the step, which holds the model.
         def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
-            return self._sum(owner, values, some, self._step.empty, self._step.step_number)
+            return reduce.allreduce(owner, list(values), some, False, None, empty, number, check)
 
         @tf.custom_gradient
         def total(*values: Any) -> Any:
@@ -235,8 +238,10 @@ class StepGradients:
         """
         if not self._step.is_sum or tf.executing_eagerly():
             return self._step.weight
-        known = self._state.known_as_summed.setdefault(key(variable), counter())
-        weight = ops.where(known > 0, float(runtime.is_master_rank()), 1.0)
+        known = self._state.known_as_summed
+        if key(variable) not in known:
+            known[key(variable)] = counter()
+        weight = ops.where(known[key(variable)] > 0, float(runtime.is_master_rank()), 1.0)
         return lambda dtype: ops.cast(weight, dtype)
 
     def _masters(self, gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[int]]:

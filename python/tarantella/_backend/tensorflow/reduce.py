@@ -26,7 +26,14 @@ def allreduce(
     number: tf.Tensor | None = None,
     check: bool = False,
 ) -> list[Any]:
-    """In a graph this adds one operation a bucket of gradients, under XLA one call for all."""
+    """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
+
+    Where `contributes_zeros`, a scalar bool, is true, zeros stand in for this rank's dense gradients. `number`, a
+    scalar of int64, is that of the training step: where ranks are in different ones, MismatchError ends the job. With
+    it the code around may run in loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
+
+    In a graph this adds one operation a bucket of gradients, under XLA one call for all.
+    """
     gradients = list(gradients)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
     dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
@@ -107,7 +114,11 @@ def static_rows(batch: Any) -> tuple[int, ...]:
 
 
 def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
-    """Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient."""
+    """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
+
+    `rows` are the numbers of rows of the batch that are known, by default those of what the traced function takes.
+    Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
+    """
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     if not xla.compiled():
@@ -184,7 +195,13 @@ def differentiable_sum(
     return total(values, *xla.latest_call())
 
 
-def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: tf.Variable) -> None:
+def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: Any) -> None:
+    """In a step: where ranks come here with different `number`s, a scalar of int64, not 0: MismatchError. Collective.
+
+    Runs after all reductions with a number for the owners `followed`, and before what reads the variable `then`. A
+    rank that waits here while another waits for its gradients ends the job with MismatchError, too. `what` names the
+    numbers in errors.
+    """
     values = tf.zeros([1])
     plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.EXCLUSIVE)
     if xla.compiled():

@@ -55,7 +55,7 @@ def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
         return [Piece(gradient, Judgement(None))]
     lookups = _joined(gradient.indices)
     values = [gradient.values] if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
-    own = [upstream.is_from_own_rows([(each, None)]) for each in lookups]
+    own = [upstream.differs_between_ranks([(each, None)]) for each in lookups]
     judgements = [Judgement(o, tuple(rows), o and upstream.are_unique(i)) for o, i in zip(own, lookups, strict=True)]
     return [Piece(like(gradient, *each[:2]), each[2]) for each in zip(values, lookups, judgements, strict=True)]
 

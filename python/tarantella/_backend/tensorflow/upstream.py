@@ -79,6 +79,11 @@ def is_from_own_rows(places: list[Place]) -> bool:
     return not all_before(before, places)
 
 
+def differs_between_ranks(places: list[Place]) -> bool:
+    """As `is_from_own_rows`, or from random numbers, of which each rank draws others."""
+    return not _found_before(places).isdisjoint(("own", "random"))
+
+
 def _found_before(places: list[Place]) -> set[str]:
     """The fields of `Upstream` that are true."""
     found: set[str] = set()
@@ -169,6 +174,8 @@ def _is_length_of_another_axis(tensor: Any) -> bool:
     if shape.type != "Shape":
         return False
     measured = shape.inputs[0]
+    while measured.op.type in _ELEMENTWISE and len(measured.op.inputs) == 1:
+        measured = measured.op.inputs[0]
     axes = _picked(tensor.op, tensor.value_index, measured.shape.rank)
     if measured.op.type == "Transpose":
         order = tf.get_static_value(measured.op.inputs[1])
@@ -322,7 +329,7 @@ def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
 
     def before(each: Any, call: Call | None) -> list[Place] | None:
         op, value = each.op, tf.get_static_value(each)
-        is_sum_of_rows = op.type == "Sum" and is_from_own_rows([(each, call)]) and not _is_of_variables(each, call)
+        is_sum_of_rows = op.type == "Sum" and differs_between_ranks([(each, call)]) and not _is_of_variables(each, call)
         if is_sum_of_rows or op.type in ("Shape", "Size", "OnesLike"):
             return None
         if value is not None and ((np.ndim(value) and len(value) in rows) or np.isin(np.ravel(value)[:8], rows).any()):
@@ -358,6 +365,8 @@ def is_of_one_row(target: Any) -> bool:
 
 def _is_of_variables(tensor: Any, call: Call | None) -> bool:
     def before(each: Any, call: Call | None) -> list[Place] | None:
+        if each.op.type in ("Shape", "Size"):  # of what is computed from variables, too
+            return []
         return None if each.op.type in READS else _before(each, call)[1]
 
     return not all_before(before, [(tensor, call)])
