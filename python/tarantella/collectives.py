@@ -62,10 +62,9 @@ def allreduce(x: Any, op: str | ReductionOp = "sum", group: Group | None = None)
         ValueError: There is no such `op`, or this rank is not in the group.
 
     Example:
-
-    >>> import tarantella as tnt
-    >>> tnt.allreduce({"loss": 0.5, "rows": 64}) == {"loss": 0.5 * tnt.get_size(), "rows": 64 * tnt.get_size()}
-    True
+        >>> import tarantella as tnt
+        >>> tnt.allreduce({"loss": 0.5, "rows": 64}) == {"loss": 0.5 * tnt.get_size(), "rows": 64 * tnt.get_size()}
+        True
     """
     group, reduction = group or Group(), _reduction(op)
 
@@ -98,10 +97,9 @@ def broadcast(x: Any, root_rank: int | None = None, group: Group | None = None) 
         ValueError: `root_rank` or this rank is not in the group.
 
     Example:
-
-    >>> import tarantella as tnt
-    >>> tnt.broadcast(tnt.get_rank() + 0.5)
-    0.5
+        >>> import tarantella as tnt
+        >>> tnt.broadcast(tnt.get_rank() + 0.5)
+        0.5
     """
     group = group or Group()
     root = 0 if root_rank is None else group.to_group_rank(root_rank)
@@ -126,10 +124,9 @@ def allgather(x: Any, group: Group | None = None) -> Any:
         The rows of all ranks: an array for a scalar, else the kind of `x`.
 
     Example:
-
-    >>> import tarantella as tnt
-    >>> tnt.allgather(tnt.get_rank()).tolist() == list(range(tnt.get_size()))
-    True
+        >>> import tarantella as tnt
+        >>> tnt.allgather(tnt.get_rank()).tolist() == list(range(tnt.get_size()))
+        True
     """
     group = group or Group()
 
@@ -158,11 +155,10 @@ def reduce_scatter(x: Any, op: str | ReductionOp = "sum", group: Group | None = 
         TypeError: Where `allreduce` does, and for scalars.
 
     Example:
-
-    >>> import numpy as np, tarantella as tnt
-    >>> rows = tnt.reduce_scatter(np.ones((8, 2), "float32"))
-    >>> bool((rows == tnt.get_size()).all())
-    True
+        >>> import numpy as np, tarantella as tnt
+        >>> rows = tnt.reduce_scatter(np.ones((8, 2), "float32"))
+        >>> bool((rows == tnt.get_size()).all())
+        True
     """
     group, reduction = group or Group(), _reduction(op)
 
@@ -203,10 +199,10 @@ def alltoall(x: Any, splits: Sequence[int] | NDArray[Any], group: Group | None =
         ValueError: `splits` has not a number for each rank, or does not add up to the rows.
 
     Example:
-
-    >>> import numpy as np, tarantella as tnt
-    >>> tnt.alltoall(np.full(tnt.get_size(), tnt.get_rank()), [1] * tnt.get_size()).tolist() == [*range(tnt.get_size())]
-    True
+        >>> import numpy as np, tarantella as tnt
+        >>> size = tnt.get_size()
+        >>> tnt.alltoall(np.full(size, tnt.get_rank()), [1] * size).tolist() == [*range(size)]
+        True
     """
     group = group or Group()
     counts = [operator.index(each) for each in np.asarray(splits).ravel()]

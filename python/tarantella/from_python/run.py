@@ -53,10 +53,9 @@ def run(
         Exception: What the function has raised on the rank that failed first. Its cause is the traceback of that rank.
 
     Example:
-
-    >>> import tarantella as tnt
-    >>> tnt.run(lambda x: x + 1, n=2, args=[3])  # doctest: +SKIP
-    [4, 4]
+        >>> import tarantella as tnt
+        >>> tnt.run(lambda x: x + 1, n=2, args=[3])  # doctest: +SKIP
+        [4, 4]
     """
     if layout().size > 1 or flag("TNT_LAUNCHER"):
         raise RuntimeError(

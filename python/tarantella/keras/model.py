@@ -36,13 +36,12 @@ class Model:
     Constructing one joins the job (see `tarantella.init`), which blocks until all ranks have joined.
 
     Example:
-
-    >>> import keras, numpy as np, tarantella as tnt
-    >>> model = tnt.Model(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
-    >>> model.compile("sgd", "mse")
-    >>> history = model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, epochs=2, verbose=0)
-    >>> len(history.history["loss"])
-    2
+        >>> import keras, numpy as np, tarantella as tnt
+        >>> model = tnt.Model(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+        >>> model.compile("sgd", "mse")
+        >>> history = model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, epochs=2, verbose=0)
+        >>> len(history.history["loss"])
+        2
     """
 
     def __init__(self, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> None:
@@ -89,6 +88,7 @@ class Model:
         return f"<tarantella.Model of {self._tarantella_model!r}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the Keras model, on this rank alone."""
         return self._tarantella_model(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -341,9 +341,8 @@ class Sequential(Model):
         parallel_strategy: As for `tarantella.Model`, and so are the errors.
 
     Example:
-
-    >>> import keras, tarantella as tnt
-    >>> model = tnt.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        >>> import keras, tarantella as tnt
+        >>> model = tnt.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     """
 
     def __init__(

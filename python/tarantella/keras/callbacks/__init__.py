@@ -39,9 +39,8 @@ class Callback(keras.callbacks.Callback):
             backup.
 
     Example:
-
-    >>> import keras, tarantella as tnt
-    >>> stops = tnt.keras.callbacks.Callback(keras.callbacks.TerminateOnNaN(), run_on_all_ranks=True)
+        >>> import keras, tarantella as tnt
+        >>> stops = tnt.keras.callbacks.Callback(keras.callbacks.TerminateOnNaN(), run_on_all_ranks=True)
     """
 
     def __init__(self, keras_callback: Any, aggregate_logs: bool = True, run_on_all_ranks: bool | None = None) -> None:
@@ -64,19 +63,24 @@ class Callback(keras.callbacks.Callback):
         self._saves_here = bool(run_on_all_ranks)
 
     def set_model(self, model: Any) -> None:
+        """Called by Keras before training, as the other methods are; sets the model of the wrapped callback."""
         self.keras_callback.set_model(model)
 
     def set_params(self, params: Any) -> None:
+        """Sets the parameters of the wrapped callback."""
         self.keras_callback.set_params(params)
 
     @property
     def model(self) -> Any:
+        """The model of the wrapped callback."""
         return self.keras_callback.model
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Calls the method of the wrapped callback, with global logs if `aggregate_logs` is set."""
         self._call("on_train_batch_end", batch, self._seen(logs))
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Calls the method of the wrapped callback, with global logs if `aggregate_logs` is set."""
         self._call("on_test_batch_end", batch, self._seen(logs))
 
     def _seen(self, logs: Any) -> Any:

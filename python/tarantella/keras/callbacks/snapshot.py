@@ -31,9 +31,8 @@ class Snapshot(keras.callbacks.Callback):
         ValueError: A bad `every` or `time_limit`.
 
     Example:
-
-    >>> import tarantella as tnt
-    >>> snapshots = tnt.keras.callbacks.Snapshot(every=100, folder="snapshots", time_limit=3600)
+        >>> import tarantella as tnt
+        >>> snapshots = tnt.keras.callbacks.Snapshot(every=100, folder="snapshots", time_limit=3600)
     """
 
     def __init__(
@@ -49,6 +48,7 @@ class Snapshot(keras.callbacks.Callback):
         self.is_known_to_fit = False
 
     def on_train_begin(self, logs: Any = None) -> None:
+        """Logs a warning in the `fit` of a plain Keras model, which takes no snapshots."""
         if not self.is_known_to_fit:
             log.warn_once("Snapshot keeps nothing of a plain Keras model: train tarantella.Model(model)")
 

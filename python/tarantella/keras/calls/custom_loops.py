@@ -43,9 +43,8 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
         NotImplementedError: On several ranks, this Keras lacks names that they need.
 
     Example:
-
-    >>> import keras, tarantella as tnt
-    >>> optimizer = tnt.distributed_optimizer(keras.optimizers.Adam(), op="sum")
+        >>> import keras, tarantella as tnt
+        >>> optimizer = tnt.distributed_optimizer(keras.optimizers.Adam(), op="sum")
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")
@@ -124,9 +123,8 @@ def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = N
         ValueError: `root_rank` is not in the group.
 
     Example:
-
-    >>> import keras, tarantella as tnt
-    >>> tnt.broadcast_variables(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+        >>> import keras, tarantella as tnt
+        >>> tnt.broadcast_variables(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
     """
     variables = variables_of(source)
     send(variables, [described(v) for v in variables], root_rank, Group() if group is None else group)
