@@ -72,7 +72,7 @@ run_row() {
   # All cases in one process, because starting TensorFlow takes longer than a case.
   # uv compiles no Python files: the first process does, unless it is told not to write.
   env -u TARANTELLA_EXECUTABLE -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE TARANTELLA_CASES_TOGETHER=1 \
-    TARANTELLA_TIER=full TARANTELLA_WITHOUT_TENSORFLOW="$backend" \
+    TARANTELLA_TIER=all TARANTELLA_WITHOUT_TENSORFLOW="$backend" \
     "$FOLDER/$1/bin/python" -m pytest -v --disable-warnings -p no:cacheprovider "${tests[@]}" || return 1
   printf '[compatibility] %s: ok (%d s)\n' "$1" $((SECONDS - start))
 }
