@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -100,3 +101,12 @@ class Gradients(Protocol):
 def key(source: Any) -> int:
     """What tells variables apart, Keras's or the framework's inside."""
     return id(source.value) if isinstance(source, keras.Variable) else id(source)
+
+
+def known_rows(batch: Any) -> tuple[int, ...]:
+    """The numbers of rows of a batch's parts that a trace knows, sorted."""
+    found = set()
+    for leaf in keras.tree.flatten(batch):
+        with contextlib.suppress(ValueError):  # of a part of unknown rank
+            found |= {leaf.shape[0]} if len(getattr(leaf, "shape", ())) else set()
+    return tuple(sorted(found - {None}))

@@ -188,22 +188,11 @@ class StepGradients:
     ) -> list[Any]:
         if empty is not None:
             prepared = [_no_slices_where(empty, each) for each in prepared]
-        if alias_owner is not None:
-            return self._sum(alias_owner, prepared, variables, empty, None, alias_outputs=True)
-        return self._sum(self._owner(variables), prepared, variables, empty, self._step.step_number)
-
-    def _sum(
-        self,
-        owner: Any,
-        gradients: Sequence[Any],
-        variables: Sequence[Any],
-        empty: Any,
-        number: Any,
-        alias_outputs: bool = False,
-    ) -> list[Any]:
+        owner = self._owner(variables) if alias_owner is None else alias_owner
+        number = self._step.step_number if alias_owner is None else None
         self._numbered |= number is not None
         check = self._model.checks_gradients
-        return reduce.allreduce(owner, list(gradients), variables, alias_outputs, None, empty, number, check)
+        return reduce.allreduce(owner, prepared, variables, alias_owner is not None, None, empty, number, check)
 
     def _differentiable(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Sums whose gradient is summed, too. Sparse gradients become dense."""
@@ -260,7 +249,7 @@ class StepGradients:
 
         Around an eager step, ranks may trace functions in different steps: then each function counts for itself.
         """
-        trace = (None if tf.executing_eagerly() else tf.compat.v1.get_default_graph(),) if self._step.is_eager else ()
+        trace = (steps.current_trace(),) if self._step.is_eager else ()
         return self._state.reduction(self._step.number((*trace, *(key(v) for v in variables))))
 
     def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:

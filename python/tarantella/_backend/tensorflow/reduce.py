@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from keras import tree
 
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._names import short_name_of
+from ..gradients import known_rows
 from . import plans, slices, xla
 from .operations import operations
 from .upstream import ITERATORS
@@ -108,11 +108,6 @@ def _sums(
     return summed
 
 
-def static_rows(batch: Any) -> tuple[int, ...]:
-    shapes = [tf.TensorShape(leaf.shape) for leaf in tree.flatten(batch) if hasattr(leaf, "shape")]
-    return tuple(sorted({shape[0] for shape in shapes if shape.rank and shape[0] is not None}))
-
-
 def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
     """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
 
@@ -138,7 +133,7 @@ def _rows_of_function() -> tuple[int, ...]:
         parts += [each for each in graph.inputs if id(each) not in captured]
         parts += [each for op in graph.get_operations() if op.type in ITERATORS for each in op.outputs]
         graph = graph.outer_graph
-    return static_rows(parts)
+    return known_rows(parts)
 
 
 def without_repeats(value: Any) -> Any:

@@ -12,6 +12,7 @@ import keras
 from keras import ops, tree
 
 from ..._backend import backend
+from ..._backend.gradients import known_rows
 from ...data.rows import MicroBatch, PaddedMicroBatch
 
 
@@ -41,7 +42,7 @@ class Step:
         self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
         # Whether this rank has no rows of its own, or None where that cannot happen.
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
-        self.static_rows = _known_rows(batch.data)
+        self.static_rows = known_rows(batch.data)
         self.inputs = inputs_of(batch.data)
         self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
         self.is_sum = declared_reduction(model) == "sum"
@@ -150,15 +151,6 @@ def zero_where(condition: Any, values: Any) -> Any:
     """The dense values, or exact zeros (also in place of inf and nan) where the condition holds."""
     # Not ops.where: it would copy the values in every step for the rare batch that is too small.
     return ops.cond(condition, lambda: ops.zeros_like(values), lambda: values)
-
-
-def _known_rows(batch: Any) -> tuple[int, ...]:
-    """The numbers of rows of a batch's parts that a trace knows, sorted."""
-    found = set()
-    for leaf in tree.flatten(batch):
-        with contextlib.suppress(ValueError):  # of a part of unknown rank
-            found |= {leaf.shape[0]} if len(getattr(leaf, "shape", ())) else set()
-    return tuple(sorted(found - {None}))
 
 
 def inputs_of(data: Any) -> Any:
