@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
 _JOB = ("_core", "_job/", "_names", "_exchange")
-_DATA = (*_JOB, "_backend/backend", "_backend/checksum", "_backend/load", "data/", "keras/private")
+_DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (
@@ -71,17 +71,17 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "_names": (),
     "_memory": (),
     "_job/": ("_core", "_installed"),
-    "_exchange": ("_job/",),
+    "_exchange": ("_core", "_job/"),
     "keras/private": (),
     "_backend/": _JOB,
     "data/": _DATA,
-    "data/tf_data/": (*_DATA, "_backend/tensorflow/operations"),
+    "data/tf_data/": (*_DATA, "_backend/tensorflow/operations", "_backend/tensorflow/xla"),
     "keras/__init__": ("keras/callbacks/",),
     "keras/hooks": ("keras/private",),
     "keras/compatibility": ("_job/", "keras/private"),
     "keras/training": _DATA,
     "keras/replicas": _DATA,
-    "keras/step/": (*_STEP, "_backend/gradients/"),
+    "keras/step/": (*_STEP, "_backend/gradients/", "_backend/steps/"),
     "keras/epoch/": _MODEL,
     "keras/h5_files": ("keras/hooks",),
     "keras/written": _MODEL,
@@ -108,7 +108,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "keras.src": ("keras/private",),
     "cloudpickle": ("from_python/",),
     "keras": ("_backend/", "data/", "horovod/", "keras/", "models", "verify/"),
-    "numpy": ("_exchange", "_backend/tensorflow/", "collectives", "data/", "horovod/", "keras/", "verify/"),
+    "numpy": ("_exchange", "_backend/", "collectives", "data/", "horovod/", "keras/", "verify/"),
 }
 # The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
 PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")

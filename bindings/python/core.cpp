@@ -9,6 +9,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "common/checksum.h"
 #include "context.h"
 #include "errors.h"
 #include "tarantella/tarantella.h"
@@ -74,5 +75,14 @@ NB_MODULE(_core, m) {
 
   m.def(
       "on_sigterm", [](int exit_code) { checked([&] { return tnt_on_sigterm(exit_code); }); }, "exit_code"_a);
+  m.def(
+      "checksum",
+      [](const nb::ndarray<nb::ro, const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& bytes) {
+        const nb::gil_scoped_release released;
+        tarantella::Checksum checksum;
+        if (bytes.size() != 0) checksum.add(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+        return checksum.value();
+      },
+      "bytes"_a);
   add_timeline(m);
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "c_api.h"
-#include "checksum.h"
+#include "common/checksum.h"
 
 namespace tarantella::tensorflow {
 namespace {

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 __version__: str
 
+def checksum(bytes: NDArray[Any]) -> int:
+    """A checksum, of 64 bits, of contiguous bytes, which must be of the type uint8. Releases the GIL."""
+
 class Error(RuntimeError):
     """A job of several ranks cannot continue."""
 

@@ -9,16 +9,16 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .._job.groups import Group
 
 if TYPE_CHECKING:
     from .gradients import Gradients, Step, TrainedModel
+    from .steps import Hook, RunStep
 
 # By the name of Keras's backend: the package that it needs.
-_NEEDS = {"tensorflow": "tensorflow"}
+_NEEDS = {"tensorflow": "tensorflow", "jax": "jax"}
 
 
 class Sandboxed(Protocol):
@@ -44,6 +44,10 @@ class Backend(Protocol):
     @property
     def step_errors(self) -> tuple[type[Exception], ...]:
         """The classes of the errors that a step raises for shapes that do not fit."""
+
+    @property
+    def assigns_in_steps(self) -> bool:
+        """Whether a step may assign variables that Keras's trainer does not know of."""
 
     @property
     def end_of_data(self) -> tuple[type[Exception], ...]:
@@ -82,10 +86,8 @@ class Backend(Protocol):
     def step_gradients(self, step: Step, model: TrainedModel) -> Gradients:
         """What a step does with its gradients. It must not outlive the step."""
 
-    def gradient_hooks(
-        self, find: Callable[[], Any]
-    ) -> list[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]]:
-        """Where code takes gradients: an owner, the name of its method, and what makes the hook of this method.
+    def gradient_hooks(self, find: Callable[[], Any]) -> list[Hook]:
+        """Replaces what code takes gradients by.
 
         In a hook `find()` returns the `step_gradients` of the step that runs, None outside of one.
         """
@@ -128,35 +130,21 @@ class Backend(Protocol):
 
     # Steps.
 
-    def together(self, owner: Any, data: Any, rows: Any) -> AbstractContextManager[tuple[Any, Any, Any, Any]]:
-        """For a step on a rank's own data: the data, their rows, the rows of all ranks, and 0; int64. Collective.
+    def step_hooks(self, model: Any, run: RunStep) -> list[Hook]:
+        """Replaces the steps of a model, in the signatures of the backend's trainer.
 
-        The 0 is for the fingerprint of a batch, which nobody compares. Ends the epoch where no rank has rows. `owner`
-        is the model.
+        In the place of Keras's step `run(kind, batch, call)` runs, with a kind of "train", "test" or "predict". There
+        `call(data)` runs Keras's step on data, and returns its logs or outputs.
         """
 
-    def undo_where(
-        self,
-        condition: Any,
-        variables: Sequence[Any],
-        where_own: Sequence[Any],
-        step: Callable[[], Any],
-        kept: Callable[[], Sequence[Any]],
-    ) -> Any:
-        """Runs `step` and returns its result; where the condition holds, `variables` get back their earlier values.
-
-        So do those of `where_own` to which the step may assign what is computed from this rank's rows, and not by sums
-        over ranks. Eagerly, where it cannot be told, all of them do. What `kept` returns after the step does not.
-        """
-
-    def mark_batch(self, batch: Any, rows: Any) -> Any:
-        """The batch, whose arrival the timeline shows: nothing that needs it runs before. `rows` is a scalar integer.
-
-        Shows nothing under XLA.
-        """
+    def beginning(self, function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
+        """A function of steps, which first calls `begin(iterator)` and takes its batches from what that returns."""
 
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
-        """The result of Keras's function for steps of a kind ("train", "test", "predict") on one batch."""
+        """The result of Keras's function for steps of a kind on one batch."""
+
+    def sync(self, model: Any) -> None:
+        """Within a fit or an evaluation: brings the variables of the model up to date, and waits for its step."""
 
     def current_trace(self) -> Any:
         """What is traced: another object for each function. None where operations run at once."""
@@ -185,21 +173,6 @@ class Backend(Protocol):
 
     def why_not_compiled(self) -> str:
         """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""
-
-    # Numbers that are looked at between steps.
-
-    def checksums(self, values: Sequence[Any]) -> Any:
-        """A number for the bits of each of these variables or host arrays, in an array of NumPy's int64.
-
-        Reads at the speed of memory.
-        """
-
-    def checksum_of_rows(self, leaves: Sequence[Any]) -> Any:
-        """A scalar of int64 for the rows of a batch, whatever their order. `leaves` are its parts, at least one.
-
-        Numbers of the parts of a batch add up to that of the whole. A leaf of another length than the first counts by
-        itself.
-        """
 
     # A first batch, and what is run in a sandbox.
 
@@ -266,12 +239,7 @@ class _Chosen:
 backend: Backend = cast(Backend, _Chosen())
 
 
-def checksum(values: Sequence[Any]) -> int:
-    """One number for the bits of these variables or host arrays, in their order: signed, of 64 bits."""
-    return int(backend.checksums([backend.checksums(values)])[0])
-
-
 if TYPE_CHECKING:
-    from . import tensorflow
+    from . import jax, tensorflow
 
-    _checked: Backend = tensorflow
+    _checked: list[Backend] = [tensorflow, jax]

@@ -69,6 +69,9 @@ class TrainedModel(Protocol):
     def variables(self) -> dict[int, Any]:
         """Those whose gradients are summed, by `key`: the model's, its optimizers', the framework's own in layers."""
 
+    def trainable_variables(self) -> list[Any]:
+        """Those by which Keras's own steps take gradients, in their order."""
+
     def optimizer_counts(self) -> list[Any]:
         """The variables that count the updates of its optimizers."""
 

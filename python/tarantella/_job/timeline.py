@@ -108,16 +108,16 @@ def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def step(name: str, function: Callable[[Any], Any], is_end: Callable[[Exception], bool]) -> Callable[[Any], Any]:
+def step(name: str, function: Callable[..., Any], is_end: Callable[[Exception], bool]) -> Callable[..., Any]:
     """`function`, of which each call is a step in the timeline, except one whose error `is_end` takes for the end of
     the data."""
     core = _core
 
-    def run(batches: Any) -> Any:
+    def run(*args: Any) -> Any:
         number = core.timeline_begin(STEP, name)
         forget = False
         try:
-            return function(batches)
+            return function(*args)
         except Exception as error:
             forget = is_end(error)
             raise

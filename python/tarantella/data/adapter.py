@@ -21,22 +21,22 @@ class ShardedAdapter(private.DataAdapter):
     def __init__(
         self,
         source: private.DataAdapter,
-        dataset: Any,
+        batches: Any,
         num_batches: int | None,
         begin_at: Callable[[int], Any] | None = None,
     ) -> None:
-        """`dataset` is made from `source`, whose hooks run at the begin and end of each epoch.
+        """`batches`, a dataset, are made from `source`, whose hooks run at the begin and end of each epoch.
 
         `begin_at(n)` is the dataset without its first n batches, where that is quicker than to read and drop them.
         """
-        self._source, self._dataset, self._num_batches = source, dataset, num_batches
-        self._begin_at = begin_at or dataset.skip
+        self._source, self._batches, self._num_batches = source, batches, num_batches
+        self._begin_at = begin_at or batches.skip
         self.jumps = begin_at is not None  # a pass may begin with any batch, and the earlier ones are not read
 
     @property
     def element_spec(self) -> Any:
         """The type of the micro batches."""
-        return self._dataset.element_spec
+        return self._batches.element_spec
 
     @property
     def num_batches(self) -> int | None:
@@ -46,7 +46,10 @@ class ShardedAdapter(private.DataAdapter):
     def get_tf_dataset(self) -> Any:
         # A generator continues where it stopped. Plain Keras drops batches that were read ahead at the end of an epoch;
         # their number differs between ranks, so they must not be dropped here.
-        return _Once(self._dataset) if isinstance(self._source, private.GeneratorDataAdapter) else self._dataset
+        return _Once(self._batches) if isinstance(self._source, private.GeneratorDataAdapter) else self._batches
+
+    def get_jax_iterator(self) -> Any:
+        return iter(self._batches)
 
     def on_epoch_begin(self) -> None:
         self._source.on_epoch_begin()

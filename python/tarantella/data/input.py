@@ -18,7 +18,7 @@ from .._job import log, runtime
 from ..keras import private
 from ..keras.private import ArrayDataAdapter, TFDatasetAdapter
 from . import adapter as adapters
-from . import position, tf_data
+from . import host_arrays, position, tf_data
 from .adapter import ShardedAdapter
 from .position import Order
 
@@ -48,13 +48,14 @@ class DistributedInput:
         self.batch_size = batch_size  # as the user gave it, or as the micro batch size makes it
         self._has_arrays = isinstance(adapter, ArrayDataAdapter)
         # Python code may draw from the generators of Python and NumPy, so ranks must start from the same states.
-        self.runs_python = distributed and not isinstance(adapter, (ArrayDataAdapter, TFDatasetAdapter))
+        in_pipeline = (ArrayDataAdapter, TFDatasetAdapter) if uses_pipelines() else ()
+        self.runs_python = distributed and not isinstance(adapter, in_pipeline)
         self.lines = self._described()  # the properties that all ranks must agree on, a line each
 
     def _described(self) -> list[str]:
         if not self.distributed:
             return [f"{self._what} of this rank's own"]
-        describe = tf_data.from_arrays.describe if self._has_arrays else tf_data.from_batches.describe
+        describe = _arrays().describe if self._has_arrays else tf_data.from_batches.describe
         return [f"{self._what}: {line}" for line in describe(self._adapter)]
 
     def rows_of_a_batch(self) -> int | None:
@@ -87,8 +88,18 @@ class DistributedInput:
             return tf_data.per_rank.distribute(self._adapter)
         if isinstance(self._adapter, TFDatasetAdapter):
             log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._adapter.get_tf_dataset()))
-        distribute = tf_data.from_arrays.distribute if self._has_arrays else tf_data.from_batches.distribute
+        distribute = _arrays().distribute if self._has_arrays else tf_data.from_batches.distribute
         return distribute(self._adapter, runtime.get_rank(), runtime.get_size(), positions)
+
+
+def uses_pipelines() -> bool:
+    """Whether Keras's trainer iterates over tf.data pipelines."""
+    return bool(keras.backend.backend() == "tensorflow")
+
+
+def _arrays() -> Any:
+    """What distributes arrays."""
+    return tf_data.from_arrays if uses_pipelines() else host_arrays
 
 
 def input_of(given: DataArguments, model: Any) -> DistributedInput:
@@ -115,6 +126,8 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
     options = {"batch_size": given.batch_size, "shuffle": shuffle, "class_weight": given.class_weight}
     if are_arrays:
         adapter = adapters.adapt_arrays(x, given.y, given.sample_weight, steps=given.steps, **options)
+    elif not uses_pipelines():
+        raise NotImplementedError(f"{what} must be arrays on Keras's {keras.backend.backend()} backend so far")
     else:
         adapter = adapters.adapt(x, given.y, given.sample_weight, **options)
         if given.batch_size is not None:

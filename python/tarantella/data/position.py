@@ -68,7 +68,7 @@ class ResumableBatches(ShardedAdapter):
 
     def __init__(self, batches: ShardedAdapter, after: dict[str, Any] | None, order: Order) -> None:
         """`after`: a `position`, from which to go on."""
-        super().__init__(batches._source, batches._dataset, batches.num_batches, batches._begin_at)
+        super().__init__(batches._source, batches._batches, batches.num_batches, batches._begin_at)
         self.jumps = batches.jumps
         self._resume_from, self._reads_earlier = after, order.reads_earlier
         self._taken: list[int] = []  # batches, of each iterator
@@ -93,7 +93,7 @@ class ResumableBatches(ShardedAdapter):
     def make_iterators(self, taken: list[int]) -> None:
         """Makes the iterators of a call that is not run again: the order of later ones may depend on their number."""
         for each in taken:
-            earlier = iter(self._dataset)
+            earlier = iter(self._batches)
             for _ in range(each if self._reads_earlier else 0):
                 next(earlier)
 
@@ -107,7 +107,7 @@ class ResumableBatches(ShardedAdapter):
         self._taken = after["taken"] if after else [*self._taken, 0]
         if after:
             self.make_iterators(self._taken[:-1])
-        iterator = iter(self._begin_at(self._taken[-1]) if after and self._taken[-1] else self._dataset)
+        iterator = iter(self._begin_at(self._taken[-1]) if after and self._taken[-1] else self._batches)
         if self._has_one_pass:
             self._only = iterator
         return iterator

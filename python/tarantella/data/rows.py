@@ -59,4 +59,4 @@ SHARED = "put values that all rows share into the model, not into the batch"
 def has_rows(leaf: Any) -> bool:
     """False for a scalar for the whole batch, and for the placeholder of a missing component."""
     shape = getattr(leaf, "shape", None)
-    return shape is not None and shape.rank != 0
+    return shape is not None and not shape == ()  # noqa: SIM201  (TensorFlow refuses != for an unknown shape)

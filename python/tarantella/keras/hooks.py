@@ -40,6 +40,8 @@ PATCHED: dict[str, str] = {
     "reset_state": "metric",
     "result": "metric",
     private.FUNCTION: "MeanMetricWrapper, while it is updated",
+    private.SYMBOLIC_BUILD: "model",
+    "value_and_grad": "jax",
     "gradient": "tf.GradientTape",
     "jacobian": "tf.GradientTape",
     "batch_jacobian": "tf.GradientTape",

@@ -45,6 +45,7 @@ __all__ = [
     "NAMES",
     "REGULARIZATION_LOSSES",
     "RESULTS",
+    "SYMBOLIC_BUILD",
     "ArrayDataAdapter",
     "DataAdapter",
     "GeneratorDataAdapter",
@@ -99,6 +100,7 @@ RESULTS = "_get_metrics_result_or_logs"
 REGULARIZATION_LOSSES = "_get_regularization_losses"
 MOMENTS = "_moments"
 FUNCTION = "_fn"
+SYMBOLIC_BUILD = "_symbolic_build"
 
 
 class Name(NamedTuple):
@@ -117,6 +119,7 @@ NAMES = (
     Name("Model", "_flatten_metrics_in_order"),
     Name("Model", "_initial_epoch"),
     Name("Model", RESULTS),
+    Name("Model", SYMBOLIC_BUILD),
     Name("Layer", REGULARIZATION_LOSSES),
     Name("BatchNormalization", MOMENTS),
     Name("CompileLoss", "flat_losses", "3.5 to 3.6"),

@@ -54,7 +54,7 @@ def differing(every: Sequence[Any], context: Any = None) -> list[Any]:
     """
     if not every:
         return []
-    everyone = (context or runtime.context()).allgather(backend.checksums(every), "checksums of variables")
+    everyone = (context or runtime.context()).allgather(_exchange.checksums(every), "checksums of variables")
     return list(itertools.compress(every, (everyone != everyone[0]).any(axis=0)))
 
 

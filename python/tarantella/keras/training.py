@@ -206,7 +206,7 @@ def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
 
 
 def _is_dense_float(value: Any) -> bool:
-    is_dense = ops.is_tensor(value) and not (hasattr(value, "dense_shape") or hasattr(value, "row_splits"))
+    is_dense = hasattr(value, "dtype") and not (hasattr(value, "dense_shape") or hasattr(value, "row_splits"))
     return is_dense and keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))
 
 

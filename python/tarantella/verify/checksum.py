@@ -10,7 +10,6 @@ from typing import Any
 
 from keras import ops, tree
 
-from .._backend import backend
 from ..data import tf_data
 from ..data.rows import has_rows
 from ..keras import training
@@ -26,7 +25,7 @@ class Rows:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies and are ignored."""
         leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = tf_data.slicer.rows_of(leaves[0]) if count is None else count
-        total = backend.checksum_of_rows(leaves)
+        total = tf_data.row_checksum.checksum_of_rows(leaves)
         self._count.assign_add(count)
         self._checksum.assign_add(ops.where(count > 0, total, ops.zeros_like(total)))
 

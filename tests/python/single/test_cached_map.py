@@ -117,7 +117,7 @@ def test_a_dataset_that_was_sliced_before_shuffles_on_as_it_does(deterministic):
     whole, parts = made(), [made(), made()]
     for _ in range(3):
         halves = [
-            list(from_batches.distribute(TFDatasetAdapter(each), rank, 2)._dataset) for rank, each in enumerate(parts)
+            list(from_batches.distribute(TFDatasetAdapter(each), rank, 2)._batches) for rank, each in enumerate(parts)
         ]
         found = [[*one.data.numpy(), *other.data.numpy()] for one, other in zip(*halves, strict=True)]
         assert found == [batch.numpy().tolist() for batch in whole]
@@ -150,7 +150,7 @@ def test_unbatched_elements_are_the_rows():
 
 
 def micro_batches(x, **options):
-    return [batch.data.numpy().tolist() for batch in from_arrays.distribute(adapt_arrays(x, **options), 0, 2)._dataset]
+    return [batch.data.numpy().tolist() for batch in from_arrays.distribute(adapt_arrays(x, **options), 0, 2)._batches]
 
 
 def test_arrays_that_were_changed_in_place_are_read_anew():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -206,7 +207,10 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
     monkeypatch.setattr(first_batch, "_try_out", try_out)
     monkeypatch.setattr(trial, "watched", lambda model: [0])
     model.steps_per_execution = 2
-    run = first_batch.looking_at_it(model, True, list)
+
+    def run(batches: Iterator[int]) -> list[int]:
+        return list(first_batch.look_at_it(model, True, batches))
+
     assert run(iter([1, 2])) == [1, 2] and looked == []  # of this rank alone
     with training.during(model, training.Call(trains=True)):
         for looks in (1, 2, 3, 3):

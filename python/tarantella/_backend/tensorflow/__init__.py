@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from .checkpoints import checkpoint_writers
 from .gather import gather_rows, shows_logits, why_not_gathered
 from .gradients import StepGradients as step_gradients
 from .gradients import allreduce
-from .operations import operations
 from .reduce import differentiable_sum, sum_over_ranks, without_repeats
-from .row_checksum import checksum_of_rows
 from .sandbox import look_ahead, recorded_or_replayed, rows, sandboxed
 from .steps import (
+    assigns_in_steps,
+    beginning,
     comes_from_inputs,
     current_trace,
     is_used,
-    mark_batch,
     run_step,
     stand_in,
+    step_hooks,
     strategy_of,
-    together,
+    sync,
     trace,
     type_of,
 )
 from .tape import gradient_hooks
-from .undo import undo_where
 from .variables import apart, gradients, variables_outside
 from .xla import why_not_compiled
 
 __all__ = [
     "allreduce",
     "apart",
+    "assigns_in_steps",
+    "beginning",
     "checkpoint_writers",
-    "checksum_of_rows",
-    "checksums",
     "comes_from_inputs",
     "current_trace",
     "differentiable_sum",
@@ -49,7 +43,6 @@ __all__ = [
     "gradients",
     "is_used",
     "look_ahead",
-    "mark_batch",
     "recorded_or_replayed",
     "rows",
     "run_step",
@@ -58,12 +51,12 @@ __all__ = [
     "stand_in",
     "step_errors",
     "step_gradients",
+    "step_hooks",
     "strategy_of",
     "sum_over_ranks",
-    "together",
+    "sync",
     "trace",
     "type_of",
-    "undo_where",
     "variables_outside",
     "why_not_compiled",
     "why_not_gathered",
@@ -72,8 +65,3 @@ __all__ = [
 
 end_of_data: tuple[type[Exception], ...] = (StopIteration, tf.errors.OutOfRangeError)
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)
-
-
-def checksums(values: Sequence[Any]) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = operations().tarantella_checksum([tf.convert_to_tensor(v) for v in values]).numpy()
-    return found

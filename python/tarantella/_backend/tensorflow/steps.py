@@ -1,25 +1,41 @@
-"""What a step does except reducing: count, look at gradients once; and running a step by itself."""
+"""The steps of Keras's trainer: their hooks, their traces, and running one by itself."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from . import reduce, xla
+from ..steps import Hook, RunStep, Undo
+from . import xla
 from .graphs import Call, Place, all_before, through
-from .operations import operations
+from .undo import undo_where
 from .variables import counter
 
-# Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
-# has ended: an optimizer counts one step more.
-_TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
+assigns_in_steps = True
+
+
+def step_hooks(model: Any, run: RunStep) -> list[Hook]:
+    return [(model, f"{kind}_step", functools.partial(_step, run, kind)) for kind in ("train", "test", "predict")]
+
+
+def _step(run: RunStep, kind: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(data: Any, undo: Undo | None = None) -> Any:
+        return original(data) if undo is None else undo_where(undo, lambda: original(data))
+
+    def step(batch: Any) -> Any:
+        return run(kind, batch, call)
+
+    return step
+
+
+def beginning(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda iterator: function(begin(iterator))
 
 
 def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
@@ -63,22 +79,14 @@ def comes_from_inputs(tensor: tf.Tensor, but: Sequence[Any]) -> bool:
     return not all_before(before, [(tensor, None)])
 
 
-def mark_batch(batch: Any, rows: Any) -> Any:
-    if xla.compiled():
-        return batch
-    parts = tf.nest.flatten(batch, expand_composites=True)
-    with tf.device("CPU:0"):  # where the pipeline leaves them
-        with tf.control_dependencies([part for part in parts if isinstance(part, tf.Tensor)]):
-            marked = operations().tarantella_batch(tf.cast(rows, tf.int64))
-        with tf.control_dependencies([marked]):
-            parts = [tf.identity(part) if isinstance(part, tf.Tensor) else part for part in parts]
-    return tf.nest.pack_sequence_as(batch, parts, expand_composites=True)
-
-
 def run_step(model: Any, kind: str, batch: Any) -> Any:
     getattr(model, f"make_{kind}_function")()
     function = getattr(model, f"{kind}_function")
     return function([batch] if kind == "predict" else iter([batch]))
+
+
+def sync(model: Any) -> None:
+    """TensorFlow's steps have ended, and have assigned the variables, before anything reads these."""
 
 
 def type_of(part: Any) -> tf.TypeSpec:
@@ -115,26 +123,3 @@ def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Call
 
 def current_trace() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-
-
-@contextlib.contextmanager
-def together(owner: Any, data: Any, rows: tf.Tensor) -> Iterator[tuple[Any, tf.Tensor, tf.Tensor, tf.Tensor]]:
-    """An epoch ends with tf.errors.OutOfRangeError."""
-    total = reduce.sum_over_ranks(owner, "rows of a step", tf.cast(tf.reshape(rows, [1]), tf.float64))
-    total = tf.cast(total[0], tf.int64)
-    # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.
-    end = _end_where(total == 0)
-    with tf.control_dependencies([end]):
-        data, rows, total = tree.map_structure(
-            lambda leaf: None if leaf is None else tf.identity(leaf), (data, rows, total)
-        )
-    # What does not depend on the batch, the count of an optimizer's steps, runs where in Keras it does too.
-    with tf.control_dependencies([] if _TAKES_BATCHES_IN_GRAPH else [end]):
-        yield data, tf.cast(rows, tf.int64), total, tf.zeros_like(total)
-
-
-def _end_where(condition: tf.Tensor) -> tf.Tensor:
-    def end() -> Any:
-        raise StopIteration  # TensorFlow makes an OutOfRangeError of it
-
-    return tf.cond(condition, lambda: tf.numpy_function(end, [], tf.int64), lambda: tf.constant(0, tf.int64))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from ..steps import Undo
 from . import xla
 from .graphs import Call, Place, all_before, body, functions, operations, through
 from .upstream import READS, is_from_own_rows
 
 
-def undo_where(
-    condition: tf.Tensor,
-    variables: Sequence[Any],
-    where_own: Sequence[Any],
-    step: Callable[[], Any],
-    kept: Callable[[], Sequence[Any]],
-) -> Any:
-    every = [*variables, *where_own]
+def undo_where(undo: Undo, step: Callable[[], Any]) -> Any:
+    """Runs the step and returns its result; where the condition holds, it is undone."""
+    condition, every = undo.condition, [*undo.variables, *undo.where_own]
     values = [getattr(v, "value", v) for v in every]
 
     # Both branches must agree in type only: where nothing is undone, nothing is copied.
@@ -32,10 +28,10 @@ def undo_where(
     # XLA wants the shapes to agree too.
     saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
     result = step()
-    alike = {id(v) for v in kept()}
+    alike = {id(v) for v in undo.kept()}
     if not tf.executing_eagerly():
         own = _assigned_from_own_rows()
-        alike |= {id(v) for v in where_own if id(getattr(v, "value", v).handle) not in own}
+        alike |= {id(v) for v in undo.where_own if id(getattr(v, "value", v).handle) not in own}
 
     def restore() -> tf.Tensor:
         for variable, value, old in zip(every, values, saved, strict=True):

@@ -10,9 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dataset, from_arrays, from_batches, per_rank, repeats, seeds, slicer
+    from . import dataset, from_arrays, from_batches, per_rank, repeats, row_checksum, seeds, slicer
 
-__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "repeats", "seeds", "slicer"]
+__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "repeats", "row_checksum", "seeds", "slicer"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +25,12 @@ def is_dataset(data: Any) -> bool:
     """Whether it is a tf.data.Dataset. Loads nothing."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and bool(isinstance(data, tensorflow.data.Dataset))
+
+
+def is_per_rank(batch: Any) -> bool:
+    """Whether it is a `PerRankBatch`. Loads nothing."""
+    module = sys.modules.get(f"{__name__}.per_rank")
+    return module is not None and bool(isinstance(batch, module.PerRankBatch))
 
 
 def is_described(data: Any) -> bool:

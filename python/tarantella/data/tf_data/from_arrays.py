@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
-from ..._backend import checksum as checksum_of
+from ... import _exchange
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
 from ..adapter import ShardedAdapter, rows_of_arrays
@@ -47,7 +47,7 @@ def checksum(data: Any) -> int:
     total = 0
     for part in tf.nest.flatten(data, expand_composites=True):
         for block in [] if part is None else _blocks(part):
-            total = checksum_of([np.int64(total), _bytes(block)])
+            total = _exchange.checksum([np.int64(total), _bytes(block)])
     return total
 
 

@@ -6,18 +6,27 @@ whose data ends before the others' continues with batches that do not count.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from ..._backend import backend
 from ..._job import runtime
 from ...keras.private import DataAdapter
 from ..adapter import ShardedAdapter
-from ..rows import has_rows
+from ..rows import MicroBatch, PaddedMicroBatch, has_rows
 from .cached_map import cached_map
 from .from_batches import in_order, length, read_ahead
+from .slicer import micro_batch
+
+# Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
+# has ended: an optimizer counts one step more.
+_TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
 
 
 class PerRankBatch(NamedTuple):
@@ -42,6 +51,33 @@ def distribute(adapter: DataAdapter) -> ShardedAdapter:
     whole = read_ahead(in_order(counted.concatenate(fillers), dataset), adapter)
     known = runtime.context().allgather(np.array([adapter.num_batches or 0], np.int64), "number of batches").ravel()
     return ShardedAdapter(adapter, whole, int(known.max()) if (known > 0).all() else None)
+
+
+@contextlib.contextmanager
+def with_global_rows(owner: Any, batch: PerRankBatch) -> Iterator[MicroBatch | PaddedMicroBatch]:
+    """Within a step: the micro batch, which knows the rows of all ranks. Collective. `owner` is the model.
+
+    Where no rank has rows, the epoch ends with tf.errors.OutOfRangeError.
+    """
+    rows = tf.cast(tf.reshape(batch.rows, [1]), tf.float64)
+    total = tf.cast(backend.sum_over_ranks(owner, "rows of a step", rows)[0], tf.int64)
+    # Nothing of a step that ends the epoch may run: a gradient of zeros, too, would move the optimizer.
+    end = _end_where(total == 0)
+    with tf.control_dependencies([end]):
+        data, own, total = tree.map_structure(
+            lambda leaf: None if leaf is None else tf.identity(leaf), (batch.data, batch.rows, total)
+        )
+    # What does not depend on the batch, the count of an optimizer's steps, runs where in Keras it does too.
+    with tf.control_dependencies([] if _TAKES_BATCHES_IN_GRAPH else [end]):
+        # Nobody compares the fingerprint.
+        yield micro_batch(data, tf.cast(own, tf.int64), total, tf.zeros_like(total), padded=True)
+
+
+def _end_where(condition: tf.Tensor) -> tf.Tensor:
+    def end() -> Any:
+        raise StopIteration  # TensorFlow makes an OutOfRangeError of it
+
+    return tf.cond(condition, lambda: tf.numpy_function(end, [], tf.int64), lambda: tf.constant(0, tf.int64))
 
 
 def _counted(_: tf.Tensor, batch: Any) -> PerRankBatch:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from ..._backend.tensorflow.operations import operations
+from ..._backend.tensorflow.xla import compiled
 from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatch, has_rows
 
 _WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)  # whose tensors hold references
@@ -117,6 +118,22 @@ def _sliced(tensor: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
         # could tell constants that are made of it from others (`slices.Judgement`).
         part.set_shape([None, *tensor.shape[1:]])
     return part
+
+
+def mark_arrival(batch: Any, rows: Any) -> Any:
+    """Within a step: the batch, whose arrival the timeline shows. Nothing that needs it runs before.
+
+    `rows` is a scalar integer. Shows nothing under XLA.
+    """
+    if compiled():
+        return batch
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    with tf.device("CPU:0"):  # where the pipeline leaves them
+        with tf.control_dependencies([part for part in parts if isinstance(part, tf.Tensor)]):
+            marked = operations().tarantella_batch(tf.cast(rows, tf.int64))
+        with tf.control_dependencies([marked]):
+            parts = [tf.identity(part) if isinstance(part, tf.Tensor) else part for part in parts]
+    return tf.nest.pack_sequence_as(batch, parts, expand_composites=True)
 
 
 def rows_of(tensor: Any) -> tf.Tensor:

@@ -31,7 +31,7 @@ def install(model: Any) -> None:
 
 def _marked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def train_step(batch: Any) -> Any:
-        return original(backend.mark_batch(batch, _rows(batch)))
+        return original(tf_data.slicer.mark_arrival(batch, _rows(batch)))
 
     return train_step
 

@@ -18,9 +18,9 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime, timeline
 from ..._job.errors import Error
-from ...data.input import DistributedInput
+from ...data import tf_data
+from ...data.input import DistributedInput, uses_pipelines
 from ...data.rows import MicroBatch, PredictBatch, has_rows
-from ...data.tf_data import seeds
 from .. import hooks, limitations, private, replicas, training
 from ..epoch import drift, layer_state
 from ..step import compute_loss
@@ -30,14 +30,14 @@ from . import install
 @timeline.part("agree on seeds")
 def agree_on_seed() -> None:
     """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
-    seed = seeds.global_seed()
+    seed = tf_data.seeds.global_seed()
     mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
     everyone = runtime.context().allgather(mine, "seeds")
     if (everyone == everyone[0]).all() and everyone[0][1]:
         return
-    chosen = int(everyone[0][0]) if everyone[0][1] else seeds.DEFAULT_SEED
+    chosen = int(everyone[0][0]) if everyone[0][1] else tf_data.seeds.DEFAULT_SEED
     log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
-    seeds.set_global_seed(chosen)
+    tf_data.seeds.set_global_seed(chosen)
 
 
 def agree_on_generators() -> None:
@@ -80,7 +80,8 @@ def feeds_alike(model: Any, call: str, feeds: list[DistributedInput], arguments:
     lines = [line for feed in feeds for line in feed.lines]
     lines += [f"{name}={value!r}" for name, value in arguments.items()]
     _agree(call, lines)
-    agree_on_seed()
+    if uses_pipelines():
+        agree_on_seed()
     if any(feed.runs_python for feed in feeds):
         agree_on_generators()
     known = [rows for feed in feeds if (rows := feed.rows_of_a_batch()) is not None]
@@ -142,7 +143,8 @@ def build(model: Any, spec: Any, kind: str) -> None:
 
     What losses and metrics keep is otherwise made in the first step, as in plain Keras.
     """
-    undoes = not isinstance(spec, (MicroBatch, PredictBatch)) and not model.run_eagerly
+    is_padded = not isinstance(spec, (MicroBatch, PredictBatch))
+    undoes = is_padded and backend.assigns_in_steps and not model.run_eagerly
     if not _has_weights(model) or (undoes and not private.compiled_is_built(model)):
         _trace(model, spec.data, kind)
     optimizer = getattr(model, "optimizer", None)
@@ -176,7 +178,7 @@ def _trace(model: Any, data: Any, kind: str) -> None:
         # What the failed trace has made has no values, and nothing gives it any: then this is the error to show.
         if _has_weights(model) and all(map(_has_value, replicas.variables(model))):
             return  # the step itself raises it again, or is run eagerly and need not be traced
-        if any(leaf.shape.rank is None for leaf in tree.flatten(data) if has_rows(leaf)):
+        if any(_has_unknown_rank(leaf) for leaf in tree.flatten(data) if has_rows(leaf)):
             raise ValueError(
                 "the model is not built and the dataset does not say the shapes of its elements; give the model an "
                 "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
@@ -187,6 +189,14 @@ def _trace(model: Any, data: Any, kind: str) -> None:
                 "every rank: give it an Input, call model.build(…), or call it on one batch"
             ) from error
         raise
+
+
+def _has_unknown_rank(leaf: Any) -> bool:
+    try:
+        len(leaf.shape)
+    except ValueError:  # TensorFlow's
+        return True
+    return False
 
 
 def _has_value(variable: Any) -> bool:

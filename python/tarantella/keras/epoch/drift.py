@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from ... import _exchange
-from ..._backend import backend, checksum
+from ..._backend import backend
 from ..._job import runtime, timeline
 from ..._job.environment import integer
 from ..._job.errors import MismatchError
@@ -29,7 +29,7 @@ CURE = (
 @timeline.part("compare data")
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
-    mine = np.array([training.of(model).read.numpy()], np.int64)
+    mine = np.asarray(training.of(model).read).reshape(1)
     training.of(model).read.assign(0)
     everyone = runtime.context().allgather(mine, "fingerprints of the data").ravel()
     others = np.flatnonzero(everyone != everyone[0])
@@ -46,7 +46,7 @@ def nan_labels(model: Any, loss: Any) -> None:
     """Raises ValueError on all ranks if the loss is NaN because labels are. Collective if the loss is NaN."""
     if model.stop_training or not np.isnan(loss).any():
         return
-    mine = np.array([training.of(model).nan_labels.numpy()], np.int64)
+    mine = np.asarray(training.of(model).nan_labels).reshape(1)
     count = int(runtime.context().allreduce(mine, "labels that are NaN")[0])
     if count:
         raise ValueError(
@@ -61,11 +61,12 @@ def same_weights(model: Any) -> None:
 
     Compares one checksum, and that of each weight only if it differs.
     """
+    backend.sync(model)
     variables = [*model.trainable_variables, *replicas.trainable_outside(model)]
-    mine = np.array([checksum(variables)], np.int64)
+    mine = np.array([_exchange.checksum(variables)], np.int64)
     everyone = runtime.context().allgather(mine, "checksum of the weights").ravel()
     if (everyone != everyone[0]).any():
-        checksums = backend.checksums(variables).view(np.uint64)
+        checksums = _exchange.checksums(variables).view(np.uint64)
         lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
         _exchange.agree("trained weights", lines, CURE)
 

@@ -7,7 +7,6 @@ used in a step; what is neither, and layers that couple rows, are named.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from ... import _exchange
@@ -20,21 +19,16 @@ from .step import inputs_of
 from .trial import Figures, Trial, Verdict
 
 
-def looking_at_it(model: Any, trains: bool, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function of steps, which looks at the first batch where it is due. Collective where it is."""
-
+def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
+    """Looks at the first batch where it is due, and gives what to iterate over then. Collective where it is due."""
     found = training.of(model)
-
-    def run(iterator: Any) -> Any:
-        if found.call is not None and found.is_untried(model, trains):
-            if trial.watched(model):
-                batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
-                if batch is not None:
-                    _try_out(model, trains, batch)
-            found.untried.discard(trains)
-        return function(iterator)
-
-    return run
+    if found.call is not None and found.is_untried(model, trains):
+        if trial.watched(model):
+            batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
+            if batch is not None:
+                _try_out(model, trains, batch)
+        found.untried.discard(trains)
+    return iterator
 
 
 def _try_out(model: Any, trains: bool, batch: Any) -> None:

@@ -89,6 +89,9 @@ class _TrainedModel:
         found += backend.variables_outside(private.every_layer(self._model))
         return {key(v): v for v in reversed(found)}  # Keras's object, which has a path, before the framework's
 
+    def trainable_variables(self) -> list[Any]:
+        return list(self._model.trainable_variables)
+
     def optimizer_counts(self) -> list[Any]:
         return [each.iterations for each in private.optimizers(self._model)]
 

@@ -44,7 +44,7 @@ class Step:
         self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = known_rows(batch.data)
         self.inputs = inputs_of(batch.data)
-        self.labels = tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
+        self.labels = labels_of(batch.data)
         self.is_sum = declared_reduction(model) == "sum"
         self.gradients: Any = None  # what is done with them, made when it is first asked for
         self.kept = kept
@@ -156,6 +156,11 @@ def zero_where(condition: Any, values: Any) -> Any:
 def inputs_of(data: Any) -> Any:
     """The inputs of a batch of inputs, labels and sample weights; also of the type of a batch."""
     return data[0] if isinstance(data, tuple) else data
+
+
+def labels_of(data: Any) -> list[Any]:
+    """The labels of such a batch."""
+    return tree.flatten(data[1:2]) if isinstance(data, tuple) else []
 
 
 def declared_reduction(owner: Any) -> str | None:

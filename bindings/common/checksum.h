@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tarantella::tensorflow {
+namespace tarantella {
 
 /// Of all bytes added so far, in blocks of 32: what is added fills its last block with zeros. Not thread-safe.
 class Checksum {
@@ -36,4 +36,4 @@ class Checksum {
   std::array<uint64_t, 4> lanes_{1, 2, 3, 4};  // since each step waits for the one before it in its lane
 };
 
-}  // namespace tarantella::tensorflow
+}  // namespace tarantella

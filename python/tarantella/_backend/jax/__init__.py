@@ -1,0 +1,81 @@
+"""The functions of the JAX backend; `tarantella._backend.Backend` has their contracts.
+
+So far it trains on arrays, on the CPU, with Keras's own steps and losses that need no sum within the forward pass. What
+it lacks raises NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+
+from .reduce import StepGradients as step_gradients
+from .reduce import allreduce, differentiable_sum, gather_rows, gradient_hooks, sum_over_ranks
+from .steps import (
+    apart,
+    beginning,
+    comes_from_inputs,
+    current_trace,
+    gradients,
+    is_used,
+    look_ahead,
+    recorded_or_replayed,
+    rows,
+    run_step,
+    sandboxed,
+    shows_logits,
+    stand_in,
+    step_hooks,
+    strategy_of,
+    sync,
+    trace,
+    type_of,
+    variables_outside,
+    why_not_compiled,
+    why_not_gathered,
+    without_repeats,
+)
+
+__all__ = [
+    "allreduce",
+    "apart",
+    "assigns_in_steps",
+    "beginning",
+    "checkpoint_writers",
+    "comes_from_inputs",
+    "current_trace",
+    "differentiable_sum",
+    "end_of_data",
+    "gather_rows",
+    "gradient_hooks",
+    "gradients",
+    "is_used",
+    "look_ahead",
+    "recorded_or_replayed",
+    "rows",
+    "run_step",
+    "sandboxed",
+    "shows_logits",
+    "stand_in",
+    "step_errors",
+    "step_gradients",
+    "step_hooks",
+    "strategy_of",
+    "sum_over_ranks",
+    "sync",
+    "trace",
+    "type_of",
+    "variables_outside",
+    "why_not_compiled",
+    "why_not_gathered",
+    "without_repeats",
+]
+
+# Counters and weights are of 64 bits where JAX has them, and of 32 by default.
+warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)
+
+assigns_in_steps = False  # what a traced step assigns and does not return is lost
+checkpoint_writers = ()
+end_of_data: tuple[type[Exception], ...] = (StopIteration,)
+step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, jax.errors.JAXTypeError)

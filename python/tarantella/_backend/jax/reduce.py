@@ -1,0 +1,152 @@
+"""Sums over ranks: of the gradients of a step, where `jax.value_and_grad` returns them; and of values between steps."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._job import runtime
+from ..._job.environment import integer
+from ..._job.groups import Group
+from ..._names import short_name_of
+from ..gradients import Step, TrainedModel
+from ..steps import Hook
+
+_LIBRARY = Path(__file__).parents[2] / "libtarantella_jax.so"
+_CALL = "tarantella_allreduce"
+_DEFAULT_FUSION_THRESHOLD = 1024  # KB of a bucket, as in _backend/tensorflow/plans.py
+
+# By owner and the variables of a reduction: the number of the core's plan.
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, int]] = weakref.WeakKeyDictionary()
+
+
+def _plan(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], check: bool) -> int:
+    """The core's plan for these gradients. Collective at the first call; later traces get the same one."""
+    if owner not in _plans:
+        _plans[owner] = {}
+        weakref.finalize(owner, _release, _plans[owner]).atexit = False
+    key = tuple((id(v), str(g.dtype)) for g, v in zip(gradients, variables, strict=True))
+    if key not in _plans[owner]:
+        tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(gradients, variables, strict=True)]
+        threshold = integer("TNT_FUSION_THRESHOLD", _DEFAULT_FUSION_THRESHOLD) * 1024
+        _plans[owner][key] = runtime.context().plan("the gradients", tensors, threshold)
+        if check:
+            runtime.context().check_finite(_plans[owner][key])
+    return _plans[owner][key]
+
+
+def _release(plans: dict[Any, int]) -> None:
+    for plan in plans.values():
+        runtime.release(plan)
+
+
+@functools.cache
+def _register() -> None:
+    function = ctypes.CDLL(str(_LIBRARY)).tarantella_jax_allreduce
+    jax.ffi.register_ffi_target(_CALL, jax.ffi.pycapsule(function), platform="cpu")
+
+
+def _sums(plan: int, gradients: list[Any]) -> list[Any]:
+    """One call for all of them: XLA keeps no order between calls, and those of two ranks could wait for each other."""
+    _register()
+    types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in gradients]
+    return list(jax.ffi.ffi_call(_CALL, types, has_side_effect=True)(*gradients, plan=np.int64(plan)))
+
+
+def allreduce(
+    owner: Any,
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    weight: float = 1.0,
+    alias_outputs: bool = False,
+    group: Group | None = None,
+    check: bool = False,
+    look: Callable[[Any, Any], None] | None = None,
+) -> list[Any]:
+    raise NotImplementedError("user-defined training loops run on Keras's tensorflow backend only so far")
+
+
+class StepGradients:
+    """The gradients of one step: see `_backend.gradients.Gradients`."""
+
+    def __init__(self, step: Step, model: TrainedModel) -> None:
+        self._step, self._model = step, model
+        self._is_local = False
+        self._summed: dict[int, Any] = {}  # by id, which the value keeps from being given to another
+
+    @contextlib.contextmanager
+    def local(self) -> Iterator[None]:
+        before, self._is_local = self._is_local, True
+        try:
+            yield
+        finally:
+            self._is_local = before
+
+    def taken(self, gradients: Any, sources: Any) -> Any:
+        """The sums of what was taken by all trainable variables of the model; other gradients as they are."""
+        flat, structure = jax.tree.flatten(gradients)
+        variables = self._model.trainable_variables()
+        if self._is_local or [each.shape for each in jax.tree.leaves(sources)] != [tuple(v.shape) for v in variables]:
+            return gradients
+        plan = _plan(self._model.state.reduction(0), flat, variables, self._model.checks_gradients)
+        sums = _sums(plan, [self._weighted(each) for each in flat])
+        self._summed.update((id(each), each) for each in sums)
+        return jax.tree.unflatten(structure, sums)
+
+    def _weighted(self, gradient: Any) -> Any:
+        weighted = gradient * self._step.weight(str(gradient.dtype))
+        return weighted if self._step.empty is None else jax.numpy.where(self._step.empty, 0, weighted)
+
+    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return list(gradients)
+
+    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError("reduce_gradients in a train_step runs on Keras's tensorflow backend only so far")
+
+    def end(self) -> None:
+        """Only steps with code of users are compared."""
+
+
+def gradient_hooks(find: Callable[[], StepGradients | None]) -> list[Hook]:
+    return [(jax, "value_and_grad", functools.partial(_value_and_grad, find))]
+
+
+def _value_and_grad(find: Callable[[], StepGradients | None], original: Callable[..., Any]) -> Callable[..., Any]:
+    def value_and_grad(fun: Callable[..., Any], argnums: Any = 0, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        function = original(fun, argnums, *args, **kwargs)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            value, gradients = function(*args, **kwargs)
+            step = find()
+            return value, gradients if step is None else step.taken(gradients, args[argnums])
+
+        return call
+
+    return value_and_grad
+
+
+def sum_over_ranks(owner: Any, what: str, values: Any) -> Any:
+    if isinstance(values, jax.core.Tracer):
+        raise NotImplementedError(
+            f"{what}: sums over ranks within a step (masks, synchronized BatchNormalization) run on Keras's tensorflow "
+            "backend only so far"
+        )
+    values = np.asarray(values)
+    return runtime.context().allreduce(values.ravel(), what).reshape(values.shape)
+
+
+def differentiable_sum(owner: Any, what: str, values: Any, context: Any = None) -> Any:
+    return sum_over_ranks(owner, what, values)
+
+
+def gather_rows(what: str, parts: Any, share: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:
+    raise NotImplementedError(f"{what}: rows of all ranks are gathered on Keras's tensorflow backend only so far")

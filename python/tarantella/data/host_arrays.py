@@ -1,0 +1,85 @@
+"""Distribution of arrays without TensorFlow, for trainers that iterate over NumPy arrays.
+
+Keras's adapter gives the global batches in its own order, and each rank takes its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import tree
+
+from .. import _exchange
+from ..keras import private
+from ..keras.private import ArrayDataAdapter
+from .adapter import ShardedAdapter
+from .rows import MicroBatch, PaddedMicroBatch, PredictBatch, share
+
+
+def describe(adapter: ArrayDataAdapter) -> list[str]:
+    """The properties that must be equal on all ranks, one per line."""
+    whole = [np.asarray(leaf) for leaf in tree.flatten(private.arrays_of(adapter)) if leaf is not None]
+    return [
+        f"{private.rows_of(adapter)} rows",
+        f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
+        *(f"part {i}: {leaf.dtype} {leaf.shape}" for i, leaf in enumerate(whole)),
+        *(f"part {i} with the fingerprint {_exchange.checksum([leaf]):016x}" for i, leaf in enumerate(whole)),
+    ]
+
+
+def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
+    """The micro batches of `rank`."""
+    batches = _Batches(adapter, rank, size, positions)
+    return ShardedAdapter(adapter, batches, adapter.num_batches, batches.skip)
+
+
+class _Batches:
+    """Each iteration is an epoch."""
+
+    def __init__(self, adapter: ArrayDataAdapter, rank: int, size: int, positions: bool, first: int = 0) -> None:
+        self._adapter, self._rank, self._size = adapter, rank, size
+        self._positions, self._first = positions, first
+
+        least = min(adapter.partial_batch_size or adapter.batch_size, adapter.batch_size)
+        self._padded = least < size
+
+    @property
+    def element_spec(self) -> Any:
+        data = tree.map_structure(_type_of, private.arrays_of(self._adapter))
+        if self._positions:
+            return PredictBatch(data, keras.KerasTensor((None,), "int64"))
+        return self._micro_batch(data, keras.KerasTensor((3,), "int64"), keras.KerasTensor((), "bool"))
+
+    def skip(self, count: int) -> _Batches:
+        """Without the first batches, which are read all the same."""
+        return _Batches(self._adapter, self._rank, self._size, self._positions, self._first + count)
+
+    def __iter__(self) -> Iterator[Any]:
+        for index, batch in enumerate(self._adapter.get_numpy_iterator()):
+            if index >= self._first:
+                yield self._own_rows(index, batch)
+
+    def _own_rows(self, index: int, batch: Any) -> Any:
+        leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+        total = len(leaves[0])
+        start, rows = share(total, self._rank, self._size)
+        taken = slice(start, start + rows) if rows else slice(0, 1)  # a copied row
+        data = tree.map_structure(lambda leaf: None if leaf is None else leaf[taken], batch)
+        if self._positions:
+            first = index * self._adapter.batch_size + start
+            return PredictBatch(data, np.arange(first, first + rows) if rows else np.array([-1]))
+        # Of 31 bits, which JAX takes by default.
+        fingerprint = (2 * index + 1) * _exchange.checksum(leaves) % 2**31
+        return self._micro_batch(data, np.array([rows, total, fingerprint], np.int64), np.array(rows == 0))
+
+    def _micro_batch(self, data: Any, numbers: Any, copied: Any) -> MicroBatch | PaddedMicroBatch:
+        return PaddedMicroBatch(data, numbers, copied) if self._padded else MicroBatch(data, numbers)
+
+
+def _type_of(leaf: Any) -> Any:
+    if leaf is None:
+        return None
+    return keras.KerasTensor((None, *leaf.shape[1:]), keras.backend.standardize_dtype(leaf.dtype))
