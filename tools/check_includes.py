@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
 _JOB = ("_core", "_job/", "_names", "_exchange")
-_DATA = (*_JOB, "_backend/backend", "_backend/load", "data/", "keras/private")
+_DATA = (*_JOB, "_backend/backend", "_backend/fresh_thread", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (

@@ -11,14 +11,16 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from .._job import log
 from .._job.groups import Group
 
 if TYPE_CHECKING:
     from .gradients import Gradients, Step, TrainedModel
     from .steps import Hook, RunStep
 
-# By the name of Keras's backend: the package that it needs.
-_NEEDS = {"tensorflow": "tensorflow", "jax": "jax"}
+# The names of Keras's backends, and of the packages that they need.
+_BACKENDS = ("tensorflow", "jax")
+_EXPERIMENTAL = ("jax",)
 
 
 class Sandboxed(Protocol):
@@ -203,9 +205,6 @@ class Backend(Protocol):
         Outside of such a run, the tensor.
         """
 
-    def apart(self, function: Callable[[], Any]) -> Any:
-        """Runs `function` eagerly, outside of any trace and any call of a Keras layer."""
-
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of the result of `loss`, None where it does not depend on a variable. Eager."""
 
@@ -219,12 +218,15 @@ def load() -> Backend:
     import keras
 
     name = keras.backend.backend()
-    if name not in _NEEDS:
-        needed = " or ".join(_NEEDS)
-        missing = [package for package in _NEEDS.values() if importlib.util.find_spec(package) is None]
-        cure = f"install {missing[0]} (pip install 'tarantella[{missing[0]}]') and " if missing else ""
+    if name not in _BACKENDS:
+        is_missing = importlib.util.find_spec("tensorflow") is None
+        cure = "install tensorflow (pip install 'tarantella[tensorflow]') and " if is_missing else ""
         raise NotImplementedError(
-            f"several ranks need Keras's {needed} backend so far (got {name!r}); {cure}set KERAS_BACKEND={needed}"
+            f"several ranks need Keras's tensorflow backend so far (got {name!r}); {cure}set KERAS_BACKEND=tensorflow"
+        )
+    if name in _EXPERIMENTAL:
+        log.warn_once(
+            f"Keras's {name} backend is experimental on several ranks: not all that Keras does runs there yet"
         )
     return cast(Backend, importlib.import_module(f".{name}", __name__))
 

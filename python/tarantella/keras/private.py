@@ -38,6 +38,17 @@ except ImportError as missing:
         f"Keras {keras.__version__} lacks what tarantella needs ({missing}); known to work: Keras {KNOWN}"
     ) from missing
 
+try:
+    from keras.src.backend.common.masking import get_keras_mask, set_keras_mask  # from 3.6 or later on
+except ImportError:
+
+    def get_keras_mask(x: Any) -> Any:
+        return getattr(x, "_keras_mask", None)
+
+    def set_keras_mask(x: Any, mask: Any) -> None:
+        x._keras_mask = mask
+
+
 __all__ = [
     "FUNCTION",
     "KNOWN",
@@ -215,12 +226,12 @@ def replace_losses(compiled: Any, make: Callable[[Any], Any]) -> None:
 
 def mask_of(tensor: Any) -> Any:
     """The mask that Keras has attached to a tensor, None where there is none."""
-    return getattr(tensor, "_keras_mask", None)
+    return get_keras_mask(tensor)
 
 
 def set_mask(tensor: Any, mask: Any) -> None:
     """Attaches a mask to a tensor."""
-    tensor._keras_mask = mask
+    set_keras_mask(tensor, mask)
 
 
 def logits_of(tensor: Any) -> Any:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._backend import backend
+from .._backend.fresh_thread import in_fresh_thread
 from .._job import runtime
 from . import private
 
@@ -27,7 +27,7 @@ def counter(length: int | None = None) -> Any:
     With a `length` a vector of zeros.
     """
     zeros = np.zeros([] if length is None else [length], np.int64)
-    return backend.apart(lambda: keras.Variable(zeros, dtype="int64", trainable=False, name="tarantella_counter"))
+    return in_fresh_thread(lambda: keras.Variable(zeros, dtype="int64", trainable=False, name="tarantella_counter"))
 
 
 class Call:
@@ -158,7 +158,7 @@ class Training:
     def note_summed(self, variables: set[int]) -> None:
         """Notes those that tapes have summed in a trace, once it ends."""
         for key in variables & self.known_as_summed.keys():
-            backend.apart(functools.partial(self.known_as_summed[key].assign, 1))
+            in_fresh_thread(functools.partial(self.known_as_summed[key].assign, 1))
 
     def set_equal_for_single_batches(self, model: Any, kind: str) -> None:
         """Notes that ranks were made equal for such steps on single batches, of the model as it is compiled now."""

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from .._backend import backend
+from .._backend.fresh_thread import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch
@@ -132,7 +132,7 @@ class Watch:
                 if self.builds or (self.size > 1 and step is None):
                     return original(data)  # traced to build the model, or a step of this rank alone
                 if model not in self.models:  # several ranks have already built it
-                    backend.apart(lambda: self._build(model, data))
+                    in_fresh_thread(lambda: self._build(model, data))
                 seen = tree.map_structure(_as_tensor, data)
                 rows.note(seen, step.rows if step else None)
                 self.examine(model, seen)
@@ -185,7 +185,7 @@ class Watch:
             return
         kept = Path(self.plan["kept"])
         if self.size > 1:  # with the whole batch: on their own rows, ranks would see other numbers and losses
-            self.findings = backend.apart(lambda: repeat.compare(kept, model, data))
+            self.findings = in_fresh_thread(lambda: repeat.compare(kept, model, data))
         else:
             if not self.examined:
                 repeat.keep(kept, model, data)  # before experiments change the model's state

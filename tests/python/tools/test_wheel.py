@@ -28,7 +28,7 @@ def binaries(wheel: Path) -> list[Path]:
     found = [path for path in wheel.rglob("*") if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
     names = {path.name.split(".")[0] for path in found}
     plugins = {"libtarantella_mpi_abi", "libtarantella_openmpi"}
-    assert names == {"_core", "libtarantella", "libtarantella_tensorflow", "tarantella"} | plugins
+    assert names == {"_core", "libtarantella", "libtarantella_jax", "libtarantella_tensorflow", "tarantella"} | plugins
     return found
 
 

@@ -13,7 +13,6 @@ import jax
 from .reduce import StepGradients as step_gradients
 from .reduce import allreduce, differentiable_sum, gather_rows, gradient_hooks, sum_over_ranks
 from .steps import (
-    apart,
     beginning,
     comes_from_inputs,
     current_trace,
@@ -39,7 +38,6 @@ from .steps import (
 
 __all__ = [
     "allreduce",
-    "apart",
     "assigns_in_steps",
     "beginning",
     "checkpoint_writers",

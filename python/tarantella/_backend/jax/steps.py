@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextvars
 import functools
 import itertools
@@ -61,7 +60,7 @@ def beginning(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Call
 
 
 def run_step(model: Any, kind: str, batch: Any) -> Any:
-    raise NotImplementedError(f"{kind}_on_batch runs on Keras's tensorflow backend only on several ranks so far")
+    _missing()
 
 
 def sync(model: Any) -> None:
@@ -107,11 +106,6 @@ def recorded_or_replayed(tensor: Any) -> Any:
     return tensor
 
 
-def apart(function: Callable[[], Any]) -> Any:
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # traces, and Keras's scopes, are known for each thread
-        return thread.submit(function).result()
-
-
 def type_of(part: Any) -> Any:
     return keras.KerasTensor((None, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
 
@@ -121,7 +115,7 @@ def _missing(*args: Any, **kwargs: Any) -> Any:
 
 
 def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
-    _missing()
+    raise NotImplementedError("the model is not built: give it an Input, or call it on one batch before on every rank")
 
 
 def stand_in(tensor: Any, rows: int | None) -> Any:

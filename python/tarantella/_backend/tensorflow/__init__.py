@@ -25,12 +25,11 @@ from .steps import (
     type_of,
 )
 from .tape import gradient_hooks
-from .variables import apart, gradients, variables_outside
+from .variables import gradients, variables_outside
 from .xla import why_not_compiled
 
 __all__ = [
     "allreduce",
-    "apart",
     "assigns_in_steps",
     "beginning",
     "checkpoint_writers",

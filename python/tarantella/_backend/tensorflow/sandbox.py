@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from ..fresh_thread import in_fresh_thread
 from .steps import type_of
 from .undo import assigned
-from .variables import apart, counter
+from .variables import counter
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")
@@ -84,7 +85,7 @@ class _Traced(_Sandbox):
     def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
         shape = [None, *tensor.shape[1:]]
         empty = [0, *(n or 0 for n in shape[1:])]
-        recorded = apart(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
+        recorded = in_fresh_thread(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
         self._recorded.append(recorded)
 
         def record() -> tf.Tensor:

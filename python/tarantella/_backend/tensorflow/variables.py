@@ -1,12 +1,13 @@
-"""What is made and run outside of any trace, and the framework's own variables in layers, which Keras does not know."""
+"""Variables that are made outside of any trace, and those of TensorFlow in layers, which Keras does not know."""
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from ..fresh_thread import in_fresh_thread
 
 
 def variables_outside(layers: Sequence[Any]) -> list[tf.Variable]:
@@ -29,14 +30,9 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def apart(function: Callable[[], Any]) -> Any:
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # graphs and calls of layers are known for each thread
-        return thread.submit(function).result()
-
-
 def counter(length: int | None = None) -> tf.Variable:
     shape = [] if length is None else [length]
-    return apart(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))
+    return in_fresh_thread(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))
 
 
 def gradients(loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
 from ...data import tf_data
 from ...data.adapter import ShardedAdapter
-from ...data.input import DataArguments, DistributedInput, input_of, sized
+from ...data.input import DataArguments, DistributedInput, input_of, sized, uses_pipelines
 from .. import files, limitations, training, written
 from ..callbacks import placement, snapshot
 from ..epoch import drift
@@ -131,6 +131,8 @@ def _fit_with_snapshots(
     users = placement.in_order(asked)
     kept, keeping = snapshot.among(users), None
     if kept is not None:
+        if not uses_pipelines():
+            raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
         from ..snapshots import session  # most jobs need none of it
 
         if tf_data.is_dataset(validation) and tf_data.repeats.order_of(validation).seeds:

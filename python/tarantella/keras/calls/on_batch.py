@@ -16,6 +16,7 @@ from ..._job import log, runtime, timeline
 from ..._job.log import abbreviated
 from ..._names import name_of
 from ...data import tf_data
+from ...data.input import uses_pipelines
 from .. import private, training
 from ..epoch import drift, end
 from . import row_order, start
@@ -79,6 +80,8 @@ def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
 
     To "train", ranks are made equal the first time since the model was compiled only.
     """
+    if not uses_pipelines():
+        raise NotImplementedError(f"{kind}_on_batch on several ranks needs Keras's tensorflow backend so far")
     positions = kind == "predict"
     micro = tf_data.from_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
     _start(model, kind, micro)

@@ -15,6 +15,7 @@ import numpy as np
 from keras import tree
 
 from ... import _exchange
+from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.log import abbreviated
 from .. import hooks, private, training
@@ -71,6 +72,7 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs of one process within an epoch. The metrics keep this rank's state. Collective."""
     call, original = training.of(model).call, hooks.original(model, private.RESULTS)
     assert call is not None
+    backend.sync(model)
     variables = model.metrics_variables
     local = [np.array(variable) for variable in variables]
     metrics.combine(model)

@@ -22,6 +22,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..._backend import backend
+from ..._backend.fresh_thread import in_fresh_thread
 from ..._job import log
 from .. import hooks, private, training
 from . import first_batch, gather, trial
@@ -196,4 +197,4 @@ def _regularizes_sums() -> bool:
         layer(np.ones((2, 1), "float32"))
         return float(layer.losses[0])
 
-    return bool(backend.apart(of_two_rows) > 1.5)
+    return bool(in_fresh_thread(of_two_rows) > 1.5)

@@ -83,6 +83,11 @@ def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
     method = "train_step" if trains else "test_step"
     is_keras_own = hooks.are_keras_own(model, method)
     has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
+    if has_users and not backend.assigns_in_steps:
+        raise NotImplementedError(
+            f"{model.name} has its own {method}, compute_loss or compute_metrics; several ranks run these on Keras's "
+            "tensorflow backend only so far"
+        )
     is_numbered = has_users and runtime.get_size() > 1
     kept = training.of(model).numbers if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
