@@ -1,8 +1,8 @@
 """Turns the user's input into the micro batches of this rank.
 
-A call meets this room twice: `input_of` checks and describes `DataArguments`, and once the ranks agree on the
-descriptions, `DistributedInput.batches` splits the data. Keras's adapter tells the kind of input. All inputs that yield
-global batches are split in the same way.
+`input_of` checks and describes `DataArguments`; once the ranks agree on the descriptions (`agreement`),
+`DistributedInput.split` splits the data. Keras's adapter tells the kind of input. All inputs that yield global batches
+are split in the same way.
 """
 
 from __future__ import annotations
@@ -38,12 +38,19 @@ class DataArguments:
     shuffle: Any = False
     class_weight: Any = None
 
+    @property
+    def is_of_own_files(self) -> bool:
+        """Whether each rank reads its own files of it."""
+        return tf_data.is_described(self.x) and bool(self.x.shard == "file")
+
 
 class DistributedInput:
-    """One input of fit, evaluate or predict: checked, not yet split."""
+    """One input of fit, evaluate or predict: checked, and, after `split`, this rank's micro batches."""
 
-    def __init__(self, what: str, adapter: Any, distributed: bool, batch_size: int | None) -> None:
-        self._what, self._adapter = what, adapter
+    batches: ShardedAdapter
+
+    def __init__(self, given: DataArguments, adapter: Any, distributed: bool, batch_size: int | None) -> None:
+        self.given, self._what, self._adapter = given, given.what, adapter
         self.distributed = distributed
         self.batch_size = batch_size  # as the user gave it, or as the micro batch size makes it
         self._has_arrays = isinstance(adapter, ArrayDataAdapter)
@@ -78,12 +85,15 @@ class DistributedInput:
             return Order("arrays are shuffled without a seed; call keras.utils.set_random_seed before fit")
         return Order(position.why_not_repeated(getattr(self._adapter, "py_dataset", None)))
 
-    def plain_batches(self) -> ShardedAdapter:
-        """The whole batches, for a rank that trains alone."""
-        return ShardedAdapter(self._adapter, self._adapter.get_tf_dataset(), self._adapter.num_batches)
+    def keep_whole(self) -> None:
+        """Makes the whole batches, for a rank that trains alone."""
+        self.batches = ShardedAdapter(self._adapter, self._adapter.get_tf_dataset(), self._adapter.num_batches)
 
-    def batches(self, positions: bool = False) -> ShardedAdapter:
-        """The micro batches of this rank. Collective if the data is not distributed."""
+    def split(self, positions: bool = False) -> None:
+        """Makes the micro batches of this rank. Collective if the data is not distributed."""
+        self.batches = self._split(positions)
+
+    def _split(self, positions: bool) -> ShardedAdapter:
         if not self.distributed:
             return tf_data.per_rank.distribute(self._adapter)
         if isinstance(self._adapter, TFDatasetAdapter):
@@ -107,10 +117,10 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
 
     With `distributed=False` the input belongs to this rank: its batches are micro batches.
     """
-    what, x = given.what, given.x
+    as_given, what, x = given, given.what, given.x
     if x is None:
         raise ValueError(f"{what} is missing: x is None")
-    if tf_data.is_described(x) and x.shard == "file":
+    if given.is_of_own_files:
         given = replace(given, x=x.distribute_dataset_across_ranks(), distributed=False)
     are_arrays = adapters.are_arrays((given.x, given.y, given.sample_weight))
     given = sized(given, model)
@@ -132,7 +142,7 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
         adapter = adapters.adapt(x, given.y, given.sample_weight, **options)
         if given.batch_size is not None:
             log.warn_once(f"batch_size={given.batch_size} is ignored: {what} is batched already")
-    return DistributedInput(what, adapter, given.distributed, given.batch_size)
+    return DistributedInput(as_given, adapter, given.distributed, given.batch_size)
 
 
 def sized(given: DataArguments, model: Any) -> DataArguments:

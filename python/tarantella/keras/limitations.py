@@ -61,9 +61,9 @@ def is_own(model: Any, method: str) -> bool:
 
 
 @contextlib.contextmanager
-def no_xla_for_own_data(model: Any, feeds: list[DistributedInput]) -> Iterator[None]:
+def no_xla_for_own_data(model: Any, parts: list[DistributedInput]) -> Iterator[None]:
     """Makes uncompiled steps for a call with data of each rank's own, of which no step knows whether it is the last."""
-    if not model.jit_compile or all(feed.distributed for feed in feeds):
+    if not model.jit_compile or all(each.distributed for each in parts):
         yield
         return
     log.warn_once("jit_compile=True is switched off for data of each rank's own")
@@ -107,11 +107,11 @@ def _make_uncompiled(model: Any, kind: str, reason: str) -> None:
 
 
 @contextlib.contextmanager
-def explaining_row_errors(model: Any, kind: str, feed: DistributedInput, spec: Any) -> Iterator[None]:
+def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iterator[None]:
     """Raises ValueError in the place of an error that comes from the number of rows in a model's own `kind`_step.
 
-    `spec` is the type of the micro batches. Whether it does is found out by tracing the step for both numbers, unless
-    training steps of this call have run: then the error has another cause.
+    Whether it does is found out by tracing the step for both numbers, unless training steps of this call have run: then
+    the error has another cause.
     """
     try:
         yield
@@ -119,14 +119,14 @@ def explaining_row_errors(model: Any, kind: str, feed: DistributedInput, spec: A
         reason = None
         if is_own(model, f"{kind}_step") and not training.has_stepped(model):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
-                reason = _reason_of_rows(model, kind, feed, spec)
+                reason = _reason_of_rows(model, kind, part)
         if reason is None:
             raise
         raise ValueError(reason) from error
 
 
-def _reason_of_rows(model: Any, kind: str, feed: DistributedInput, spec: Any) -> str | None:
-    whole = feed.rows_of_a_batch()
+def _reason_of_rows(model: Any, kind: str, part: DistributedInput) -> str | None:
+    whole, spec = part.rows_of_a_batch(), part.batches.element_spec
     mine = max(1, share(whole or 0, runtime.get_rank(), runtime.get_size())[1])
     step = hooks.original(model, f"{kind}_step")
     if whole is None or _traces(step, spec.data, mine) or not _traces(step, spec.data, whole):

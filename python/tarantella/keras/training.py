@@ -61,7 +61,7 @@ class Training:
     def __init__(self) -> None:
         # The end of the innermost call or `with` block that set them.
         self.call: Call | None = None  # None where this rank runs the model for itself
-        self.validation: Any = None  # of a fit: the user's data, and our batches of it
+        self.validation: Any = None  # of a fit: its DistributedInput
         self.saved_by_master = False  # whether callbacks that save the model write on the master only
 
         # The start of the next call, with the same data or another dataset.

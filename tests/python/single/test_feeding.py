@@ -41,12 +41,11 @@ def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     drift.start(model)
     for _ in range(steps):
         drift.before_step(model)
-    feed: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch)
+    batches = types.SimpleNamespace(element_spec=types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32)))
+    part: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch, batches=batches)
     with (
         pytest.raises(ValueError, match="the") as caught,
-        limitations.explaining_row_errors(
-            model, "train", feed, types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32))
-        ),
+        limitations.explaining_row_errors(model, "train", part),
     ):
         raise ValueError("the first one")
     return str(caught.value)

@@ -129,7 +129,9 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("tarantella.keras.calls.start.batches_alike", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr(
+        "tarantella.keras.calls.start.equalize_for_batches", lambda *arguments: started.append(arguments)
+    )
     batch = types.SimpleNamespace(data=(), numbers=(2, 4), _replace=lambda data: batch)
     monkeypatch.setattr("tarantella.keras.calls.start.from_master", lambda *arguments: None)
     model.weights = []

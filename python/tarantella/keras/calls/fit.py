@@ -14,7 +14,7 @@ from typing import Any
 from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
 from ...data import tf_data
-from ...data.adapter import ShardedAdapter
+from ...data.agreement import distributed
 from ...data.input import DataArguments, DistributedInput, input_of, sized, uses_pipelines
 from .. import files, limitations, training, written
 from ..callbacks import placement, snapshot
@@ -26,6 +26,11 @@ _Method = Callable[..., Any]
 
 def _verbose(verbose: Any) -> Any:
     return verbose if prints_output() else 0
+
+
+def _settings(arguments: dict[str, Any]) -> list[str]:
+    """What must be equal on all ranks beside the data, a line each."""
+    return [*(f"{name}={value!r}" for name, value in arguments.items()), *drift.settings()]
 
 
 @timeline.part("fit", timeline.CALL)
@@ -75,9 +80,9 @@ def _fit_alone(
             **given,
         )
     start.check_compiled(model, "fit")
-    feed = input_of(data, model)
-    batches = feed.plain_batches()
-    return _fit_with_snapshots(model, method, batches, feed, validation.x, asked, placed, shuffle=False, **given)
+    part = input_of(data, model)
+    part.keep_whole()
+    return _fit_with_snapshots(model, method, part, validation.x, asked, placed, shuffle=False, **given)
 
 
 def _fit_together(
@@ -90,26 +95,23 @@ def _fit_together(
     callbacks: Any,
     **options: Any,
 ) -> Any:
-    feeds = [input_of(data, model)]
-    if validation.x is not None:
-        validation = inputs.sized_like(feeds[0].batch_size, validation)
-        feeds.append(input_of(validation, model))
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
-    batches = start.feeds_alike(model, "fit", feeds, options)
+    given = [each for each in (data, validation) if each.x is not None]
+    parts = distributed("fit", given, model, _settings(options))
+    batches = [each.batches for each in parts]
+    start.equalize(model, "train", parts)
     placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
     limitations.say(model)
-    explained = limitations.explaining_row_errors(model, "train", feeds[0], batches[0].element_spec)
+    explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
         "validation_data": batches[1] if batches[1:] else None,
         "shuffle": False,
         "verbose": _verbose(verbose),
     }
-    with limitations.no_xla_for_own_data(model, feeds), files.by_master(model), explained:
+    with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
-        with training.during(model, training.Call(trains=True)), takeover.validating(model, validation, batches[1:]):
-            history = _fit_with_snapshots(
-                model, method, batches[0], feeds[0], validation.x, callbacks, placed, **options
-            )
+        with training.during(model, training.Call(trains=True)), takeover.validating(model, parts[1:]):
+            history = _fit_with_snapshots(model, method, parts[0], validation.x, callbacks, placed, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
@@ -117,8 +119,7 @@ def _fit_together(
 def _fit_with_snapshots(
     model: Any,
     method: _Method,
-    batches: ShardedAdapter,
-    feed: DistributedInput,
+    part: DistributedInput,
     validation: Any,
     asked: Any,
     placed: Any,
@@ -139,11 +140,11 @@ def _fit_with_snapshots(
             log.warn_once(
                 "Snapshot: the validation data is shuffled, so its order after a restart is another; leave it in order"
             )
-        spec = batches.element_spec
+        spec = part.batches.element_spec
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
-        keeping = session.begin(model, kept, users, batches, feed.order, build)
+        keeping = session.begin(model, kept, users, part.batches, part.order, build)
     if keeping is None:
-        return method(batches, callbacks=placed, **options)
+        return method(part.batches, callbacks=placed, **options)
     return keeping.fit(method, placed, **options)
 
 
@@ -168,14 +169,14 @@ def _evaluate_together(
 ) -> Any:
     """`validates`: within a fit, whose callbacks they are."""
     start.check_compiled(model, "evaluate")
-    feed = input_of(data, model)
-    (batches,) = start.feeds_alike(model, "evaluate", [feed], {"steps": data.steps})
+    (part,) = distributed("evaluate", [data], model, _settings({"steps": data.steps}))
+    start.equalize(model, "test", [part])
     limitations.no_xla_where_impossible(model, "test")
     callbacks = callbacks if validates else placement.arrange(model, callbacks)
-    explained = limitations.explaining_row_errors(model, "test", feed, batches.element_spec)
+    explained = limitations.explaining_row_errors(model, "test", part)
     during = training.during(model, training.Call(trains=False))
-    with limitations.no_xla_for_own_data(model, [feed]), files.by_master(model), explained, during:
-        return method(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, **options)
+    with limitations.no_xla_for_own_data(model, [part]), files.by_master(model), explained, during:
+        return method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, **options)
 
 
 @timeline.part("predict", timeline.CALL)
@@ -196,16 +197,16 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
 def _predict_together(
     model: Any, method: _Method, data: DataArguments, everywhere: bool, *, verbose: Any, callbacks: Any
 ) -> Any:
-    feed = input_of(data, model)
-    if not feed.distributed:
+    if data.is_of_own_files:
         raise ValueError(
             "predict cannot return the rows of a dataset with shard='file' in order: every rank reads its own files; "
             "to predict them on this rank alone, pass tnt_distribute_dataset=False"
         )
-    arguments = {"steps": data.steps, "tnt_predict_all_ranks": everywhere}
-    (batches,) = start.feeds_alike(model, "predict", [feed], arguments)
+    settings = _settings({"steps": data.steps, "tnt_predict_all_ranks": everywhere})
+    (part,) = distributed("predict", [data], model, settings)
+    start.equalize(model, "predict", [part])
     callbacks = placement.arrange_to_predict(callbacks)
     with files.by_master(model):
-        predicted = method(batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
+        predicted = method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
     outputs, positions, lengths = predicted
     return row_order.in_order(outputs, positions, lengths, everywhere)

@@ -96,14 +96,3 @@ def split(training: DataArguments, validation: DataArguments, part: float) -> tu
 
 def _with_data(given: DataArguments, x: Any, y: Any, sample_weight: Any) -> DataArguments:
     return replace(given, x=x, y=y, sample_weight=sample_weight)
-
-
-def sized_like(training_size: int | None, validation: DataArguments) -> DataArguments:
-    """Validation data whose batches are as large as those of training, where the user gives no size for arrays."""
-    has_size = validation.batch_size is not None or validation.micro_batch_size is not None
-    parts = validation.x, validation.y, validation.sample_weight
-    return (
-        validation
-        if has_size or not private.can_convert_arrays(parts)
-        else replace(validation, batch_size=training_size)
-    )

@@ -107,5 +107,5 @@ def _start(model: Any, kind: str, micro: Any) -> None:
     specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
     rows = None if kind == "predict" else int(micro.numbers[1])
-    start.batches_alike(model, kind, lines, micro._replace(data=specs), rows)
+    start.equalize_for_batches(model, kind, lines, micro._replace(data=specs), rows)
     known.set_equal_for_single_batches(model, kind)

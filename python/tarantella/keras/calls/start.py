@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import pickle
-import random
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,43 +11,16 @@ import keras
 import numpy as np
 from keras import tree
 
-from ... import _exchange
 from ..._backend import backend
-from ..._job import log, runtime, timeline
+from ..._job import runtime, timeline
 from ..._job.errors import Error
-from ...data import tf_data
-from ...data.input import DistributedInput, uses_pipelines
+from ...data import agreement
+from ...data.input import DistributedInput
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from .. import hooks, limitations, private, replicas, training
 from ..epoch import drift, layer_state
 from ..step import compute_loss
 from . import install
-
-
-@timeline.part("agree on seeds")
-def agree_on_seed() -> None:
-    """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
-    seed = tf_data.seeds.global_seed()
-    mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
-    everyone = runtime.context().allgather(mine, "seeds")
-    if (everyone == everyone[0]).all() and everyone[0][1]:
-        return
-    chosen = int(everyone[0][0]) if everyone[0][1] else tf_data.seeds.DEFAULT_SEED
-    log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
-    tf_data.seeds.set_global_seed(chosen)
-
-
-def agree_on_generators() -> None:
-    """Gives all ranks the master's states of the generators that input may draw from: Python's, NumPy's, torch's."""
-    torch = sys.modules.get("torch")
-    mine = None if torch is None else torch.get_rng_state().numpy()
-    states = _exchange.gather_bytes(pickle.dumps((random.getstate(), np.random.get_state(), mine)))
-    if states[runtime.get_rank()] != states[0]:
-        pythons, numpys, torchs = pickle.loads(states[0])
-        random.setstate(pythons)
-        np.random.set_state(numpys)
-        if torch is not None and torchs is not None:
-            torch.set_rng_state(torch.from_numpy(torchs))
 
 
 @contextlib.contextmanager
@@ -68,35 +38,21 @@ def core_errors() -> Iterator[None]:
         raise
 
 
-@timeline.part("agree on data and arguments")
-def _agree(call: str, lines: list[str]) -> None:
-    cure = "pass the same to every rank, which takes its own rows"
-    _exchange.agree(f"data or arguments of {call}", [*lines, *drift.settings()], cure)
-
-
 @timeline.part("start")
-def feeds_alike(model: Any, call: str, feeds: list[DistributedInput], arguments: dict[str, Any]) -> list[Any]:
-    """Makes sure that ranks agree on data and model, and gives them equal values. Collective."""
-    lines = [line for feed in feeds for line in feed.lines]
-    lines += [f"{name}={value!r}" for name, value in arguments.items()]
-    _agree(call, lines)
-    if uses_pipelines():
-        agree_on_seed()
-    if any(feed.runs_python for feed in feeds):
-        agree_on_generators()
-    known = [rows for feed in feeds if (rows := feed.rows_of_a_batch()) is not None]
+def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
+    """Makes ranks equal before the first of steps of this kind on these inputs. Collective."""
+    known = [rows for each in inputs if (rows := each.rows_of_a_batch()) is not None]
     training.of(model).batch_rows = max(known, default=None)
-    batches = [feed.batches(positions=call == "predict") for feed in feeds]
-    _equalize(model, batches[0].element_spec, {"fit": "train", "evaluate": "test", "predict": "predict"}[call])
-    if call != "predict":
-        compute_loss.try_out(model, batches[0].element_spec.data, known[0] if known else None)
-    return batches
+    spec = inputs[0].batches.element_spec
+    _equalize(model, spec, kind)
+    if kind != "predict":
+        compute_loss.try_out(model, spec.data, known[0] if known else None)
 
 
 @timeline.part("start")
-def batches_alike(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
-    """Makes ranks equal before the first of many single batches of the type `spec`, of so many rows. Collective."""
-    _agree("a batch", lines)
+def equalize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
+    """As `equalize`, before the first of many single batches of the type `spec`, of so many rows."""
+    agreement.agree("a batch", [*lines, *drift.settings()])
     _equalize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.say(model)

@@ -18,7 +18,7 @@ import keras
 from ..._backend import backend
 from ..._job import log, runtime
 from ...data.adapter import ShardedAdapter
-from ...data.input import DataArguments
+from ...data.input import DistributedInput
 from .. import hooks, training
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -118,10 +118,10 @@ def hook_validation(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def validating(model: Any, data: DataArguments, batches: list[ShardedAdapter]) -> Iterator[None]:
-    """Meanwhile these are the validation data of a fit, and the batches of this rank where there are any."""
+def validating(model: Any, validation: list[DistributedInput]) -> Iterator[None]:
+    """Meanwhile these are the validation data of a fit, where there are any."""
     found = training.of(model)
-    outer, found.validation = found.validation, (data, batches[0]) if batches else None
+    outer, found.validation = found.validation, validation[0] if validation else None
     try:
         yield
     finally:
@@ -131,9 +131,9 @@ def validating(model: Any, data: DataArguments, batches: list[ShardedAdapter]) -
 def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(*args: Any, **kwargs: Any) -> Any:
         found = training.of(model).validation
-        if found is None or kwargs.get("x") is not found[1]:
+        if found is None or kwargs.get("x") is not found.batches:
             return original(*args, **kwargs)
-        data = found[0]
+        data = found.given
         ours = {"distribute": data.distributed, "micro_batch_size": data.micro_batch_size, "validates": True}
         theirs = {"x": data.x, "y": data.y, "sample_weight": data.sample_weight, "batch_size": data.batch_size}
         with _calling(_Call(model, {"evaluate": ours}, [])):
@@ -153,5 +153,5 @@ def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | No
         return None
     for name in ("x", "y", "sample_weight", "batch_size"):
         del given[name]
-    batches: ShardedAdapter = found[1]
+    batches: ShardedAdapter = found.batches
     return batches
