@@ -1,8 +1,9 @@
 // The function that XLA calls in the training steps of Keras on JAX: the gradients of a step in, their sums over the
 // ranks out.
 //
-// XLA on the CPU keeps calls in the order of their data only, and runs independent ones on several threads: a step must
-// have one call for all its gradients. It blocks a thread of XLA until the sums are there.
+// XLA on the CPU keeps calls in the order of their data only, and runs independent ones on several threads: a step has
+// one call for all its gradients, and calls take a result of the one before. Each blocks a thread of XLA until the sums
+// are there.
 
 #include <vector>
 
@@ -29,11 +30,11 @@ bool answer_metadata(const CallFrame& frame) {
 
 Error* allreduce(const CallFrame& frame) {
   if (frame.attributes.size != 1) return failed(frame, "tarantella_allreduce needs one attribute, the plan");
-  if (frame.arguments.size != frame.results.size)
-    return failed(frame, "tarantella_allreduce needs as many results as arguments");
+  if (frame.arguments.size < frame.results.size)
+    return failed(frame, "tarantella_allreduce needs an argument for each result");
   const auto plan =
       *static_cast<const tnt_plan*>(static_cast<const Scalar*>(frame.attributes.values[0])->value);
-  const auto tensors = static_cast<size_t>(frame.arguments.size);
+  const auto tensors = static_cast<size_t>(frame.results.size);
   std::vector<const void*> inputs(tensors);
   std::vector<void*> outputs(tensors);
   for (size_t i = 0; i < tensors; ++i) {
@@ -47,8 +48,8 @@ Error* allreduce(const CallFrame& frame) {
 }  // namespace
 }  // namespace tarantella::jax
 
-/// For jax.ffi.register_ffi_target. The attribute `plan`, an unsigned or signed integer of 64 bits, is that of a plan
-/// with the tensors of the arguments.
+/// For jax.ffi.register_ffi_target. The attribute `plan`, an integer of 64 bits, is that of a plan with the tensors of
+/// the results. As many arguments are summed; what comes after them is not read, and keeps calls in order.
 extern "C" TNT_API tarantella::jax::Error* tarantella_jax_allreduce(tarantella::jax::CallFrame* frame) {
   using namespace tarantella::jax;
   return answer_metadata(*frame) ? nullptr : allreduce(*frame);

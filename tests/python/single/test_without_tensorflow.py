@@ -28,7 +28,15 @@ def test_one_rank_is_plain_keras(scripts: Any, tmp_path: Path) -> None:
 @pytest.mark.skipif(BACKEND != "jax", reason="of the JAX backend")
 @pytest.mark.parametrize(
     ("ranks", "options"),
-    [(2, []), (3, []), (4, ["shuffled"]), (2, ["eager"]), (2, ["two_steps", "shuffled"]), (2, ["float32"])],
+    [
+        (2, []),
+        (3, []),
+        (4, ["shuffled"]),
+        (2, ["eager"]),
+        (2, ["two_steps", "shuffled"]),
+        (2, ["float32"]),
+        (2, ["masked"]),
+    ],
     ids=str,
 )
 def test_ranks_train_on_jax_to_the_numbers_of_one_process(

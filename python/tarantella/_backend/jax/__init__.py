@@ -1,7 +1,6 @@
 """The functions of the JAX backend; `tarantella._backend.Backend` has their contracts.
 
-So far it trains on arrays, on the CPU, with Keras's own steps and losses that need no sum within the forward pass. What
-it lacks raises NotImplementedError.
+So far it trains on arrays, on the CPU, with Keras's own steps. What it lacks raises NotImplementedError.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from ..._job.groups import Group
 from ..._names import short_name_of
 from ..gradients import Step, TrainedModel
 from ..steps import Hook
+from .steps import current_trace
 
 _LIBRARY = Path(__file__).parents[2] / "libtarantella_jax.so"
 _CALL = "tarantella_allreduce"
@@ -28,19 +29,16 @@ _DEFAULT_FUSION_THRESHOLD = 1024  # KB of a bucket, as in _backend/tensorflow/pl
 _plans: weakref.WeakKeyDictionary[Any, dict[Any, int]] = weakref.WeakKeyDictionary()
 
 
-def _plan(owner: Any, gradients: Sequence[Any], variables: Sequence[Any], check: bool) -> int:
-    """The core's plan for these gradients. Collective at the first call; later traces get the same one."""
+def _plan(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]]) -> tuple[int, bool]:
+    """The core's plan for tensors of these names, types and shapes, and whether it is new. Collective if it is."""
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
-    key = tuple((id(v), str(g.dtype)) for g, v in zip(gradients, variables, strict=True))
-    if key not in _plans[owner]:
-        tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(gradients, variables, strict=True)]
+    is_new = key not in _plans[owner]
+    if is_new:
         threshold = integer("TNT_FUSION_THRESHOLD", _DEFAULT_FUSION_THRESHOLD) * 1024
-        _plans[owner][key] = runtime.context().plan("the gradients", tensors, threshold)
-        if check:
-            runtime.context().check_finite(_plans[owner][key])
-    return _plans[owner][key]
+        _plans[owner][key] = runtime.context().plan(what, tensors, threshold)
+    return _plans[owner][key], is_new
 
 
 def _release(plans: dict[Any, int]) -> None:
@@ -54,11 +52,18 @@ def _register() -> None:
     jax.ffi.register_ffi_target(_CALL, jax.ffi.pycapsule(function), platform="cpu")
 
 
-def _sums(plan: int, gradients: list[Any]) -> list[Any]:
-    """One call for all of them: XLA keeps no order between calls, and those of two ranks could wait for each other."""
+def _sums(plan: int, values: list[Any]) -> list[Any]:
+    """One call for all of them, which takes a result of the call before, unread.
+
+    XLA keeps no order between calls but that of their data, and two ranks could wait for each other.
+    """
     _register()
-    types = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in gradients]
-    return list(jax.ffi.ffi_call(_CALL, types, has_side_effect=True)(*gradients, plan=np.int64(plan)))
+    types, step = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in values], current_trace()
+    before = [] if step is None else step.latest_call
+    sums = list(jax.ffi.ffi_call(_CALL, types, has_side_effect=True)(*values, *before, plan=np.int64(plan)))
+    if step is not None:
+        step.latest_call = sums[-1:]
+    return sums
 
 
 def allreduce(
@@ -80,7 +85,6 @@ class StepGradients:
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self._step, self._model = step, model
         self._is_local = False
-        self._summed: dict[int, Any] = {}  # by id, which the value keeps from being given to another
 
     @contextlib.contextmanager
     def local(self) -> Iterator[None]:
@@ -96,9 +100,12 @@ class StepGradients:
         variables = self._model.trainable_variables()
         if self._is_local or [each.shape for each in jax.tree.leaves(sources)] != [tuple(v.shape) for v in variables]:
             return gradients
-        plan = _plan(self._model.state.reduction(0), flat, variables, self._model.checks_gradients)
+        key = tuple((id(v), str(g.dtype)) for g, v in zip(flat, variables, strict=True))
+        tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(flat, variables, strict=True)]
+        plan, is_new = _plan(self._model.state.reduction(0), key, "the gradients", tensors)
+        if is_new and self._model.checks_gradients:
+            runtime.context().check_finite(plan)
         sums = _sums(plan, [self._weighted(each) for each in flat])
-        self._summed.update((id(each), each) for each in sums)
         return jax.tree.unflatten(structure, sums)
 
     def _weighted(self, gradient: Any) -> Any:
@@ -135,17 +142,16 @@ def _value_and_grad(find: Callable[[], StepGradients | None], original: Callable
 
 
 def sum_over_ranks(owner: Any, what: str, values: Any) -> Any:
-    if isinstance(values, jax.core.Tracer):
-        raise NotImplementedError(
-            f"{what}: sums over ranks within a step (masks, synchronized BatchNormalization) run on Keras's tensorflow "
-            "backend only so far"
-        )
-    values = np.asarray(values)
-    return runtime.context().allreduce(values.ravel(), what).reshape(values.shape)
+    if current_trace() is None:
+        values = np.asarray(values)
+        return runtime.context().allreduce(values.ravel(), what).reshape(values.shape)
+    tensors = [(what, str(values.dtype), tuple(values.shape))]
+    plan, _ = _plan(owner, (what, str(values.dtype)), what, tensors)
+    return _sums(plan, [jax.lax.stop_gradient(values)])[0]
 
 
 def differentiable_sum(owner: Any, what: str, values: Any, context: Any = None) -> Any:
-    return sum_over_ranks(owner, what, values)
+    raise NotImplementedError(f"{what}: sums with a gradient run on Keras's tensorflow backend only so far")
 
 
 def gather_rows(what: str, parts: Any, share: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:

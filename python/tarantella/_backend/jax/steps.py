@@ -13,8 +13,15 @@ import keras
 
 from ..steps import Hook, RunStep, Undo
 
-# What tells the step that runs from others while it is traced; None where steps run eagerly, and outside of them.
-_trace: contextvars.ContextVar[object | None] = contextvars.ContextVar("tarantella_jax_step", default=None)
+
+class TracedStep:
+    """A step while it is traced."""
+
+    latest_call: Sequence[Any] = ()  # a result of its latest call of the core
+
+
+# None where steps run eagerly, and outside of them.
+_trace: contextvars.ContextVar[TracedStep | None] = contextvars.ContextVar("tarantella_jax_step", default=None)
 
 
 def step_hooks(model: Any, run: RunStep) -> list[Hook]:
@@ -32,7 +39,7 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
             after.append(changed if undo is None else _undone(model, undo, state, changed))
             return logs
 
-        token = _trace.set(None if model.run_eagerly else object())
+        token = _trace.set(None if model.run_eagerly else TracedStep())
         try:
             return run(kind, batch, call), after[-1]
         finally:

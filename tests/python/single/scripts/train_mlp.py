@@ -1,6 +1,6 @@
 """Trains, evaluates and predicts with an MLP, on one process or on the ranks of a job, and saves all numbers.
 
-Usage: train_mlp.py FILE [eager] [two_steps] [shuffled] [float32]
+Usage: train_mlp.py FILE [eager] [two_steps] [shuffled] [float32] [masked]
 """
 
 from __future__ import annotations
@@ -27,6 +27,16 @@ generator = np.random.default_rng(0)
 x, y = generator.normal(size=(115, 20)).astype(keras.config.floatx()), generator.integers(0, 4, 115)
 weights = generator.uniform(size=115)
 layers = [keras.Input((20,)), keras.layers.Dense(32, "tanh", kernel_regularizer="l2"), keras.layers.Dense(4)]
+if "masked" in options:  # the mean over the steps that are there takes a sum over the ranks in the loss
+    x, y = x.reshape(115, 5, 4), generator.integers(0, 4, (115, 5))
+    weights = generator.uniform(size=(115, 5))
+    x[::3, 2:] = 0
+    layers = [
+        keras.Input((5, 4)),
+        keras.layers.Masking(),
+        keras.layers.LSTM(8, return_sequences=True),
+        keras.layers.Dense(4),
+    ]
 model = tnt.Model(keras.Sequential(layers))
 model.compile(
     keras.optimizers.Adam(1e-2, global_clipnorm=0.5),
