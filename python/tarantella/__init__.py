@@ -132,9 +132,9 @@ if _is_verified():  # a process of `tarantella verify`, which observes every mod
 
 
 def _tune(module: Any) -> None:
-    from .keras import tuners
+    from .keras import replicas
 
-    tuners.install(module)
+    replicas.hook_tuners(module)
 
 
 if layout().size > 1:

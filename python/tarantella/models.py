@@ -8,7 +8,8 @@ import keras
 
 from .compat import ParallelStrategy, json_of_yaml
 from .keras import files
-from .keras.model import Model, model_from_config, plain
+from .keras.model import Model
+from .keras.wrapper import model_of_config, unwrapped
 
 __all__ = [
     "clone_model",
@@ -26,7 +27,7 @@ def clone_model(model: Any, *args: Any, **kwargs: Any) -> Model:
     `model` is a Keras model or a `tarantella.Model`; the clone keeps the strategy of the latter.
     """
     strategy = getattr(model, "parallel_strategy", ParallelStrategy.DATA)
-    return Model(keras.models.clone_model(plain(model), *args, **kwargs), strategy)
+    return Model(keras.models.clone_model(unwrapped(model), *args, **kwargs), strategy)
 
 
 def save_model(
@@ -58,6 +59,18 @@ def load_model(
     """
     model = keras.models.load_model(files.existing(filepath, "save"), custom_objects, compile, safe_mode)
     return Model(model, parallel_strategy)
+
+
+def model_from_config(
+    config: dict[str, Any],
+    custom_objects: dict[str, Any] | None = None,
+    parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
+) -> Model:
+    """Creates a model from the output of `get_config`, which describes the layers but not their weights.
+
+    Takes that of a functional or a Sequential model, or a serialized Keras object. Raises ValueError for anything else.
+    """
+    return Model(model_of_config(config, custom_objects), parallel_strategy)
 
 
 def model_from_json(

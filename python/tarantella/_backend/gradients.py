@@ -20,20 +20,20 @@ class Step(Protocol):
     captured: object  # what functions that are traced in the step capture of it
 
     @property
-    def empty(self) -> Any:
+    def is_empty(self) -> Any:
         """Whether this rank has no rows, a scalar bool; None where that cannot happen."""
 
     @property
     def step_number(self) -> Any:
         """Which training step this is, a scalar of int64; None where ranks need not compare it."""
 
-    def share(self, dtype: Any) -> Any:
+    def fraction(self, dtype: Any) -> Any:
         """The rows of this rank divided by those of all, a scalar."""
 
     def weight(self, dtype: Any) -> Any:
         """What the gradient of this rank's loss is multiplied by before the sum, a scalar."""
 
-    def number(self, owner: Any) -> int:
+    def call_index(self, owner: Any) -> int:
         """How often this was called for `owner` before, in this step."""
 
 

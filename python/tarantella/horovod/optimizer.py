@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from .._job import runtime
-from ..keras import compatibility, training
+from ..keras import hooks, training
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
 from .backward_passes import BackwardPasses
@@ -89,7 +89,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(optimizer):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     if runtime.get_size() > 1 or passes is not None:
-        compatibility.check()
+        hooks.check_keras()
         hook_optimizer(optimizer)
         training.set_loop(optimizer, wrapped)
     _wrapped[optimizer] = wrapped

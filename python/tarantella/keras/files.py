@@ -28,7 +28,7 @@ _WRITERS = (
 )
 
 
-# What the master tells of a save: whether it has returned something.
+# The master's notification of a save: it returned None, it failed, it returned something.
 _NOTHING, _FAILED, _DONE = 0, 1, 2
 
 
@@ -39,7 +39,7 @@ def hook_writers() -> None:
 
 
 def hook_checkpoints() -> None:
-    """Has the master write what all ranks save to one path by the backend's checkpoints; the others block until then.
+    """Hooks the backend's checkpoints: of all ranks that save to a path only the master writes; the others wait for it.
 
     A rank whose path differs from the master's, or that saves while the master does not, writes. Idempotent.
     """
@@ -82,8 +82,8 @@ def _naming_the_master() -> Iterator[None]:
     except (FileNotFoundError, FileExistsError) as error:
         if written.has_saves() and not getattr(error, "__notes__", None):
             error.__notes__ = [  # type: ignore[union-attr]
-                "callbacks run on all ranks, and of what these save rank 0 alone writes, later than the others go on: "
-                "read, make and remove such files on one rank (tarantella.is_master_rank()), or load them by Keras"
+                "callbacks run on all ranks, but only rank 0 writes what they save, and the others do not wait for it: "
+                "read, make and remove such files on one rank (tarantella.is_master_rank()), or load them with Keras"
             ]
         raise
 
@@ -109,10 +109,13 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         shards = method == "save_weights" and (any(args) or options.get("max_shard_size") is not None)
         if shards or not _is_one_file(method, filepath):
             with _naming(f"{method} of {str(filepath)!r}"):
-                return raising(model, filepath, *args, **options)
-        return _whole(filepath, lambda partial: raising(model, partial, *args, **options))
+                return write_to(model, filepath, *args, **options)
+        return _whole(filepath, lambda partial: write_to(model, partial, *args, **options))
 
-    raising = h5_files.raising_errors()(original)
+    def write_to(model: Any, path: Any, *args: Any, **options: Any) -> Any:
+        with h5_files.raising_errors():
+            return original(model, path, *args, **options)
+
     return save
 
 
@@ -140,7 +143,7 @@ def together(
     follow: Callable[[], Any] = lambda: None,
     elsewhere: Callable[[], Any] | None = None,
 ) -> Any:
-    """Calls on the master, which writes `path`; the other ranks block until it has, and return what `follow` returns.
+    """Runs `call` on the master, which writes `path`; the others wait for it, then return the result of `follow`.
 
     With `elsewhere`, a rank calls that if the master writes to another path instead, or nothing. Raises as `write`.
     """
@@ -169,7 +172,7 @@ def together(
 
 
 def _wait(what: str, method: str, may_differ: bool) -> int | None:
-    """What the master has told. None where it has saved to another path, or not at all if it `may_differ`."""
+    """The master's notification. None where it has saved to another path, or not at all if it `may_differ`."""
     context, master = runtime.context(), runtime.get_master_rank()
     told: int | None = None
     try:

@@ -1,82 +1,61 @@
-"""How a method of an object is replaced by a hook: the only way to patch Keras, and the list of what is patched."""
+"""Hooks: the only way to patch Keras, with the list of all patched names.
+
+`check_keras` verifies that this Keras has the private names that several ranks need.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
+
+from .._job import log
 from . import private
 
-# What may be replaced -> on what. All are attributes of single objects, so other models stay plain Keras, except those
-# of modules, which `calls.process` replaces once a process, and `compile`.
-PATCHED: dict[str, str] = {
-    "fit": "the class of Keras that defines it, on one rank too",
-    "evaluate": "the class of Keras that defines it, on one rank too; model whose class has its own",
-    "predict": "the class of Keras that defines it, on one rank too",
-    "train_on_batch": "the class of Keras that defines it, on one rank too",
-    "test_on_batch": "the class of Keras that defines it, on one rank too",
-    "predict_on_batch": "the class of Keras that defines it, on one rank too",
-    "train_step": "model, while there is a timeline, on one rank too",
-    "test_step": "model",
-    "predict_step": "model",
-    "compute_loss": "model whose class has its own",
-    "make_train_function": "model",
-    "make_test_function": "model",
-    "make_predict_function": "model, while there is a timeline, on one rank too",
-    "reset_metrics": "model",
-    private.RESULTS: "model",
-    "save": "model, while it is trained or evaluated; tf.train.Checkpoint and tf.train.CheckpointManager",
-    "write": "tf.train.Checkpoint",
-    "save_weights": "model, while it is trained or evaluated",
-    "export": "model, while it is trained or evaluated",
-    "add_loss": "layer",
-    private.REGULARIZATION_LOSSES: "layer",
-    private.MOMENTS: "BatchNormalization that is synchronized",
-    "call": "loss, while it is called; layer, while the model is tried out",
-    "build": "the losses, and the metrics, given to compile",
-    "update_state": "metric",
-    "reset_state": "metric",
-    "result": "metric",
-    private.FUNCTION: "MeanMetricWrapper, while it is updated",
-    private.SYMBOLIC_BUILD: "model",
-    "value_and_grad": "jax",
-    "gradient": "tf.GradientTape",
-    "jacobian": "tf.GradientTape",
-    "batch_jacobian": "tf.GradientTape",
-    "make_function_context": "tensorflow.python.eager.polymorphic_function.function_context",
-    "_call_flat": "the ConcreteFunction of TensorFlow",
-    "apply": "optimizer",
-    "assign_add": "optimizer",
-    "assign_sub": "optimizer",
-    "update_step": "optimizer",
-    "__init__": "keras_tuner's BaseTuner; h5py.File, on one rank too",
-    "compile": "the class of Keras that defines it, after hvd.init",
-    "save_model": "keras.src.saving.saving_lib, on one rank too",
-    "save_weights_only": "keras.src.saving.saving_lib, on one rank too",
-    "save_model_to_hdf5": "keras.src.legacy.saving.legacy_h5_format, on one rank too",
-    "remove": "os, while a model is trained or evaluated",
-    "unlink": "os, while a model is trained or evaluated",
-    "rename": "os, while a model is trained or evaluated",
-    "replace": "os, while a model is trained or evaluated",
-    "rmtree": "shutil, while a model is trained or evaluated",
-    "move": "shutil, while a model is trained or evaluated",
-    "copy": "shutil, while a model is trained or evaluated",
-    "copy2": "shutil, while a model is trained or evaluated",
-    "copyfile": "shutil, while a model is trained or evaluated",
-    "symlink": "os, while a model is trained or evaluated",
-    "link": "os, while a model is trained or evaluated",
-    "copytree": "shutil, while a model is trained or evaluated",
-    "load_model": "keras.models, keras.saving and keras.src.saving.saving_api",
-    "load_weights": "keras.src.saving.saving_api",
-    "get_data_adapter": "keras.src.trainers.data_adapters, on one rank too",
+# Where -> the attributes that may be replaced there: in every job, or on several ranks only. Models, layers, losses,
+# metrics and optimizers are patched one by one, so others stay plain Keras. `calls.fit` patches classes and modules,
+# once a process.
+_ANY_SIZE = {
+    "the class of Keras that defines it": ("fit", "evaluate", "predict"),
+    "the class of Keras that defines it, for single batches": ("train_on_batch", "test_on_batch", "predict_on_batch"),
+    "model, while there is a timeline": ("train_step", "make_predict_function"),
+    "keras.src.saving.saving_lib": ("save_model", "save_weights_only"),
+    "keras.src.legacy.saving.legacy_h5_format": ("save_model_to_hdf5",),
+    "keras.src.trainers.data_adapters": ("get_data_adapter",),
+    "h5py.File": ("__init__",),
 }
-
-
-def hooked(owner: Any, name: str, layer: str = "") -> bool:
-    """Whether this attribute of this very object is one of our hooks, with one of this layer."""
-    return layer in getattr(vars(owner).get(name), "_tarantella_layers", ())
+_SEVERAL_RANKS = {
+    "model": ("train_step", "test_step", "predict_step", "reset_metrics", private.RESULTS),
+    "model, to hook what they make": ("make_train_function", "make_test_function"),
+    "model whose class has its own": ("evaluate", "compute_loss"),
+    "model, while it is trained or evaluated": ("save", "save_weights", "export"),
+    "layer": ("add_loss", private.REGULARIZATION_LOSSES),
+    "layer, while the model is tried out; loss, while it is called": ("call",),
+    "BatchNormalization that is synchronized": (private.MOMENTS,),
+    "model, on JAX": (private.SYMBOLIC_BUILD,),
+    "jax": ("value_and_grad",),
+    "the losses, and the metrics, given to compile": ("build",),
+    "metric": ("update_state", "reset_state", "result"),
+    "MeanMetricWrapper, while it is updated": (private.FUNCTION,),
+    "optimizer": ("apply", "assign_add", "assign_sub", "update_step"),
+    "tf.GradientTape": ("gradient", "jacobian", "batch_jacobian"),
+    "tensorflow.python.eager.polymorphic_function.function_context": ("make_function_context",),
+    "the ConcreteFunction of TensorFlow": ("_call_flat",),
+    "tf.train.Checkpoint": ("save", "write"),
+    "tf.train.CheckpointManager": ("save",),
+    "os, while a model is trained or evaluated": ("remove", "unlink", "rename", "replace", "symlink", "link"),
+    "shutil, while a model is trained or evaluated": ("rmtree", "move", "copy", "copy2", "copyfile", "copytree"),
+    "keras.models, keras.saving and keras.src.saving.saving_api": ("load_model",),
+    "keras.src.saving.saving_api": ("load_weights",),
+    "keras_tuner's BaseTuner": ("__init__",),
+    "the class of Keras that defines it, after hvd.init": ("compile",),
+}
+PATCHED = frozenset(name for where in (_ANY_SIZE, _SEVERAL_RANKS) for names in where.values() for name in names)
 
 
 def original(owner: Any, name: str) -> Callable[..., Any]:
@@ -88,24 +67,24 @@ def original(owner: Any, name: str) -> Callable[..., Any]:
     return unhooked
 
 
-def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = "") -> bool:
-    """Puts `make(original)` in the place of a method of this object, once a layer. True if it was put now.
+def hook(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], tag: str = "") -> bool:
+    """Puts `make(original)` in the place of a method of this object, once for each tag. True if it was put now.
 
     The name must be in `PATCHED`.
     """
     if name not in PATCHED:
         raise KeyError(f"{name} is not in the list of what is patched")
-    if hooked(owner, name, layer):
+    if tag in getattr(vars(owner).get(name), "_tarantella_tags", ()):
         return False
     original = getattr(owner, name)
     replacement = functools.wraps(original)(make(original))
     replacement._tarantella_original = original  # type: ignore[attr-defined]
-    replacement._tarantella_layers = {layer, *getattr(original, "_tarantella_layers", ())}  # type: ignore[attr-defined]
+    replacement._tarantella_tags = {tag, *getattr(original, "_tarantella_tags", ())}  # type: ignore[attr-defined]
     setattr(owner, name, replacement)
     return True
 
 
-def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], layer: str = "") -> bool:
+def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], tag: str = "") -> bool:
     """Puts `wrap(function)` in the place of each function that `make_<kind>_function` makes. Returns as `hook` does."""
     attribute = f"{kind}_function"
 
@@ -120,21 +99,23 @@ def hook_functions(model: Any, kind: str, wrap: Callable[[Any], Any], layer: str
 
         return make_function
 
-    return hook(model, f"make_{attribute}", make, layer)
+    return hook(model, f"make_{attribute}", make, tag)
 
 
 def are_keras_own(owner: Any, *names: str) -> bool:
-    """Whether these methods of an object are Keras's own, but for hooks."""
-    return all(private.is_keras_own(original(owner, name)) for name in names)
+    """Whether these methods, without our hooks, are Keras's: not replaced on the object or its class."""
+    codes = [getattr(original(owner, name), "__code__", None) for name in names]
+    folder = Path(keras.__file__).parent
+    return all(code is not None and Path(code.co_filename).is_relative_to(folder) for code in codes)
 
 
 @contextlib.contextmanager
 def hooking(
-    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], layer: str = ""
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], tag: str = ""
 ) -> Iterator[None]:
     """As `hook`, for a while."""
     before = vars(owner).get(name)
-    fresh = hook(owner, name, make, layer)
+    fresh = hook(owner, name, make, tag)
     try:
         yield
     finally:
@@ -142,3 +123,54 @@ def hooking(
             setattr(owner, name, before)
         elif fresh:
             delattr(owner, name)
+
+
+@functools.cache
+def check_keras() -> None:
+    """Raises NotImplementedError where a private name is missing; a WARNING names a Keras newer than those tested.
+
+    Once a process. Milliseconds; no rank waits.
+    """
+    try:
+        owners = _samples()
+    except AttributeError as missing:
+        raise _refusal(str(missing)) from missing
+    for owner, name, seen in (*private.NAMES, *private.FUNCTIONS):
+        others = [each.name for each in private.NAMES if each.owner == owner and each.seen != private.KNOWN]
+        alternatives = [name] if seen == private.KNOWN else others
+        if not any(hasattr(owners[owner], each) for each in alternatives):
+            raise _refusal(f"no {' or '.join(alternatives)} of {owner}")
+    newest = tuple(map(int, private.KNOWN.rpartition(" ")[2].split(".")))
+    if private.version() > newest:
+        log.warn_once(
+            f"Keras {keras.__version__} is newer than the tested versions ({private.KNOWN}); to compare your script "
+            "with one process, run it with tarantella verify"
+        )
+
+
+def _refusal(reason: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"Keras {keras.__version__} is not supported on several ranks ({reason}): they would not train as one process "
+        f"does; install a tested version: {private.KNOWN}"
+    )
+
+
+def _samples() -> dict[str, Any]:
+    """The owners of names: modules, and an object of each kind. Objects have names: automatic ones are counted."""
+    metric = keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="names")
+    model = keras.Sequential([keras.Input((1,), name="names")], name="names")
+    model.compile(keras.optimizers.SGD(name="names"), keras.losses.MeanSquaredError(name="names"), metrics=[metric])
+    losses = private.compiled_losses(model)
+    losses.build(np.zeros((1, 1)), np.zeros((1, 1)))  # Keras 3.5 and 3.6 have no list of losses before
+    return {
+        "Model": model,
+        "Layer": model,
+        "BatchNormalization": keras.layers.BatchNormalization(name="names"),
+        "CompileLoss": losses,
+        "CompileMetrics": private.compiled_parts(model)[1],
+        "MeanMetricWrapper": metric,
+        "Optimizer": model.optimizer,
+        "ModelCheckpoint": keras.callbacks.ModelCheckpoint("names.keras", save_freq=2),
+        "ArrayDataAdapter": private.ArrayDataAdapter(np.zeros((2, 1)), batch_size=1),
+        **{name: getattr(private, name) for name in {each.owner for each in private.FUNCTIONS}},
+    }

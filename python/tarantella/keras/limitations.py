@@ -1,4 +1,4 @@
-"""What several ranks cannot do as one process does, or not at all: warned about once, or explained in an error."""
+"""Differences from one process: warned about once, explained in an error, or avoided by switching XLA off."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .._job.log import abbreviated
 from ..data.input import DistributedInput
 from ..data.rows import share
 from . import hooks, private, training
-from .step import compute_loss, gather
+from .step import across_rows
 from .step.step import declared_reduction
 
 
-def say(model: Any) -> None:
+def warn(model: Any) -> None:
     """Logs the parts of a model that make training differ from one process."""
     normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
     if normalized:
@@ -27,21 +27,21 @@ def say(model: Any) -> None:
             "from one process; moving statistics are averaged over the ranks after every epoch; synchronized=True "
             "normalizes all rows together"
         )
-    own_loss = [name for name in ("compute_loss", "train_step") if is_own(model, name)]
-    if compute_loss.sees_all_rows(model):
+    own_loss = [name for name in ("compute_loss", "train_step") if is_overridden(model, name)]
+    if across_rows.loss_sees_all_rows(model):
         own_loss.remove("compute_loss")
     if own_loss and not declared_reduction(model):
         log.warn_once(
             f"{model.name} (user-defined {' and '.join(own_loss)}): its loss is assumed to be a mean over rows, which "
             "cannot be checked; declare tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"
         )
-    say_of_metrics(model)
+    warn_of_metrics(model)
     if any(private.is_seed(v) for v in model.variables):
         log.logger.info("random layers draw different numbers on each rank, reproducible from the seed")
 
 
-def say_of_metrics(model: Any) -> None:
-    """Like `say`, for the metrics built so far."""
+def warn_of_metrics(model: Any) -> None:
+    """Like `warn`, for the metrics built so far."""
     compiled = {id(metric) for metric in private.metrics_to_compile(model)}
     own = [
         metric.name
@@ -55,7 +55,7 @@ def say_of_metrics(model: Any) -> None:
         )
 
 
-def is_own(model: Any, method: str) -> bool:
+def is_overridden(model: Any, method: str) -> bool:
     """Whether the model's class overrides the method."""
     return getattr(type(model), method) is not getattr(keras.Model, method)
 
@@ -87,7 +87,7 @@ def no_xla_where_impossible(model: Any, *kinds: str) -> None:
     layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
     reason = backend.why_not_compiled()
-    functions = ["compute_loss"] * compute_loss.sees_all_rows(model) + gather.names(model)
+    functions = ["compute_loss"] * across_rows.loss_sees_all_rows(model) + across_rows.computed_on_all_rows(model)
     if not reason and functions:
         reason = f"the rows of all ranks for {', '.join(functions)}, which tnt_reduction = 'mean' or 'sum' would save"
     if not reason and sparse and "train" in kinds:
@@ -117,7 +117,7 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
         yield
     except backend.step_errors as error:
         reason = None
-        if is_own(model, f"{kind}_step") and not training.has_stepped(model):
+        if is_overridden(model, f"{kind}_step") and not training.has_stepped(model):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import keras
@@ -12,12 +11,11 @@ from .._job import runtime
 from .._job.environment import prints_output
 from ..compat import ParallelStrategy, check_strategy, to_yaml
 from . import files
-from .calls import process, takeover
+from .calls import call_data, fit, takeover
+from .wrapper import Wrapper, merged_signature, model_of_config
 
-_OWN = ("_tarantella_model", "_tarantella_strategy")
 
-
-class Model:
+class Model(Wrapper):
     """Wraps a Keras model, so that its `fit`, `evaluate` and `predict` run on all ranks.
 
     Batches are global: each rank trains on its share of every one, and weights, losses, metrics and predictions are
@@ -45,51 +43,12 @@ class Model:
     """
 
     def __init__(self, model: Any, parallel_strategy: ParallelStrategy = ParallelStrategy.DATA) -> None:
-        strategy = check_strategy(parallel_strategy)
-        model = plain(model)
-        _check_kind(model)
+        super().__init__(model, check_strategy(parallel_strategy))
         runtime.init()
         if runtime.get_size() > 1:
             load_backend()
-            takeover.check_strategy(model)
-        process.install()
-        object.__setattr__(self, "_tarantella_model", model)
-        object.__setattr__(self, "_tarantella_strategy", strategy)
-
-    @property
-    def keras_model(self) -> Any:
-        """The Keras model inside."""
-        return self._tarantella_model
-
-    @property
-    def parallel_strategy(self) -> ParallelStrategy:
-        """The strategy given at construction."""
-        strategy: ParallelStrategy = self._tarantella_strategy
-        return strategy
-
-    # isinstance and Keras's own checks see the kind of the model inside.
-    __class__ = property(lambda self: type(self._tarantella_model))
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OWN:  # not constructed yet
-            raise AttributeError(name)
-        return getattr(self._tarantella_model, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._tarantella_model, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._tarantella_model, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._tarantella_model)})
-
-    def __repr__(self) -> str:
-        return f"<tarantella.Model of {self._tarantella_model!r}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the Keras model, on this rank alone."""
-        return self._tarantella_model(*args, **kwargs)
+            takeover.check_strategy(self._tarantella_model)
+        fit.install()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Model, (self._tarantella_model, self._tarantella_strategy)
@@ -191,7 +150,7 @@ class Model:
             ValueError: As `fit`, and its other errors.
         """
         ours = {"micro_batch_size": tnt_micro_batch_size, "distribute": tnt_distribute_dataset}
-        everywhere = _on_all_ranks("predict", tnt_predict_all_ranks, tnt_predict_all_devices, default=True)
+        everywhere = call_data.on_all_ranks("predict", tnt_predict_all_ranks, tnt_predict_all_devices, default=True)
         return self._call("predict", args, kwargs, **ours, everywhere=everywhere)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
@@ -249,7 +208,7 @@ class Model:
             OSError: The file cannot be written; or another of Keras's errors, on the rank that writes.
             tarantella.Error: The master could not write, on the other ranks.
         """
-        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        everywhere = call_data.on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
         return files.write(self._tarantella_model, "save", filepath, args, kwargs, everywhere)
 
     def save_weights(
@@ -261,7 +220,7 @@ class Model:
         **kwargs: Any,
     ) -> Any:
         """Saves the weights; as `save`."""
-        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        everywhere = call_data.on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
         return files.write(self._tarantella_model, "save_weights", filepath, args, kwargs, everywhere)
 
     def export(
@@ -273,7 +232,7 @@ class Model:
         **kwargs: Any,
     ) -> Any:
         """Exports the model; as `save`, but the folder is written in place."""
-        everywhere = _on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
+        everywhere = call_data.on_all_ranks("save", tnt_save_all_ranks, tnt_save_all_devices, default=False)
         return files.write(self._tarantella_model, "export", filepath, args, kwargs, everywhere)
 
     def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> Any:
@@ -302,33 +261,11 @@ class Model:
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
         """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
-        return model_from_config(config, custom_objects)
-
-
-def _on_all_ranks(what: str, given: bool | None, older: bool | None, *, default: bool) -> bool:
-    """The value of `tnt_…_all_ranks`, or of its older name `tnt_…_all_devices`. ValueError if they differ."""
-    if given is not None and older is not None and given != older:
-        raise ValueError(
-            f"tnt_{what}_all_ranks={given} contradicts tnt_{what}_all_devices={older}, its older name; pass only one"
-        )
-    values = [each for each in (given, older) if each is not None]
-    return values[0] if values else default
-
-
-def _signature(name: str) -> inspect.Signature:
-    """What a method takes: the arguments of Keras's own, and ours."""
-    theirs = inspect.signature(getattr(keras.Model, name)).parameters.values()
-    ours = inspect.signature(getattr(Model, name)).parameters.values()
-    return inspect.Signature(
-        [
-            *(each for each in theirs if each.kind is not each.VAR_KEYWORD),
-            *(each for each in ours if each.kind is each.KEYWORD_ONLY),
-        ]
-    )
+        return Model(model_of_config(config, custom_objects))
 
 
 for _name in takeover.METHODS:
-    getattr(Model, _name).__signature__ = _signature(_name)
+    getattr(Model, _name).__signature__ = merged_signature(getattr(keras.Model, _name), getattr(Model, _name))
 
 
 class Sequential(Model):
@@ -353,41 +290,3 @@ class Sequential(Model):
         parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
     ) -> None:
         super().__init__(keras.Sequential(layers, trainable=trainable, name=name), parallel_strategy)
-
-
-def plain(model: Any) -> Any:
-    """The Keras model inside, or the Keras model itself."""
-    return model.keras_model if issubclass(type(model), Model) else model
-
-
-def _check_kind(model: Any) -> None:
-    modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
-    if "tf_keras" in modules:
-        raise TypeError(
-            "tarantella.Model needs a Keras 3 model, and this is one of tf_keras (Keras 2); build it with "
-            "`import keras`, and unset TF_USE_LEGACY_KERAS"
-        )
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"tarantella.Model needs a keras.Model (got {type(model).__name__})")
-
-
-def model_from_config(
-    config: dict[str, Any],
-    custom_objects: dict[str, Any] | None = None,
-    parallel_strategy: ParallelStrategy = ParallelStrategy.DATA,
-) -> Model:
-    """A model of the layers that `get_config` describes, without their weights.
-
-    Takes what `get_config` of a functional or a Sequential model gives, or a serialized Keras object.
-    Raises ValueError for anything else.
-    """
-    if not isinstance(config, dict) or not {"layers", "class_name"} & set(config):
-        raise ValueError(
-            f"model_from_config needs what get_config of a functional or Sequential model gives (got {config!r:.80}); "
-            "use from_config of your own class for a subclassed model"
-        )
-    with keras.saving.custom_object_scope(custom_objects or {}):
-        if "class_name" in config:
-            return Model(keras.saving.deserialize_keras_object(config), parallel_strategy)
-        kind = keras.Model if "input_layers" in config else keras.Sequential
-        return Model(kind.from_config(config), parallel_strategy)

@@ -1,6 +1,6 @@
 """Every private name of Keras that is read or patched, once: the other modules call the functions below.
 
-`NAMES` lists the names with the Keras versions in which they were seen; `keras.compatibility` checks that they exist.
+`NAMES` lists the names with the Keras versions in which they were seen; `hooks.check_keras` checks that they exist.
 tools/compatibility.sh tests that they mean the same under the oldest, the newest and the nightly Keras. Modules of
 `keras.src` are imported here and nowhere else.
 """
@@ -8,10 +8,7 @@ tools/compatibility.sh tests that they mean the same under the oldest, the newes
 from __future__ import annotations
 
 import copy
-import importlib
-import inspect
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -21,18 +18,22 @@ from keras import tree
 KNOWN = "3.5 to 3.16"
 
 try:
-    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.legacy.saving import legacy_h5_format as legacy_h5_format
     from keras.src.losses.losses import LossFunctionWrapper
-    from keras.src.saving import saving_api, saving_lib
-    from keras.src.trainers import data_adapters
-    from keras.src.trainers.data_adapters import array_slicing
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter, can_convert_arrays
-    from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
-    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+    from keras.src.saving import saving_api as saving_api
+    from keras.src.saving import saving_lib as saving_lib
+    from keras.src.trainers import data_adapters as data_adapters
+    from keras.src.trainers.data_adapters import array_slicing as array_slicing
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as ArrayDataAdapter
+    from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays as can_convert_arrays
+    from keras.src.trainers.data_adapters.array_slicing import train_validation_split as train_validation_split
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
+    from keras.src.trainers.data_adapters.data_adapter_utils import (
+        class_weight_to_sample_weights as class_weight_to_sample_weights,
+    )
+    from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter as GeneratorDataAdapter
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter as PyDatasetAdapter
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as TFDatasetAdapter
 except ImportError as missing:
     raise ImportError(
         f"Keras {keras.__version__} lacks what tarantella needs ({missing}); known to work: Keras {KNOWN}"
@@ -49,63 +50,6 @@ except ImportError:
         x._keras_mask = mask
 
 
-__all__ = [
-    "FUNCTION",
-    "KNOWN",
-    "MOMENTS",
-    "NAMES",
-    "REGULARIZATION_LOSSES",
-    "RESULTS",
-    "SYMBOLIC_BUILD",
-    "ArrayDataAdapter",
-    "DataAdapter",
-    "GeneratorDataAdapter",
-    "PyDatasetAdapter",
-    "TFDatasetAdapter",
-    "array_slicing",
-    "arrays_of",
-    "can_convert_arrays",
-    "class_weight_to_sample_weights",
-    "compiled_is_built",
-    "compiled_losses",
-    "compiled_parts",
-    "data_adapters",
-    "every_layer",
-    "function_of",
-    "given_to_compile",
-    "in_order",
-    "initial_epoch",
-    "is_keras_own",
-    "is_of_keras",
-    "is_seed",
-    "is_shuffled",
-    "legacy_h5_format",
-    "logits_of",
-    "loss_tracker",
-    "loss_trackers",
-    "mask_of",
-    "metrics_of",
-    "metrics_to_compile",
-    "normalizations",
-    "optimizers",
-    "optimizers_in",
-    "options_of",
-    "replace_losses",
-    "resets_metrics",
-    "results",
-    "rows_of",
-    "saves_on_batches",
-    "saving_api",
-    "saving_lib",
-    "set_initial_epoch",
-    "set_logits",
-    "set_mask",
-    "train_validation_split",
-    "variables_of",
-    "version",
-    "would_save",
-]
-
 # Methods and attributes that `keras.hooks` replaces.
 RESULTS = "_get_metrics_result_or_logs"
 REGULARIZATION_LOSSES = "_get_regularization_losses"
@@ -117,7 +61,7 @@ SYMBOLIC_BUILD = "_symbolic_build"
 class Name(NamedTuple):
     """A private name of Keras."""
 
-    owner: str  # of `keras.compatibility`, or a module
+    owner: str  # in `hooks._samples`, or a module
     name: str
     seen: str = KNOWN
 
@@ -167,8 +111,7 @@ def version() -> tuple[int, ...]:
 
 def every_layer(model: Any, include_self: bool = True) -> list[Any]:
     """The layers of a model or layer at any depth, itself first if it is wanted."""
-    layers: list[Any] = model._flatten_layers(include_self=include_self)
-    return layers
+    return model._flatten_layers(include_self=include_self)
 
 
 def normalizations(model: Any) -> list[Any]:
@@ -199,18 +142,18 @@ def loss_trackers(model: Any) -> list[Any]:
 
 
 def compiled_losses(model: Any) -> Any:
-    """What holds the losses given to compile, None where there are none."""
+    """The container of the losses given to compile, None where there are none."""
     return _of_compiled(model, "_compile_loss")
 
 
 def compiled_parts(model: Any) -> list[Any]:
-    """What holds the losses and metrics given to compile."""
+    """The containers of the losses and metrics given to compile."""
     parts = (compiled_losses(model), _of_compiled(model, "_compile_metrics"))
     return [part for part in parts if part is not None]
 
 
 def compiled_is_built(model: Any) -> bool:
-    """Whether the losses and metrics given to compile have made what they keep."""
+    """Whether the losses and metrics given to compile are built."""
     return all(part.built for part in compiled_parts(model))
 
 
@@ -274,8 +217,7 @@ _WRAPPERS = (LossFunctionWrapper, keras.metrics.MeanMetricWrapper)
 
 def options_of(owner: Any) -> dict[str, Any]:
     """The keyword arguments with which a loss or metric calls its function; none for one that calls no function."""
-    options: dict[str, Any] = owner._fn_kwargs if isinstance(owner, _WRAPPERS) else {}
-    return options
+    return owner._fn_kwargs if isinstance(owner, _WRAPPERS) else {}
 
 
 def function_of(owner: Any) -> Any:
@@ -301,22 +243,18 @@ def resets_metrics() -> bool:
 
 def initial_epoch(model: Any) -> int | None:
     """The epoch that BackupAndRestore has restored, None where it has not."""
-    epoch: int | None = model._initial_epoch
-    return epoch
+    return model._initial_epoch
 
 
 def set_initial_epoch(model: Any, epoch: int | None) -> None:
-    """Says which epoch fit starts from, whatever its argument says."""
+    """Sets the epoch that fit starts from, whatever its argument is."""
     model._initial_epoch = epoch
 
 
 def optimizers(model: Any) -> list[Any]:
     """The optimizers of a model and of the models inside it, without those that live inside another optimizer."""
     owners = [model, *(layer for layer in every_layer(model) if isinstance(layer, keras.Model))]
-    found: list[Any] = []
-    for candidate in [each for owner in owners for each in optimizers_in(vars(owner).values())]:
-        if all(candidate is not each for each in found):
-            found.append(candidate)
+    found = list({id(each): each for owner in owners for each in optimizers_in(vars(owner).values())}.values())
     inner = [child for each in found for child in optimizers_in(vars(each).values())]
     return [each for each in found if all(each is not child for child in inner)]
 
@@ -339,34 +277,9 @@ def variables_of(optimizer: Any) -> list[Any]:
     return list(optimizer._trainable_variables)
 
 
-def is_keras_own(method: Any) -> bool:
-    """Whether a method is Keras's own: replaced neither on its object nor on its class."""
-    code = getattr(method, "__code__", None)
-    return code is not None and Path(code.co_filename).is_relative_to(Path(keras.__file__).parent)
-
-
 def is_of_keras(value: Any) -> bool:
     """Whether a class or function comes from Keras itself."""
     return str(getattr(value, "__module__", "")).startswith("keras.")
-
-
-def name_of_function(value: Any) -> list[str] | None:
-    """The module and name of a function of Keras that they find again, such as what a callback compares with."""
-    if not inspect.isfunction(value) or not is_of_keras(value):
-        return None
-    name = [value.__module__, value.__name__]
-    return name if getattr(importlib.import_module(name[0]), name[1], None) is value else None
-
-
-def function_named(name: Any) -> Any:
-    """The function with a name from `name_of_function`. Raises ValueError for a name that it does not give."""
-    module, attribute = name
-    function = None
-    if module.split(".")[0] == "keras":  # nothing else is imported: who writes a snapshot must not run code
-        function = getattr(importlib.import_module(module), attribute, None)
-    if name_of_function(function) != [module, attribute]:
-        raise ValueError(f"{module}.{attribute} is not a function of Keras")
-    return function
 
 
 def saves_on_batches(callback: Any) -> bool:
@@ -375,7 +288,7 @@ def saves_on_batches(callback: Any) -> bool:
 
 
 def would_save(callback: Any, batch: int) -> bool:
-    """Whether such a checkpoint saves after this batch. Asked of a copy, because the answer counts the batches."""
+    """Whether such a checkpoint saves after this batch. Asks a copy, because Keras's method counts the batches."""
     return bool(copy.copy(callback)._should_save_on_batch(batch))
 
 
@@ -395,6 +308,6 @@ def is_shuffled(adapter: Any) -> Any:
 
 
 def draw_alike(oracle: Any) -> None:
-    """Has an oracle of KerasTuner draw by its present seed: BayesianOptimization has a generator of its own."""
+    """Reseeds the generator that an oracle of KerasTuner may have, such as BayesianOptimization."""
     if hasattr(oracle, "_random_state"):
         oracle._random_state = np.random.RandomState(oracle.seed)

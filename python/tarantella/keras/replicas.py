@@ -1,9 +1,12 @@
-"""The variables that every rank has its own copy of: listed, compared, and set to the values of the master."""
+"""State that every rank has a copy of, set to the master's: variables, and the oracle of a KerasTuner."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable, Sequence
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -13,8 +16,9 @@ from numpy.typing import NDArray
 from .. import _exchange
 from .._backend import backend
 from .._job import runtime, timeline
+from .._job.errors import MismatchError
 from .._names import described
-from . import private
+from . import hooks, private
 
 # Maximum number of bytes per broadcast, which limits the memory for copies.
 _CHUNK = 64 * 2**20
@@ -107,3 +111,33 @@ def fold(state: NDArray[Any], rank: int) -> NDArray[Any]:
     folded = state.copy()
     folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
     return folded
+
+
+def hook_tuners(keras_tuner: Any) -> None:
+    """Hooks tuners: the master creates or empties their folder, and all ranks start from its state."""
+    hooks.hook(keras_tuner.engine.base_tuner.BaseTuner, "__init__", _made_together)
+
+
+def _made_together(original: Callable[..., None]) -> Callable[..., None]:
+    signature = inspect.signature(original)
+
+    def init(tuner: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(tuner, *args, **kwargs)
+        if runtime.is_master_rank():
+            original(*given.args, **given.kwargs)
+        mine = json.dumps(tuner.oracle.get_state()) if runtime.is_master_rank() else ""
+        state = json.loads(_exchange.gather_bytes(mine.encode())[runtime.get_master_rank()])
+        if not runtime.is_master_rank():
+            given.arguments["overwrite"] = False  # the master has emptied it
+            original(*given.args, **given.kwargs)
+            tuner.oracle.set_state(state)
+            private.draw_alike(tuner.oracle)
+        folders = [each.decode() for each in _exchange.gather_bytes(os.path.abspath(tuner.project_dir).encode())]
+        for rank, folder in enumerate(folders):
+            if folder != folders[0]:
+                raise MismatchError(
+                    f"the tuner of rank {rank} uses the folder {folder!r}, that of rank 0 {folders[0]!r}: pass the "
+                    "same directory and project_name on all ranks, not made from a tempfile, time or process number"
+                )
+
+    return init

@@ -79,7 +79,7 @@ class Training:
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
         # predict_on_batch start from the master's weights, and in train_on_batch `epoch.drift` finds those trained.
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
-        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.compute_loss`.
+        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
         self.compute_loss_uses: tuple[Any, str] = (None, "")
         # By whether steps train: those whose first batch is still to be looked at, or shall be at the next epoch; what
         # calls the model for it; why that failed. And the loss tracker for which they hold.

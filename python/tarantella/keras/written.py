@@ -123,7 +123,7 @@ def expect_checkpoints(pattern: Any) -> None:
 
 
 def count_checkpoint() -> None:
-    """Called on all ranks where such a callback has run, or would have, on the master after it."""
+    """Counts a run of such a callback, on all ranks; on the master after it has run."""
     global _checkpoints
     _checkpoints += 1
     if runtime.is_master_rank():
@@ -197,13 +197,13 @@ def await_written(path: Any) -> None:
         return
     if not os.path.exists(key) and context.find_notification(master, f"saved {key}") is not None:
         raise FileNotFoundError(
-            f"{key!r} is not there: rank 0 has saved it, and has removed it before rank {runtime.get_rank()} has "
-            "loaded it; remove it in a later call of the callback"
+            f"{key!r} does not exist: rank 0 has removed it before rank {runtime.get_rank()} has loaded it; remove it "
+            "in a later call of the callback"
         )
     if not os.path.exists(key):
         raise FileNotFoundError(
-            f"{key!r} is not there: of what all ranks save only rank 0 writes, and it has saved to another path; give "
-            "all ranks the same path (make it before, on one rank, or from what all know: no tempfile, time or process "
+            f"{key!r} does not exist: when all ranks save, only rank 0 writes, and it has saved to another path; use "
+            "the same path on all ranks (made on one of them, or from what all know: no tempfile, time or process "
             "number), or write on every rank: tnt_save_all_ranks=True, or run_on_all_ranks=True of a callback"
         )
 
@@ -238,28 +238,21 @@ def compare() -> None:
         if others and everyone[0]:
             mine = everyone[0][min(paths.index(others[0]), len(everyone[0]) - 1)]
             log.warn_once(
-                f"rank {rank} saves to {others[0]!r}, where rank 0, which alone writes, has saved to {mine!r}: give "
-                "all ranks the same path"
+                f"rank {rank} saves to {others[0]!r}, but rank 0, which alone writes, to {mine!r}: use the same path "
+                "on all ranks"
             )
 
 
 _REMOVE = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
 _MOVE = (
-    (os, "rename"),
-    (os, "replace"),
-    (shutil, "move"),
-    (shutil, "copy"),
-    (shutil, "copy2"),
-    (shutil, "copyfile"),
-    (shutil, "copytree"),
-    (os, "symlink"),
-    (os, "link"),
+    *((os, name) for name in ("rename", "replace", "symlink", "link")),
+    *((shutil, name) for name in ("move", "copy", "copy2", "copyfile", "copytree")),
 )
 
 
 @contextlib.contextmanager
 def moving_by_master() -> Iterator[None]:
-    """Inside this context, only the master removes, moves or copies what callbacks have left to the master to save.
+    """Inside this context, only the master removes, moves or copies files that callbacks leave to it to save.
 
     On the other ranks these functions of `os` and `shutil` return at once for such files and folders with them.
     """

@@ -10,7 +10,7 @@ from keras import tree
 
 from .._backend import backend
 from ..keras import hooks, private
-from ..keras.step import first_batch, trial
+from ..keras.step import across_rows, first_batch, trial
 from ..keras.step.step import name_of
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
@@ -53,7 +53,7 @@ def _not_examined(model: Any) -> list[Finding]:
     inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
     layers = private.every_layer(model, include_self=False)
     losses = [each for each in tree.flatten(getattr(model, "loss", None)) if each is not None]
-    is_own = not private.is_keras_own(type(model).train_step)
+    is_own = not hooks.are_keras_own(type(model), "train_step")
     found = [Finding("own step", f"{name}.train_step")] if is_own else []
     found += [Finding("declared", name_of(each)) for each in (model, *losses) if hasattr(each, "tnt_reduction")]
     if inner is not None and not private.is_of_keras(type(inner)):
@@ -92,12 +92,12 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
             every, dict.fromkeys(found.coupled, "coupled") | dict.fromkeys(found.random, "random")
         )
         kinds |= {i: kind for i, kind in new.items() if i not in off}
-        more = {i for i in new if trial.switchable(every[i])} - off
+        more = {i for i in new if across_rows.switchable(every[i])} - off
         if not more:
             break
         off |= more
     said = [
-        Finding(kind, first_batch.title(every[i]), every[i].name if trial.switchable(every[i]) else "")
+        Finding(kind, first_batch.title(every[i]), every[i].name if across_rows.switchable(every[i]) else "")
         for i, kind in sorted(kinds.items())
     ]
     for (layer, _), figures in found.added.items():
@@ -143,8 +143,8 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
 
 def switch_off(layer: Any) -> None:
     """Puts a layer into inference mode for the rest of this process."""
-    if trial.switchable(layer):
-        hooks.hook(layer, "call", trial.as_in_inference)
+    if across_rows.switchable(layer):
+        hooks.hook(layer, "call", across_rows.as_in_inference)
 
 
 def terms(model: Any, batch: Any, training: bool) -> list[Any]:

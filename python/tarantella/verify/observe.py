@@ -140,7 +140,7 @@ class Watch:
 
             return train_step
 
-        hooks.hook(model, "train_step", observed, layer="verify")
+        hooks.hook(model, "train_step", observed, tag="verify")
         model.train_function = None
 
     def _build(self, model: Any, data: Any) -> None:

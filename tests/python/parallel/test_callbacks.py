@@ -108,14 +108,14 @@ for option in ("tnt_predict_all_ranks", "tnt_predict_all_devices"):
     predicted = compiled().predict(x, verbose=0, **{option: False})
     assert (predicted is None) == (rank != 0)
 # and what the master alone gets, no other rank keeps on the way
-from tarantella.keras.calls import row_order
+from tarantella.keras.calls import call_data
 rows, from_zero = np.ones((64, 1 << 17)), np.arange(64) + 64 * rank
 def memory(name):
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))
 with open("/proc/self/clear_refs", "w") as peak:
     peak.write("5")
 before = memory("VmHWM")
-gathered = row_order.in_order(rows, from_zero, np.array([[64, 64]]), everywhere=False)
+gathered = call_data.in_order(rows, from_zero, np.array([[64, 64]]), everywhere=False)
 grown = memory("VmHWM") - before
 assert gathered.shape == (128, 1 << 17) if rank == 0 else gathered is None and grown < rows.nbytes // 2, grown
 print("done", rank)

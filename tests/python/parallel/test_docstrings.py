@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = """
     import doctest, importlib, tarantella as tnt
     modules = ["keras.model", "keras.calls.custom_loops", "keras.step.gather", "keras.callbacks",
-               "keras.callbacks.snapshot", "data.tf_data.dataset"]  # test_collectives.py has the others
+               "data.tf_data.dataset"]  # test_collectives.py has the others
     for name in modules:
         found = doctest.testmod(importlib.import_module("tarantella." + name), optionflags=doctest.ELLIPSIS)
         assert found.attempted and not found.failed, (name, found)

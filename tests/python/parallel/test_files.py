@@ -514,7 +514,7 @@ def test_files_of_a_callback_are_moved_and_removed_once(what: str, scripts: Any,
 
 OWN_PATH = "own = os.path.join(tempfile.mkdtemp(), 'own.keras'); self.model.save(own)"
 ENDS = {
-    f"{OWN_PATH}; keras.models.load_model(own)": "own.keras' is not there: of what all ranks save only rank 0 writes",
+    f"{OWN_PATH}; keras.models.load_model(own)": "own.keras' does not exist: when all ranks save, only rank 0 writes",
     f"{SAVED}; rank and ({WAITS}, loaded('a.weights.h5')); os.remove(path('a.weights.h5'))": (
         "has removed it before rank 1 has loaded it"
     ),
@@ -537,7 +537,7 @@ def test_paths_that_differ_are_named_after_training(scripts: Any, folder: Path) 
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code == 0, ended.err
     (said,) = [line for line in ended.lines if "WARNING: rank 1 saves to '" in line]
-    assert "own.keras', where rank 0, which alone writes, has saved to '" in said
+    assert "own.keras', but rank 0, which alone writes, to '" in said
 
 
 def test_a_model_that_is_saved_to_a_folder_of_each_process_is_explained(scripts: Any, folder: Path) -> None:
@@ -553,7 +553,7 @@ tnt.Barrier().execute()
     )
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code == 1
-    assert "own.keras' is not there: of what all ranks save only rank 0 writes" in ended.err, ended.err
+    assert "own.keras' does not exist: when all ranks save, only rank 0 writes" in ended.err, ended.err
 
 
 CHECKPOINTS = """
@@ -636,5 +636,5 @@ def test_tuners_with_a_folder_of_each_process_are_named(scripts: Any, folder: Pa
     source = HEAD + TUNER.format(packages=str(PACKAGES), directory="tempfile.mkdtemp()", options="seed=1")
     ended = scripts.ranks(2, source, str(folder))
     assert ended.code == 1
-    assert "MismatchError: the tuner of rank 1 has the folder '" in ended.err, ended.err
-    assert "give all ranks the same directory and project_name" in ended.err
+    assert "MismatchError: the tuner of rank 1 uses the folder '" in ended.err, ended.err
+    assert "pass the same directory and project_name on all ranks" in ended.err

@@ -232,7 +232,7 @@ assert model.fit(x) == "fitted"
     )
     ended = scripts.ranks(2, source, "")
     assert ended.code == 0, ended.err
-    assert "WARNING: fit of __main__.Own did not call Keras's own fit: every rank has run it for itself" in ended.err
+    assert "WARNING: fit of __main__.Own did not call Keras's own fit: every rank has run it alone" in ended.err
 
 
 def test_predictions_of_another_number_of_rows_are_refused(scripts: Any) -> None:

@@ -99,7 +99,7 @@ def train(scripts: Any, ranks: int, target: Path, kills: tuple[int, ...] = (), *
     assert ended.code == 0, ended.err
     restarts = 0 if options.get("is_calm") else len(kills)
     assert ended.err.count("tarantella: restart ") == restarts
-    assert restarts == 0 or "tarantella: training goes on from epoch " in ended.err
+    assert restarts == 0 or "tarantella: training resumes from epoch " in ended.err
     (line,) = [line for line in ended.out.splitlines() if line.startswith("histories")]
     with np.load(target) as found:
         return json.loads(line.removeprefix("histories")), [found[name] for name in found.files], ended
@@ -172,7 +172,7 @@ def test_what_a_snapshot_cannot_be_used_for_is_said_before_training(scripts: Any
         }
         return str(said)
 
-    assert "has the training of another model: there 'sequential/dense/kernel'" in refused(outputs=2)
+    assert "is from another model: there 'sequential/dense/kernel'" in refused(outputs=2)
     assert "a map draws from a generator" in refused(data="draws")
     assert "or is a layer that does" in refused(data="flips")
     (folder / "snapshot.npz").write_bytes(whole[:-100])
@@ -189,7 +189,7 @@ def test_another_version_of_the_script_is_refused(scripts: Any, tmp_path: Path) 
     for script, target in ((SCRIPT + "# changed\n", "w.npz"), (SCRIPT, "other.npz")):
         ended = scripts.ranks(2, script, target, json.dumps(options))
         assert ended.code == 1
-        assert "has the training of another version of" in ended.err
+        assert "is from another version of" in ended.err
 
 
 BETWEEN = """
@@ -283,7 +283,7 @@ assert not [each for each in sys.modules if each.startswith("tarantella.keras.sn
 def test_without_a_place_or_a_seed(scripts: Any, tmp_path: Path) -> None:
     ended = start(scripts, 2, tmp_path / "w.npz", data="in order")
     assert ended.code == 0
-    assert "Snapshot keeps nothing here: pass folder=" in ended.err
+    assert "Snapshot saves nothing: pass folder=" in ended.err
     for data, what in (("arrays", "arrays are shuffled without a seed"), ("pipeline", "a shuffle has no seed")):
         ended = start(scripts, 1, tmp_path / "w.npz", data=data, seeded=False, folder=str(tmp_path / "snapshots"))
         assert ended.code == 1
@@ -462,4 +462,4 @@ def test_a_plain_model_and_a_folder_that_cannot_be(scripts: Any, tmp_path: Path)
     plain = SIGNALLED.replace("tnt.Model(", "(").replace("else 1000", "else 1")
     ended = scripts.ranks(2, plain, "-", str(tmp_path / "s"))
     assert ended.code == 0
-    assert "Snapshot keeps nothing of a plain Keras model" in ended.err
+    assert "Snapshot saves nothing of a plain Keras model" in ended.err

@@ -235,4 +235,4 @@ def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -
         mean.update_state(4.0)
     assert [float(rows.result()), float(mean.result())] == [3.0, 5.0]
     assert len(said) == 1
-    assert said[0].startswith("mean (Sum) gets one number for a batch")
+    assert said[0].startswith("mean (Sum) is updated with a scalar per batch")

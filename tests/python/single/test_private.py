@@ -16,7 +16,7 @@ if keras.backend.backend() != "tensorflow":
 import numpy as np  # noqa: E402
 
 from tarantella._job import log  # noqa: E402
-from tarantella.keras import compatibility, hooks, private  # noqa: E402
+from tarantella.keras import hooks, private  # noqa: E402
 
 OWNERS: dict[str, Any] = {
     "Model": keras.Model,
@@ -50,21 +50,21 @@ class Renamed:
 
 
 def refused(match: str) -> Any:
-    sentence = rf"^Keras \S+ .*(?:{match}).*several ranks would train otherwise.*known to work: {private.KNOWN}$"
+    sentence = rf"^Keras \S+ is not supported on several ranks .*(?:{match}).*a tested version: {private.KNOWN}$"
     return pytest.raises(NotImplementedError, match=sentence)
 
 
 @pytest.fixture(autouse=True)
 def unknown() -> Any:
-    compatibility.check.cache_clear()
+    hooks.check_keras.cache_clear()
     yield
-    compatibility.check.cache_clear()
+    hooks.check_keras.cache_clear()
 
 
 def test_nothing_of_it_shows_in_the_users_names_and_random_numbers() -> None:
     keras.backend.clear_session()
     states = random.getstate(), np.random.get_state()[1].tobytes()  # type: ignore[index]
-    compatibility.check()
+    hooks.check_keras()
     assert (random.getstate(), np.random.get_state()[1].tobytes()) == states  # type: ignore[index]
     assert keras.layers.Dense(1).name == "dense"
     assert keras.Sequential().name == "sequential"
@@ -77,8 +77,8 @@ def test_a_newer_keras_is_named_once(version: str, is_named: bool, monkeypatch: 
     said: list[str] = []
     monkeypatch.setattr(log, "warn_once", said.append)
     monkeypatch.setattr(keras, "__version__", version)
-    compatibility.check()
-    compatibility.check()
+    hooks.check_keras()
+    hooks.check_keras()
     assert len(said) == is_named
     assert all(f"Keras {version} is newer" in each and "tarantella verify" in each for each in said)
 
@@ -94,14 +94,14 @@ def test_each_name_taken_away(name: private.Name, monkeypatch: pytest.MonkeyPatc
             pytest.skip(f"a name of Keras {name.seen}")
     monkeypatch.setattr(kind, name.name, Renamed(name.name, before), raising=False)
     with refused(name.name):
-        compatibility.check()
+        hooks.check_keras()
 
 
 @pytest.mark.parametrize("name", private.FUNCTIONS, ids=lambda each: each.name)
 def test_each_function_taken_away(name: private.Name, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(getattr(private, name.owner), name.name)
     with refused(name.name):
-        compatibility.check()
+        hooks.check_keras()
 
 
 def test_only_what_is_listed_is_patched() -> None:

@@ -16,8 +16,8 @@ from tarantella import MismatchError, _exchange
 from tarantella._names import described
 from tarantella.keras import callbacks, replicas
 from tarantella.keras.callbacks import placement
-from tarantella.keras.epoch import metrics
-from tarantella.keras.step import gather
+from tarantella.keras.epoch import end
+from tarantella.keras.step import across_rows
 
 STATES = [
     {"total": np.array([1.0, 5.0]), "count": np.array(2.0)},
@@ -27,7 +27,7 @@ STATES = [
 
 def combined(rules: Any, names: tuple[str, ...] = ("total", "count")) -> dict[str, Any]:
     metric = types.SimpleNamespace(name="own", tnt_combine=rules)
-    return {name: np.asarray(each).tolist() for name, each in metrics._apply(metric, list(names), STATES).items()}
+    return {name: np.asarray(each).tolist() for name, each in end._apply_rules(metric, list(names), STATES).items()}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_states_of_metrics_combine_as_they_say(rules: Any, expected: dict[str, A
 @pytest.mark.parametrize("rules", ["mean", {"total": "mean"}, 3, ["sum"]])
 def test_unknown_rules_are_refused(rules: Any) -> None:
     with pytest.raises(ValueError, match="tnt_combine of the metric 'own' must be"):
-        metrics.rules_of(types.SimpleNamespace(name="own", tnt_combine=rules))
+        end.rules_of(types.SimpleNamespace(name="own", tnt_combine=rules))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def wrapped(function: Any) -> Any:
     ],
 )
 def test_losses_of_keras_need_no_other_rows(make: Any, is_known: bool) -> None:
-    assert gather.needs_all_rows(make()) is not is_known
+    assert across_rows.needs_all_rows(make()) is not is_known
 
 
 def declared(function: Any) -> Any:
@@ -123,14 +123,14 @@ def declared(function: Any) -> Any:
     ],
 )
 def test_what_the_user_declares_needs_no_other_rows(make: Any, needs: bool) -> None:
-    assert gather.needs_all_rows(make()) is needs
+    assert across_rows.needs_all_rows(make()) is needs
 
 
 def test_another_reduction_is_refused() -> None:
     function = declared(own_function)
     function.tnt_reduction = "average"
     with pytest.raises(ValueError, match="tnt_reduction of 'own_function' must be 'mean' or 'sum' \\(got 'average'\\)"):
-        gather.declared(wrapped(function))
+        across_rows.declared(wrapped(function))
 
 
 def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:

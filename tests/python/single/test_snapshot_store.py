@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarantella.keras import private
 from tarantella.keras.callbacks import Snapshot
+from tarantella.keras.snapshots import callback_states
 from tarantella.keras.snapshots.store import Content, Folder, Memory, parse
 
 
@@ -109,9 +109,9 @@ def test_a_bad_time_limit(options: Any) -> None:
 
 
 def test_a_snapshot_names_no_function_but_keras_s() -> None:
-    name = private.name_of_function(keras.ops.less)
-    assert private.function_named(name) is keras.ops.less
+    name = callback_states.name_of_function(keras.ops.less)
+    assert callback_states.function_named(name) is keras.ops.less
     for module, attribute in (("os", "system"), ("keras_evil", "f"), ("keras", "Model"), ("keras.src.ops", "nothing")):
         with pytest.raises(ValueError, match="is not a function of Keras"):
-            private.function_named([module, attribute])
-    assert private.name_of_function(os.getpid) is None
+            callback_states.function_named([module, attribute])
+    assert callback_states.name_of_function(os.getpid) is None

@@ -17,8 +17,8 @@ import keras
 from tarantella._job import runtime
 from tarantella.keras import training
 from tarantella.keras.calls import on_batch, start
-from tarantella.keras.epoch import drift, layer_state
-from tarantella.keras.step import first_batch, gradients, metrics, trial
+from tarantella.keras.epoch import drift, end
+from tarantella.keras.step import across_rows, first_batch, gradients, metrics
 
 
 class Model:
@@ -114,7 +114,7 @@ def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any
 
 def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     averages: list[Any] = []
-    monkeypatch.setattr(layer_state, "average_of", lambda model, differ: averages.append(differ) or [])
+    monkeypatch.setattr(end, "average_of", lambda model, differ: averages.append(differ) or [])
     monkeypatch.setattr("tarantella.keras.replicas.differing", list)
     drift.start(model)
     start.from_master(model, [])
@@ -207,7 +207,7 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
         training.of(model).undecided = {trains} if len(looked) < 3 else set()
 
     monkeypatch.setattr(first_batch, "_try_out", try_out)
-    monkeypatch.setattr(trial, "watched", lambda model: [0])
+    monkeypatch.setattr(across_rows, "watched", lambda model: [0])
     model.steps_per_execution = 2
 
     def run(batches: Iterator[int]) -> list[int]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from tarantella.keras import private
-from tarantella.keras.step import first_batch, gradients, trial
+from tarantella.keras.step import across_rows, first_batch, gradients, trial
 from tarantella.keras.step.trial import Figures, Verdict
 
 
@@ -108,7 +108,9 @@ class Adds(layers.Layer):
 
 def measured(model, *inputs, trains=True):
     x = inputs if len(inputs) > 1 else inputs[0]
-    return trial.Trial(model, x, trains, trial.watched(model), trial.differing(model)).measure(x, len(inputs[0]))
+    return trial.Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model)).measure(
+        x, len(inputs[0])
+    )
 
 
 def coupled(model, *inputs):
@@ -188,7 +190,7 @@ def test_layers_of_inputs_that_are_not_dense():
     words = keras.Input((9,), sparse=True)
     model = keras.Model(words, Adds(lambda x: ops.sum(x**2))(layers.Dense(3)(words)))
     sparse = tf.sparse.from_dense(RANDOM.integers(0, 2, (5, 9)).astype("float32"))
-    (figures,) = trial.Trial(model, sparse, True, trial.watched(model), ()).measure(sparse, 5).added.values()
+    (figures,) = trial.Trial(model, sparse, True, across_rows.watched(model), ()).measure(sparse, 5).added.values()
     assert figures.verdict() is Verdict.SUM
 
 
@@ -222,7 +224,7 @@ def test_layers_of_keras_alone_are_not_watched(make, names):
     model = make()
     model.compile("sgd", lambda y, p: ops.mean(y - p))
     every = private.every_layer(model)
-    watched = [every[i] for i in trial.watched(model)]
+    watched = [every[i] for i in across_rows.watched(model)]
     assert [each.name for each in watched if not private.is_of_keras(type(each)) or each.name == "one"] == names
     assert bool(watched) == bool(names)
 

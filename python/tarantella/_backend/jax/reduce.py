@@ -110,7 +110,7 @@ class StepGradients:
 
     def _weighted(self, gradient: Any) -> Any:
         weighted = gradient * self._step.weight(str(gradient.dtype))
-        return weighted if self._step.empty is None else jax.numpy.where(self._step.empty, 0, weighted)
+        return weighted if self._step.is_empty is None else jax.numpy.where(self._step.is_empty, 0, weighted)
 
     def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         return list(gradients)

@@ -79,7 +79,7 @@ class StepGradients:
         return self._step.is_keras_own and not differentiable and not self._summed
 
     def weight(self) -> Any:
-        return None if self._step.is_sum else self._step.share("float64")
+        return None if self._step.is_sum else self._step.fraction("float64")
 
     @contextlib.contextmanager
     def local(self) -> Iterator[None]:
@@ -97,7 +97,7 @@ class StepGradients:
         else:
             prepared = _prepared(gradients, variables, self.static_rows)
             alias_owner = self._model.alias_owner(variables) if self.is_keras_own(differentiable=False) else None
-            sums = self._allreduce(prepared, variables, self._step.empty, alias_owner)
+            sums = self._allreduce(prepared, variables, self._step.is_empty, alias_owner)
         self._note(variables, sums)
         return sums
 
@@ -199,7 +199,7 @@ class StepGradients:
         places = [i for i, each in enumerate(gradients) if each is not None]
         some = [variables[i] for i in places]
         owners = self._owner(variables), self._owner(variables)
-        empty, number, check = self._step.empty, self._step.step_number, self._model.checks_gradients
+        empty, number, check = self._step.is_empty, self._step.step_number, self._model.checks_gradients
         self._numbered |= number is not None
 
         # TensorFlow keeps the function for ever: it must not hold the step, which holds the model.
@@ -217,7 +217,7 @@ class StepGradients:
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         prepared = _prepared(gradients, variables, self.static_rows)
         own = [_scaled(g, self._weight_of(v)) for g, v in zip(prepared, variables, strict=True)]
-        return self._allreduce(own, variables, self._step.empty)
+        return self._allreduce(own, variables, self._step.is_empty)
 
     def _weight_of(self, variable: Any) -> Callable[[Any], Any]:
         """The weight of a gradient that no tape has summed, as far as is known: a branch of the step may do so yet.
@@ -250,7 +250,7 @@ class StepGradients:
         Around an eager step, ranks may trace functions in different steps: then each function counts for itself.
         """
         trace = (steps.current_trace(),) if self._step.is_eager else ()
-        return self._state.reduction(self._step.number((*trace, *(key(v) for v in variables))))
+        return self._state.reduction(self._step.call_index((*trace, *(key(v) for v in variables))))
 
     def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
         noted = {key(v) for v in variables}

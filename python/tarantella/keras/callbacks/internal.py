@@ -14,7 +14,7 @@ import numpy as np
 from ... import _exchange
 from ..._job import runtime
 from .. import private, replicas, written
-from ..epoch import end, layer_state
+from ..epoch import end
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
 WISHES = {
@@ -34,7 +34,7 @@ class AverageBeforeSaving(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         saves = any(private.would_save(each, batch) for each in self._savers)
         if _exchange.on_any_rank(saves, "checkpoints"):
-            layer_state.average(self.model)
+            end.average_layer_state(self.model)
 
 
 class CheckpointCounter(keras.callbacks.Callback):
@@ -60,14 +60,12 @@ class GlobalLogs(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.logs = end.batch_logs(self.model, logs or {})
 
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.logs = end.batch_logs(self.model, logs or {})
+    on_test_batch_end = on_train_batch_end
 
     def on_train_end(self, logs: Any = None) -> None:
         self.logs = None
 
-    def on_test_end(self, logs: Any = None) -> None:
-        self.logs = None
+    on_test_end = on_train_end
 
 
 class OwnOutputs(keras.callbacks.Callback):
@@ -108,8 +106,7 @@ class Agreement(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._agree("stop_training")
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._agree("stop_training")
+    on_epoch_end = on_epoch_begin
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._agree("stop_evaluating")

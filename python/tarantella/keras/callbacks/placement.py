@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import tree
 
 from ... import _exchange
-from ..._job import timeline
-from ..._job.environment import flag, prints_output
+from ..._job import shared_files, timeline
+from ..._job.environment import flag, integer, layout, prints_output
 from ..._job.runtime import get_rank, is_master_rank
 from .. import private
-from . import WRITING, Callback, Snapshot, backup, internal, is_one_of
+from . import WRITING, Callback, Snapshot, internal, is_one_of
 
 # Callbacks that change the learning rate or the weights of their own rank during training.
 _STEERING = ("LearningRateScheduler", "ReduceLROnPlateau", "SwapEMAWeights")
@@ -25,21 +27,29 @@ _PREDICT_BATCHES = ("on_predict_batch_begin", "on_predict_batch_end")
 
 def for_this_rank(callbacks: Any) -> list[Any]:
     """The user's callbacks that run on this rank."""
-    return [_with_own_folder(each) for each in _asked(callbacks) if _runs_here(each)]
+    return [_with_rank_folder(each) for each in _given(callbacks) if _runs_here(each)]
 
 
 def in_order(callbacks: Any) -> list[Any]:
     """The user's callbacks in their order, None for one that does not run on this rank."""
-    return [_inner(each) if _runs_here(each) else None for each in _asked(callbacks)]
+    return [_inner(each) if _runs_here(each) else None for each in _given(callbacks)]
 
 
-def _asked(callbacks: Any) -> list[Any]:
+def snapshot_among(callbacks: Sequence[Any]) -> Snapshot | None:
+    """The Snapshot among the callbacks of a fit, or None. Raises ValueError for several."""
+    found = [each for each in callbacks if isinstance(each, Snapshot)]
+    if len(found) > 1:
+        raise ValueError("fit takes one Snapshot callback (got several)")
+    return found[0] if found else None
+
+
+def _given(callbacks: Any) -> list[Any]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
-    return [_as_asked(each) for each in tree.flatten(callbacks or []) if each is not None]
+    return [_as_given(each) for each in tree.flatten(callbacks or []) if each is not None]
 
 
-def _as_asked(callback: Any) -> Any:
+def _as_given(callback: Any) -> Any:
     """The callback, wrapped if TNT_TENSORBOARD_ON_ALL_DEVICES requires it."""
     inner = _inner(callback)
     if not isinstance(inner, keras.callbacks.TensorBoard) or not flag("TNT_TENSORBOARD_ON_ALL_DEVICES"):
@@ -58,7 +68,7 @@ def _runs_everywhere(callback: Any) -> bool:
     return callback.run_on_all_ranks if isinstance(callback, Callback) else not is_one_of(callback, *WRITING)
 
 
-def _with_own_folder(callback: Any) -> Any:
+def _with_rank_folder(callback: Any) -> Any:
     """The callback; a TensorBoard on all ranks now writes to a folder of this rank's."""
     inner, own = _inner(callback), f"rank_{get_rank()}"
     is_on_all = isinstance(inner, keras.callbacks.TensorBoard) and _runs_everywhere(callback)
@@ -74,13 +84,13 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     Raises ValueError on all ranks if two ranks would write the same file, if a callback that changes the learning rate
     or the weights is missing on some ranks, or if hosts do not share a backup from which a restart shall go on.
     """
-    asked = _asked(callbacks)
-    mine = [_with_own_folder(each) for each in asked if _runs_here(each)]
+    given = _given(callbacks)
+    mine = [_with_rank_folder(each) for each in given if _runs_here(each)]
     inner = [_inner(each) for each in mine]
     needs = {
         "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
         "stop_training": any(_may_stop_training(each) for each in inner),
-        "stop_evaluating": any(_is_own(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
+        "stop_evaluating": any(_is_user_defined(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
         "saves": any(private.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
         "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
@@ -94,7 +104,7 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     _check_steering([each.pop("steering") for each in everyone])
     backups = [each.pop("backups") for each in everyone]
     for folder in backups[0]:
-        backup.check_shared(folder, "BackupAndRestore")
+        check_shared(folder, "BackupAndRestore")
     kinds = [each.pop("kinds") for each in everyone]
     paths = [path for each in everyone for path in set(each.pop("paths"))]
     twice = next((path for path in paths if paths.count(path) > 1), None)
@@ -108,12 +118,12 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
         if isinstance(each, Callback):
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
     differ = any(each != kinds[0] for each in kinds)
-    placed = [every for each in asked for every in (each, _counter(each)) if every is not None and _runs_here(every)]
+    placed = [every for each in given for every in (each, _counter(each)) if every is not None and _runs_here(every)]
     return [*first, *placed, internal.Agreement("restores" in wanted, differ, wanted & internal.WISHES.keys())]
 
 
 def _counter(callback: Any) -> Any:
-    """On every rank what counts the checkpoints of a callback that writes on the master only; None for others."""
+    """The counter of the checkpoints of a callback that writes on the master only, on every rank; else None."""
     inner = _inner(callback)
     everywhere = isinstance(callback, Callback) and callback.run_on_all_ranks
     return internal.CheckpointCounter(inner) if is_one_of(inner, "ModelCheckpoint") and not everywhere else None
@@ -136,7 +146,7 @@ def _check_steering(names: list[list[str]]) -> None:
 def arrange_to_predict(callbacks: Any) -> list[Any]:
     """Like `arrange`, for predict."""
     mine = for_this_rank(callbacks)
-    stops = any(_is_own(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
+    stops = any(_is_user_defined(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
     wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(mine)}))
     return [internal.OwnOutputs(), *mine, internal.Agreement(wishes=wanted & internal.WISHES.keys())] if wanted else []
 
@@ -163,16 +173,45 @@ def _sees_batches(callback: Callback) -> bool:
     return _overrides(callback.keras_callback, "on_batch_end", "on_train_batch_end", "on_test_batch_end")
 
 
-def _is_own(callback: Any) -> bool:
+def _is_user_defined(callback: Any) -> bool:
     """Whether it is user-defined, so that it may stop for any reason."""
     return not private.is_of_keras(type(callback)) or is_one_of(callback, "LambdaCallback")
 
 
 def _may_stop_training(callback: Any) -> bool:
     """Whether it may stop training after a batch. TerminateOnNaN does, depending on the logs of its rank."""
-    return is_one_of(callback, "TerminateOnNaN") or (_is_own(callback) and _overrides(callback, *_TRAIN_BATCHES))
+    return is_one_of(callback, "TerminateOnNaN") or (
+        _is_user_defined(callback) and _overrides(callback, *_TRAIN_BATCHES)
+    )
 
 
 def _paths(callback: Any) -> list[str]:
     names = ("filepath", "filename", "log_dir", "directory")
     return [os.fspath(getattr(callback, name)) for name in names if getattr(callback, name, None) is not None]
+
+
+def check_shared(folder: str, callback: str) -> None:
+    """Raises ValueError on all ranks if a host does not share the folder, where the launcher may start the job again.
+
+    After the loss of the master's host, another host would have to go on from it. Collective; blocks for up to
+    `shared_files.SEEN_WITHIN` seconds.
+    """
+    place = layout()
+    if len(place.nodes) == 1 or not integer("TNT_MAX_RESTARTS", 0) or "://" in folder:
+        return
+    probe = os.path.join(os.path.abspath(folder), f".tarantella-{place.job[:16]}")
+    if place.rank == 0:
+        os.makedirs(folder, exist_ok=True)
+        with open(probe, "w"):
+            pass
+    _exchange.gather_bytes(b"")  # from here on it is there
+    is_missing = place.local_rank == 0 and not shared_files.appears(probe)
+    without = _exchange.gather_bytes(socket.gethostname().encode() if is_missing else b"")
+    if place.rank == 0:
+        os.remove(probe)
+    hosts = ", ".join(sorted({each.decode() for each in without if each}))
+    if hosts:
+        raise ValueError(
+            f"{callback}: the folder {folder!r} of rank 0 is not shared with {hosts}, so that a restart after "
+            "the loss of a host could not go on from it (--max-restarts); use a folder that all hosts share"
+        )

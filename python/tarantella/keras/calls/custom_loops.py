@@ -1,4 +1,4 @@
-"""What a training loop of the user's own needs: equal starts and reduced gradients."""
+"""Functions for user-defined training loops: equal starts and reduced gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ... import _exchange
 from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import described
-from .. import compatibility, files, replicas, training
+from .. import files, hooks, replicas, training
 from ..step import gradients as gradients_of_step
 from ..step.step import current_step
 
@@ -48,14 +48,18 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"distributed_optimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__})")
-    if op not in ("average", "sum"):
-        raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
+    _check_op(op)
     if runtime.get_size() > 1:
-        compatibility.check()
+        hooks.check_keras()
         files.hook_checkpoints()
         gradients_of_step.hook_optimizer(optimizer)
         training.set_loop(optimizer, gradients_of_step.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
     return optimizer
+
+
+def _check_op(op: str) -> None:
+    if op not in ("average", "sum"):
+        raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
 
 
 def reduce_gradients(
@@ -95,8 +99,7 @@ def reduce_gradients(
     if step is not None and op is None and group is None:
         return gradients_of_step.of(step).reduced(list(gradients), list(variables))
     op = op or "average"
-    if op not in ("average", "sum"):
-        raise ValueError(f"op must be 'average' or 'sum' (got {op!r})")
+    _check_op(op)
     gradients, variables = list(gradients), list(variables)
     if len(gradients) != len(variables):
         raise ValueError(f"there are {len(gradients)} gradients for {len(variables)} variables")

@@ -1,7 +1,7 @@
-"""fit, evaluate and predict where Keras's own begin: with several ranks checks and equal starts, then Keras's own loop.
+"""fit, evaluate and predict: several ranks check their arguments, start equal, and run Keras's own loop.
 
-With one rank it is plain Keras, and micro batch sizes become batch sizes. Each takes the model, Keras's own method, its
-arguments, and options of ours (see `takeover`).
+With one rank it is plain Keras, and micro batch sizes become batch sizes. Each function takes the model, Keras's own
+method, its arguments, and our options (see `takeover`). `install` puts them in the place of Keras's methods.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
 from ...data import tf_data
+from ...data.adapter import ShardedAdapter
 from ...data.agreement import distributed
 from ...data.input import DataArguments, DistributedInput, input_of, sized, uses_pipelines
-from .. import files, limitations, training, written
-from ..callbacks import placement, snapshot
+from .. import files, hooks, limitations, private, training, written
+from ..callbacks import placement
 from ..epoch import drift
-from . import inputs, recorded, row_order, start, takeover
+from . import call_data, on_batch, recorded, start, takeover
 
 _Method = Callable[..., Any]
 
@@ -36,14 +37,14 @@ def _settings(arguments: dict[str, Any]) -> list[str]:
 @timeline.part("fit", timeline.CALL)
 def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.fit`."""
-    data, validation = inputs.of_fit(given, ours)
+    data, validation = call_data.of_fit(given, ours)
     if runtime.get_size() == 1:
         return _fit_alone(model, method, data, validation, given)
     with start.core_errors():
         start.check_compiled(model, "fit")
         split = given.pop("validation_split")
         if split and validation.x is None:
-            data, validation = inputs.split(data, validation, split)
+            data, validation = call_data.split(data, validation, split)
         return _fit_together(model, method, data, validation, **given)
 
 
@@ -51,9 +52,9 @@ def _fit_alone(
     model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
 ) -> Any:
     recorded.install(model)
-    kept = snapshot.among(placement.in_order(given["callbacks"])) is not None
+    kept = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
     if kept and given["validation_split"] and validation.x is None:
-        data, validation = inputs.split(data, validation, given["validation_split"])
+        data, validation = call_data.split(data, validation, given["validation_split"])
         given["validation_split"] = 0.0
     data = sized(data, model)
     pair = None
@@ -101,7 +102,7 @@ def _fit_together(
     batches = [each.batches for each in parts]
     start.equalize(model, "train", parts)
     placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
-    limitations.say(model)
+    limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
         "validation_data": batches[1] if batches[1:] else None,
@@ -125,12 +126,12 @@ def _fit_with_snapshots(
     placed: Any,
     **options: Any,
 ) -> Any:
-    """Keras's own method. It keeps snapshots and goes on from one where a callback asks for it.
+    """Runs Keras's own method, with snapshots where a callback asks for them.
 
     `validation` are the user's data, `asked` the user's callbacks, `placed` those of this rank.
     """
     users = placement.in_order(asked)
-    kept, keeping = snapshot.among(users), None
+    kept, keeping = placement.snapshot_among(users), None
     if kept is not None:
         if not uses_pipelines():
             raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
@@ -155,7 +156,7 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
     if batches is not None:
         with training.during(model, training.Call(trains=False)):
             return method(batches, **given)
-    data = inputs.of_evaluation(given, ours)
+    data = call_data.of_evaluation(given, ours)
     if runtime.get_size() == 1:
         data = sized(data, model)
         recorded.install(model)
@@ -185,7 +186,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
 
     Data of this rank's own are predicted by this rank alone.
     """
-    data = inputs.of_prediction(given, ours)
+    data = call_data.of_prediction(given, ours)
     if runtime.get_size() == 1 or not data.distributed:
         data = sized(replace(data, distributed=False), model)
         recorded.install(model)
@@ -209,4 +210,38 @@ def _predict_together(
     with files.by_master(model):
         predicted = method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
     outputs, positions, lengths = predicted
-    return row_order.in_order(outputs, positions, lengths, everywhere)
+    return call_data.in_order(outputs, positions, lengths, everywhere)
+
+
+def install() -> None:
+    """Hooks Keras's methods that train and functions that save; on several ranks verifies Keras first. Idempotent.
+
+    Also on one rank the functions that save take a tarantella.Model, and write whole files after Keras has asked about
+    overwriting: nothing nearer to the user sees both. Raises NotImplementedError on several ranks for a Keras whose
+    private names are not as they must be.
+    """
+    files.hook_writers()
+    takeover.hook_methods(
+        {
+            "fit": fit,
+            "evaluate": evaluate,
+            "predict": predict,
+            "train_on_batch": on_batch.train,
+            "test_on_batch": on_batch.test,
+            "predict_on_batch": on_batch.predict,
+        }
+    )
+    hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)
+    if runtime.get_size() > 1:
+        hooks.check_keras()
+        written.hook_loading()
+        files.hook_checkpoints()
+
+
+def _or_micro_batches(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets early Keras 3 take an adapter where data is expected, as later ones do by themselves."""
+
+    def get_data_adapter(x: Any, *arguments: Any, **options: Any) -> Any:
+        return x if isinstance(x, ShardedAdapter) else original(x, *arguments, **options)
+
+    return get_data_adapter

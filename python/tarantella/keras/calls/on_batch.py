@@ -19,7 +19,7 @@ from ...data import tf_data
 from ...data.input import uses_pipelines
 from .. import private, training
 from ..epoch import drift, end
-from . import row_order, start
+from . import call_data, start
 
 _Method = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
         batch = _micro_batch(model, "predict", (given["x"],))
         predicted = backend.run_step(model, "predict", batch)
         outputs, positions, lengths = tree.map_structure(np.asarray, predicted)
-        return row_order.in_order(outputs, positions, lengths, everywhere=True)
+        return call_data.in_order(outputs, positions, lengths, everywhere=True)
 
 
 def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:

@@ -18,9 +18,9 @@ from ...data import agreement
 from ...data.input import DistributedInput
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from .. import hooks, limitations, private, replicas, training
-from ..epoch import drift, layer_state
-from ..step import compute_loss
-from . import install
+from ..epoch import drift, end
+from ..step import across_rows
+from . import takeover
 
 
 @contextlib.contextmanager
@@ -46,7 +46,7 @@ def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
     spec = inputs[0].batches.element_spec
     _equalize(model, spec, kind)
     if kind != "predict":
-        compute_loss.try_out(model, spec.data, known[0] if known else None)
+        across_rows.try_out_loss(model, spec.data, known[0] if known else None)
 
 
 @timeline.part("start")
@@ -55,16 +55,16 @@ def equalize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, row
     agreement.agree("a batch", [*lines, *drift.settings()])
     _equalize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
-    limitations.say(model)
+    limitations.warn(model)
     if kind != "predict":
-        compute_loss.try_out(model, spec.data, rows)
+        across_rows.try_out_loss(model, spec.data, rows)
 
 
 def _equalize(model: Any, spec: Any, kind: str) -> None:
     build(model, spec, kind)
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
-    install.install(model)
+    takeover.hook_model(model)
     drift.start(model)
 
 
@@ -81,7 +81,7 @@ def from_master(model: Any, variables: list[Any]) -> list[Any]:
     known = training.of(model)
     trained = _among(differ, model.trainable_variables) if known.apart else []
     if known.apart and not trained:
-        averaged = {id(v) for v in layer_state.average_of(model, _among(differ, model.non_trainable_weights))}
+        averaged = {id(v) for v in end.average_of(model, _among(differ, model.non_trainable_weights))}
         differ = [v for v in differ if id(v) not in averaged]
     known.apart = False
     replicas.send([*differ, *(v for v in variables if private.is_seed(v))])
@@ -126,7 +126,7 @@ def _has_weights(model: Any) -> bool:
 def _trace(model: Any, data: Any, kind: str) -> None:
     """Traces the step that will run; Keras's own training step makes no more than the cheaper one of evaluation."""
     step = hooks.original(model, f"{kind}_step")
-    if kind == "train" and not limitations.is_own(model, "train_step"):
+    if kind == "train" and not limitations.is_overridden(model, "train_step"):
         step = functools.partial(keras.Model.test_step, model)
     try:
         backend.trace(step, data)

@@ -1,4 +1,4 @@
-"""Where calls are taken over: where Keras's own method begins, for the model that the user has wrapped.
+"""Calls are taken over where Keras's own method begins, for the model that the user has wrapped; the hooks of models.
 
 A class's own `fit`, `evaluate` and so on run as written, with the user's data. Other models train on this rank alone,
 parts of the wrapped one too, and so do calls of a callback.
@@ -19,7 +19,10 @@ from ..._backend import backend
 from ..._job import log, runtime
 from ...data.adapter import ShardedAdapter
 from ...data.input import DistributedInput
-from .. import hooks, training
+from .. import hooks, limitations, private, training
+from ..epoch import end
+from ..step import across_rows, gradients, losses, metrics, run
+from . import recorded
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
@@ -40,7 +43,7 @@ _current: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("tarante
 TAKEN: dict[str, Taken] = {}
 
 
-def install(taken: dict[str, Taken]) -> None:
+def hook_methods(taken: dict[str, Taken]) -> None:
     """Hooks the methods in the class of Keras that defines them. Idempotent."""
     for name, each in taken.items():
         TAKEN.setdefault(name, each)
@@ -59,7 +62,7 @@ def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *
         kind = type(model)
         log.warn_once(
             f"{name} of {kind.__module__}.{kind.__qualname__} did not call Keras's own {name}: every rank has run it "
-            f"for itself, on all data; call super().{name}(…) to let the ranks share the work"
+            f"alone, on all data; call super().{name}(…) to let the ranks share the work"
         )
     return result
 
@@ -103,7 +106,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Tells the evaluations of our own batches within a fit from calls with other data on this rank alone."""
+    """Runs Keras's method on this rank; with our batches it is an evaluation within a fit, in which ranks combine."""
     if training.known(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
     x = args[0] if args else kwargs.get("x")
@@ -111,8 +114,41 @@ def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any
         return original(model, *args, **kwargs)
 
 
-def hook_validation(model: Any) -> None:
-    """Has a fit give the user's validation data to a class's own `evaluate`, not our batches. Idempotent."""
+def hook_model(model: Any) -> None:
+    """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
+    _hook_validation(model)
+    gradients.install()
+    run.install(model)
+    across_rows.install(model)
+    losses.install_added(model)
+    _install_compiled(model)
+    for compiled in private.compiled_parts(model):
+        hooks.hook(compiled, "build", functools.partial(_build, model))
+    for each in private.optimizers(model):
+        gradients.hook_optimizer(each)
+    recorded.install(model)  # last: around the functions that the hooks before have made
+
+
+def _install_compiled(model: Any) -> None:
+    metrics.note_sources(model)
+    for part in (end, metrics, losses):
+        part.install(model)
+
+
+def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook of the `build` of the compiled losses or metrics. Keras may call it during the first step."""
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        _install_compiled(model)
+        limitations.warn_of_metrics(model)
+        return result
+
+    return build
+
+
+def _hook_validation(model: Any) -> None:
+    """Hooks a class's own `evaluate`: within a fit it gets the user's validation data, not our batches. Idempotent."""
     if not hooks.are_keras_own(model, "evaluate"):
         hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
 
@@ -143,9 +179,9 @@ def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | None:
-    """Those of the fit around, where it says that Keras's `evaluate` shall use what it has kept.
+    """The validation batches of the fit around, where it asks Keras's `evaluate` for its cached data.
 
-    Takes what they stand for out of the arguments.
+    Removes the data from the arguments then.
     """
     known = training.known(model)  # None on one rank
     found = None if known is None else known.validation

@@ -1,1 +1,1 @@
-"""Snapshots of training: what they hold, where they are kept, and a fit that goes on from one."""
+"""Snapshots of training: their content, their storage, and a fit that resumes from one."""

@@ -1,4 +1,4 @@
-"""Whether a training shall stop, after the same step on all ranks: a signal to any of them, or a time limit."""
+"""Stops training after the same step on all ranks: on a signal to any of them, or at a time limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PERIOD = 0.5  # seconds from one agreement of the ranks to the next
 
 
 class Preemption:
-    """Asks the ranks from time to time whether one of them shall stop: between, a step costs a comparison."""
+    """Lets the ranks agree from time to time whether to stop; other steps cost a comparison."""
 
     def __init__(self, time_limit: float | None) -> None:
         self._signalled = False
@@ -45,7 +45,7 @@ class Preemption:
         self._signalled = True
 
     def agree(self, step: int, is_last: bool = False) -> bool:
-        """Whether all ranks shall stop after so many steps. Collective where it is due, after the same steps on all.
+        """Whether to stop after `step` steps. Collective where it is due, after the same steps on all ranks.
 
         A time limit stops no process before its first step: what is queued again must get on.
         """

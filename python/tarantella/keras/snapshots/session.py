@@ -1,8 +1,8 @@
-"""A fit that keeps snapshots, and goes on from the latest.
+"""A fit that takes snapshots, and resumes from the latest.
 
-After a restart the script runs from its start. A fit that was completed before returns its history at once. The one
-that was cut short begins with the epoch of the snapshot. Keras's loop counts the steps that are done without a step of
-the model, then the state is restored and training goes on.
+After a restart the script runs from its start. A fit that was completed before returns its history at once. The
+interrupted one begins with the epoch of the snapshot: Keras's loop skips the steps that are done, then the state is
+restored and training resumes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,63 +22,13 @@ from keras import tree
 
 from ... import _exchange
 from ..._backend import backend
-from ..._job import log, report, runtime, timeline
+from ..._job import log, timeline
 from ...data.adapter import ShardedAdapter
 from ...data.position import Order, ResumableBatches
-from ..callbacks import backup
-from ..callbacks.snapshot import Snapshot
-from . import state
+from ..callbacks import Snapshot
+from . import callback_states, state
 from .preemption import EXIT_CODE, Preemption
-from .store import Content, Folder, Memory, parse
-
-
-class Snapshots:
-    """The snapshots of this process: where they are, and what was found there."""
-
-    def __init__(self, store: Any) -> None:
-        self.store = store
-        self.found = _from_master(store)
-        self.sequence = 0 if self.found is None else self.found.text["sequence"]
-        self.completed: dict[str, Any] = {} if self.found is None else self.found.text["completed"]  # by number
-        self._begun = 0  # fits of this process
-        self._writing: threading.Thread | None = None
-        self._error: OSError | None = None
-
-    def begin_fit(self) -> int:
-        """The number of a fit in the script: another attempt begins the same ones."""
-        self._begun += 1
-        return self._begun - 1
-
-    def write(self, content: Content) -> None:
-        """Writes a snapshot in another thread, after the one before, on the ranks that do."""
-        self.wait()
-        self.sequence += 1
-        if self.store.is_written_here:
-            content.text["sequence"] = self.sequence
-            self._writing = threading.Thread(target=self._write, args=(content,), name="tarantella-snapshot")
-            self._writing.start()
-
-    def wait(self) -> bool:
-        """Blocks until the latest snapshot is written, and returns whether it is. A WARNING says if it could not be."""
-        if self._writing is not None:
-            self._writing.join()
-        self._writing, error, self._error = None, self._error, None
-        if error is not None:
-            log.warn_once(
-                f"Snapshot: {self.store} has not taken one, so a restart goes on from an earlier one: {error}"
-            )
-        return error is None
-
-    def _write(self, content: Content) -> None:
-        try:
-            self.store.write(content)
-        except OSError as error:
-            self._error = error
-        else:
-            report.send(report.PROGRESS, "")
-
-
-_by_store: dict[str, Snapshots] = {}
+from .store import Content, Snapshots, store_of
 
 
 def begin(
@@ -90,50 +39,23 @@ def begin(
     order: Callable[[], Order],
     build: Callable[[], None],
 ) -> Session | None:
-    """What `fit` needs to keep snapshots, None where none can be kept. Collective.
+    """The session of a `fit` that takes snapshots, None where there is no place for them. Collective.
 
     `callbacks` are the user's, with None for one that runs on other ranks only. `order` tells that of `batches`, and
     `build` creates what the model, losses and metrics keep. Raises ValueError on all ranks for a snapshot of another
     model or script, for data whose order cannot be repeated, and for a folder that hosts do not share.
     """
     snapshot.is_known_to_fit = True
-    store = _store(snapshot)
+    store = store_of(snapshot)
     if store is None:
         return None
     known = order()
     if known.why_not_repeated:
-        raise ValueError(f"Snapshot: after a restart, training would go on with other data: {known.why_not_repeated}")
-    if str(store) not in _by_store:
-        _by_store[str(store)] = Snapshots(store)
-    if _by_store[str(store)].found is not None:
+        raise ValueError(f"Snapshot: after a restart, training would resume with other data: {known.why_not_repeated}")
+    snapshots = Snapshots.of(store)
+    if snapshots.found is not None:
         build()
-    return Session(model, snapshot, _by_store[str(store)], callbacks, batches, known)
-
-
-def _store(snapshot: Snapshot) -> Any:
-    if snapshot.folder is not None:
-        backup.check_shared(snapshot.folder, "Snapshot")
-        return Folder(snapshot.folder)
-    memory = Memory.inherited()
-    if memory is not None:
-        return memory
-    log.warn_once("Snapshot keeps nothing here: pass folder=…, or start with tarantella --max-restarts")
-    return None
-
-
-def _from_master(store: Any) -> Content | None:
-    """The snapshot that the master reads, on all ranks. Collective. Raises ValueError on all if it is not whole."""
-    raw, error = None, ""
-    if runtime.is_master_rank():
-        try:
-            raw = store.read()
-        except (OSError, ValueError) as unreadable:
-            error = f"Snapshot: {store} cannot be used: {unreadable}"
-    error = _exchange.gather_bytes(error.encode())[0].decode()
-    if error:
-        raise ValueError(error)
-    found = _exchange.gather_bytes(raw or b"")[0]  # the other ranks have none
-    return parse(found) if found else None
+    return Session(model, snapshot, snapshots, callbacks, batches, known)
 
 
 @functools.cache
@@ -169,11 +91,11 @@ class Session:
         self._resume_from = self._found()
         taken = self._resume_from.text["position"] if self._resume_from is not None else None
         self.batches = ResumableBatches(batches, taken, order)
-        self._before = state.before_fit(self._callbacks)
-        state.check_callbacks([each for each in self._callbacks if each is not None])
+        self._before = callback_states.before_fit(self._callbacks)
+        callback_states.check([each for each in self._callbacks if each is not None])
 
     def _found(self) -> Content | None:
-        """The snapshot from which this fit goes on, or None."""
+        """The snapshot from which this fit resumes, or None."""
         found = self._snapshots.found
         if found is None:
             return None
@@ -182,15 +104,15 @@ class Session:
             state.check(self._model, found, str(self._snapshots.store))
         if found.text["script"] != _script():
             raise ValueError(
-                f"Snapshot: {self._snapshots.store} has the training of another version of {sys.argv[0]!r}, or with "
-                "other arguments; go on with these, or remove the snapshot to train from the beginning"
+                f"Snapshot: {self._snapshots.store} is from another version of {sys.argv[0]!r} or from other "
+                "arguments; run it with these, or remove the snapshot to train from the beginning"
             )
         if not goes_on:
             return None
         if found.text["seeds"] != self._seeds:
             raise ValueError(
-                "Snapshot: a shuffle of the data has another seed than when the training began; pass it a seed, so "
-                "that it does not depend on what the script did before"
+                "Snapshot: the seed of a shuffle differs from that of the snapshot's training; pass a seed to the "
+                "shuffle, so that it does not depend on what the script did before"
             )
         return found
 
@@ -209,18 +131,18 @@ class Session:
             state.check(self._model, found, str(self._snapshots.store))
             state.restore(self._model, self._callbacks, found, within=False)
         is_latest = found is not None and found.text["fit"] == self._number
-        until = "" if is_latest else "; until training goes on, its model has the weights that it was built with"
+        until = "" if is_latest else "; until training resumes, its model has the weights that it was built with"
         log.notice("fit %d of this script was completed before%s", self._number + 1, until)
         return history
 
     def fit(self, method: Callable[..., Any], callbacks: Any, **options: Any) -> Any:
-        """Keras's own method from here on, or the history of what an earlier attempt has completed. Collective."""
+        """Runs Keras's own method, or returns the history of a fit that an earlier attempt completed. Collective."""
         completed = self._completed()
         if completed is not None:
             return completed
         if self._resume_from is not None:
             options["initial_epoch"] = self._resume_from.text["epoch"]
-            state.continue_logs(self._callbacks)
+            callback_states.continue_logs(self._callbacks)
         listed = _Callbacks(
             [_Events(self), *tree.flatten(getattr(callbacks, "callbacks", callbacks))],
             add_history=True,
@@ -242,7 +164,7 @@ class Session:
         return history
 
     def start(self) -> None:
-        """Has the steps of this fit go through the session."""
+        """Puts `_run_step` around the function of training steps."""
         self._function = self._model.train_function
         self._wrapped = self._model.train_function = functools.partial(self._run_step, self._function)
 
@@ -261,7 +183,7 @@ class Session:
         self._epoch, self._step = epoch, 0
 
     def _run_step(self, function: Callable[[Any], Any], iterator: Any) -> Any:
-        """What Keras's loop calls instead of the function of training steps."""
+        """Runs, skips or resumes a step; takes a snapshot or stops before it where that is due."""
         per_call = self._model.steps_per_execution
         if self.is_skipping:
             self._step += per_call
@@ -303,7 +225,7 @@ class Session:
         self._steps = found.text["steps"]
         self._latest = found.text["logs"]
         where = (self._epoch + 1, self._step + 1, self._snapshots.store)
-        log.notice("training goes on from epoch %d, step %d, of %s%s", *where, read)
+        log.notice("training resumes from epoch %d, step %d, of %s%s", *where, read)
         return iterator
 
     @timeline.part("take a snapshot")
@@ -359,7 +281,7 @@ class _Callbacks(keras.callbacks.CallbackList):
 
 
 class _Events(keras.callbacks.Callback):
-    """Tells a session what Keras's loop begins."""
+    """Notifies a session of the beginnings of training and epochs."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()

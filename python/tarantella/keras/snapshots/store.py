@@ -1,4 +1,4 @@
-"""Where a snapshot is kept: in memory of each host's launcher, or in a file.
+"""Where snapshots are kept: in memory of each host's launcher, or in a file. They are written in another thread.
 
 A snapshot is an .npz file: arrays by name, and under `_TEXT` a JSON text, which has the names of the arrays, too. Its
 checksums tell a whole one from one whose writer was killed.
@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import threading
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,7 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._job import runtime
+from ... import _exchange
+from ..._job import log, report, runtime
+from ..callbacks import Snapshot, placement
 
 _TEXT = "snapshot.json"
 _NAME = "snapshot.npz"
@@ -28,7 +31,7 @@ _MARK, _NUMBER = b"TNTSNAP1", 8
 
 
 class Content(NamedTuple):
-    """What a snapshot holds."""
+    """The content of a snapshot."""
 
     text: dict[str, Any]  # as JSON has it
     arrays: Mapping[str, NDArray[Any]]
@@ -42,7 +45,7 @@ class Memory:
 
     @classmethod
     def inherited(cls) -> Memory | None:
-        """What the launcher has made, None without it."""
+        """The files that the launcher has made, None without a launcher."""
         paths = [f"/proc/self/fd/{each}" for each in os.environ.get("TNT_SNAPSHOT_FDS", "").split(",") if each]
         are_ours = [os.path.lexists(path) and "tarantella-snapshot" in os.readlink(path) for path in paths]
         return cls(paths) if paths and all(are_ours) else None
@@ -100,7 +103,7 @@ class Folder:
             raise
 
     def read(self) -> bytes | None:
-        """The file, None without one. Makes the folder. Raises ValueError for what is not a snapshot, and OSError."""
+        """The bytes of the file, None without one. Makes the folder. Raises ValueError for no snapshot, and OSError."""
         os.makedirs(self._folder, exist_ok=True)
         if not os.access(self._folder, os.W_OK):
             raise PermissionError("it cannot be written")
@@ -110,6 +113,89 @@ class Folder:
         if _sequence(raw) < 0:
             raise ValueError("it is not a whole snapshot of this version; remove it to train from the beginning")
         return raw
+
+
+def store_of(snapshot: Snapshot) -> Any:
+    """Where a fit keeps its snapshots; None, with a WARNING, where there is no such place. Collective."""
+    if snapshot.folder is not None:
+        placement.check_shared(snapshot.folder, "Snapshot")
+        return Folder(snapshot.folder)
+    memory = Memory.inherited()
+    if memory is not None:
+        return memory
+    log.warn_once("Snapshot saves nothing: pass folder=…, or start with tarantella --max-restarts")
+    return None
+
+
+class Snapshots:
+    """The snapshots of this process: their store, and the one that was found there at the start."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.found = _from_master(store)
+        self.sequence = 0 if self.found is None else self.found.text["sequence"]
+        self.completed: dict[str, Any] = {} if self.found is None else self.found.text["completed"]  # by number
+        self._begun = 0  # fits of this process
+        self._writing: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    @classmethod
+    def of(cls, store: Any) -> Snapshots:
+        """Those in this store: the same object for each fit. Collective. Raises ValueError as `_from_master`."""
+        if str(store) not in _by_store:
+            _by_store[str(store)] = cls(store)
+        return _by_store[str(store)]
+
+    def begin_fit(self) -> int:
+        """The number of a fit in the script: another attempt begins the same ones."""
+        self._begun += 1
+        return self._begun - 1
+
+    def write(self, content: Content) -> None:
+        """Writes a snapshot in another thread, after the one before, on the ranks that do."""
+        self.wait()
+        self.sequence += 1
+        if self.store.is_written_here:
+            content.text["sequence"] = self.sequence
+            self._writing = threading.Thread(target=self._write, args=(content,), name="tarantella-snapshot")
+            self._writing.start()
+
+    def wait(self) -> bool:
+        """Blocks until the latest snapshot is written. Returns False, with a WARNING, if that failed."""
+        if self._writing is not None:
+            self._writing.join()
+        self._writing, error, self._error = None, self._error, None
+        if error is not None:
+            log.warn_once(
+                f"Snapshot: cannot write to {self.store}, so a restart would resume from an earlier snapshot: {error}"
+            )
+        return error is None
+
+    def _write(self, content: Content) -> None:
+        try:
+            self.store.write(content)
+        except OSError as error:
+            self._error = error
+        else:
+            report.send(report.PROGRESS, "")
+
+
+_by_store: dict[str, Snapshots] = {}
+
+
+def _from_master(store: Any) -> Content | None:
+    """The snapshot that the master reads, on all ranks. Collective. Raises ValueError on all if it is not whole."""
+    raw, error = None, ""
+    if runtime.is_master_rank():
+        try:
+            raw = store.read()
+        except (OSError, ValueError) as unreadable:
+            error = f"Snapshot: {store} cannot be used: {unreadable}"
+    error = _exchange.gather_bytes(error.encode())[0].decode()
+    if error:
+        raise ValueError(error)
+    found = _exchange.gather_bytes(raw or b"")[0]  # the other ranks have none
+    return parse(found) if found else None
 
 
 def parse(raw: bytes) -> Content:

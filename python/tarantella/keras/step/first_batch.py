@@ -14,7 +14,7 @@ from ..._backend import backend
 from ..._job import log
 from ..._job.log import abbreviated
 from .. import private, training
-from . import trial
+from . import across_rows
 from .step import inputs_of
 from .trial import Figures, Trial, Verdict
 
@@ -23,7 +23,7 @@ def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
     """Looks at the first batch where it is due, and gives what to iterate over then. Collective where it is due."""
     found = training.of(model)
     if found.call is not None and found.is_untried(model, trains):
-        if trial.watched(model):
+        if across_rows.watched(model):
             batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
             if batch is not None:
                 _try_out(model, trains, batch)
@@ -38,7 +38,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
     try:
         x = inputs_of(batch.data)
         if trains not in found.trials:
-            found.trials[trains] = Trial(model, x, trains, trial.watched(model), trial.differing(model))
+            found.trials[trains] = Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model))
         findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
         mine["added"] = [[*key, *figures] for key, figures in findings.added.items()]
         mine["coupled"] = list(findings.coupled.items())

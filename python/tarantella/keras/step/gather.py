@@ -1,14 +1,14 @@
 """The rows of all ranks: for `tarantella.gather_rows`, and for losses and metrics computed on the global batch.
 
-User-defined losses and metrics get the labels and predictions of all ranks. That is exact for every function of these.
-Keras's own losses and metrics whose value for a row depends on no other row do not need it, nor does what the user
-declares by `tnt_reduction` to be a mean, or a sum, over rows.
+User-defined losses and metrics get the labels and predictions of all ranks. That is exact for every function of these
+(`across_rows` knows which need it).
 
 Whether rows can be gathered is decided once for each kind of rows, by all ranks together.
 """
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +21,10 @@ from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
 from .. import private, training
-from . import trial
-from .step import Step, current_step, declared_reduction, name_of
+from .step import Step, current_step
+
+# Whether a model is tried out now (see `trial`).
+in_trial: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_trial", default=False)
 
 
 def gather_rows(structure: Any) -> Any:
@@ -52,52 +54,30 @@ def gather_rows(structure: Any) -> Any:
     """
     step = current_step()
     if step is None or runtime.get_size() == 1:
-        return trial.gathered(structure)
+        return _in_trial(structure)
     if step.is_sum:
         raise ValueError(
-            f'tarantella.gather_rows gives the global batch to each rank, and with tnt_reduction = "sum" of '
-            f'{step.model.name} what they compute is added up; set tnt_reduction = "mean", whatever the loss is'
+            'tarantella.gather_rows gives every rank the global batch, so tnt_reduction = "sum" of '
+            f'{step.model.name} would count its loss once per rank; set tnt_reduction = "mean", whatever the loss is'
         )
     leaves = [each for each in tree.flatten(structure) if each is not None]
     for each in leaves:
         if wrong := backend.why_not_gathered(each):
-            raise ValueError(f"tarantella.gather_rows takes tensors with an axis of rows, and a part {wrong}")
-    _, whole = backend.gather_rows("tarantella.gather_rows", leaves, None, step.empty, step.step_number)
+            raise ValueError(f"tarantella.gather_rows takes tensors with an axis of rows, but a part {wrong}")
+    _, whole = backend.gather_rows("tarantella.gather_rows", leaves, None, step.is_empty, step.step_number)
     rest = iter(whole)
     return tree.map_structure(lambda each: None if each is None else next(rest), structure)
 
 
+def _in_trial(structure: Any) -> Any:
+    """Stands in for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
+    if not in_trial.get():
+        return structure
+    return tree.map_structure(lambda each: None if each is None else backend.recorded_or_replayed(each), structure)
+
+
 # MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
 DEFAULT_LIMIT = 256
-# Keras's own functions whose value for a row depends on other rows of the batch.
-_COUPLED = ("Circle", "circle", "Dice", "dice", "Tversky", "tversky")
-
-
-def declared(owner: Any) -> str | None:
-    """The `tnt_reduction` of a loss or metric, or of the function that it calls. Raises as `declared_reduction`."""
-    return declared_reduction(owner) or declared_reduction(private.function_of(owner))
-
-
-def needs_all_rows(owner: Any) -> bool:
-    """Whether a loss or metric, or the function that one is made of, is to be computed on the global batch."""
-    function = private.function_of(owner)
-    kind: Any = type(owner) if isinstance(owner, (keras.losses.Loss, keras.metrics.Metric)) else owner
-    parts = [kind] if function is None else [kind, function]
-    return (
-        declared(owner) is None
-        and not hasattr(owner, "tnt_combine")
-        and (
-            (function is None and isinstance(owner, keras.losses.Loss))
-            or any(not private.is_of_keras(each) or each.__name__ in _COUPLED for each in parts)
-            or "call" in vars(owner)
-            or private.options_of(owner).get("axis", -1) not in (-1, None)
-        )
-    )
-
-
-def names(model: Any) -> list[str]:
-    """Those of the losses and metrics given to compile that are computed on the global batch."""
-    return [name_of(each) for each in private.given_to_compile(model) if needs_all_rows(each)]
 
 
 class Rows:
@@ -108,23 +88,23 @@ class Rows:
         self._counts, self._first, self.structure = counts, first, structure
 
     def own(self, step: Step, values: Any) -> Any:
-        """Of one value or several for each row, those of this rank's rows; of others, which all ranks have, a share."""
+        """This rank's part: of one or several values for each row those of its rows, of others their fraction."""
         total = ops.sum(self._counts)
         length = values.shape[0]
         if length is not None and (backend.current_trace() is not None or length % int(total)):
-            return values * step.share(values.dtype)
+            return values * step.fraction(values.dtype)
         before = ops.sum(self._counts[: runtime.get_rank()])
         own = ops.cast(ops.shape(self._first)[0], before.dtype)
-        own = own if step.empty is None else ops.where(step.empty, 0, own)
+        own = own if step.is_empty is None else ops.where(step.is_empty, 0, own)
         each = ops.cast(ops.shape(values)[0], before.dtype) // total
         return values[before * each : (before + own) * each]
 
 
-def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> Rows | None:
+def of_all_ranks(step: Step, what: str, structure: Any, replicated: bool = True) -> Rows | None:
     """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
 
-    Masks and logits that Keras has attached to tensors travel along. `alike`: all ranks compute the same of them, and
-    their values have the weight of the step's rows (see `Backend.gather_rows`).
+    Masks and logits that Keras has attached to tensors travel along. `replicated`: all ranks compute the same
+    of them, and each counts its result by its fraction of the rows (see `Backend.gather_rows`).
     """
     leaves = [each for each in tree.flatten(structure) if each is not None]
     if not _can_gather(step, what, leaves):
@@ -132,7 +112,7 @@ def of_all_ranks(step: Step, what: str, structure: Any, alike: bool = True) -> R
     leaves = [ops.convert_to_tensor(each) for each in leaves]
     attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in _ATTACHED if get(each) is not None]
     more = [get(leaves[i]) for get, _, i in attached]
-    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], alike)
+    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], replicated)
     for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
         put(whole[i], each)
     rest = iter(whole[: len(leaves)])
@@ -158,8 +138,8 @@ def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
         known[kind] = not reason
         if reason:
             log.warn_once(
-                f"{what} is computed on each rank's own rows, not on the global batch: {reason}. One number for a "
-                "batch counts as a mean over rows; where it is one, or a sum, tnt_reduction = 'mean' or 'sum' says so"
+                f"{what} is computed on each rank's own rows, not on the global batch: {reason}. A scalar for a batch "
+                "is taken for a mean over rows; declare tnt_reduction = 'mean' or 'sum'"
             )
     return known[kind]
 

@@ -29,7 +29,7 @@ _PLAIN = ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "N
 
 
 def install() -> None:
-    """Hooks what takes gradients in this process, which acts within distributed steps only. Idempotent."""
+    """Hooks the tapes of this process. They act within distributed steps only. Idempotent."""
     for owner, name, make in backend.gradient_hooks(_of_the_step):
         hooks.hook(owner, name, make)
 
@@ -40,7 +40,7 @@ def _of_the_step() -> Gradients | None:
 
 
 def of(step: Step) -> Gradients:
-    """What a step does with its gradients."""
+    """The gradients of a step, made at the first call."""
     if step.gradients is None:
         step.gradients = backend.step_gradients(step, _TrainedModel(step))
     found: Gradients = step.gradients
@@ -96,7 +96,7 @@ class _TrainedModel:
         return [each.iterations for each in private.optimizers(self._model)]
 
     def alias_owner(self, variables: Sequence[Any]) -> Any:
-        """The next step overwrites the sums: what uses them must be Keras's code, and the update must keep none."""
+        """The next step overwrites the sums, so the update must be Keras's and keep none of them."""
         keeps_none = self._optimizer is not None and keeps_no_gradient(self._optimizer, variables)
         is_keras_own = keeps_none and hooks.are_keras_own(self._optimizer, "apply", "apply_gradients")
         return self._optimizer if is_keras_own else None

@@ -25,27 +25,27 @@ from ..._backend import backend
 from ..._backend.fresh_thread import in_fresh_thread
 from ..._job import log
 from .. import hooks, private, training
-from . import first_batch, gather, trial
+from . import across_rows, first_batch, gather
 from .step import Step, current_step, ratio
 
 _SUMS = ("sum", "none", None)
 
 
 def install(model: Any) -> None:
-    """Puts terms in the place of the losses that a model was compiled with. Idempotent."""
+    """Puts a `WeightedLoss` in the place of each of the losses that a model was compiled with. Idempotent."""
     compiled = private.compiled_losses(model)
     if compiled is not None:
-        private.replace_losses(compiled, _term)
+        private.replace_losses(compiled, _weighted)
     for tracker in private.loss_trackers(model):
         hooks.hook(tracker, "update_state", _tracked_update)
 
 
-def _term(loss: Any) -> Any:
-    return loss if loss is None or isinstance(loss, Term) else Term(loss)
+def _weighted(loss: Any) -> Any:
+    return loss if loss is None or isinstance(loss, WeightedLoss) else WeightedLoss(loss)
 
 
-class Term:
-    """One loss of a model. Outside a distributed step it is the loss itself."""
+class WeightedLoss:
+    """A loss of a model, weighted by this rank's fraction. Outside a distributed step it is the loss itself."""
 
     def __init__(self, loss: Any) -> None:
         self.loss = loss
@@ -54,46 +54,48 @@ class Term:
         step = current_step()
         if step is None or step.has_all_rows:
             return self.loss(y_true, y_pred, sample_weight)
-        if gather.needs_all_rows(self.loss):
+        if across_rows.needs_all_rows(self.loss):
             result = self._on_all_rows(step, y_true, y_pred, sample_weight)
             if result is not None:
                 return result
         with _values(self.loss) as values:
             result = self.loss(y_true, y_pred, sample_weight)
-        share = self._share(step, y_pred, sample_weight, values[-1] if values else None)
+        fraction = self._fraction(step, y_pred, sample_weight, values[-1] if values else None)
         # The gradient of an unreduced loss is that of the sum over it, whose weight is 1.
-        return step.weighed(result, share) if len(result.shape) == 0 else result
+        return step.rescaled(result, fraction) if len(result.shape) == 0 else result
 
     def _on_all_rows(self, step: Step, y_true: Any, y_pred: Any, sample_weight: Any) -> Any:
-        """The loss of the global batch, which each rank counts by its share; None where rows are not gathered."""
+        """The loss of the global batch, which each rank counts by its fraction; None where rows are not gathered."""
         reduces = self.loss.reduction not in ("none", None)
-        rows = gather.of_all_ranks(step, f"the loss {self.loss.name!r}", (y_true, y_pred, sample_weight), alike=reduces)
+        given = y_true, y_pred, sample_weight
+        rows = gather.of_all_ranks(step, f"the loss {self.loss.name!r}", given, replicated=reduces)
         if rows is None:
             return None
         result = self.loss(*rows.structure)
-        return step.weighed(result, step.share("float64")) if len(result.shape) == 0 else rows.own(step, result)
+        return step.rescaled(result, step.fraction("float64")) if len(result.shape) == 0 else rows.own(step, result)
 
-    def _share(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
-        """This rank's share of the loss; None means by rows."""
+    def _fraction(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+        """The fraction by which this rank's loss counts; None means that of its rows."""
         if values is None or len(values.shape) == 0:  # reduced by the user's own function
-            return self._share_of_reduced(y_pred, sample_weight, values)
+            return self._fraction_of_reduced(y_pred, sample_weight, values)
         if self.loss.reduction in _SUMS:
             return 1.0
         weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
         if weighted or _is_masked([y_pred, values]):
-            part = step.own(_Divisor(values)(y_pred, y_pred, sample_weight if weighted else None))
-            whole = backend.sum_over_ranks(self, f"divisor {step.number(self)} of the loss {self.loss.name!r}", part)
+            part = step.zero_if_empty(_LossNormalizer(values)(y_pred, y_pred, sample_weight if weighted else None))
+            what = f"divisor {step.call_index(self)} of the loss {self.loss.name!r}"
+            whole = backend.sum_over_ranks(self, what, part)
             return ratio(part, whole, part.dtype)
         return None
 
-    def _share_of_reduced(self, y_pred: Any, sample_weight: Any, values: Any) -> Any:
-        """As `_share`, for a loss that the user has declared, or whose rows cannot be gathered."""
-        if gather.declared(self.loss) == "sum":
+    def _fraction_of_reduced(self, y_pred: Any, sample_weight: Any, values: Any) -> Any:
+        """As `_fraction`, for a loss that the user has declared, or whose rows cannot be gathered."""
+        if across_rows.declared(self.loss) == "sum":
             return 1.0
         if sample_weight is not None or _is_masked([y_pred, values]):
             log.warn_once(
-                f"the loss {self.loss.name!r} returns one number for a batch, which sample weights and masks multiply: "
-                "that differs from one process's result; return a value for each row"
+                f"the loss {self.loss.name!r} returns a scalar, to which sample weights and masks cannot be applied as "
+                "in one process; return one value per row"
             )
         return None
 
@@ -104,7 +106,7 @@ def _is_masked(structure: Any) -> bool:
 
 @contextlib.contextmanager
 def _values(loss: Any) -> Iterator[list[Any]]:
-    """Collects what a loss computes before Keras reduces it."""
+    """Collects the values of a loss before Keras reduces them."""
     seen: list[Any] = []
 
     def collected(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,8 +120,8 @@ def _values(loss: Any) -> Iterator[list[Any]]:
         yield seen
 
 
-class _Divisor(keras.losses.Loss):
-    """What Keras divides a loss by, found by summing ones in the place of the loss's values."""
+class _LossNormalizer(keras.losses.Loss):
+    """What Keras divides a loss by: the sum of weights and masks, found by summing ones in place of the values."""
 
     def __init__(self, values: Any) -> None:
         super().__init__(reduction="sum", dtype="float64")
@@ -144,11 +146,11 @@ def _tracked_update(original: Callable[..., Any]) -> Callable[..., Any]:
         if len(value.shape) > 0:  # an unreduced loss: a sum for the gradient, a mean for the tracker
             return original(value, sample_weight=sample_weight)
         if step.is_sum:
-            value = step.as_mean(value)
+            value = step.sum_to_mean(value)
         # Keras leaves the weight out where the batch dimension is unknown: every global batch counts one.
-        weight = step.share(value.dtype) if sample_weight is None else sample_weight
+        weight = step.fraction(value.dtype) if sample_weight is None else sample_weight
         if step.has_all_rows and sample_weight is not None:  # the rows of all ranks
-            weight = weight * step.share(value.dtype)
+            weight = weight * step.fraction(value.dtype)
         return original(value, sample_weight=weight)
 
     return update_state
@@ -164,7 +166,7 @@ def install_added(model: Any) -> None:
 def _regularizers(original: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
     def regularization_losses() -> list[Any]:
         step = current_step()
-        return original() if step is None else [step.weighed(each) for each in original()]
+        return original() if step is None else [step.rescaled(each) for each in original()]
 
     return regularization_losses
 
@@ -178,14 +180,14 @@ def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], No
 
 
 def _scaled(step: Step, layer: Any, loss: Any) -> Any:
-    if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, trial.REGULARIZERS):
-        return step.weighed(loss, 1.0 if _regularizes_sums() else None)
-    known, number = training.of(step.model), step.number(layer)
+    if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, across_rows.REGULARIZERS):
+        return step.rescaled(loss, 1.0 if _regularizes_sums() else None)
+    known, number = training.of(step.model), step.call_index(layer)
     if not known.is_added_known(layer, step.trains, number):
         first_batch.say_unseen(step.model, layer, step.trains)
     # A variable, because it may turn out later than in the trace.
     is_sum = known.added_sum(layer, step.trains, number) > 0
-    return step.weighed(loss, ops.where(is_sum, ops.ones((), "float64"), step.share("float64")))
+    return step.rescaled(loss, ops.where(is_sum, ops.ones((), "float64"), step.fraction("float64")))
 
 
 @functools.cache

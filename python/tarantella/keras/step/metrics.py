@@ -1,6 +1,6 @@
 """User-defined metrics on the rows of all ranks, metrics of one number per batch, and the metrics that logs come from.
 
-Such a number is taken for a mean over rows, and weighted by the rank's share of them. A `Sum` may get sums or means,
+Such a number is taken for a mean over rows, and weighted by the rank's fraction of them. A `Sum` may get sums or means,
 and which cannot be known: a WARNING says what is done. A log of a user-defined step is the result of a metric if it is
 the very tensor that the metric's `result` has returned, under whatever name; this is noted while the step is traced.
 """
@@ -18,7 +18,7 @@ from keras import ops, tree
 
 from ..._job import log
 from .. import hooks, private, training
-from . import gather
+from . import across_rows, gather
 from .step import Step, current_step, declared_reduction
 
 
@@ -27,24 +27,24 @@ def install(model: Any) -> None:
     trackers = private.loss_trackers(model)
     for metric in private.metrics_of(model):
         if type(metric) is keras.metrics.Mean and all(metric is not each for each in trackers):
-            hooks.hook(metric, "update_state", functools.partial(_scalars_by_share, metric))
+            hooks.hook(metric, "update_state", functools.partial(_scalars_by_fraction, metric))
         if type(metric) is keras.metrics.MeanMetricWrapper:
-            hooks.hook(metric, "update_state", functools.partial(_means_by_share, metric))
+            hooks.hook(metric, "update_state", functools.partial(_means_by_fraction, metric))
         if type(metric) is keras.metrics.Sum:
             hooks.hook(metric, "update_state", functools.partial(_name_scalars, metric))
     for metric in private.metrics_to_compile(model):  # around the others
-        if gather.needs_all_rows(metric):
+        if across_rows.needs_all_rows(metric):
             hooks.hook(metric, "update_state", functools.partial(_on_all_rows, metric), "all rows")
 
 
 def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """For what the user gives to compile: every rank keeps the state of the global batch."""
+    """For user-defined metrics given to compile: every rank keeps the state of the global batch."""
 
     def update_state(*args: Any, **kwargs: Any) -> Any:
         step = current_step()
         if step is None:
             return original(*args, **kwargs)
-        needs = gather.needs_all_rows(metric)  # it may have been declared since
+        needs = across_rows.needs_all_rows(metric)  # it may have been declared since
         rows = gather.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
             training.of(step.model).whole.pop(id(metric), None)
@@ -60,22 +60,22 @@ def _is_scalar(values: Any) -> bool:
     return len(np.shape(values)) == 0
 
 
-def _scalars_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """For a Mean: the mean over a rank's rows counts by the rank's share. A declared sum counts in full."""
+def _scalars_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """For a Mean: the mean over a rank's rows counts by the rank's fraction. A declared sum counts in full."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         step = current_step()
         if step is not None and sample_weight is None and _is_scalar(values):
             values = ops.convert_to_tensor(values)
-            sample_weight = step.share(values.dtype)
+            sample_weight = step.fraction(values.dtype)
             if declared_reduction(metric) == "sum":
-                values = step.as_mean(values)
+                values = step.sum_to_mean(values)
         return original(values, sample_weight=sample_weight)
 
     return update_state
 
 
-def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _means_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """For a user-defined function, which may return the mean over its rows instead of a value for each row."""
 
     def update_state(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -97,7 +97,7 @@ def _means_by_share(metric: Any, original: Callable[..., Any]) -> Callable[..., 
             result = original(y_true, y_pred)
         if scalar[-1]:
             for variable, old in zip(metric.variables, before, strict=True):
-                variable.assign(old + (variable - old) * step.share(variable.dtype))
+                variable.assign(old + (variable - old) * step.fraction(variable.dtype))
         return result
 
     return update_state
@@ -109,8 +109,8 @@ def _name_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., An
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         if current_step() is not None and _is_scalar(values):
             log.warn_once(
-                f"{metric.name} (Sum) gets one number for a batch, and the ranks' numbers are summed: right for a sum "
-                "over rows, but a mean counts once for each rank; give it a value for each row"
+                f"{metric.name} (Sum) is updated with a scalar per batch, and the ranks' scalars are summed: this is "
+                "right for a sum over rows, but counts a mean once per rank; update it with one value per row"
             )
         return original(values, sample_weight=sample_weight)
 
@@ -136,11 +136,11 @@ class _Source:
 
 
 def note_sources(model: Any) -> None:
-    """Hooks what the metrics of a model return and what changes them. Idempotent."""
+    """Hooks the methods of a model's metrics that return results or change states. Idempotent."""
     for metric in private.metrics_of(model):
-        hooks.hook(metric, "result", functools.partial(_result, metric), layer="logs")
+        hooks.hook(metric, "result", functools.partial(_result, metric), tag="logs")
         for name in ("update_state", "reset_state"):
-            hooks.hook(metric, name, functools.partial(_changed, metric), layer="logs")
+            hooks.hook(metric, name, functools.partial(_changed, metric), tag="logs")
 
 
 def _result(metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
@@ -155,7 +155,7 @@ def _result(metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _changed(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """After its state has changed, what a metric returned before is not its result."""
+    """Forgets the earlier results of a metric whose state changes."""
 
     def change(*args: Any, **kwargs: Any) -> Any:
         step = current_step()

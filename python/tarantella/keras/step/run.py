@@ -19,7 +19,7 @@ from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, private, training
 from ..hooks import hook, hook_functions
-from . import first_batch, gradients, metrics, normalization
+from . import across_rows, first_batch, gradients, metrics
 from .step import Step, labels_of, running
 
 
@@ -101,9 +101,9 @@ def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
 
 
 def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
-    if step.copied is None:
+    if step.padding is None:
         return call(data)
-    alike = {id(v) for layer in normalization.synchronized(model) for v in layer.non_trainable_variables}
+    alike = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
     others = [v for v in model.non_trainable_variables if id(v) not in alike]
     metrics = model.metrics_variables
     whole = training.of(model).whole
@@ -111,8 +111,8 @@ def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
     def kept() -> list[Any]:
         return [v for metric in whole.values() for v in metric.variables]
 
-    logs = call(data, Undo(step.copied, metrics, others, kept))
-    if model.run_eagerly and step.copied:  # metrics that this very step made have seen the copied row alone
+    logs = call(data, Undo(step.padding, metrics, others, kept))
+    if model.run_eagerly and step.padding:  # metrics that this very step made have seen the copied row alone
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
             if id(metric) not in whole and any(id(v) not in known for v in metric.variables):

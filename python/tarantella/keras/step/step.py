@@ -19,7 +19,7 @@ from ...data.rows import MicroBatch, PaddedMicroBatch
 class Step:
     """One step on one micro batch. It exists while the step is traced, or while it runs eagerly.
 
-    The whole loss is multiplied by `weight`. A term that needs another factor is `weighed` before.
+    The whole loss is multiplied by `weight`. A term that needs another factor is `rescaled` first.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Step:
         # What functions that are traced in the step capture of it: without `kept`, tensors that are gone after it.
         self.captured: object = kept is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.numbers[i] for i in range(3))
-        # Whether this rank has no rows of its own, or None where that cannot happen.
-        self.copied = batch.copied if isinstance(batch, PaddedMicroBatch) else None
+        # Whether this rank's row is padding: a copy, because it has none. None where that cannot happen.
+        self.padding = batch.copied if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = known_rows(batch.data)
         self.inputs = inputs_of(batch.data)
         self.labels = labels_of(batch.data)
@@ -49,12 +49,12 @@ class Step:
         self.gradients: Any = None  # what is done with them, made when it is first asked for
         self.kept = kept
         if kept is not None:
-            copied = ops.zeros((), bool) if self.copied is None else self.copied
-            numbers = [self._rows, self._global_rows, copied, kept[3] + 1]
+            padding = ops.zeros((), bool) if self.padding is None else self.padding
+            numbers = [self._rows, self._global_rows, padding, kept[3] + 1]
             kept.assign(ops.stack([ops.cast(each, "int64") for each in numbers]))
         # What metrics have returned in this step, by the id of the tensor: it, the metric, its place in the result.
         self.results: dict[int, tuple[Any, Any, int]] = {}
-        self._numbers: collections.Counter[Any] = collections.Counter()
+        self._calls: collections.Counter[Any] = collections.Counter()
         self._made: dict[Any, Any] = {}
         self.has_all_rows = False
         # By graph, the id of a part and how it is gathered: the part, how many rows each rank has, the rows.
@@ -71,52 +71,52 @@ class Step:
         return self._global_rows if self.kept is None else self._once("global rows", lambda: self.kept[1])
 
     @property
-    def empty(self) -> Any:
-        """Whether this rank has no rows of its own; None where that cannot happen."""
-        return self.copied if self.kept is None else self._once("empty", lambda: self.kept[2] > 0)
+    def is_empty(self) -> Any:
+        """Whether this rank has no rows; None where that cannot happen."""
+        return self.padding if self.kept is None else self._once("is empty", lambda: self.kept[2] > 0)
 
     @property
     def step_number(self) -> Any:
         """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
         return self._once("step number", lambda: self.kept[3]) if self._is_numbered else None
 
-    def share(self, dtype: Any) -> Any:
+    def fraction(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
-        return self._once(("share", str(dtype)), lambda: ratio(self.rows, self.global_rows, dtype))
+        return self._once(("fraction", str(dtype)), lambda: ratio(self.rows, self.global_rows, dtype))
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes, once in each graph of the step: functions of the user's have graphs of their own."""
+        """The result of `make`, once in each graph of the step: user-defined functions have their own graphs."""
         key = backend.current_trace(), name
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
     def weight(self, dtype: Any) -> Any:
-        """The factor of the whole loss: the share, or 1 if the user declares the loss a sum."""
-        return ops.ones((), dtype) if self.is_sum else self.share(dtype)
+        """The factor of the whole loss: the fraction, or 1 if the user declares the loss a sum."""
+        return ops.ones((), dtype) if self.is_sum else self.fraction(dtype)
 
-    def weighed(self, loss: Any, share: Any = None) -> Any:
-        """The term, scaled so that `weight` times the result is `share` times the term.
-
-        The default is the share of the rows.
-        """
-        if share is None and not self.is_sum:
+    def rescaled(self, loss: Any, fraction: Any = None) -> Any:
+        """A loss term that counts by `fraction` once the whole loss is multiplied by `weight`; by default, by rows."""
+        if fraction is None and not self.is_sum:
             return loss
-        share = self.share("float64") if share is None else share
+        fraction = self.fraction("float64") if fraction is None else fraction
         dtype = loss.dtype if keras.backend.is_float_dtype(loss.dtype) else keras.config.floatx()
-        return ops.cast(loss, dtype) * ratio(share, self.weight("float64"), dtype)
+        return ops.cast(loss, dtype) * ratio(fraction, self.weight("float64"), dtype)
 
-    def as_mean(self, value: Any) -> Any:
-        """A sum over this rank's rows, divided by the share: what multiplies means by the share gets the sum back."""
-        return value * ratio(1.0, self.share("float64"), value.dtype)
+    def sum_to_mean(self, value: Any) -> Any:
+        """A sum over rows divided by `fraction`: whoever multiplies a mean by `fraction` gets the sum back."""
+        return value * ratio(1.0, self.fraction("float64"), value.dtype)
 
-    def gathered(self, what: str, parts: list[Any], alike: bool) -> tuple[list[Any], list[Any]]:
-        """As `Backend.gather_rows`, `alike` with the weight of the step's rows: once for each part in each graph."""
-        keys = [(backend.current_trace(), id(part), alike) for part in parts]
+    def gathered(self, what: str, parts: list[Any], replicated: bool) -> tuple[list[Any], list[Any]]:
+        """As `Backend.gather_rows`, once for each part in each graph.
+
+        `replicated`: every rank computes the same result from the rows, and counts it by its fraction.
+        """
+        keys = [(backend.current_trace(), id(part), replicated) for part in parts]
         new = {key: part for key, part in zip(keys, parts, strict=True) if key not in self._gathered}
         if new:
-            share = self.share("float64") if alike else None
-            counts, whole = backend.gather_rows(what, list(new.values()), share, self.empty, self.step_number)
+            fraction = self.fraction("float64") if replicated else None
+            counts, whole = backend.gather_rows(what, list(new.values()), fraction, self.is_empty, self.step_number)
             for (key, part), *found in zip(new.items(), counts, whole, strict=True):
                 self._gathered[key] = (part, *found)
         return [self._gathered[key][1] for key in keys], [self._gathered[key][2] for key in keys]
@@ -130,15 +130,15 @@ class Step:
         finally:
             self.has_all_rows = before
 
-    def own(self, values: Any) -> Any:
+    def zero_if_empty(self, values: Any) -> Any:
         """The values, or zeros where this rank has no rows."""
-        return values if self.copied is None else zero_where(self.copied, values)
+        return values if self.padding is None else zero_where(self.padding, values)
 
-    def number(self, owner: Any) -> int:
+    def call_index(self, owner: Any) -> int:
         """How often this was called for `owner`, or an equal tuple, before: a layer may run several times in a step."""
         key = owner if isinstance(owner, tuple) else id(owner)
-        self._numbers[key] += 1
-        return self._numbers[key] - 1
+        self._calls[key] += 1
+        return self._calls[key] - 1
 
 
 def ratio(part: Any, whole: Any, dtype: Any) -> Any:

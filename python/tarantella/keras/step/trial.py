@@ -1,4 +1,4 @@
-"""Calls a model on a batch and on two parts of it: how losses that layers add combine, and which layers couple rows.
+"""Tries a model out on a batch and its halves: how added losses combine, and which layers look across rows.
 
 It is one more trace, made outside of any step, and variables are as before afterwards.
 """
@@ -6,22 +6,21 @@ It is one more trace, made outside of any step, and variables are as before afte
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import enum
 import functools
-import inspect
 import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
-from keras import layers, ops, tree
+from keras import ops, tree
 
 from ..._backend import backend
 from .. import hooks, private
+from . import gather
+from .across_rows import as_in_inference
 
 # Numbers of a row that are compared.
 _SAMPLED = 1024
@@ -33,14 +32,10 @@ _CLEARLY = 3
 # A loss whose two values differ by more than this part of the tolerance is random: the same numbers give one sum,
 # but for its order on a GPU.
 _REPEATED = 0.01
-# Those of Keras that treat rows alike.
-REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
-# Layers whose arguments decide how they treat rows.
-_TOLD = (layers.Lambda, layers.EinsumDense, layers.TFSMLayer)
 
 
 class Verdict(enum.Enum):
-    """What a loss is over the rows of a batch."""
+    """How a loss combines over the rows of a batch."""
 
     MEAN, SUM, NEITHER, UNKNOWN = "mean", "sum", "neither", "unknown"
 
@@ -60,7 +55,7 @@ class Figures(NamedTuple):
         return abs(self.whole - (first * a + second * b) / (first + second)), abs(self.whole - a - b)
 
     def verdict(self) -> Verdict:
-        """Values that are all zero, or not finite, show nothing; random ones what is clearly nearer."""
+        """UNKNOWN if all are zero or one is not finite; for random ones the clearly nearer of mean and sum."""
         values = (self.whole, self.again, *self.parts)
         largest, (from_mean, from_sum) = max(map(abs, values)), self.distances()
         if not math.isfinite(sum(values)) or largest == 0:
@@ -81,10 +76,10 @@ class Rows(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What was found. Layers are numbered as in `private.every_layer`."""
+    """The results of a trial. Layers are numbered as in `private.every_layer`."""
 
     added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
-    coupled: dict[int, float]  # layers that couple rows: the change of the output, relative to its largest value
+    coupled: dict[int, float]  # layers that look across rows: the change of the output, relative to its largest value
     random: set[int]  # layers whose output differs from call to call
 
 
@@ -140,7 +135,7 @@ class Trial:
         return Findings(added, {i: coupled[i] for i in inner & {*coupled}}, inner & draws)
 
     def results(self, x: Any) -> list[tuple[Any, list[Any], list[Any]]]:
-        """The layer of each call, and samples of what it is called with and of what it returns."""
+        """The layer of each call, and samples of its arguments and of its result."""
         every = private.every_layer(self._model)
         with _as_before(every):
             made = self._run(x)["calls"]
@@ -150,61 +145,15 @@ class Trial:
         ]
 
 
-def watched(model: Any) -> list[int]:
-    """The layers that may couple rows: those with code of others than Keras, or told to act along the rows."""
-    every = private.every_layer(model)
-    return [
-        i
-        for i, layer in enumerate(every)
-        if not all(_keeps_rows_apart(part) for part in (layer, *getattr(layer, "operations", ())))
-    ]
-
-
-def differing(model: Any) -> list[int]:
-    """Keras's BatchNormalization and random layers, which nobody expects to be alike on parts of a batch."""
-    every = private.every_layer(model)
-    return [
-        i for i, each in enumerate(every) if private.is_of_keras(type(each)) and switchable(each) and _differs(each)
-    ]
-
-
-def _differs(layer: Any) -> bool:
-    draws = any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
-    return draws or isinstance(layer, layers.BatchNormalization)
-
-
-def _keeps_rows_apart(part: Any) -> bool:
-    if not isinstance(part, keras.Layer) or isinstance(part, _TOLD) or not private.is_of_keras(type(part)):
-        return False
-    if not isinstance(part.activity_regularizer, (type(None), *REGULARIZERS)):
-        return False
-    if isinstance(part, keras.Model):  # user-defined losses and metrics are not part of its call
-        return private.is_of_keras(part.call)
-    axes = tree.flatten([getattr(part, name, 1) for name in ("axis", "axes")])
-    return all(isinstance(axis, int) and (axis > 0 or axis == -1) for axis in axes) and all(
-        private.is_of_keras(value) for value in vars(part).values() if callable(value)
-    )
-
-
-_running: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_trial", default=False)
-
-
-def gathered(structure: Any) -> Any:
-    """What stands for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
-    if not _running.get():
-        return structure
-    return tree.map_structure(lambda each: None if each is None else backend.recorded_or_replayed(each), structure)
-
-
 class _Signature(NamedTuple):
-    """A call of a layer in a trace: for what it takes and what it returns, which tensors have the rows first."""
+    """A call of a layer in a trace: which tensors of its arguments and result have the rows first."""
 
     layer: int
     by_rows: tuple[list[bool], list[bool]]
 
 
 class _Trace:
-    """Records what happens while the model is traced."""
+    """Records the calls and added losses of layers while the model is traced."""
 
     def __init__(self, model: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
         self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
@@ -214,7 +163,7 @@ class _Trace:
         self._losses: list[Any] = []
 
     def record(self, x: Any) -> dict[str, Any]:
-        """Calls the model; returns the losses that layers add, and what the calls of layers take and return."""
+        """Calls the model; returns the losses that layers add, and the arguments and results of their calls."""
         self._graph = backend.current_trace()
         self._rows = next((each.shape[0] for each in tree.flatten(x) if each is not None and len(each.shape)), None)
         for each in (self.calls, self._values, self.added, self._losses):
@@ -252,12 +201,12 @@ class _Trace:
         return call
 
     def _is_outside_of_functions(self) -> bool:
-        """What functions of the user's compute, the trace cannot return."""
+        """The trace cannot return tensors of inner functions."""
         return bool(backend.current_trace() is self._graph)
 
 
 def _change(signature: _Signature, whole: Any, part: Any, rows: Rows, tolerance: float) -> float:
-    """How far what a layer returns for some rows alone is from these rows of what it returns for all.
+    """The distance between a layer's result for some rows alone and these rows of its result for all.
 
     0.0 within the tolerance, and where it takes other values: then what comes before it has changed.
     """
@@ -309,33 +258,16 @@ def _tolerance(model: Any) -> float:
     return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in private.every_layer(model))
 
 
-def switchable(layer: Any) -> bool:
-    """Whether a layer has an inference mode."""
-    return "training" in inspect.signature(layer.call).parameters
-
-
-def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a layer's `call` so that it runs in inference mode."""
-    signature = inspect.signature(original)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.arguments["training"] = False
-        return original(*given.args, **given.kwargs)
-
-    return call
-
-
 @contextlib.contextmanager
 def _as_before(every: list[Any]) -> Iterator[None]:
     """Afterwards the attributes of layers, and the generators of Python and NumPy, are as before."""
-    of_python, of_numpy, token = random.getstate(), np.random.get_state(), _running.set(True)
+    of_python, of_numpy, token = random.getstate(), np.random.get_state(), gather.in_trial.set(True)
     attributes = [(vars(layer), dict(vars(layer))) for layer in every]
     kept = [(value, _content(value)) for _, each in attributes for value in each.values()]
     try:
         yield
     finally:
-        _running.reset(token)
+        gather.in_trial.reset(token)
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         for current, before in attributes:
@@ -349,12 +281,12 @@ def _as_before(every: list[Any]) -> Iterator[None]:
 
 
 def _kind(value: Any) -> Any:
-    """The type of Python's own that a list, dict or set is, or that Keras has made its own of; None for others."""
+    """list, dict or set for these and for Keras's subclasses of them; None for other types."""
     kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
     return kind if type(value).__module__.startswith(("builtins", "keras.")) else None
 
 
 def _content(value: Any) -> Any:
-    """A copy of what a list, dict or set holds."""
+    """A copy of the items of a list, dict or set."""
     kind = _kind(value)
     return None if kind is None else kind(value)

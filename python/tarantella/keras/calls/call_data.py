@@ -1,4 +1,4 @@
-"""The data of a call and the arguments that say how they are read: checked, and as one `DataArguments` each."""
+"""The data of a call: its arguments, checked, as `DataArguments`; its predictions, in the order of the data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import keras
+import numpy as np
+from keras import tree
+from numpy.typing import NDArray
 
+from ... import _exchange
 from ..._job import log, runtime
 from ...data.input import DataArguments
 from .. import private
@@ -40,6 +44,16 @@ def checked(
     if not given.distributed and runtime.get_size() == 1:
         log.logger.info("%s=False: with one rank there is nothing to distribute", distribute)
     return given
+
+
+def on_all_ranks(what: str, given: bool | None, older: bool | None, *, default: bool) -> bool:
+    """The value of `tnt_…_all_ranks`, or of its older name `tnt_…_all_devices`. ValueError if they differ."""
+    if given is not None and older is not None and given != older:
+        raise ValueError(
+            f"tnt_{what}_all_ranks={given} contradicts tnt_{what}_all_devices={older}, its older name; pass only one"
+        )
+    values = [each for each in (given, older) if each is not None]
+    return values[0] if values else default
 
 
 def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[DataArguments, DataArguments]:
@@ -96,3 +110,54 @@ def split(training: DataArguments, validation: DataArguments, part: float) -> tu
 
 def _with_data(given: DataArguments, x: Any, y: Any, sample_weight: Any) -> DataArguments:
     return replace(given, x=x, y=y, sample_weight=sample_weight)
+
+
+def in_order(outputs: Any, positions: NDArray[np.int64], lengths: NDArray[np.int64], everywhere: bool) -> Any:
+    """All rows of all ranks, for any structure of arrays, or None but on the master. Collective.
+
+    Where not `everywhere`, the other ranks keep none of them meanwhile. `positions` has one entry a row of this rank,
+    -1 for rows that only fill up; they are dropped. `lengths` has a row for each batch: the rows that it has, and the
+    length of each output for it. An output may have several rows for each, one after the other.
+
+    Raises ValueError on all ranks where another number of rows was returned on any.
+    """
+    leaves, times = tree.flatten(outputs), _times(lengths)
+    only = None if everywhere else runtime.get_master_rank()
+    places = _gathered(positions, only)
+    kept = np.flatnonzero(places >= 0)
+    order = kept[np.argsort(places[kept], kind="stable")]
+    ordered = []
+    for leaf, n in zip(leaves, times, strict=True):
+        rows = _gathered(leaf, only)
+        ordered.append(rows[(order[:, None] * n + np.arange(n)).ravel()] if len(rows) else rows)
+    return tree.pack_sequence_as(outputs, ordered) if only in (None, runtime.get_rank()) else None
+
+
+def _times(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows each output has for each row. Collective."""
+    rows, found = lengths[:, :1], lengths[:, 1:]
+    times = found[0] // rows[0]
+    fits = (found == times * rows) & ((times > 0) | (found == 0))
+    batch, output = np.argwhere(~fits)[0] if not fits.all() else (0, 0)
+    mine = np.array([fits.all(), rows[batch, 0], found[batch, output], *times], np.int64)
+    everyone = runtime.context().allgather(mine, "lengths of predictions")
+    wrong = np.flatnonzero(everyone[:, 0] == 0)
+    if wrong.size == 0 and (everyone[:, 3:] != everyone[0, 3:]).any():
+        wrong = np.flatnonzero((everyone[:, 3:] != everyone[0, 3:]).any(axis=1))
+    if wrong.size:
+        _, rows_of_batch, returned = everyone[wrong[0], :3]
+        raise ValueError(
+            f"predict_step returned {returned} rows for the {rows_of_batch} rows of a batch on rank {wrong[0]}; "
+            "several ranks need as many predictions for every row; return these, or predict on one rank alone: "
+            "tnt_distribute_dataset=False"
+        )
+    return np.maximum(times, 1)
+
+
+def _gathered(array: Any, only: int | None) -> NDArray[Any]:
+    if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+        raise NotImplementedError(
+            f"predictions of the type {type(array).__name__} cannot be gathered from several ranks yet; "
+            "return dense numbers of one shape"
+        )
+    return _exchange.rows(runtime.context(), array, "predictions", only)
