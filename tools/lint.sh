@@ -49,6 +49,7 @@ check "include directions" python tools/check_includes.py
 check "map of the package" python tools/check_map.py
 check "line lengths" python tools/check_lines.py
 check "sleeps in tests" python tools/check_sleeps.py
+check "words" python tools/check_words.py
 check "ruff" ruff check --quiet "${PYTHON[@]}"
 check "ruff format" ruff format --quiet --diff "${PYTHON[@]}"
 check "mypy" mypy --no-error-summary

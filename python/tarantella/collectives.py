@@ -1,4 +1,4 @@
-"""Collectives for the user's own data: numbers, arrays, tensors, and structures of them.
+"""Collectives for user data: numbers, arrays, tensors, and structures of them.
 
 Every rank of the group makes the same calls in the same order, with the same structure, shapes and dtypes. A call
 blocks until its result is complete. Results have the kind, dtype and shape of the inputs and are copies, which later

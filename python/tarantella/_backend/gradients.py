@@ -76,7 +76,7 @@ class TrainedModel(Protocol):
         """The variables that count the updates of its optimizers."""
 
     def alias_owner(self, variables: Sequence[Any]) -> Any:
-        """The optimizer that applies gradients as Keras does and keeps none, None where there is no such one."""
+        """The optimizer that applies gradients as Keras does and keeps none, None if there is none."""
 
 
 class Gradients(Protocol):

@@ -86,7 +86,7 @@ VARIABLES = {
     ),
     "TNT_SOCKET_IFNAME": Variable(
         "the name of a network device, as in eth0",
-        "the device over which the machines have met",
+        "the device over which the machines have connected",
         "carries data between machines, where there is no faster fabric than TCP (docs/cluster.md)",
     ),
     "TNT_TRANSPORT": Variable(

@@ -11,7 +11,7 @@ BYTES = 32
 
 
 def named(job: str) -> str:
-    """A name for the job that only the user's own processes can make: by the key of `path`, which is made once.
+    """A name for the job that only processes of the same user can make: by the key of `path`, which is made once.
 
     Raises RuntimeError, with the cure, if the key cannot be read or made, or others can read it.
     """

@@ -155,7 +155,7 @@ def _ask_hydra(place: Layout, timeout: float) -> tuple[str, str]:
             mapping = ask("get", kvsname=name, key="PMI_process_mapping")["value"]
             ask("finalize")
         except OSError as error:
-            raise RuntimeError(f"the ranks have not met in time through mpiexec ({error})") from None
+            raise RuntimeError(f"the ranks did not join in time through mpiexec ({error})") from None
         finally:
             connection.settimeout(None)  # also that of the program
     if len(place.nodes) != 1 and mapping.replace(" ", "") != f"(vector,(0,{len(place.nodes)},{place.nodes[0]}))":

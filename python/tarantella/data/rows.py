@@ -22,7 +22,7 @@ class MicroBatch(NamedTuple):
 class PaddedMicroBatch(NamedTuple):
     """A `MicroBatch` of a dataset in which a batch may have fewer rows than there are ranks.
 
-    A rank without rows gets one copied row and `rows` = 0: layers never run on an empty batch, and the step
+    A rank without rows gets one padding row and `rows` = 0: layers never run on an empty batch, and the step
     undoes the effects of the copy. The additional field tells the types apart where TensorFlow compares tuples.
     """
 
@@ -40,7 +40,7 @@ class PredictBatch(NamedTuple):
     """This rank's rows of one global batch to predict."""
 
     data: Any
-    positions: Any  # int64 of shape (rows,), in the order of the dataset; -1 for a copied row
+    positions: Any  # int64 of shape (rows,), in the order of the dataset; -1 for a padding row
 
 
 # `PredictBatch.positions` are batch * ROWS_LIMIT + row.

@@ -2,7 +2,7 @@
 
 `tarantella.horovod.tensorflow.keras` and `tarantella.horovod.tensorflow` are its other two faces. The meaning is
 Horovod's, not that of `tarantella.Model`: a batch is one rank's, each rank reads its own data, and what only one rank
-should do stands behind the user's own `if hvd.rank() == 0`. `docs/horovod.md` says what is offered.
+should do stands behind the user's `if hvd.rank() == 0`. `docs/horovod.md` says what is offered.
 """
 
 from typing import Any, NoReturn

@@ -77,7 +77,7 @@ class Reduction:
         before, after = 1.0, 1.0
         if self._op == Average:
             before, after = 1 / self._predivide, self._predivide / group.size
-        # Halves keep their range if all of the factor comes before the sum; a user's own factor says otherwise.
+        # Halves keep their range if all of the factor comes before the sum; a user-defined factor says otherwise.
         if self._predivide == 1.0:
             before, after = after, before
         sent, contexts = [], {}

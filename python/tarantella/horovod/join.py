@@ -109,7 +109,7 @@ class _Joined:
     def _take_part(self, channel: Channel, process_set: ProcessSet) -> None:
         zeros = self._zeros(channel)
         while not (joined := channel.meet(joined=True)).all():
-            call = channel.told(joined)
+            call = channel.next_call(joined)
             if not call.is_possible():
                 continue  # the others raise it
             if call.what == "graphs":

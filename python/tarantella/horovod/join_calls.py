@@ -90,7 +90,7 @@ class Channel:
             joined = self.meet(joined=False)
             if not joined.any():
                 return False
-            call = self.told(joined, call)
+            call = self.next_call(joined, call)
         except RuntimeError as error:  # the core knows no more than that a call comes
             made = f"{call}, {call.name()}" if call.name() else call
             raise type(error)(f"{error} (before hvd's {made})") from None
@@ -107,7 +107,7 @@ class Channel:
         """Which ranks have joined. Blocks until each comes to its next call, or has joined."""
         return self.context.allgather(np.array([joined]), _NEXT).ravel()
 
-    def told(self, joined: NDArray[np.bool_], call: Call | None = None) -> Call:
+    def next_call(self, joined: NDArray[np.bool_], call: Call | None = None) -> Call:
         """The call of the first rank that has not joined. Collective."""
         root = int(np.argmin(joined))
         payload = np.frombuffer(pickle.dumps(tuple(call or ())), np.uint8)

@@ -26,7 +26,7 @@ def load_model(
     """Loads a model that Keras has saved, and wraps its optimizer with `DistributedOptimizer`.
 
     `filepath` may be an open h5py.File. The optimizer keeps its state, except from an .h5 file, whose state Keras 3
-    does not restore: a WARNING says that it begins anew. A model that was not compiled has none to wrap. One rank may
+    does not restore: a WARNING says that it starts again. A model that was not compiled has none to wrap. One rank may
     load alone where `BroadcastGlobalVariablesCallback` gives the others what it has.
     `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
     Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for one that does not exist, and
@@ -58,6 +58,7 @@ def _for(model: Any, filepath: Any) -> Any:
     if not optimizer.built or known >= {id(each) for each in model.trainable_variables}:
         return optimizer
     log.logger.warning(
-        "Keras does not restore the state of the optimizer from %s: it begins anew; save as .keras", filepath
+        "Keras does not restore the state of the optimizer from %s: it starts from the beginning; save as .keras",
+        filepath,
     )
     return type(optimizer).from_config(optimizer.get_config())

@@ -213,7 +213,7 @@ def _is_saved(key: str) -> bool:
     if key not in _saves:
         count = runtime.context().find_notification(runtime.get_master_rank(), "checkpoints")
         return _checkpoints == 0 or (count is not None and count >= _checkpoints)
-    if key not in _order:  # ranks have met since, or it was saved elsewhere
+    if key not in _order:  # ranks have synchronized since, or it was saved elsewhere
         return True
     count = runtime.context().find_notification(runtime.get_master_rank(), f"saved {key}")
     return count is not None and count >= _saves[key]

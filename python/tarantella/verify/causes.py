@@ -32,7 +32,7 @@ _OF_DIFFERENCES = {
     ),
 }
 
-# Each is a sufficient cause. Most likely first: random layers always differ, layers that couple rows nearly always.
+# Each is a sufficient cause. Most likely first: random layers always differ, batch-dependent layers nearly always.
 _OF_FINDINGS = {
     "random": (
         "random in training, and each rank draws its own numbers",
@@ -114,8 +114,8 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
             lines.append("callbacks that change weights or optimizers were not examined either")
         else:
             lines = [
-                "likely cause: none found: no layer is random or couples rows, the loss is a mean over rows, and step, "
-                "loss and optimizer are Keras's; callbacks were not examined"
+                "likely cause: none found: no layer is random or batch-dependent, the loss is a mean over rows, and "
+                "step, loss and optimizer are Keras's; callbacks were not examined"
             ]
     return lines + [f"warning of Tarantella: {warning}" for warning in warnings]
 

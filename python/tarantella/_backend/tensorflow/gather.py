@@ -110,7 +110,7 @@ def _of_gather(op: Any, *upstream: Any) -> list[Any]:
         own = each[before : before + rows]
         if alike:
             own = tf.math.divide_no_nan(own, tf.cast(share, own.dtype))
-        missing = tf.shape(parts[i], tf.int64)[0] - rows  # a copied row
+        missing = tf.shape(parts[i], tf.int64)[0] - rows  # a padding row
         own = tf.pad(own, [[0, missing], *([0, 0] for _ in parts[i].shape[1:])])
         own.set_shape(parts[i].shape)
         gradients[i] = own

@@ -31,7 +31,7 @@ def gradient_hooks(find: Callable[[], StepGradients | None]) -> list[tuple[Any, 
 
 
 def _function_context(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
-    """In another context TensorFlow traces a function anew: the trace of another one sums nothing, or too much."""
+    """In another context TensorFlow traces a function again: the trace of another one sums nothing, or too much."""
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, gradients_of_step = original(*args, **kwargs), find()
@@ -82,7 +82,7 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
     def gradient(
         tape: Any, target: Any, sources: Any, output_gradients: Any = None, unconnected_gradients: Any = _NONE
     ) -> Any:
-        # In a backward pass, layers that are computed anew take gradients with tapes of their own: those are local.
+        # In a backward pass, layers that are computed again take gradients with tapes of their own: those are local.
         take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
         gradients_of_step, flat = find(), tf.nest.flatten(sources)
         places = [i for i, each in enumerate(flat) if gradients_of_step is not None and gradients_of_step.takes(each)]

@@ -1,4 +1,4 @@
-"""Undoing what a step has assigned on a rank without rows, which ran it for a copied row."""
+"""Undoing what a step has assigned on a rank without rows, which ran it for a padding row."""
 
 from __future__ import annotations
 

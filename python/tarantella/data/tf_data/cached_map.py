@@ -1,6 +1,6 @@
 """Maps over datasets that trace a function once for each type of elements, not once for each dataset.
 
-Every call of fit makes datasets anew; without this, tracing would take longer than a short call.
+Every call of fit makes new datasets; without this, tracing would take longer than a short call.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
     Returns:
         A tf.data.Dataset with the same number of elements on every rank. Each is a pair of a batch of the same
         structure, with consecutive rows, and a scalar of type keras.config.floatx(). The shares of all ranks add up to
-        1. A rank without rows gets one copied row and the share 0.
+        1. A rank without rows gets one padding row and the share 0.
 
     Raises:
         TypeError: It is no dataset.

@@ -134,7 +134,7 @@ def _averaged(steps: training.Logs, logs: dict[str, Any], others: list[int]) -> 
     mine = np.concatenate([[float(steps.rows.numpy())], _exchange.flatten(values, np.float64)])
     everyone = runtime.context().allgather(mine, "logs")
     rows, numbers = everyone[:, 0], everyone[:, 1:]
-    seen = numbers[rows > 0]  # the numbers of a rank without rows come from a copied row
+    seen = numbers[rows > 0]  # the numbers of a rank without rows come from a padding row
     alike = (seen == seen[0]).all(axis=0)
     means = np.where(alike, seen[0], rows[rows > 0] @ seen / rows.sum())
     differ = [not each.all() for each in _exchange.unflatten(alike, values)]

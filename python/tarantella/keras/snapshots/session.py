@@ -158,7 +158,7 @@ class Session:
             try:
                 history = method(self.batches, callbacks=listed, **options)
             finally:
-                if self._model.train_function is self._wrapped:  # not made anew, as after compile
+                if self._model.train_function is self._wrapped:  # not made again, as after compile
                     self._model.train_function = self._function
             self._complete()
         return history

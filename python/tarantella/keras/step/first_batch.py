@@ -1,7 +1,7 @@
 """Before the first step of a model with code that is not Keras's: its first batch is looked at, and then given to it.
 
 Ranks bring together what they find. So a loss that a layer adds is known to be a mean or a sum over rows before it is
-used in a step; what is neither, and layers that couple rows, are named.
+used in a step; what is neither, and batch-dependent layers, are named.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
         mine["added"] = [[*key, *figures] for key, figures in findings.added.items()]
         mine["coupled"] = list(findings.coupled.items())
     except Exception as error:  # whatever the code of users raises
-        mine["failed"] = f"{type(error).__name__}: {_said(error)}"
+        mine["failed"] = f"{type(error).__name__}: {_message(error)}"
     everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(mine).encode())]
     found.failed_trial[trains] = next((each["failed"] for each in everyone if "failed" in each), "")
     if found.failed_trial[trains]:
@@ -62,7 +62,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
         del found.trials[trains]
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """What an error says, without what Keras puts around it."""
     around = ("Exception encountered when calling", "Graph execution error", "Detected at node")
     lines = (line.strip("\x1b[01m '\"") for line in str(error).replace("\\n", "\n").splitlines())
