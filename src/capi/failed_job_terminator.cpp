@@ -62,7 +62,7 @@ engine::Progressable::PollHint FailedJobTerminator::advance() {
   if (now - failed_ >= kPatience && !sent_sigterm_) {
     sent_sigterm_ = true;
     log_line(text("rank ", context_.job_rank(context_.rank()),
-                  " is ended, since its job has failed: ", failure.message()));
+                  " is terminated because its job has failed: ", failure.message()));
     (void)::kill(::getpid(), SIGTERM);
   }
   return {.within_check_interval = true};

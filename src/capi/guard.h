@@ -25,7 +25,7 @@ tnt_code guarded(Body body) noexcept {
     return report({Code::kOutOfMemory, "out of memory"});
   } catch (const std::system_error& error) {
     return report(
-        {Code::kSystem, text("the core cannot go on: ", error.what(),
+        {Code::kSystem, text("the core cannot continue: ", error.what(),
                              "; this host may limit processes (ulimit -u, pids of a cgroup) or memory")});
   } catch (const std::exception& error) {
     return report({Code::kSystem, text("unexpected error in the core: ", error.what())});

@@ -15,11 +15,11 @@ Status check_apart(const char* operation, const void* input, const void* output)
 
 Status check(DType dtype, std::span<const uint64_t> counts, size_t times) {
   if (!is_valid(dtype))
-    return {Code::kInvalidArgument, text("there is no dtype number ", static_cast<uint32_t>(dtype))};
+    return {Code::kInvalidArgument, text("unknown dtype number ", static_cast<uint32_t>(dtype))};
   uint64_t remaining = std::numeric_limits<ptrdiff_t>::max() / size_of(dtype) / times;
   for (const uint64_t count : counts) {
     if (count > remaining)
-      return {Code::kInvalidArgument, text(count, " x ", name_of(dtype), " is more than any memory has")};
+      return {Code::kInvalidArgument, text(count, " x ", name_of(dtype), " is too large for any memory")};
     remaining -= count;
   }
   return {};
@@ -31,14 +31,14 @@ Status check_allreduce(DType dtype, Reduction reduction, const void* input, cons
   for (const void* memory : {input, output}) {
     if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) != 0)
       return {Code::kInvalidArgument,
-              text("elements of ", name_of(dtype), " at an address that is no multiple of ", size_of(dtype),
-                   "; copy them")};
+              text("elements of ", name_of(dtype), " at an address that is not a multiple of ",
+                   size_of(dtype), "; copy them")};
   }
   if (!is_valid(reduction))
-    return {Code::kInvalidArgument, text("there is no reduction number ", static_cast<uint32_t>(reduction))};
+    return {Code::kInvalidArgument, text("unknown reduction number ", static_cast<uint32_t>(reduction))};
   if (can_reduce(dtype, reduction)) return {};
   return {Code::kInvalidArgument,
-          text(name_of(dtype), " elements have no ", name_of(reduction), "; convert them first")};
+          text(name_of(reduction), " is not defined for ", name_of(dtype), "; convert the elements first")};
 }
 
 Status check_broadcast(DType dtype, uint64_t count, int root, size_t size) {

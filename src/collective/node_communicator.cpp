@@ -13,7 +13,7 @@ Status check_split(const std::vector<int>& ranks, int size) {
     if (*rank < 0 || *rank >= size)
       return {Code::kInvalidArgument, text("a group with rank ", *rank, ": ranks are 0 to ", size - 1)};
     if (std::find(ranks.begin(), rank, *rank) != rank)
-      return {Code::kInvalidArgument, text("a group with rank ", *rank, " twice")};
+      return {Code::kInvalidArgument, text("a group contains rank ", *rank, " twice")};
   }
   return {};
 }

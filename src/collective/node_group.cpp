@@ -185,9 +185,10 @@ bool NodeGroup::check_stall_timeout(Duration waited, Duration delay) {
 }
 
 Status NodeGroup::fail_stalled(const std::string& place, const std::string& ranks, Duration waited) {
-  return fail({Code::kTimeout, text(place, ranks, " did not come for ", static_cast<int>(in_seconds(waited)),
-                                    " s (limit: TNT_STALL_TIMEOUT); the stacks of all ranks above show where "
-                                    "each of them is")});
+  return fail(
+      {Code::kTimeout, text(place, ranks, " did not arrive within ", static_cast<int>(in_seconds(waited)),
+                            " s (limit: TNT_STALL_TIMEOUT); the stacks of all ranks above show where "
+                            "each of them is")});
 }
 
 Status NodeGroup::fail_in(const std::string& what, const Status& error) {

@@ -41,8 +41,9 @@ Result<uint32_t> NotificationBoard::await(size_t row, int rank, const std::strin
                "lost; call a barrier between saves"));
     }
     if (went_on) {
-      return Status(Code::kMismatch,
-                    text(place(), " goes on without it; call it on every rank, or on rank ", rank, " alone"));
+      return Status(
+          Code::kMismatch,
+          text(place(), " has continued without it; call it on every rank, or on rank ", rank, " alone"));
     }
     TNT_RETURN_IF_ERROR(check());
     memory_.sleep(other.log.count(), seen, WaitPolicy::kCheckInterval);

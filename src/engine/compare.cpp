@@ -101,10 +101,10 @@ Status compare_plans(collective::Communicator& communicator, const std::string& 
   constexpr uint64_t kMiB = 1024 * 1024;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].step_check != all[0].step_check)
-      return {Code::kInvalidArgument, text(name, " compares numbers of steps on rank ", job_rank(rank),
-                                           " otherwise than on rank ", job_rank(0))};
+      return {Code::kInvalidArgument, text("the step check of ", name, " on rank ", job_rank(rank),
+                                           " differs from that on rank ", job_rank(0))};
     if (all[rank].needed == UINT64_MAX)
-      return {Code::kInvalidArgument, text(name, " has more bytes than any machine; check its shapes")};
+      return {Code::kInvalidArgument, text(name, " is too large for any machine; check its shapes")};
     if (all[rank].needed <= all[rank].available) continue;
     return {Code::kOutOfMemory,
             text("too little memory for ", name, ": ", all[rank].needed / kMiB + 1, " MiB are needed and ",

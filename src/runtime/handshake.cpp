@@ -23,7 +23,7 @@ Status judge(const Hello& said, const BootstrapOptions& options) {
                                   TARANTELLA_VERSION, "; install one version everywhere")};
   if (said.layout != hash_of(options.layout) || said.node < 1 || said.node >= options.nodes)
     return {Code::kMismatch,
-            text("the machines were told different numbers of ranks (machine 0: ", options.layout,
+            text("the machines were started with different numbers of ranks (machine 0: ", options.layout,
                  "); start the same number of ranks on each machine, numbered machine by machine")};
   return {};
 }

@@ -35,7 +35,7 @@ Status job_barrier(int rank, int size, Deadline deadline, const RendezvousOption
     if (missing.empty()) return {};
     for (const int each : missing) TNT_RETURN_IF_ERROR(wait.check(each));
     if (deadline.passed())
-      return {Code::kTimeout, text("of ", size, " ranks these did not come in time: ",
+      return {Code::kTimeout, text("of ", size, " ranks, these did not join in time: ",
                                    JoinWait::list_of(missing), "; did they start?")};
     // the user sees what rank 0 logs
     if (is_first(rank, missing)) {

@@ -32,7 +32,7 @@ class JoinWait {
     const auto now = Clock::now();
     if (!gone_since_) gone_since_ = now;
     if (now - *gone_since_ < options_.failure_delay) return {};
-    return {Code::kPeerLost, text("rank ", rank, " ended before all ranks had met; see its own message")};
+    return {Code::kPeerLost, text("rank ", rank, " ended before all ranks had joined; see its own message")};
   }
 
   /// Call this repeatedly with the ranks that have not joined; logs them at intervals. What it has logged, or "".

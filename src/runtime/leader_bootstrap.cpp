@@ -105,8 +105,8 @@ Fd listener_on(int port) {
 Status judge(const Hello& said, const BootstrapOptions& options, const std::vector<Fd>& peers) {
   TNT_RETURN_IF_ERROR(judge(said, options));
   if (peers[static_cast<size_t>(said.node) - 1].valid())
-    return {Code::kMismatch, text("two machines say that they are machine ", said.node, " of job ",
-                                  options.job_id, "; start jobs with different names")};
+    return {Code::kMismatch, text("two machines claim to be machine ", said.node, " of job ", options.job_id,
+                                  "; give each job its own name")};
   return {};
 }
 
@@ -134,13 +134,13 @@ Status accept_all(AuthenticatedListener listener, const BootstrapOptions& option
       if (!peers[k].valid()) missing += text(missing.empty() ? "" : ", ", k + 1);
       if (peers[k].valid() && is_gone(peers[k].get()))
         return {Code::kPeerLost, text("the first rank of machine ", k + 1,
-                                      " ended before all machines had met; see its own message")};
+                                      " ended before all machines had joined; see its own message")};
     }
     if (missing.empty()) return {};
     warnings.warn("machine " + missing);
     if (deadline.passed())
       return {Code::kTimeout,
-              text("of ", options.nodes, " machines these did not come in time: ", missing,
+              text("of ", options.nodes, " machines, these did not join in time: ", missing,
                    "; did their ranks start, do they reach host '", options.host, "'", kOneKey)};
     std::vector<pollfd> entries;
     for (const int fd : listener.descriptors()) entries.push_back({fd, POLLIN, 0});
@@ -232,7 +232,7 @@ Result<std::vector<Fd>> join(const BootstrapOptions& options, Deadline deadline)
   }
   Answer answer{};
   if (!receive_all(socket.get(), answer, Deadline::after(deadline.left() + kAnswer)))
-    return Status(Code::kPeerLost, "rank 0 ended before all machines had met; see its own message");
+    return Status(Code::kPeerLost, "rank 0 ended before all machines had joined; see its own message");
   TNT_RETURN_IF_ERROR(status_of(answer));
   std::vector<Fd> connections;
   connections.push_back(std::move(socket));

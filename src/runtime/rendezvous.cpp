@@ -69,7 +69,7 @@ std::optional<uid_t> user_of(int socket) {
 }
 
 Status belongs_to_another(const std::string& job, uid_t user) {
-  return {Code::kSystem, text("a process of user ", user, " holds the meeting place of job ", job,
+  return {Code::kSystem, text("a process of user ", user, " already uses the rendezvous socket of job ", job,
                               " on this machine; choose another TNT_JOB_ID")};
 }
 
@@ -85,10 +85,10 @@ bool wait_readable(int socket, Deadline deadline) {
 /// The socket keeps message boundaries, so one recv is one Hello.
 Result<Hello> read_hello(int socket, Deadline deadline) {
   Hello hello{};
-  if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "a peer connected and said nothing");
+  if (!wait_readable(socket, deadline)) return Status(Code::kTimeout, "a peer connected and sent nothing");
   const ssize_t got = ::recv(socket, &hello, sizeof(hello), 0);
   if (got != static_cast<ssize_t>(sizeof(hello)))
-    return Status(Code::kMismatch, "a peer spoke another protocol");
+    return Status(Code::kMismatch, "a peer used another protocol");
   hello.version[sizeof(hello.version) - 1] = '\0';
   return hello;
 }
@@ -117,7 +117,7 @@ void send_answer(int socket, const Status& status, int memory) {
 Result<Fd> receive_answer(int socket, Deadline deadline) {
   if (!wait_readable(socket, deadline))
     return Status(Code::kTimeout,
-                  "not all ranks came in time; did they start, and with the same TNT_JOB_ID?");
+                  "not all ranks joined in time; did they start, and with the same TNT_JOB_ID?");
   Answer answer{};
   iovec part{&answer, sizeof(answer)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -129,7 +129,7 @@ Result<Fd> receive_answer(int socket, Deadline deadline) {
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (got < 0 && errno != ECONNRESET) return Status::system("recvmsg from rank 0", errno);
   if (got != static_cast<ssize_t>(sizeof(answer))) {
-    return Status(Code::kPeerLost, "rank 0 ended before all ranks had met; see its own message");
+    return Status(Code::kPeerLost, "rank 0 ended before all ranks had joined; see its own message");
   }
   answer.message[sizeof(answer.message) - 1] = '\0';
   if (answer.code != 0) return Status(static_cast<Code>(answer.code), answer.message);
@@ -173,7 +173,7 @@ Status accept_all(int listener, int size, std::vector<Fd>& peers, JoinWait& wait
     if (!wait_readable(listener, Deadline::after(std::min(kPollInterval, left)))) {
       if (!wait.deadline().passed() || missing.empty()) continue;
       return {Code::kTimeout,
-              text("of ", size, " ranks these did not come in time: ", JoinWait::list_of(missing),
+              text("of ", size, " ranks, these did not join in time: ", JoinWait::list_of(missing),
                    "; did they start, and with the same TNT_JOB_ID?")};
     }
     Fd peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
@@ -191,11 +191,11 @@ Status accept_all(int listener, int size, std::vector<Fd>& peers, JoinWait& wait
                                       TARANTELLA_VERSION, "; install one version everywhere")};
     } else if (said.size != size || said.rank < 1 || said.rank >= size) {
       status = {Code::kMismatch,
-                text("a process says that it is rank ", said.rank, " of ", said.size, ", but this node has ",
+                text("a process claims to be rank ", said.rank, " of ", said.size, ", but this node has ",
                      size, " ranks; are two jobs using one TNT_JOB_ID?")};
     } else if (peers[static_cast<size_t>(said.rank)].valid()) {
-      status = {Code::kMismatch, text("two processes say that they are rank ", said.rank,
-                                      "; TNT_RANK must be different for each")};
+      status = {Code::kMismatch,
+                text("two processes claim to be rank ", said.rank, "; TNT_RANK must be different for each")};
     }
     if (!status.ok()) {
       send_answer(peer.get(), status, -1);

@@ -103,7 +103,7 @@ void Endpoint::close(Deadline deadline) {
   finish(deadline);
 }
 
-Status Endpoint::cancelled() { return {Code::kPeerLost, "the transfer was given up"}; }
+Status Endpoint::cancelled() { return {Code::kPeerLost, "the transfer was cancelled"}; }
 
 Status Endpoint::too_long(const Transfer& transfer, size_t length) {
   return {Code::kMismatch, text("a message of ", length, " bytes came from rank ", transfer.peer,

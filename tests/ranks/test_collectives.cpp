@@ -428,7 +428,8 @@ TEST_P(Disagreements, ElementsThatAreNotAlignedAreRefused) {
         return comm.allreduce(memory.data() + from, memory.data() + to, 1, DType::kFloat64, Reduction::kMax,
                               "");
       });
-      EXPECT_EQ(refused.message(), "elements of float64 at an address that is no multiple of 8; copy them");
+      EXPECT_EQ(refused.message(),
+                "elements of float64 at an address that is not a multiple of 8; copy them");
     }
     EXPECT_TRUE(context.call([](Communicator& comm) { return comm.barrier(""); }).ok());
   });
@@ -440,7 +441,7 @@ TEST_P(Disagreements, MoreElementsThanMemoryHasAreRefused) {
     const auto call = [&](auto body) {
       const Status refused = context.call([&](Communicator& comm) -> Status { return body(comm); });
       EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.message();
-      EXPECT_TRUE(refused.message().ends_with("is more than any memory has")) << refused.message();
+      EXPECT_TRUE(refused.message().ends_with("is too large for any memory")) << refused.message();
     };
     constexpr auto kMax = Reduction::kMax;
     constexpr auto kType = DType::kFloat32;

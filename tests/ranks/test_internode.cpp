@@ -286,7 +286,7 @@ TEST(InternodePosts, ARankThatGoesOnWithoutThePostIsNamed) {
     } else {
       const auto notification = rank.wait_notification(0, "save");
       EXPECT_EQ(notification.status().code(), Code::kMismatch);
-      EXPECT_NE(notification.status().message().find("waits in save: rank 0 goes on without it"),
+      EXPECT_NE(notification.status().message().find("waits in save: rank 0 has continued without it"),
                 std::string::npos)
           << notification.status().message();
     }
@@ -625,7 +625,7 @@ TEST(LeaderLinks, FailIfACallIsStuckInTheEndpoint) {
   over.store(true);
   call.join();
   resumes.join();
-  EXPECT_NE(group->failure().message().find("rank 0 is stuck in a transfer between machines for 0 s"),
+  EXPECT_NE(group->failure().message().find("rank 0 has been stuck in a transfer between machines for 0 s"),
             std::string::npos)
       << group->failure().message();
 }
@@ -653,7 +653,7 @@ TEST(LeaderLinks, EndCallsAndCloseWhileTheProgressThreadIsStuckInTheEndpoint) {
     const Status status = enter_barrier();
     EXPECT_FALSE(limit.passed());
     EXPECT_EQ(status.code(), Code::kPeerLost);
-    EXPECT_NE(status.message().find("rank 0 is stuck in a transfer between machines for 0 s"),
+    EXPECT_NE(status.message().find("rank 0 has been stuck in a transfer between machines for 0 s"),
               std::string::npos)
         << status.message();
     const auto before = Clock::now();
@@ -809,8 +809,8 @@ TEST(EndsOfNodes, ACutLinkIsNoticedOnBothSides) {
     EXPECT_LT(Clock::now() - before, kNoticed + 1s);  // for a busy machine
     EXPECT_EQ(status.code(), Code::kPeerLost);
     const bool first = rank.rank() < 2;
-    const std::string part = first ? "' with ranks 2 to 3: rank 0 has heard nothing from it for"
-                                   : "' with ranks 0 to 1: rank 2 has heard nothing from it for";
+    const std::string part = first ? "' with ranks 2 to 3: rank 0 has received nothing from it for"
+                                   : "' with ranks 0 to 1: rank 2 has received nothing from it for";
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   });
 }
@@ -882,11 +882,11 @@ TEST(EndsOfNodes, ANodeThatIsSilentForAWhileIsNamedAndAwaited) {
     if (rank.rank() == 0) std::this_thread::sleep_for(300ms);  // until a status has come
   });
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("WARNING: rank 0 has heard nothing from host '"), std::string::npos) << said;
+  EXPECT_NE(said.find("WARNING: rank 0 has received nothing from host '"), std::string::npos) << said;
   EXPECT_NE(said.find("' with rank 1 for 0 s: is it paused, stopped or swapping? It is lost after 60 s"),
             std::string::npos)
       << said;
-  EXPECT_NE(said.find("' with rank 1 is heard again, after 1 s"), std::string::npos) << said;
+  EXPECT_NE(said.find("' with rank 1 responds again, after 1 s"), std::string::npos) << said;
 }
 
 TEST(EndsOfNodes, ANodeThatHasLeftEndsOnlyWaitsForIt) {

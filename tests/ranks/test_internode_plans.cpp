@@ -544,7 +544,8 @@ TEST(EndsOfInternodePlans, ACutLinkEndsAStep) {
       if (status.ok()) status = step.wait();
     }
     EXPECT_EQ(status.code(), Code::kPeerLost) << status.message();
-    EXPECT_NE(status.message().find("has heard nothing from it for"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("has received nothing from it for"), std::string::npos)
+        << status.message();
   });
 }
 

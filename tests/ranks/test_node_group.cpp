@@ -113,7 +113,7 @@ TEST_P(Groups, EndAWaitForAPostThatNeverComes) {
       ASSERT_TRUE(group.value()->barrier("first").ok());
       const auto notification = group.value()->wait_notification(0, "file");
       EXPECT_EQ(notification.status().code(), Code::kMismatch);
-      EXPECT_NE(notification.status().message().find("waits in file: rank 0 goes on without it"),
+      EXPECT_NE(notification.status().message().find("waits in file: rank 0 has continued without it"),
                 std::string::npos)
           << notification.status().message();
     }
@@ -220,7 +220,8 @@ TEST_P(Groups, EndAWaitForABusyRankAfterTheLimitForStalls) {
     while (group.rank() == 1 && group.failure().ok()) std::this_thread::yield();
     const Status status = context.call([](Communicator& comm) { return comm.barrier("b"); });
     EXPECT_EQ(status.code(), Code::kTimeout);
-    EXPECT_NE(status.message().find("waits in barrier \"b\": rank 1 did not come for"), std::string::npos)
+    EXPECT_NE(status.message().find("waits in barrier \"b\": rank 1 did not arrive within"),
+              std::string::npos)
         << status.message();
     EXPECT_TRUE(group.rank_table().wants_stacks());
   });

@@ -39,9 +39,9 @@ Result<std::unique_ptr<Communicator>> ClusterCommunicator::split(const std::vect
   std::vector<int> places;  // on their node
   for (const int rank : ranks) {
     if (nodes().node_of(rank) != node)
-      return Status(Code::kInvalidArgument, text("a group of rank ", ranks[0], " and rank ", rank,
-                                                 ", which run on different machines: this version has groups "
-                                                 "of one machine's ranks only"));
+      return Status(Code::kInvalidArgument, text("a group cannot contain ranks ", ranks[0], " and ", rank,
+                                                 ", which run on different machines: all ranks of a group "
+                                                 "must be on one machine"));
     const std::vector<int>& near = nodes().ranks_of(node);
     places.push_back(static_cast<int>(std::find(near.begin(), near.end(), rank) - near.begin()));
   }

@@ -63,8 +63,8 @@ Status LeaderLink::sleep_until_ended(std::span<const transport::TransferPtr> tra
       status = group_->fail_stalled(place, nodes_.describe(node), now);
     if (now >= next_warning) {
       next_warning = now + group_->options().warn_every;
-      log_warning(
-          text(place, nodes_.describe(node), " did not come for ", static_cast<int>(in_seconds(now)), " s"));
+      log_warning(text(place, nodes_.describe(node), " did not arrive within ",
+                       static_cast<int>(in_seconds(now)), " s"));
     }
   }
   if (!status.ok()) {

@@ -45,7 +45,7 @@ Result<uint32_t> RemoteNotifications::await(int from, const std::string& name, u
     const Duration now = active.update();
     if (now >= next_warning) {
       next_warning = now + group_.options().warn_every;
-      log_warning(text(place, from, " did not come for ", static_cast<int>(in_seconds(now)), " s"));
+      log_warning(text(place, from, " did not arrive within ", static_cast<int>(in_seconds(now)), " s"));
     }
     if (group_.check_stall_timeout(now, NodeGroup::kStallDelayIfRemote))
       return group_.fail_stalled(place, std::to_string(from), now);

@@ -55,7 +55,7 @@ void StatusExchange::receive(size_t node, Duration now) {
   // over a slow link, a status comes behind all bytes that were sent before
   if (const size_t messages = endpoint_.received(static_cast<int>(node)); messages != peer.messages) {
     if (std::exchange(peer.is_missed, false))
-      log_warning(text(describe(node), " is heard again, after ", seconds_of(now - peer.heard_at), " s"));
+      log_warning(text(describe(node), " responds again, after ", seconds_of(now - peer.heard_at), " s"));
     peer.messages = messages;
     peer.heard_at = now;
   }
@@ -108,12 +108,12 @@ void StatusExchange::check_silence(size_t node, Duration silent) {
                                                                      : options_.stuck_timeout))
     (void)group_.fail(
         {Code::kPeerLost,
-         text("lost ", describe(node), ": rank ", group_.job_rank(0), " has heard nothing from it for ",
+         text("lost ", describe(node), ": rank ", group_.job_rank(0), " has received nothing from it for ",
               seconds_of(silent),
               " s; it is paused or stopped, or the network to it is cut (limit: TNT_TIMEOUT)")});
   if (silent <= options_.missed || !peers_[node].joined || std::exchange(peers_[node].is_missed, true))
     return;
-  log_warning(text("rank ", group_.job_rank(0), " has heard nothing from ", describe(node), " for ",
+  log_warning(text("rank ", group_.job_rank(0), " has received nothing from ", describe(node), " for ",
                    seconds_of(silent), " s: is it paused, stopped or swapping? It is lost after ",
                    seconds_of(options_.stuck_timeout), " s (TNT_TIMEOUT)"));
 }

@@ -82,10 +82,10 @@ void TransferProgress::sleep_until_ended(const transport::Transfer& transfer) {
 void TransferProgress::check(ProgressWatchdog& watchdog) {
   const Duration stuck = watchdog.stuck();
   if (stuck <= group_.stuck_timeout()) return;
-  (void)group_.fail(
-      {Code::kPeerLost, text("rank ", group_.job_rank(0), " is stuck in a transfer between machines for ",
-                             static_cast<int>(in_seconds(stuck)),
-                             " s; another one is off, or the network to it is cut (limit: TNT_TIMEOUT)")});
+  (void)group_.fail({Code::kPeerLost,
+                     text("rank ", group_.job_rank(0), " has been stuck in a transfer between machines for ",
+                          static_cast<int>(in_seconds(stuck)),
+                          " s; another machine is down, or the network to it is cut (limit: TNT_TIMEOUT)")});
 }
 
 void TransferProgress::shut_down() {

@@ -24,7 +24,7 @@ Result<std::set<FailureKind>> kinds_in(const std::string& words) {
                                      [&](const auto& each) { return each.second == word; });
     if (found == std::end(kKinds)) {
       return invalid(
-          text("option '--restart-on' knows killed, host and exception, separated by commas, not '",
+          text("option '--restart-on' takes killed, host and exception, separated by commas, not '",
                printable(word), "'"));
     }
     kinds.insert(found->first);

@@ -133,8 +133,8 @@ void Coordinator::handle_hello(Connection& connection) {
   const auto index = static_cast<size_t>(hello->index);
   if (hello->index < 0 || index >= hosts_.size() || hosts_[index].connection) {
     connection.close();
-    return fail_start(text("'", printable(hello->host), "' says that it is host ", hello->index, " of ",
-                           hosts_.size(), ": the MPI that started it is another than the launcher's"));
+    return fail_start(text("'", printable(hello->host), "' claims to be host ", hello->index, " of ",
+                           hosts_.size(), ": it was started by another MPI than the launcher's"));
   }
   HostTable::Entry& host = hosts_[index];
   if (hello->version != TARANTELLA_VERSION) {
@@ -160,7 +160,7 @@ void Coordinator::handle_message(size_t index, const Message& message) {
         from.ready = true;
         from.warnings = *std::move(warnings);
       } else {
-        fail_start(text("host '", from.assignment.host, "' speaks another protocol; ",
+        fail_start(text("host '", from.assignment.host, "' uses another protocol; ",
                         "install the same version of tarantella on all hosts"));
       }
       return;

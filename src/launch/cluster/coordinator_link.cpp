@@ -48,7 +48,7 @@ void CoordinatorLink::heartbeat() {
 
 std::optional<std::string> CoordinatorLink::lost_by_signal(int number) const {
   if (number != SIGHUP) return std::nullopt;
-  return text("what had started the launcher on ", host_name(), " has ended; the ranks were stopped");
+  return text("the process that started the launcher on ", host_name(), " has ended; the ranks were stopped");
 }
 
 void CoordinatorLink::report_progress() { connection_.send(Message::Kind::kProgress); }

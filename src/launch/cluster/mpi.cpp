@@ -119,7 +119,8 @@ Result<Mpi> choose_mpi(const std::vector<Mpi>& found, const std::string& mpi_lib
              kAbi, ":/path/to/libmpi_abi.so.1), not '", printable(mpi_library), "'"));
   }
   if (!library.empty() && !is_there(library)) {
-    return Status(Code::kInvalidArgument, text("TNT_TRANSPORT names no library: '", printable(library), "'"));
+    return Status(Code::kInvalidArgument,
+                  text("TNT_TRANSPORT names a library that does not exist: '", printable(library), "'"));
   }
   std::vector<Mpi> order = found;
   // a library that was named goes with the mpiexec that it came with

@@ -65,10 +65,9 @@ Result<std::vector<Host>> slurm_hosts(const Environment& environment, Allocation
   bool& slots_are_tasks = allocation.slots_are_tasks;
   int parts = 0;
   if (to_number(stripped_value(environment, "SLURM_HET_SIZE"), parts) && parts > 1) {
-    return Status(
-        Code::kInvalidArgument,
-        text("it is heterogeneous, and tarantella would know one of its ", parts,
-             " components only; ask for one component, or unset SLURM_HET_SIZE to use the first one"));
+    return Status(Code::kInvalidArgument,
+                  text("it is heterogeneous, and tarantella sees only one of its ", parts,
+                       " components; ask for one component, or unset SLURM_HET_SIZE to use the first one"));
   }
   const std::string list = stripped_value(environment, "SLURM_JOB_NODELIST");
   std::vector<std::string> names;

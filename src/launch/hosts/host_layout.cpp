@@ -53,10 +53,10 @@ Result<HostLayout> layout_in(Allocation allocation, const Options& options, size
   const bool counts_gpus = default_ranks(options, gpus, 0) > 0;
   if (allocation.inside_step && !counts_gpus && !options.ranks && !options.ranks_per_node) {
     return Status(Code::kInvalidArgument, text(printable(allocation.job),
-                                               ": srun has started this process, and Slurm does not tell it "
+                                               ": srun started this process, where Slurm does not report "
                                                "the tasks of all ",
                                                hosts.size(),
-                                               " hosts of the job; say how many ranks they run "
+                                               " hosts of the job; give the number of ranks "
                                                "(-n or --n-per-node), or start tarantella without srun"));
   }
   if (counts_gpus || options.ranks_per_node || options.ranks.value_or(0) > all) {

@@ -66,11 +66,10 @@ class Parser {
  private:
   static Status check_letters(const Word& word) {
     if (const size_t user = word.text.find('@'); user != std::string_view::npos) {
-      return at(word.column + user,
-                "name the host alone; a user belongs into ~/.ssh/config (Host …, User …)");
+      return at(word.column + user, "name the host alone; name the user in ~/.ssh/config (Host …, User …)");
     }
     if (std::count(word.text.begin(), word.text.end(), ':') > 1) {
-      return at(word.column, "an IPv6 address is no name of a host here; give it a name in /etc/hosts");
+      return at(word.column, "an IPv6 address cannot name a host here; give it a name in /etc/hosts");
     }
     int depth = 0;
     for (size_t index = 0; index < word.text.size(); ++index) {
@@ -162,7 +161,7 @@ Result<std::vector<Host>> read_hostfile(const std::string& path) {
   content.resize(static_cast<size_t>(in.gcount()));
   if (content.size() == kMostBytes) {
     return Status(Code::kInvalidArgument,
-                  text("hostfile '", printable(path), "' has more than 16 MiB: it is no list of hosts"));
+                  text("hostfile '", printable(path), "' has more than 16 MiB: it is not a list of hosts"));
   }
   return in.bad() ? cannot_read(EIO) : parse_hostfile(content, path);
 }

@@ -28,7 +28,7 @@ void place_on_numa_nodes(Placement& placement, const std::vector<runtime::Socket
     placement.numa_nodes.push_back(numa_nodes_of(share, sockets));
     if (!placement.numa_nodes.back().empty()) continue;
     placement.numa_nodes.clear();
-    placement.warnings.push_back("memory is not pinned to sockets: this kernel tells no NUMA nodes");
+    placement.warnings.push_back("memory is not pinned to sockets: this kernel reports no NUMA nodes");
     return;
   }
 }

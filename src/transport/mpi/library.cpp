@@ -82,7 +82,7 @@ Result<const TntMpi*> load_mpi(const std::string& mpi_library) {
 }
 
 std::string describe_error(const TntMpi& mpi, int error) {
-  if (error == kAborted) return "it has stopped, as it does when any machine is gone";
+  if (error == kAborted) return "MPI has stopped, as it does when a machine is lost";
   char text[512];
   mpi.describe(error, text, sizeof text);
   const std::string_view all = text;

@@ -63,7 +63,7 @@ Result<Start> start_until(Deadline deadline, const TntMpi& mpi, const std::strin
     if (deadline.passed())
       return Status(Code::kTimeout,
                     text("MPI did not start on machine ", node, " within ", waited,
-                         " s: another machine did not come, or cannot be reached", over(device),
+                         " s: another machine did not join, or cannot be reached", over(device),
                          "; make the same calls on every rank (limit: TNT_TIMEOUT)"));
     log_warning(text("machine ", node, " has waited ", waited, " s for the other machines to start MPI"));
   }

@@ -104,7 +104,7 @@ def test_a_rank_that_is_stuck_ends_the_job_after_the_limit(hosts, executable, ba
     """)
     job = hosts.run(executable, hosts.hostfile(2, 2), "--stall-timeout=1", "--grace-seconds=3", "--", "train.py")
     assert job.code == 1
-    assert f" waits in barrier: {awaited} did not come for " in job.err
+    assert f" waits in barrier: {awaited} did not arrive within " in job.err
     assert all(f"tarantella: stacks of rank {rank} (pid" in job.err for rank in range(4)), job.err
     hosts.wait_for_none()
 
@@ -420,10 +420,10 @@ def pause(hosts, host: str) -> list[int]:
 def test_a_host_that_is_paused_is_named_and_awaited(hosts, executable):
     job = start_summing(hosts, executable)
     stopped = pause(hosts, "node2")
-    wait_for_line(hosts, "WARNING: rank 0 has heard nothing from host 'node2' with ranks 2 to 3 for 8 s")
+    wait_for_line(hosts, "WARNING: rank 0 has received nothing from host 'node2' with ranks 2 to 3 for 8 s")
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    wait_for_line(hosts, "host 'node2' with ranks 2 to 3 is heard again")
+    wait_for_line(hosts, "host 'node2' with ranks 2 to 3 responds again")
     (hosts.folder / "over").touch()
     job.wait()
     assert (job.code, job.out) == (0, "summed\n")

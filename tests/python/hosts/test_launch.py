@@ -229,9 +229,9 @@ WRONG = [
     (None, "/proc/self/fd/0", "is not a file that every rank can read"),
     ("no launcher", "train.py", "host 'node2' cannot run .*; install the same version"),
     ("version", "train.py", f"host 'node2' has tarantella 0.1, but this one is {tarantella.__version__}; install"),
-    ("protocol", "train.py", "host 'node2' speaks another protocol; install the same version of tarantella on all"),
+    ("protocol", "train.py", "host 'node2' uses another protocol; install the same version of tarantella on all"),
     ("mute", "train.py", "host node2 did not answer within 9 s"),
-    ("place", "train.py", "'node2' says that it is host 7 of 2: the MPI that started it is another than"),
+    ("place", "train.py", "'node2' claims to be host 7 of 2: it was started by another MPI than"),
 ]
 # What a guest says at a door (runtime/door.h), with SipHash-2-4 of 128 bits.
 KNOCKING = """

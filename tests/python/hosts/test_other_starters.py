@@ -154,7 +154,7 @@ def test_a_host_that_is_cut_off_ends_on_both_sides(hosts):
     assert [job.code for job in jobs] == [1] * 4, [job.err for job in jobs]
     wanted = "lost host 'node2' with ranks 2 to 3: its process has ended, or machine 1 cannot be reached"
     assert wanted in jobs[0].err, jobs[0].err
-    assert "tarantella: rank 3 is ended, since its job has failed: " in jobs[3].err  # it was not in a call
+    assert "tarantella: rank 3 is terminated because its job has failed: " in jobs[3].err  # it was not in a call
 
 
 def test_mpiexec_on_two_hosts(hosts):

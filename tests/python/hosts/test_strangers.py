@@ -78,7 +78,7 @@ def test_hosts_with_other_keys_are_told_how_to_share_one(hosts):
     ]
     for job in jobs:
         assert job.wait().code != 0
-    assert "these did not come in time: 1" in jobs[0].err
+    assert "did not join in time: 1" in jobs[0].err
     assert "machine 1 found no rank 0 on host 'node1' in time" in jobs[1].err
     for job in jobs:
         assert "have all machines one key (that of the home folder, or of TNT_KEY_FILE)?" in job.err, job.err

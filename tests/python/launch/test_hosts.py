@@ -157,7 +157,11 @@ def mpiexec(folder: Path, version: str) -> None:
         ("HYDRA build details:\n Version: 4.1.2", {}, "MPICH 4.1.2 ("),
         ("HYDRA build details:\n Version: 4.1.2", {}, "lacks the library libmpi_abi.so.1 of MPICH 5 or newer"),
         ("mpiexec (Open MPI) 5.0.3", {"TNT_TRANSPORT": "mpi-abi"}, "TNT_TRANSPORT wants mpi-abi, but no such mpiexec"),
-        ("mpiexec (Open MPI) 5.0.3", {"TNT_TRANSPORT": "openmpi:/no/lib"}, "TNT_TRANSPORT names no library: '/no/lib'"),
+        (
+            "mpiexec (Open MPI) 5.0.3",
+            {"TNT_TRANSPORT": "openmpi:/no/lib"},
+            "TNT_TRANSPORT names a library that does not exist: '/no/lib'",
+        ),
         ("who knows", {}, "no mpiexec beside this Python"),
         (None, {"TNT_TRANSPORT": "tcp"}, "TNT_TRANSPORT is mpi-abi (MPICH 5, Intel MPI) or openmpi"),
     ],

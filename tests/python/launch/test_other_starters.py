@@ -339,7 +339,7 @@ def test_who_has_lost_a_rank_ends_with_its_code_after_sigterm_too(launcher):
     """)
     (code0, _, err0), (code1, _, _) = Job(launcher, "torchrun", 2).wait()
     assert (code0, code1) == (3, 3)
-    assert "tarantella: rank 0 is ended, since its job has failed: rank 1 failed: exit code 3" in err0
+    assert "tarantella: rank 0 is terminated because its job has failed: rank 1 failed: exit code 3" in err0
 
 
 def test_a_launcher_inside_a_rank_of_another_starter(launcher):

@@ -101,7 +101,7 @@ def test_a_signal_ends_the_wait_before_a_restart(launcher, number):
     [
         (["--max-restarts=many"], "option '--max-restarts' needs a whole number of restarts, 0 or more, not 'many'"),
         (["--restart-on=host"], "option '--restart-on' needs '--max-restarts', the number of restarts allowed"),
-        (["--max-restarts=1", "--restart-on=all"], "option '--restart-on' knows killed, host and exception"),
+        (["--max-restarts=1", "--restart-on=all"], "option '--restart-on' takes killed, host and exception"),
         (["--max-restarts=1", "--min-hosts=2"], "option '--min-hosts' asks for 2 hosts, but the job has 1"),
         (["--max-restarts=1", "--restart-on=killed", "--host-timeout=3"], "'--restart-on killed' leaves out"),
     ],

@@ -36,7 +36,9 @@ def test_a_stuck_rank_is_named_with_the_stacks_of_all(launcher, how):
     launcher.script(STUCK)
     done = launcher.run("-n3", "--stall-timeout=1", "script.py", how)
     assert done.returncode == 1
-    assert re.search(r"rank [02] waits in allreduce .* of 1000 x float32 \(sum\): rank 1 did not come for", done.err)
+    assert re.search(
+        r"rank [02] waits in allreduce .* of 1000 x float32 \(sum\): rank 1 did not arrive within", done.err
+    )
     assert "(limit: TNT_STALL_TIMEOUT)" in done.err
     stacks = dict(re.findall(r"^tarantella: stacks of rank (\d) (.*?)(?=^tarantella|\Z)", done.err, re.M | re.S))
     assert sorted(stacks) == ["0", "1", "2"]

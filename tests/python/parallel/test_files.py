@@ -376,7 +376,9 @@ def test_a_save_that_the_master_never_makes_ends_all_ranks(scripts: Any, tmp_pat
     source = HEAD + "if rank == 1: model.save(path('a.keras'))\nmodel.fit(x, y, batch_size=4, verbose=0)\n"
     ended = scripts.ranks(2, source, str(tmp_path))
     assert ended.code == 1
-    assert "a.keras': rank 0 goes on without it; call it on every rank, or on rank 0 alone" in ended.err, ended.err
+    assert "a.keras': rank 0 has continued without it; call it on every rank, or on rank 0 alone" in ended.err, (
+        ended.err
+    )
 
 
 # What a callback saves and loads after each epoch.

@@ -241,7 +241,7 @@ def test_a_shell_that_srun_has_started_in_a_job_on_several_nodes(folder):
     shell = ("salloc", "--quiet", "--nodes=2", "--ntasks=2", "srun", "--nodes=1", "--ntasks=1", folder.executable)
     done = folder.run(*shell, "--", "train.py")
     assert done.returncode == 2
-    assert "the tasks of all 2 hosts of the job; say how many ranks they run (-n or --n-per-node)" in done.stderr
+    assert "the tasks of all 2 hosts of the job; give the number of ranks (-n or --n-per-node)" in done.stderr
     done = folder.run(*shell, "-n", "2", "--", "train.py")
     assert (done.returncode, done.stdout) == (0, "n1 0 of 2 in 1,1 True\n"), done.stderr
 
@@ -346,9 +346,9 @@ def test_srun_with_a_rank_that_is_stuck_ends_after_the_limit(folder, nodes, task
     env = ["env", "TNT_STALL_TIMEOUT=1"]
     done = folder.run("srun", "--quiet", *options, *env, sys.executable, "train.py")
     assert done.returncode == 1, done.stderr
-    assert "rank 0 waits in barrier: rank 1 did not come for" in done.stderr
+    assert "rank 0 waits in barrier: rank 1 did not arrive within" in done.stderr
     assert all(f"tarantella: stacks of rank {rank} (pid" in done.stderr for rank in range(tasks))
-    assert "tarantella: rank 1 is ended, since its job has failed" in done.stderr
+    assert "tarantella: rank 1 is terminated because its job has failed" in done.stderr
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

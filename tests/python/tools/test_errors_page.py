@@ -29,7 +29,7 @@ def messages() -> dict[str, str]:
             texts = literals(statement[0])
             if texts:
                 found[max(texts, key=len)] = f"{path.relative_to(ROOT)}: {match[0]}"
-    for internal in ("the transfer was given up", "no message"):  # no rank ends with them
+    for internal in ("the transfer was cancelled", "no message"):  # no rank ends with them
         del found[internal]
     detector = (ROOT / "src/collective/stall_detector.cpp").read_text(encoding="utf-8")
     losses = re.findall(r"dead_or_departed\((text\(.*?\)),?;?", detector, re.DOTALL)

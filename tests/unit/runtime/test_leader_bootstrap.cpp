@@ -102,7 +102,7 @@ TEST(Leaders, NameTheMachinesThatDoNotCome) {
   const std::string job = new_job_name();
   const auto first = bootstrap_leaders(options_of(job, 0, 3, "1,1,1"), Deadline::after(100ms));
   EXPECT_EQ(first.status().code(), Code::kTimeout);
-  EXPECT_NE(first.status().message().find("did not come in time: 1, 2;"), std::string::npos);
+  EXPECT_NE(first.status().message().find("did not join in time: 1, 2;"), std::string::npos);
   const auto second = bootstrap_leaders(options_of(job, 1, 3, "1,1,1"), Deadline::after(100ms));
   EXPECT_EQ(second.status().code(), Code::kTimeout);
   EXPECT_NE(second.status().message().find("machine 1 found no rank 0 on host 'localhost'"),

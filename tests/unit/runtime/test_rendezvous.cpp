@@ -86,7 +86,7 @@ TEST(Rendezvous, NamesTheRanksThatDidNotCome) {
   const Status status = rendezvous(job, 0, 4, Deadline::after(2s)).status();
   rank2.join();
   EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_NE(status.message().find("did not come in time: 1, 3;"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("did not join in time: 1, 3;"), std::string::npos) << status.message();
   EXPECT_EQ(other->code(), Code::kTimeout);
 }
 
@@ -256,7 +256,7 @@ TEST_F(JobBarrier, NamesTheRanksThatDidNotCome) {
   launcher_.set_ended(2, 3);  // its launcher says why
   const Status status = enter(1, 300ms);
   EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_NE(status.message().find("did not come in time: 0, 2;"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("did not join in time: 0, 2;"), std::string::npos) << status.message();
 }
 
 TEST_F(JobBarrier, EndsAtOnceIfARankHasEnded) {
@@ -326,7 +326,7 @@ TEST(Rendezvous, LosesRankZeroThatDiesBeforeItHasReadTheHello) {
   peer = Fd();  // as the kernel does for a process that is killed: ECONNRESET
   rank1.join();
   EXPECT_EQ(status.code(), Code::kPeerLost);
-  EXPECT_NE(status.message().find("rank 0 ended before all ranks had met"), std::string::npos)
+  EXPECT_NE(status.message().find("rank 0 ended before all ranks had joined"), std::string::npos)
       << status.message();
 }
 
@@ -350,7 +350,7 @@ TEST(Rendezvous, EndsSoonIfARankThatHadComeDies) {
     zero.join();
     if (all_come) two.join();
     EXPECT_EQ(first.code(), Code::kPeerLost);
-    EXPECT_NE(first.message().find("rank 1 ended before all ranks had met"), std::string::npos)
+    EXPECT_NE(first.message().find("rank 1 ended before all ranks had joined"), std::string::npos)
         << first.message();
     if (all_come) {
       EXPECT_EQ(second.message(), first.message());

@@ -60,7 +60,7 @@ def graphs_over_machines():
     """A group over several machines is refused on all ranks: those that have joined leave that to the others."""
 
     def refuse():
-        raise ValueError("of one machine's ranks only")
+        raise ValueError("all ranks of a group must be on one machine")
 
     hvd.global_process_set.make_graph_group = refuse
     if R == 0:

@@ -65,7 +65,7 @@ TEST_F(ALink, IsLostWithTheConnectionAndWithWhatHasStartedTheAgent) {
   EXPECT_FALSE(link_->lost());
   EXPECT_FALSE(link_->lost_by_signal(SIGTERM).has_value());
   EXPECT_EQ(link_->lost_by_signal(SIGHUP),
-            "what had started the launcher on " + host_name() + " has ended; the ranks were stopped");
+            "the process that started the launcher on " + host_name() + " has ended; the ranks were stopped");
   coordinator_->close();
   EXPECT_TRUE(link_->instructions().empty());
   EXPECT_TRUE(link_->lost());

@@ -50,8 +50,8 @@ TEST(Allocation, AHeterogeneousJobIsNotTakenForItsFirstComponent) {
   Environment job{{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n1"}, {"SLURM_HET_SIZE", "2"}};
   EXPECT_EQ(
       mistake(job),
-      "cannot read the hosts of Slurm job 12: it is heterogeneous, and tarantella would know one of its 2 "
-      "components only; ask for one component, or unset SLURM_HET_SIZE to use the first one; --hostfile "
+      "cannot read the hosts of Slurm job 12: it is heterogeneous, and tarantella sees only one of its 2 "
+      "components; ask for one component, or unset SLURM_HET_SIZE to use the first one; --hostfile "
       "names them instead");
   job["SLURM_HET_SIZE"] = "1";
   EXPECT_EQ(found(job).value()->hosts, (Hosts{{"n1", {}}}));

@@ -83,12 +83,12 @@ TEST(Hostfile, WhatOtherProgramsWriteIsReadOrNamed) {
             (Hosts{{"a", {}}, {"b", {}}}));
   EXPECT_EQ(
       mistake("a\nme@b"),
-      "hostfile 'hosts', line 2, column 3: name the host alone; a user belongs into ~/.ssh/config (Host …, "
+      "hostfile 'hosts', line 2, column 3: name the host alone; name the user in ~/.ssh/config (Host …, "
       "User …)");
   for (const char* address : {"fe80::1", "::1", "[2001:db8::2]", "2001:db8:0:0:0:0:0:2 slots=2"}) {
     EXPECT_EQ(
         mistake(address),
-        "hostfile 'hosts', line 1, column 1: an IPv6 address is no name of a host here; give it a name in "
+        "hostfile 'hosts', line 1, column 1: an IPv6 address cannot name a host here; give it a name in "
         "/etc/hosts");
   }
 }
@@ -109,7 +109,7 @@ TEST(Hostfile, ThatCannotBeReadIsNamed) {
             "cannot read hostfile '/no/file': No such file or directory");
   EXPECT_EQ(read_hostfile("/").status().message(), "cannot read hostfile '/': Is a directory");
   EXPECT_EQ(read_hostfile("/dev/zero").status().message(),
-            "hostfile '/dev/zero' has more than 16 MiB: it is no list of hosts");
+            "hostfile '/dev/zero' has more than 16 MiB: it is not a list of hosts");
 }
 
 }  // namespace
