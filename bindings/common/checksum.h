@@ -9,7 +9,8 @@
 
 namespace tarantella {
 
-/// Of all bytes added so far, in blocks of 32: what is added fills its last block with zeros. Not thread-safe.
+/// The checksum of all bytes added so far. Each call of add() pads its last block of 32 bytes with zeros. Not
+/// thread-safe.
 class Checksum {
  public:
   void add(const std::byte* data, size_t bytes) {

@@ -41,7 +41,7 @@ struct ZeroCopyArrays {
   Output result;
   std::atomic<int> users{2};  ///< the call, and the core
 
-  /// On any thread, which may not have the GIL: the interpreter drops the arrays soon after, unless it ends before.
+  /// On any thread, with or without the GIL: the interpreter drops the arrays later, unless it has ended.
   static void on_released(void* user) {
     auto* const arrays = static_cast<ZeroCopyArrays*>(user);
     if (arrays->users.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -128,8 +128,7 @@ std::vector<uint64_t> Context::allgather_numbers(std::vector<uint64_t> numbers,
       return std::to_string(tnt_context_job_rank(context_, static_cast<int>(r)));
     };
     throw Mismatch(std::string(operation) + " \"" + name + "\": the rows of rank " + number(rank) +
-                   " have another shape than those of rank " + number(0) +
-                   "; only first dimensions may differ");
+                   " differ in shape from those of rank " + number(0) + "; only first dimensions may differ");
   }
   return all;
 }

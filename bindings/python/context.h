@@ -74,7 +74,7 @@ class Context {
   void abort(const std::string& reason, int exit_code) {
     if (context_ != nullptr) call(tnt_abort, reason.c_str(), exit_code);
   }
-  /// That with which the rank ends that has ended the job's communication; 0 if it is unknown.
+  /// The exit code of the rank that ended the job's communication; 0 if unknown.
   int exit_code() const { return context_ == nullptr ? 0 : tnt_exit_code(context_); }
   void show_stacks(int signal, int descriptor) { call(tnt_show_stacks, signal, descriptor); }
   void end_with_job() { call(tnt_end_with_job); }
@@ -105,7 +105,7 @@ class Context {
   };
 
   /// The numbers of each rank and then the hash of its `row`, in rank order; the same count from each rank. Throws
-  /// Mismatch on a rank whose row has another shape than another's.
+  /// Mismatch if the shapes of the rows differ between ranks.
   std::vector<uint64_t> allgather_numbers(std::vector<uint64_t> numbers, const std::vector<size_t>& row,
                                           const char* operation, const std::string& name);
 

@@ -45,7 +45,7 @@ tnt_dtype dtype_named(const std::string& name) {
   for (const DType& each : kDtypes) {
     if (each.name == name) return each.number;
   }
-  throw nb::type_error(("the core carries " + names_of_dtypes() + ", not " + name).c_str());
+  throw nb::type_error(("supported dtypes are " + names_of_dtypes() + ", not " + name).c_str());
 }
 
 tnt_dtype dtype_of(const Input& array, const std::optional<std::string>& name) {
@@ -53,8 +53,8 @@ tnt_dtype dtype_of(const Input& array, const std::optional<std::string>& name) {
     if (name ? each.name == *name && each.dlpack.bits == array.dtype().bits : each.dlpack == array.dtype())
       return each.number;
   }
-  if (name) throw nb::type_error(("an array of another size cannot be taken as " + *name).c_str());
-  throw nb::type_error(("the core carries " + names_of_dtypes() + "; convert the array first").c_str());
+  if (name) throw nb::type_error(("an array with another element size cannot be read as " + *name).c_str());
+  throw nb::type_error(("supported dtypes are " + names_of_dtypes() + "; convert the array first").c_str());
 }
 
 tnt_reduction reduction_named(const std::string& name) {
@@ -62,7 +62,7 @@ tnt_reduction reduction_named(const std::string& name) {
   for (int i = 0; i < 6; ++i) {
     if (name == names[i]) return static_cast<tnt_reduction>(i + 1);
   }
-  throw nb::value_error(("there is no reduction " + name + "; use sum, min, max, and, or, average").c_str());
+  throw nb::value_error(("unknown reduction " + name + "; use sum, min, max, and, or, average").c_str());
 }
 
 }  // namespace tarantella::python

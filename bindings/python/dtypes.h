@@ -16,7 +16,7 @@ using Input = nanobind::ndarray<nanobind::ro, nanobind::c_contig, nanobind::devi
 
 tnt_dtype dtype_named(const std::string& name);
 
-/// The dtype of the array, or the dtype `name` of the same size, as which its bytes are to be read.
+/// The dtype of the array, or `name`, a dtype of the same size, to read its bytes as.
 tnt_dtype dtype_of(const Input& array, const std::optional<std::string>& name);
 
 tnt_reduction reduction_named(const std::string& name);

@@ -10,7 +10,7 @@
 
 namespace tarantella::python {
 
-/// Zeros in the place of a plan's tensors; Context::finish_zero_contributions() ends them.
+/// Zeros instead of a plan's tensors, until Context::finish_zero_contributions().
 class ZeroContributions {
  public:
   ZeroContributions(tnt_plan plan, size_t tensors) : before_(tensors) {

@@ -1,5 +1,5 @@
 // TarantellaAllreduce: gradients of a plan in, their sums over ranks out. The kernel is asynchronous: it hands the
-// gradients to the core and returns, so TensorFlow goes on with the backward pass.
+// gradients to the core and returns, so TensorFlow continues with the backward pass.
 //
 // One op takes all gradients of a bucket. With one op per gradient, one could fail after others were submitted, and the
 // step could neither end nor report it. One op also has the least overhead in TensorFlow.
@@ -10,8 +10,8 @@
 // that TensorFlow's constant folding never runs the op while it optimises a graph with constant gradients. The op would
 // wait there for ranks that have not reached the step.
 //
-// Where `empty` is true, this rank has no rows: zeros stand for its gradients, whatever these are. As an input it costs
-// nothing, while a conditional for each gradient took a hundredth of a step of a small network.
+// If `empty` is true, this rank has no rows, and zeros replace its gradients. As an input it costs nothing; a
+// conditional for each gradient took 1 % of a step of a small network.
 //
 // With `alias_outputs` the outputs alias the shared result memory. It is overwritten in the next step, so only
 // consumers that do not keep it (an optimizer's update, but not variable.assign) may request it.
@@ -58,7 +58,7 @@ class Kernel {
   std::vector<std::atomic<TF_Tensor*>> aliased_;
 };
 
-/// One run of the kernel, from compute() until TensorFlow's done callback has run and the core has let go of the
+/// One run of the kernel, from compute() until TensorFlow's done callback has run and the core has released the
 /// gradients.
 class Invocation {
  public:
@@ -129,7 +129,7 @@ void Invocation::start() {
       fail(api()->TF_GetCode(status.get()), api()->TF_Message(status.get()));
     }
   }
-  if (submitted < count) {  // the other ranks would wait for ever
+  if (submitted < count) {  // the other ranks would wait forever
     std::unique_lock lock(mutex_);
     const std::string reason = message_;
     lock.unlock();

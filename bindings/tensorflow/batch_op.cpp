@@ -1,6 +1,6 @@
-// TarantellaBatch tells the timeline that a step has its batch. The output is the input, for others to depend on.
+// TarantellaBatch records in the timeline that a step has its batch. The output is the input, for others to depend on.
 //
-// It is marked stateful: else TensorFlow would run it once where the number of rows is a constant.
+// It is marked stateful, because TensorFlow would otherwise run it only once if the number of rows is a constant.
 
 #include "c_api.h"
 #include "tarantella/tarantella.h"

@@ -1,7 +1,7 @@
 #pragma once
-// The part of TensorFlow's C API that the op needs, as pointers looked up in the TensorFlow of this process. The
-// functions have moved between TensorFlow's libraries over the versions; looked up by name, one binary serves all,
-// and it is built without any TensorFlow at hand. Declared after tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h.
+// The part of TensorFlow's C API that the op needs, as pointers looked up by name in the TensorFlow of this process.
+// The functions are in different libraries in different versions of TensorFlow. With the lookup, one binary works with
+// all versions, and the build needs no TensorFlow. Declared after tensorflow/c/{ops,kernels,tf_tensor,tf_status}.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -108,22 +108,22 @@ struct Api {
 /// first one that is missing. Looked up once; thread-safe.
 const Api* api();
 
-/// The core's dtype for a TF_DataType; 0, which the core refuses, if it has none.
+/// The core's dtype for a TF_DataType; 0, which the core rejects, if there is none.
 tnt_dtype dtype_of(int tf_type);
 
-/// Registers an op and its kernel on the CPU. False, after a line on stderr, where TensorFlow refuses.
+/// Registers an op and its kernel on the CPU. If TensorFlow fails to, prints the error to stderr and returns false.
 bool register_op(TF_OpDefinitionBuilder* op, const char* name, TF_KernelBuilder* kernel);
 
-/// A kernel on the CPU that keeps nothing between two calls: `compute` gets nullptr.
+/// A stateless kernel on the CPU: `compute` gets nullptr.
 TF_KernelBuilder* new_kernel(const char* op, TF_Compute compute);
 
-/// Infers that the first `count` outputs have the shapes of as many inputs, from number `first` on.
+/// Infers that the first `count` outputs have the shapes of the inputs from number `first` on.
 void pass_shapes(TF_ShapeInferenceContext* context, int64_t first, int64_t count, TF_Status* status);
 
 /// Infers nothing about the outputs.
 void unknown_shapes(TF_ShapeInferenceContext* context, TF_Status* status);
 
-/// What a run of an asynchronous kernel calls when it has ended.
+/// Called when a run of an asynchronous kernel has ended.
 using Done = std::function<void()>;
 /// TensorFlow passes a pointer to a std::function on its caller's stack: it is moved out before the kernel returns.
 Done moved_out(TF_AsyncOpKernelDoneCallback* done);

@@ -1,8 +1,8 @@
 // TarantellaCut: where a rank's rows of a global batch begin and how many there are, with a checksum of the batch. The
 // rows themselves are cut by TensorFlow's Slice, which copies nothing where it can.
 //
-// One op, because every op of a dataset's function costs each new iterator up to half a millisecond, and each batch
-// some microseconds.
+// This is one op, because every op of a dataset's function costs up to 0.5 ms per iterator and some microseconds per
+// batch.
 
 #include <algorithm>
 #include <string>

@@ -1,9 +1,10 @@
-// TarantellaIdentityN: its outputs are its inputs, without a copy, as those of TensorFlow's IdentityN, but the graph
-// optimizer leaves it where it is.
+// TarantellaIdentityN: outputs its inputs without a copy, as TensorFlow's IdentityN, but the graph optimizer
+// neither moves nor removes it.
 //
 // TarantellaAllreduce ends on a thread of the core. TensorFlow then gives each operation that waits for a sum to a
-// thread of its own, one by one, and that thread wakes up and sleeps again for every one of them. Behind an identity
-// only the identity is handed over; of what waits for it, TensorFlow runs what is short on the same thread.
+// thread of its own, one by one, and that thread wakes up and sleeps again for every one of them. With an identity in
+// between, only the identity is handed over, and TensorFlow runs the short ones of the waiting operations on its
+// thread.
 
 #include "c_api.h"
 

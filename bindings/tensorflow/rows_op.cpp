@@ -1,7 +1,7 @@
 // TarantellaGather: rows of this rank in, those of all ranks out, in rank order. Of each part the first `rows` rows are
 // taken: none where what this rank has is a copy. `counts` are the numbers of rows of the ranks, for each part.
-// TarantellaSumRows: rows of all ranks in, as TarantellaGather gives them, and their sums over the ranks out: it leads
-// from the gradients of the one's outputs to those of its inputs.
+// TarantellaSumRows: rows of all ranks in, as TarantellaGather outputs them, and their sums over the ranks out. It is
+// the gradient of TarantellaGather.
 //
 // The kernels are asynchronous, as that of TarantellaAllreduce. The ops are marked stateful, so that TensorFlow neither
 // drops nor merges them; Python keeps them in the order of the trace, which is the same on all ranks.
@@ -57,7 +57,7 @@ class Parts {
   std::vector<tnt_tensor> parts_;
 };
 
-/// One run of a kernel, from compute() until TensorFlow's done callback has run and the core has let go of the tensors.
+/// One run of a kernel, from compute() until TensorFlow's done callback has run and the core has released the tensors.
 class Run {
  public:
   Run(const Attributes& attributes, TF_OpKernelContext* context, Done done)
@@ -104,7 +104,7 @@ class Run {
       inputs_;  ///< the number of the step; for a gather that of the rows and the share; the parts
   std::vector<TF_Tensor*> parts_;
   std::vector<TF_Tensor*> outputs_;  ///< what the context has, too
-  std::atomic<int> users_{1};        ///< the run of the kernel; a sum of which the core has not let go
+  std::atomic<int> users_{1};        ///< the run of the kernel; a sum that the core has not released
 };
 
 void Run::start() {

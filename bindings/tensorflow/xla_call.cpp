@@ -13,7 +13,7 @@
 #include "c_api.h"
 #include "tarantella/tarantella.h"
 
-/// XLA's own, which has no function to set it that TensorFlow exports.
+/// The layout of XLA's own type; TensorFlow exports no function that sets it.
 struct XlaCustomCallStatus_ {
   std::optional<std::string> message;  // set: the call has failed
 };
@@ -22,8 +22,8 @@ namespace tarantella::tensorflow {
 namespace {
 
 /// `config` is "plan tensors numbered"; `output` is the one result, or points to the results. The input after the
-/// tensors is the number of the training step if `numbered` is 1. What comes then is not read: it keeps the calls of a
-/// step in order.
+/// tensors is the number of the training step if `numbered` is 1. Later inputs are not read: they keep the
+/// calls of a step in order.
 void allreduce(void* output, const void** inputs, const char* config, size_t length,
                XlaCustomCallStatus_* status) {
   const std::string numbers(config, length);

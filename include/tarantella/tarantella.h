@@ -73,13 +73,13 @@ typedef struct tnt_options {
   int size;            /* ranks of the job */
   const char* job;     /* 1 to 64 characters, the same for all ranks, different for each job of a user */
   double meet_timeout; /* seconds in which all ranks must join; infinity: no limit */
-  /* Seconds without a sign of life, counted while this rank polls, after which a rank counts as stuck; at least 2, or
+  /* A rank counts as stuck after this many seconds without a heartbeat, counted while this rank polls. At least 2;
    * infinity: never. */
   double stuck_timeout;
   double stall_timeout; /* seconds that a wait for ranks that are alive may last; 0: no limit */
-  /* Seconds that a lost or disagreeing rank's launcher has to end the job before we do. */
+  /* After a rank is lost or disagrees: seconds in which its launcher may end the job before the core does. */
   double failure_delay;
-  double warn_every; /* seconds between two log lines about a long wait; 0: 60 */
+  double warn_every; /* seconds between two log lines during a long wait; 0: 60 */
   /* The number of ranks of each node, as in "2,2,1", where ranks are numbered node by node. NULL or without a comma:
    * all are on this node. */
   const char* nodes;
@@ -114,29 +114,29 @@ TNT_API void tnt_context_close(tnt_context* context);
  * fail because this rank has ended. The memory is freed when all ranks have left. Ignores NULL. */
 TNT_API void tnt_context_destroy(tnt_context* context);
 /* Reports that this rank fails: ends the context's communication on all ranks, unless it has already ended. Calls on
- * other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. `exit_code` is that with
- * which this process will end. */
+ * other ranks then return TNT_PEER_LOST with "rank N failed: " and `reason`. Does not block. `exit_code` is the one
+ * that this process will exit with. */
 TNT_API tnt_code tnt_abort(tnt_context* context, const char* reason, int exit_code);
-/* The exit code of the rank whose tnt_abort() has ended this context's communication, else 0; -1 for a NULL context. */
+/* The exit code of the rank whose tnt_abort() ended this context's communication, else 0; -1 for a NULL context. */
 TNT_API int tnt_exit_code(const tnt_context* context);
-/* For a rank that no launcher of ours ends. Once the job's communication has failed, this process has five seconds to
- * end by itself. Then it gets SIGTERM, and five seconds later it ends with tnt_exit_code(), or 1 if that is 0; whether
- * its program holds a lock, computes or waits. tnt_context_close() ends this. */
+/* For ranks that another launcher than Tarantella's has started. Once the job's communication has failed, this process
+ * has five seconds to end by itself. Then it gets SIGTERM. Five seconds later it ends with tnt_exit_code(), or 1 if
+ * that is 0, even if its program holds a lock, computes or waits. tnt_context_close() cancels this. */
 TNT_API tnt_code tnt_end_with_job(tnt_context* context);
-/* Handles SIGTERM from here on, unless the program does: srun and mpiexec send it to all ranks as soon as one has ended
- * with a code other than 0, and would report the signal in place of that code. With an `exit_code` other than 0,
- * SIGTERM ends this process with that code. With 0, and after tnt_end_with_job(), SIGTERM ends it with tnt_exit_code()
- * if the job's communication has failed, and with 1 if another rank has died. If it sees neither within a second (four
- * in a job on several machines), it ends as by default. */
+/* Installs a handler of SIGTERM, unless the program has one. As soon as one rank ends with a code other than 0, srun
+ * and mpiexec send SIGTERM to all ranks, and would report the signal instead of that code. If `exit_code` is not 0,
+ * SIGTERM ends this process with it. If it is 0 and tnt_end_with_job() was called, SIGTERM ends the process with
+ * tnt_exit_code() if the job's communication has failed, and with 1 if another rank has died. If neither is seen within
+ * a second (four in a job on several machines), SIGTERM has its default effect. */
 TNT_API tnt_code tnt_on_sigterm(int exit_code);
-/* For programs that know their current line. Blocks until a waiting rank asks this one where it is: until the number of
- * questions differs from *seen (initially 0), then stores it there. One thread per rank calls this, and then
- * tnt_report_location() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
+/* For programs that know their current line. Blocks until a waiting rank asks this one where it is, that is, until the
+ * number of queries differs from *seen (initially 0); then stores the number there. One thread per rank calls this, and
+ * then tnt_report_location() with a text such as "train.py:12". TNT_PEER_LOST once the context is closed. */
 TNT_API tnt_code tnt_await_location_query(tnt_context* context, uint32_t* seen);
 TNT_API tnt_code tnt_report_location(tnt_context* context, const char* place);
-/* For programs in a language with a stack of its own: where a wait is longer than options->stall_timeout, all ranks get
- * `signal`, on a thread of the core. Its handler writes the program's stacks to `descriptor`, a file that can be read;
- * they are shown. The job fails a second later. The signal must not be blocked. */
+/* For interpreters, whose stacks the core cannot read: if a wait exceeds options->stall_timeout, all ranks get
+ * `signal`, on a thread of the core. Its handler writes the program's stacks to `descriptor`, a readable file, and the
+ * core prints them. The job fails a second later. The signal must not be blocked. */
 TNT_API tnt_code tnt_show_stacks(tnt_context* context, int signal, int descriptor);
 /* The first error that ended this context's communication on any rank, as code and tnt_last_error(), or TNT_OK. */
 TNT_API tnt_code tnt_failure(tnt_context* context);
@@ -152,8 +152,8 @@ TNT_API int tnt_context_rank(const tnt_context* context);
 TNT_API int tnt_context_job_rank(const tnt_context* context, int rank);
 /* The number of ranks in the context; -1 for a NULL context. */
 TNT_API int tnt_context_size(const tnt_context* context);
-/* A number that names the context in this process until it is destroyed, and is never reused: for callers that can keep
- * no pointer. 0 for a NULL context. */
+/* A number that identifies the context in this process until it is destroyed. Never reused. For callers that cannot
+ * keep a pointer. 0 for a NULL context. */
 TNT_API uint64_t tnt_context_number(const tnt_context* context);
 
 /* Collective, blocking, one at a time in a context. `count` is in elements; `name` (may be "") is compared between
@@ -165,13 +165,13 @@ TNT_API uint64_t tnt_context_number(const tnt_context* context);
  * `stream` is NULL for buffers in host memory. Buffers on a device are those of the stream's device, and TNT_OK then
  * means that the call is enqueued on it. Without a backend for devices, as here, TNT_UNSUPPORTED. */
 
-/* Called once, when the core neither reads nor writes the memory of a call any more: inside the call or later, on any
- * thread. After an error another machine may still receive from that memory, so it may be much later, or never: MPI may
- * keep what it was to move until the process ends. Must not block, and must not call a function of this interface. */
+/* Called once, when the core no longer reads or writes the memory of a call: inside the call or later, on any thread.
+ * After an error another machine may still receive from that memory, so this may be much later, or never: MPI may keep
+ * unfinished transfers until the process ends. Must not block, and must not call a function of this interface. */
 typedef void (*tnt_released)(void* user);
 
 /* output[i] = the reduction over ranks of input[i]; output may be input. With `released`, which is called whatever this
- * returns, machines exchange the values where they are; without, copies of them. */
+ * returns, machines exchange the values without a copy; otherwise they exchange copies. */
 TNT_API tnt_code tnt_allreduce(tnt_context* context, const void* input, void* output, size_t count,
                                tnt_dtype dtype, tnt_reduction reduction, const char* name, void* stream,
                                tnt_released released, void* user);
@@ -190,16 +190,16 @@ TNT_API tnt_code tnt_alltoall(tnt_context* context, const void* input, const uin
                               void* stream);
 TNT_API tnt_code tnt_barrier(tnt_context* context, const char* name);
 
-/* Not collective; waits at most for a blocking call of another thread. Notifies the other ranks that this one has done
- * `name`, with a result that the caller defines. */
+/* Not collective; waits at most for a blocking call of another thread. Notifies the other ranks that this one has
+ * completed `name`, with a result that the caller defines. */
 TNT_API tnt_code tnt_notify(tnt_context* context, const char* name, uint32_t result);
 /* One-sided: `rank` does not wait. The n-th wait for `name` since this rank's last collective call blocks until `rank`
  * has notified of `name` n times since that call. Earlier notifications do not count. TNT_MISMATCH, only on this rank,
  * if `rank` leaves or makes a later collective call without notifying. TNT_INVALID_ARGUMENT for a rank of another
  * machine that is not its first one. */
 TNT_API tnt_code tnt_wait_notification(tnt_context* context, int rank, const char* name, uint32_t* result);
-/* Not collective, does not block. Whether `rank` has ever notified of `name`, as far as this rank has heard; then
- * `result` is that of the last time. A rank's newest 1,023 notifications are known. The same ranks as in
+/* Not collective, does not block. Whether this rank has received a notification of `name` from `rank`; then `result` is
+ * that of the last one. Only a rank's newest 1,023 notifications are kept. The same ranks as in
  * tnt_wait_notification(). */
 TNT_API tnt_code tnt_find_notification(tnt_context* context, int rank, const char* name, int* found,
                                        uint32_t* result);
@@ -220,9 +220,9 @@ typedef enum tnt_device { TNT_HOST = 1, TNT_CUDA = 2 } tnt_device;
 /* Collective, blocks. A plan sums the same tensors over ranks in every step, in buckets of `fusion_threshold` bytes (0:
  * one bucket per tensor), filled from the last tensor to the first; large tensors are split. All tensors are in memory
  * of `device`, of which `ordinal` is the number on this machine, as in CUDA; 0 for TNT_HOST. TNT_UNSUPPORTED for any
- * device but TNT_HOST, since this version has no backend for another. Tensors are compared between ranks: TNT_MISMATCH
+ * device except TNT_HOST, since this version has no other backend. Tensors are compared between ranks: TNT_MISMATCH
  * names the first that differs. `step_check` is the same on all ranks; unless it is TNT_CHECK_STEPS_ON_NODE, machines
- * exchange a message more per bucket. */
+ * exchange one more message per bucket. */
 TNT_API tnt_code tnt_plan_create(tnt_context* context, const char* name, const tnt_tensor* tensors,
                                  size_t count, size_t fusion_threshold, tnt_device device, int ordinal,
                                  tnt_step_check step_check, tnt_plan* plan);
@@ -237,13 +237,13 @@ TNT_API tnt_code tnt_plan_check_finite(tnt_plan plan);
  * context. With TNT_OK, `result` (64-byte aligned, in memory that all ranks share) holds the sums and may be read until
  * this rank submits the tensor again or the plan's memory is released; of tensors on a device, `result` is on it, and
  * the sums are there for what is enqueued on the stream afterwards. Otherwise it is NULL and `message`, valid during
- * the call, tells the reason. Must not block: the rank's other plans wait meanwhile. May call tnt_context_destroy() for
+ * the call, is the reason. Must not block: the rank's other plans wait meanwhile. May call tnt_context_destroy() for
  * any context but the plan's. */
 typedef void (*tnt_done)(void* user, tnt_code code, const char* message, const void* result);
 
 /* Submits this step's value of tensor `index`, which must stay unchanged until `done` is called. In any thread and any
  * order; waits for other ranks for a tenth of a millisecond at most. Each tensor is submitted once per step; it may be
- * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. Where
+ * submitted again as soon as its `done` has been called. `data` may be NULL: it stands for zeros. If
  * ranks would add values of different `training_step`, the job fails with TNT_MISMATCH, which names the steps. 0 is not
  * compared. `stream` is the stream of the device on which `data` is computed, or NULL for host memory,
  * where `data` must be complete; TNT_UNSUPPORTED without a backend for its device. If this returns an error, `done` is
@@ -268,16 +268,16 @@ TNT_API tnt_code tnt_plan_bucket(tnt_plan plan, size_t index, size_t* bucket);
 /* Reports that this rank cannot submit a tensor: ends the job's communication on all ranks, with `reason`. */
 TNT_API tnt_code tnt_plan_abort(tnt_plan plan, const char* reason);
 
-/* What a rank without data contributes to the steps of a plan: zeros in the place of its tensors. */
+/* The contribution of a rank without data to the steps of a plan: zeros instead of its tensors. */
 typedef struct tnt_zero_contributions tnt_zero_contributions;
 /* Not collective. From here on the core submits zeros for every tensor of the plan, again as soon as the last ones are
- * summed. Meanwhile none may be submitted on this rank, and none may be under way. Does not wait for other ranks.
- * steps[i] gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the plan's
- * number of tensors. */
+ * summed. Meanwhile the rank must not submit tensors of the plan, and none may be in flight. Does not wait for other
+ * ranks. steps[i] gets the number of steps in which this rank has submitted tensor i before; `tensors` must be the
+ * plan's number of tensors. */
 TNT_API tnt_code tnt_zero_contributions_begin(tnt_plan plan, size_t tensors, uint64_t* steps,
                                               tnt_zero_contributions** zeros);
 /* Submits no more zeros. steps[i] gets the number of steps in which this rank has submitted tensor i, or another one of
- * its bucket, zeros included: chance decides it on each rank. Does not block. */
+ * its bucket, zeros included; it depends on timing and may differ between ranks. Does not block. */
 TNT_API tnt_code tnt_zero_contributions_stop(tnt_zero_contributions* zeros, uint64_t* steps);
 /* After tnt_zero_contributions_stop(), collective: submits zeros until this rank was in steps[i] steps with each tensor
  * i, and blocks until they are summed. All ranks pass the same `steps`: for each tensor, the maximum over all ranks of
@@ -286,21 +286,21 @@ TNT_API tnt_code tnt_zero_contributions_finish(tnt_zero_contributions* zeros, co
 /* Not collective. Ignores NULL. */
 TNT_API void tnt_zero_contributions_release(tnt_zero_contributions* zeros);
 
-/* Gives memory for the rows of all ranks, of which rank r has rows[r * parts + i] of part i: outputs[i] gets that of
- * part i. Returns 0 where there is none: the job then fails. */
+/* Allocates memory for the rows of all ranks, of which rank r has rows[r * parts + i] of part i, and stores the address
+ * for part i in outputs[i]. Returns 0 if there is none: the job then fails. */
 typedef int (*tnt_allocate)(void* user, const uint64_t* rows, void** outputs);
 
 /* Both are collective, but do not block: they run on a thread of the context, one after the other, with blocking calls
- * of other threads between them. All ranks must begin them in one order. `context` is that of tnt_context_number().
- * parts[i] is the name, the type and the shape of one row of inputs[i], which has rows[i] rows. Where ranks have other
- * parts, or another `training_step`, the job fails with TNT_MISMATCH. On that thread `done` is called at
- * the end, with a `result` of NULL and as in tnt_plan_submit(); until then inputs must stay unchanged and outputs
- * allocated. If they return an error, `done` is not called. */
+ * of other threads between them. All ranks must begin them in the same order. `context` is that of
+ * tnt_context_number(). parts[i] is the name, the type and the shape of one row of inputs[i], which has rows[i] rows.
+ * If ranks have different parts, or a different `training_step`, the job fails with TNT_MISMATCH. On that thread `done`
+ * is called at the end, with a `result` of NULL and as in tnt_plan_submit(); until then inputs must stay unchanged and
+ * outputs allocated. If they return an error, `done` is not called. */
 /* Gathers the rows of all ranks, in rank order. Their numbers may differ, and be 0. Calls `allocate` on that thread. */
 TNT_API tnt_code tnt_allgather_rows(uint64_t context, const char* name, const tnt_tensor* parts,
                                     const void* const* inputs, const uint64_t* rows, size_t count,
                                     uint32_t training_step, tnt_allocate allocate, tnt_done done, void* user);
-/* Sums each element of the rows over the ranks, as tnt_allreduce(), into outputs[i]: all ranks have as many rows.
+/* Sums each element of the rows over the ranks, as tnt_allreduce(), into outputs[i]: all ranks have equally many rows.
  * `released` as in tnt_plan_submit(), for inputs and outputs. */
 TNT_API tnt_code tnt_sum_rows(uint64_t context, const char* name, const tnt_tensor* parts,
                               const void* const* inputs, void* const* outputs, const uint64_t* rows,
@@ -313,28 +313,28 @@ TNT_API tnt_code tnt_plan_memory(tnt_plan plan, tnt_memory** memory);
 /* Ignores NULL. */
 TNT_API void tnt_memory_release(tnt_memory* memory);
 
-/* The timeline of this process: what it does when. Off, at the cost of a branch, until it is started. Then the core
- * records every gradient, bucket and blocking collective of plans and contexts that are made later, and the program its
- * own spans. It holds the first 2^18 records. */
+/* The timeline of this process: what it does, and when. Until it is started it is off and costs a branch. Then the core
+ * records every gradient, bucket and blocking collective of plans and contexts that are made later, and the program
+ * records its own spans. The timeline holds the first 2^18 records. */
 typedef enum tnt_span {
   TNT_SPAN_CALL = 1, /* a call of a user */
   TNT_SPAN_PART = 2, /* a part of a call */
   TNT_SPAN_STEP = 3  /* a step of training, evaluation or prediction */
 } tnt_span;
 
-/* Starts the timeline, for good: in memory that the launcher has left for rank `rank` of `size`, from which it writes
- * the file itself, else in memory of this process. A second call does nothing. */
+/* Starts the timeline, which cannot be stopped. Records go to memory that the launcher provides for rank `rank` of
+ * `size`, and from which it writes the file, else to memory of this process. A second call does nothing. */
 TNT_API tnt_code tnt_timeline_start(int rank, int size);
 /* Begins a span on this thread; spans of a thread nest. Returns its number; 0 if the timeline is off or full. The name
  * is cut at 32 bytes. Lock-free. */
 TNT_API uint64_t tnt_timeline_begin(tnt_span kind, const char* name);
-/* Ends a span on the thread that has begun it; with `forget` it is as if it had never begun. Ignores 0. Lock-free. */
+/* Ends a span on the thread that has begun it; with `forget`, discards the span. Ignores 0. Lock-free. */
 TNT_API void tnt_timeline_end(uint64_t span, int forget);
-/* Records that a step of training has its batch now, of which this process has `rows` rows. The first one of a step is
- * shown as awaited from the begin of the step on. Lock-free. */
+/* Records that a training step now has its batch, of which this process has `rows` rows. For the first batch of a
+ * step, the timeline shows the wait since the beginning of the step. Lock-free. */
 TNT_API void tnt_timeline_batch(int64_t rows);
 /* Writes the records of this process so far as rank `rank` to `file`, which is replaced as a whole: JSON in the Trace
- * Event Format. *lost gets the number of records for which there was no room. */
+ * Event Format. *lost gets the number of records that did not fit. */
 TNT_API tnt_code tnt_timeline_write(const char* file, int rank, uint64_t* lost);
 
 #ifdef __cplusplus
