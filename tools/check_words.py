@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that names and prose use the field's terms, not words that this project once made up.
+"""Checks that names and prose use the field's terms, not words that this project had for them.
 
 NAMES are names of modules, functions, classes and parameters of the Python package, read by `ast`. PROSE is looked for
 in the text of its modules and of the headers in include/ and bindings/, also where a line ends inside of a phrase.
@@ -21,7 +21,9 @@ NAMES = {
     "before_map": "shard_before_map",
     "borrow": "reuse_buffer",
     "heard": "received",
+    "in_parts": "is_local",
     "joining": "join",
+    "listed": "abbreviated",
     "made_up": "synthetic",
     "meeting": "rendezvous",
     "of_arrays": "from_arrays",
@@ -43,7 +45,6 @@ PROSE = {
     "(?:the )?user's own": "user-defined",
     "anew": "again, or from the beginning",
     "but for": "except",
-    "whence|thereby|hitherto": "a plain word",
 }
 # What may stand between two words of a phrase: the end of a line, of a string or of a line of comments.
 GAP = r"""(?:\s+(?:#|\*|//+)?\s*|["']\s*f?["'])+"""
