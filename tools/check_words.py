@@ -47,7 +47,7 @@ PROSE = {
     "but for": "except",
 }
 # What may stand between two words of a phrase: the end of a line, of a string or of a line of comments.
-GAP = r"""(?:\s+(?:#|\*|//+)?\s*|["']\s*f?["'])+"""
+GAP = r"""[\s#*/"']+(?:f["'])?"""
 
 
 def of_names(name: str, content: str) -> Iterator[str]:

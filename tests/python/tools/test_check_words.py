@@ -46,3 +46,7 @@ def test_a_phrase_is_refused_where_it_begins(text):
 @pytest.mark.parametrize("text", ["a couple of rows", "couple_rows", 'say("couple", "rows")', "what he said"])
 def test_other_phrases(text):
     assert not list(check_words.of_prose("a.py", text))
+
+
+def test_a_long_gap_takes_no_time():
+    assert not list(check_words.of_prose("a.py", "these couple" + " \n" * 10_000 + "values"))
