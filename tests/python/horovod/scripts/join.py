@@ -64,7 +64,7 @@ def graphs_over_machines():
 
     hvd.global_process_set.make_graph_group = refuse
     if R == 0:
-        raises("of one machine", tf.function(lambda: hvd.allreduce(tf.ones(2))))
+        raises("on one machine", tf.function(lambda: hvd.allreduce(tf.ones(2))))
     joined([0])
     del hvd.global_process_set.make_graph_group
 
