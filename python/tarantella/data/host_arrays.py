@@ -66,7 +66,7 @@ class _Batches:
         leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
         total = len(leaves[0])
         start, rows = share(total, self._rank, self._size)
-        taken = slice(start, start + rows) if rows else slice(0, 1)  # a copied row
+        taken = slice(start, start + rows) if rows else slice(0, 1)  # a padding row
         data = tree.map_structure(lambda leaf: None if leaf is None else leaf[taken], batch)
         if self._positions:
             first = index * self._adapter.batch_size + start

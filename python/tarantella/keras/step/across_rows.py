@@ -4,7 +4,7 @@ Layers that may do so are tried out (see `first_batch`). Losses and metrics get 
 except those of Keras whose value for a row depends on no other row, and those that the user declares by `tnt_reduction`
 to be a mean, or a sum, over rows.
 
-A `compute_loss` of the user's own sees the inputs, labels and predictions of the global batch. Inside it the losses
+A user-defined `compute_loss` sees the inputs, labels and predictions of the global batch. Inside it the losses
 given to compile are plain, while those that layers add stay this rank's share. What it keeps from elsewhere, such as a
 tensor that the model's call has left in an attribute, has this rank's rows. So it is tried out before the first step,
 by a trace with the real numbers of rows; where that fails on a rank, none gathers.

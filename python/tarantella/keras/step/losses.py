@@ -76,7 +76,7 @@ class WeightedLoss:
 
     def _fraction(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """The fraction by which this rank's loss counts; None means that of its rows."""
-        if values is None or len(values.shape) == 0:  # reduced by the user's own function
+        if values is None or len(values.shape) == 0:  # reduced by a user-defined function
             return self._fraction_of_reduced(y_pred, sample_weight, values)
         if self.loss.reduction in _SUMS:
             return 1.0

@@ -39,7 +39,7 @@ def install(model: Any) -> None:
 def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     trains = kind == "train"
     if trains:
-        training.of(model).known_as_summed.clear()  # it will be traced anew
+        training.of(model).known_as_summed.clear()  # it will be traced again
 
     def begin(batches: Any) -> Any:
         batches = first_batch.look_at_it(model, trains, batches)
@@ -112,7 +112,7 @@ def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
         return [v for metric in whole.values() for v in metric.variables]
 
     logs = call(data, Undo(step.padding, metrics, others, kept))
-    if model.run_eagerly and step.padding:  # metrics that this very step made have seen the copied row alone
+    if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
             if id(metric) not in whole and any(id(v) not in known for v in metric.variables):

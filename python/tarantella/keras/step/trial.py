@@ -30,7 +30,7 @@ _SAME_OF = {"float16": 0.03, "bfloat16": 0.1}
 # How many times nearer a random loss must be to one than to the other of a mean and a sum.
 _CLEARLY = 3
 # A loss whose two values differ by more than this part of the tolerance is random: the same numbers give one sum,
-# but for its order on a GPU.
+# except for its order on a GPU.
 _REPEATED = 0.01
 
 
