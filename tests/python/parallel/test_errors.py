@@ -289,10 +289,9 @@ print("all seen")
 
 def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
     source = HEAD + (
-        "from types import SimpleNamespace as Like\n"
         "from tarantella._backend import tensorflow as backend\n"
-        "huge = Like(path='dense/kernel', shape=(2**40,))\n"
-        "backend.plans.plan(keras.optimizers.SGD(), [Like(dtype=tf.float32)], [huge], tnt.Group())\n"
+        "huge = 'dense/kernel', 'float32', (2**40,)\n"
+        "backend.plans.plan(keras.optimizers.SGD(), 0, 'the gradients', [huge], tnt.Group().context())\n"
     )
     ended = scripts.ranks(2, source)
     assert ended.code == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella._backend.tensorflow import upstream
+from tarantella._backend.tensorflow import targets, upstream
 
 SCALE = tf.Variable([2.0, 3.0])
 ROWS = tf.TensorSpec([None, 2])
@@ -109,11 +109,11 @@ WHOLE = {
     ids=[*SINGLE, *WHOLE],
 )  # fmt: skip
 def test_targets_of_single_rows(function: Any, single: bool) -> None:
-    assert found(function, upstream.is_of_one_row) is single
+    assert found(function, targets.is_of_one_row) is single
 
 
 def test_an_unstacked_row() -> None:
-    assert found(lambda x: tf.unstack(squares(x))[1], upstream.is_of_one_row, tf.TensorSpec([4, 2]))
+    assert found(lambda x: tf.unstack(squares(x))[1], targets.is_of_one_row, tf.TensorSpec([4, 2]))
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_an_unstacked_row() -> None:
 )
 def test_targets_along_the_rows(function: Any, rows: int | None, along: bool) -> None:
     known = () if rows is None else (rows,)
-    assert found(function, lambda t: upstream.has_rows(t, None, known), tf.TensorSpec([rows, 2])) is along
+    assert found(function, lambda t: targets.has_rows(t, None, known), tf.TensorSpec([rows, 2])) is along
 
 
 def test_a_seed_makes_a_mean_of_rows() -> None:
     def look(x: Any) -> bool:
         seed = tf.ones_like(x[:, 0]) / tf.cast(tf.shape(x)[0], tf.float32)
-        return upstream.has_rows(tf.reduce_sum(x, -1), seed, ())
+        return targets.has_rows(tf.reduce_sum(x, -1), seed, ())
 
     assert not found(lambda x: x, look)
 
@@ -188,4 +188,4 @@ NOT_FIRST = {
     ids=[*FIRST, *NOT_FIRST],
 )  # fmt: skip
 def test_rows_on_the_first_axis(function: Any, first: bool) -> None:
-    assert found(function, upstream.has_rows_first) is first
+    assert found(function, targets.has_rows_first) is first

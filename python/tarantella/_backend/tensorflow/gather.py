@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +36,7 @@ def gather_rows(
     context = runtime.context()
     every = tf.constant(tf.int64.max)
     makers = [_maker(part) for part in parts]
-    with _in_turn(tf.zeros([], tf.int64) if number is None else number) as (step, ended):
+    with plans.in_turn(_turn(), tf.zeros([], tf.int64) if number is None else number) as (step, ended):
         counts, rows = operations().tarantella_gather(
             step,
             every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
@@ -59,22 +58,6 @@ def gather_rows(
 @functools.cache
 def _turn() -> tf.Variable:
     return counter()
-
-
-@contextlib.contextmanager
-def _in_turn(step: tf.Tensor) -> Iterator[tuple[tf.Tensor, list[tf.Tensor]]]:
-    """Gives the number of the step once what was traced before has ended, and takes what ends this.
-
-    TensorFlow keeps operations in order that use a variable, in branches, loops and functions, too.
-    """
-    ended: list[tf.Tensor] = []
-    if tf.executing_eagerly():
-        yield step, ended
-        return
-    with tf.control_dependencies([_turn().read_value()]):
-        step = tf.identity(step)
-    yield step, ended
-    plans.assign_after(ended, _turn())
 
 
 def _maker(part: tf.Tensor) -> Any:
@@ -126,7 +109,7 @@ def _sums(step: tf.Tensor, parts: list[Any], what: str) -> list[Any]:
     if not parts:
         return []
     context = runtime.context()
-    with _in_turn(step) as (step, ended):
+    with plans.in_turn(_turn(), step) as (step, ended):
         sums = operations().tarantella_sum_rows(step, parts, context=context.number, ranks=context.size, what=what)
         ended += sums
     return list(sums)

@@ -1,14 +1,14 @@
 """The gradients of a step: tapes, and what gets their results, see those of the global batch.
 
-In Keras's own step the sums alias the memory of the optimizer's plan, and cost what they must. In a user's step
-anything may happen to a gradient: sums are copied, calls for the same variables have plans of their own, reductions
-carry the number of the step, and the ranks meet at its end, which finds those that have left out a gradient or an
-update alone.
+In Keras's own step the sums alias the memory of the optimizer's plan. A user-defined step may keep or change a
+gradient. So there sums are copied, calls for the same variables have plans of their own, and reductions carry the
+number of the step. The ranks meet at its end, which finds a rank that alone has left out a gradient or an update.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,8 +34,7 @@ def allreduce(
     check: bool = False,
     look: Callable[[Any, Any], None] | None = None,
 ) -> list[Any]:
-    own = _prepared(gradients, variables)
-    own = own if weight == 1 else [_scaled(each, lambda _: weight) for each in own]
+    own = list(gradients) if weight == 1 else [slices.times(each, lambda _: weight) for each in gradients]
     sums = reduce.allreduce(owner, own, variables, alias_outputs, group, check=check)
     if look is not None:
         steps.look_once(owner, own, sums, look)
@@ -43,7 +42,7 @@ def allreduce(
 
 
 class StepGradients:
-    """Those of one step: it exists while the step is traced, or while it runs eagerly."""
+    """The gradients of one step, while it is traced or runs eagerly."""
 
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self.static_rows = step.static_rows
@@ -51,10 +50,10 @@ class StepGradients:
         self._known: dict[int, Any] = {}
         self._local = 0
         self._summed: set[int] = set()  # variables, by key, whose gradients were summed in this step
-        self._numbered = False  # whether any were summed with its number
-        self._made: dict[int, Any] = {}  # the very sums, by id
+        self._numbered = False  # whether any were summed with the number of the step
+        self._made: dict[int, Any] = {}  # the sums of an eager step, by id
 
-    # What the hooks of tapes ask.
+    # For the hooks of tapes.
 
     @property
     def traced_for(self) -> object:
@@ -90,56 +89,50 @@ class StepGradients:
             self._local -= 1
 
     def sums(self, gradients: Sequence[Any], sources: Sequence[Any], differentiable: bool) -> list[Any]:
-        """The sums over the ranks of this rank's gradients, already multiplied; None stays None. Collective."""
+        """The sums over the ranks of gradients that have their weight; None stays None. Collective."""
         variables = [self._known[key(each)] for each in sources]
         if differentiable:
             sums = self._differentiable(gradients, variables)
         else:
-            prepared = _prepared(gradients, variables, self.static_rows)
             alias_owner = self._model.alias_owner(variables) if self.is_keras_own(differentiable=False) else None
-            sums = self._allreduce(prepared, variables, self._step.is_empty, alias_owner)
+            sums = self._reduction(variables, self._step.is_empty, alias_owner)(gradients, variables)
         self._note(variables, sums)
         return sums
 
-    def error_of_one_row(self) -> Exception:
-        return NotImplementedError(
-            "a tape in train_step takes the gradient of a single row of the batch, and several ranks would sum those "
-            "of different rows; take gradients of single rows in `with tarantella.local_gradients():`, and give the "
-            "optimizer their mean over this rank's rows, or use tf.GradientTape.jacobian"
-        )
-
-    # What optimizers ask.
+    # For optimizers.
 
     def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
-        found, all_summed = list(gradients), self._all_summed()
-        before = [None if each is None else upstream.upstream_of(each) for each in gradients]
-        given = [i for i, each in enumerate(gradients) if each is not None]
-        summed = [i for i in given if key(variables[i]) in all_summed]
-        own_rows = [i for i in summed if (known := before[i]) is not None and known.own]
-        changed = [i for i in own_rows if (known := before[i]) is not None and known.sums]
-        by_hand = [i for i in own_rows if i not in changed]
-        if by_hand:
+        found, summed = list(gradients), self._all_summed()
+        unsummed, others, changed, unknown = list[int](), list[int](), list[int](), list[int]()
+        for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+            if gradient is None:
+                continue
+            if key(variable) not in summed:
+                unsummed.append(i)
+            elif (before := upstream.upstream_of(gradient)) is None:
+                unknown += [] if id(gradient) in self._made else [i]
+            elif before.own:
+                (changed if before.sums else others).append(i)
+            elif before.random:
+                unknown.append(i)
+        if others:
             log.warn_once(
-                f"in one step, a tape has summed the gradients of {_names(variables, by_hand)} over the ranks, and an "
-                "optimizer gets others by hand, of this rank's rows: they are summed, too"
+                f"a tape has summed the gradients of {_names(variables, others)} over the ranks, and an optimizer gets "
+                "others in the same step, of this rank's rows and not from a tape: they are summed too"
             )
-        if changed:
-            _say_changed(_names(variables, changed))
-        own = [i for i in given if i not in summed or i in by_hand]
-        apart = [i for i in given if i not in own and not self._is_alike(gradients[i], before[i])]
-        perhaps = [i for i in own if self._may_be_summed(variables[i])]
-        if perhaps:
-            _, differ = self._masters(*_at(perhaps, gradients, variables))
-            alike = {i for place, i in enumerate(perhaps) if place not in differ}
-            own = [i for i in own if i not in alike]
+        _warn_of_changed(variables, changed)
+        own, apart = sorted([*unsummed, *others]), sorted([*changed, *unknown])
+        may_be_sums = [i for i in own if self._may_be_sum(variables[i])]
+        if may_be_sums:
+            _, differ = self._masters(may_be_sums, gradients, variables)
+            own = [i for i in own if i in differ or i not in may_be_sums]
         if own:
             _put(found, own, self._reduced(*_at(own, gradients, variables)))
         if apart:
-            sums, differ = self._masters(*_at(apart, gradients, variables))
+            sums, differ = self._masters(apart, gradients, variables)
             _put(found, apart, sums)
-            if differ:
-                _say_changed(_names(variables, [apart[place] for place in differ]))
+            _warn_of_changed(variables, differ)
         return found
 
     def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -149,29 +142,29 @@ class StepGradients:
         """
         summed = self._all_summed()
         for gradient, variable in zip(gradients, variables, strict=True):
-            before = None if gradient is None else upstream.upstream_of(gradient)
-            if gradient is not None and key(variable) in summed and (before is None or before.sums):
+            if gradient is None or key(variable) not in summed:
+                continue
+            before = upstream.upstream_of(gradient)
+            if before is None or before.sums:
                 raise ValueError(
-                    f"the gradient of {_name(variable)!r} is summed over the ranks already: in a train_step "
-                    "tf.GradientTape does it; leave out tarantella.reduce_gradients"
+                    f"the gradient of {_name(variable)!r} is already summed over the ranks: tf.GradientTape does so "
+                    "in a train_step; remove the call of tarantella.reduce_gradients"
                 )
         sums = self._reduced(gradients, variables)
         self._note(variables, sums)
         return sums
 
-    # The end of the step.
-
     def end(self) -> None:
-        """Finds ranks that have left out a gradient or an update alone. Collective when it runs.
+        """Finds a rank that alone has left out a gradient or an update. Collective when it runs.
 
         Not where Keras's step has taken the only gradients.
         """
         loops = [] if tf.executing_eagerly() else upstream.loops_over_rows()
         if loops:
             raise NotImplementedError(
-                f"a loop in train_step ({loops[0]}) takes gradients, and its number of turns depends on this rank's "
-                "rows; take them in `with tarantella.local_gradients():`, and give the optimizer their mean over these "
-                "rows"
+                f"a loop in train_step ({loops[0]}) takes gradients, and its number of iterations depends on this "
+                "rank's rows; take them in `with tarantella.local_gradients():`, and pass their mean over these rows "
+                "to the optimizer"
             )
         in_trace = upstream.summed_in_trace()
         self._state.note_summed(self._summed | in_trace)
@@ -181,49 +174,44 @@ class StepGradients:
             state = self._state
             reduce.meet(state.end, state.reductions, "the updates", number, then=state.numbers)
 
-    # How.
-
-    def _allreduce(
-        self, prepared: list[Any], variables: Sequence[Any], empty: Any, alias_owner: Any = None
-    ) -> list[Any]:
-        if empty is not None:
-            prepared = [_no_slices_where(empty, each) for each in prepared]
-        owner = self._owner(variables) if alias_owner is None else alias_owner
+    def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
+        """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
         number = self._step.step_number if alias_owner is None else None
         self._numbered |= number is not None
-        check = self._model.checks_gradients
-        return reduce.allreduce(owner, prepared, variables, alias_owner is not None, None, empty, number, check)
+        return functools.partial(
+            reduce.allreduce,
+            self._owner(variables) if alias_owner is None else alias_owner,
+            alias_outputs=alias_owner is not None,
+            rows=self.static_rows,
+            empty=empty,
+            number=number,
+            check=self._model.checks_gradients,
+        )
 
     def _differentiable(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Sums whose gradient is summed, too. Sparse gradients become dense."""
+        """Sums whose gradients are summed too. Sparse gradients become dense."""
         places = [i for i, each in enumerate(gradients) if each is not None]
         some = [variables[i] for i in places]
-        owners = self._owner(variables), self._owner(variables)
-        empty, number, check = self._step.is_empty, self._step.step_number, self._model.checks_gradients
-        self._numbered |= number is not None
+        forward, backward = (self._reduction(variables, self._step.is_empty) for _ in range(2))
 
         # TensorFlow keeps the function for ever: it must not hold the step, which holds the model.
-        def allreduce(owner: Any, values: Sequence[Any]) -> list[Any]:
-            return reduce.allreduce(owner, list(values), some, False, None, empty, number, check)
-
         @tf.custom_gradient
         def total(*values: Any) -> Any:
-            return allreduce(owners[0], values), lambda *upstreams: allreduce(owners[1], upstreams)
+            return forward(values, some), lambda *upstreams: backward(upstreams, some)
 
         sums = list(gradients)
         _put(sums, places, total(*(tf.convert_to_tensor(gradients[i]) for i in places)))
         return sums
 
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        prepared = _prepared(gradients, variables, self.static_rows)
-        own = [_scaled(g, self._weight_of(v)) for g, v in zip(prepared, variables, strict=True)]
-        return self._allreduce(own, variables, self._step.is_empty)
+        own = [slices.times(g, self._weight_of(v)) for g, v in zip(gradients, variables, strict=True)]
+        return self._reduction(variables, self._step.is_empty)(own, variables)
 
     def _weight_of(self, variable: Any) -> Callable[[Any], Any]:
-        """The weight of a gradient that no tape has summed, as far as is known: a branch of the step may do so yet.
+        """The weight of a gradient that no tape has summed so far in the trace; a later branch of the step may do so.
 
-        Such a sum, which an accumulator may have kept, is alike on all ranks, and so stays what it is where shares add
-        up to 1. Where each rank's part counts one, the master's is taken in the steps that run after the trace.
+        Such a sum, which an accumulator may have kept, is the same on all ranks, so it stays what it is where shares
+        add up to 1. Where each rank's part counts one, the master's is taken in the steps that run after the trace.
         """
         if not self._step.is_sum or tf.executing_eagerly():
             return self._step.weight
@@ -233,21 +221,23 @@ class StepGradients:
         weight = ops.where(known[key(variable)] > 0, float(runtime.is_master_rank()), 1.0)
         return lambda dtype: ops.cast(weight, dtype)
 
-    def _masters(self, gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[int]]:
-        """The master's gradients, for all ranks, and eagerly the places where a rank has others."""
-        others = ops.convert_to_tensor(not runtime.is_master_rank())
-        sums = self._allreduce(_prepared(gradients, variables, self.static_rows), variables, others)
+    def _masters(
+        self, places: list[int], gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> tuple[list[Any], list[int]]:
+        """The master's gradients at these places, for all ranks, and eagerly the places where a rank has others."""
+        own, of = _at(places, gradients, variables)
+        sums = self._reduction(of, ops.convert_to_tensor(not runtime.is_master_rank()))(own, of)
         if not tf.executing_eagerly():
             return sums, []
-        differ = [not _equal(*each) for each in zip(gradients, sums, strict=True)]
+        differ = [not _equal(*each) for each in zip(own, sums, strict=True)]
         counts = ops.convert_to_tensor(np.array(differ, "float64"))
         counts = np.asarray(reduce.sum_over_ranks(self._state.end, "gradients that differ", counts))
-        return sums, np.flatnonzero(counts).tolist()
+        return sums, [places[i] for i in np.flatnonzero(counts)]
 
     def _owner(self, variables: Sequence[Any]) -> Any:
-        """What owns the plan: another one for each further call for the same variables in a trace.
+        """The owner of the plan. Each further call for the same variables in a trace has another one.
 
-        Around an eager step, ranks may trace functions in different steps: then each function counts for itself.
+        In an eager step, ranks may trace functions in different steps, so each function has its own count.
         """
         trace = (steps.current_trace(),) if self._step.is_eager else ()
         return self._state.reduction(self._step.call_index((*trace, *(key(v) for v in variables))))
@@ -262,23 +252,15 @@ class StepGradients:
             upstream.note_summed(noted)
 
     def _all_summed(self) -> set[int]:
-        """The variables whose gradients this step sums: also in functions that an earlier trace has left."""
+        """The variables whose gradients this step sums, also in functions that were traced earlier."""
         return self._summed | upstream.summed_in_trace()
 
-    def _may_be_summed(self, variable: Any) -> bool:
-        """Whether a gradient may be a sum that this step does not show: of a function, or kept from another step.
+    def _may_be_sum(self, variable: Any) -> bool:
+        """Whether a gradient may be a sum of a function, or one kept from another step, which this step does not show.
 
-        Where shares add up to 1 the sum of such sums is the same again.
+        Where shares add up to 1, the sum of such sums is the same again.
         """
         return self._step.is_sum and tf.executing_eagerly() and key(variable) in self._state.summed
-
-    def _is_alike(self, gradient: Any, before: Any) -> bool:
-        """Whether it is certain that all ranks have the same."""
-        return id(gradient) in self._made if before is None else not (before.own or before.random)
-
-
-def _prepared(gradients: Sequence[Any], variables: Sequence[Any], rows: Sequence[int] | None = None) -> list[Any]:
-    return [reduce.prepared(g, v, rows) for g, v in zip(gradients, variables, strict=True)]
 
 
 def _name(variable: Any) -> str:
@@ -289,11 +271,13 @@ def _names(variables: Sequence[Any], places: Iterable[int]) -> str:
     return abbreviated([_name(variables[i]) for i in places])
 
 
-def _say_changed(names: str) -> None:
-    log.warn_once(
-        f"between the tape and the optimizer, the gradients of {names} get something that each rank has for itself, "
-        "such as its own rows or loss: the master's gradients are applied on all ranks, which differs from one process"
-    )
+def _warn_of_changed(variables: Sequence[Any], places: list[int]) -> None:
+    if places:
+        log.warn_once(
+            f"between the tape and the optimizer, the gradients of {_names(variables, places)} are combined with "
+            "values that differ between ranks, such as a rank's own loss: all ranks apply the master's gradients, "
+            "which differs from one process"
+        )
 
 
 def _at(places: list[int], *each: Sequence[Any]) -> list[list[Any]]:
@@ -308,24 +292,3 @@ def _put(found: list[Any], places: list[int], values: list[Any]) -> None:
 def _equal(one: Any, other: Any) -> bool:
     a, b = (np.asarray(ops.convert_to_tensor(each)) for each in (one, other))
     return np.array_equal(a, b, equal_nan=True)
-
-
-def _scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
-    """The prepared gradient times `weight(dtype)`."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, list):
-        return slices.changed(gradient, lambda values, indices: (values * weight(values.dtype), indices))
-    return gradient * weight(gradient.dtype)
-
-
-def _no_slices_where(condition: Any, gradient: Any) -> Any:
-    """The prepared gradient; of a sparse one, no slices where the condition holds."""
-    if not isinstance(gradient, list):
-        return gradient
-
-    def no_slices(values: Any, indices: Any) -> Any:
-        kept = ops.where(condition, 0, ops.shape(indices)[0])
-        return values[:kept], indices[:kept]
-
-    return slices.changed(gradient, no_slices)

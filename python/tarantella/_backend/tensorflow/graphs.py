@@ -8,8 +8,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-_LOOPS = ("While", "StatelessWhile")
+_IFS, _CASES, _LOOPS = ("If", "StatelessIf"), ("Case", "StatelessCase"), ("While", "StatelessWhile")
+BRANCHES = (*_IFS, *_CASES)
+# The attributes that name the functions of an operation.
+_FUNCTIONS = {
+    **dict.fromkeys(CALLS, ("f",)),
+    **dict.fromkeys(_IFS, ("then_branch", "else_branch")),
+    **dict.fromkeys(_LOOPS, ("cond", "body")),
+}
 
 
 class Call(NamedTuple):
@@ -94,17 +100,9 @@ def body(call: Call) -> Any:
 
 def functions(op: Any, around: Call | None) -> list[Call]:
     """The functions that an operation runs."""
-    if op.type in CALLS:
-        return [Call(op, around)]
-    if op.type in BRANCHES:
-        return [Call(op, around, attribute, i) for attribute, i in _branches(op)]
-    return [Call(op, around, "cond"), Call(op, around, "body")] if op.type in _LOOPS else []
-
-
-def _branches(op: Any) -> list[tuple[str, int]]:
-    if op.type in ("If", "StatelessIf"):
-        return [("then_branch", 0), ("else_branch", 0)]
-    return [("branches", i) for i in range(len(op.get_attr("branches")))]
+    if op.type in _CASES:
+        return [Call(op, around, "branches", i) for i in range(len(op.get_attr("branches")))]
+    return [Call(op, around, attribute) for attribute in _FUNCTIONS.get(op.type, ())]
 
 
 def _of_placeholder(tensor: Any, call: Call | None) -> list[Place] | None:

@@ -12,8 +12,6 @@ import tensorflow as tf
 
 from ..._job import runtime
 from ..._job.environment import integer
-from ..._job.groups import Group
-from ..._names import short_name_of
 from .variables import counter
 
 # KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
@@ -25,7 +23,7 @@ class Plan(NamedTuple):
 
     number: int
     buckets: list[int]  # of each tensor
-    # Always 0, which stands for no number of a step. Operations read it, so that TensorFlow takes none for a constant.
+    # Always 0: no number of a step. Operations read it, so that TensorFlow does not treat them as constants.
     zero_variable: tf.Variable
 
 
@@ -35,7 +33,7 @@ _plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDiction
 
 
 class Numbers(enum.IntEnum):
-    """What is done with the numbers of steps that tensors of a plan are submitted with."""
+    """What the core does with the numbers of steps with which tensors of a plan are submitted."""
 
     NONE = 0
     OF_STEPS = 1  # ranks compare them
@@ -44,35 +42,16 @@ class Numbers(enum.IntEnum):
 
 def plan(
     owner: Any,
-    gradients: list[tf.Tensor],
-    variables: list[Any],
-    group: Group,
-    numbers: Numbers = Numbers.NONE,
-    check: bool = False,
-) -> Plan:
-    """The core's plan for these gradients of a group. Collective at the first call; later traces get the same one.
-
-    It lives as long as `owner`, so that models made in a loop do not pile up memory. With `check`, a gradient that is
-    not finite ends the job.
-    """
-    key = (group.ranks, numbers, *((id(v), g.dtype.name) for g, v in zip(gradients, variables, strict=True)))
-    tensors = [(short_name_of(v), g.dtype.name, tuple(v.shape)) for g, v in zip(gradients, variables, strict=True)]
-    context = group.context()
-    made = plan_of(owner, key, "the gradients", tensors, context, numbers)
-    if check and context is not None:
-        context.check_finite(made.number)
-    return made
-
-
-def plan_of(
-    owner: Any,
     key: Any,
     what: str,
     tensors: list[tuple[str, str, tuple[int, ...]]],
     context: Any,
     numbers: Numbers = Numbers.NONE,
 ) -> Plan:
-    """As `plan`, for tensors of these names, types and shapes."""
+    """The core's plan for tensors of these names, types and shapes. Collective at the first call for a `key`.
+
+    Later traces get the same one. It lives as long as `owner`, so that models made in a loop do not pile up memory.
+    """
     if owner not in _plans:
         _plans[owner] = {}
         weakref.finalize(owner, _release, _plans[owner]).atexit = False
@@ -89,35 +68,47 @@ _runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weak
 
 @contextlib.contextmanager
 def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
-    """Within a graph: keeps the runs of a reduction apart, so that each begins after the one before has ended.
+    """`in_turn` for the runs of a reduction, so that the graph may run again before its step ends.
 
-    Gives `number` as a tensor that is there after the run before has ended, and a list to which the caller adds the
-    tensors with which this run ends. So the graph may run again before its step ends: in a loop, or in another call of
-    its function. Without a number, and eagerly, runs are not kept apart.
+    It does so in a loop, or in another call of its function. Without a number runs are not kept apart.
     """
-    ended: list[tf.Tensor] = []
     if number is None or tf.executing_eagerly():
-        yield number, ended
+        yield number, []
         return
     runs, key = _runs.setdefault(owner, {}), tuple(id(v) for v in variables)
     if key not in runs:
         runs[key] = counter()
-    with tf.control_dependencies([runs[key].read_value()]):
-        number = tf.identity(number)
+    with in_turn(runs[key], number) as turn:
+        yield turn
+
+
+@contextlib.contextmanager
+def in_turn(variable: tf.Variable, number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+    """Within a graph: keeps runs apart that name the same variable, so that each begins after the one before has ended.
+
+    Gives `number` as a tensor that exists once the run before has ended, and a list to which the caller adds the
+    tensors with which this run ends. TensorFlow keeps the order of operations that use a variable, also in branches,
+    loops and functions.
+    """
+    ended: list[tf.Tensor] = []
+    if not tf.executing_eagerly():
+        with tf.control_dependencies([variable.read_value()]):
+            number = tf.identity(number)
     yield number, ended
-    assign_after(ended, runs[key])
+    if not tf.executing_eagerly():
+        assign_after(ended, variable)
 
 
 def assign_after(tensors: Sequence[tf.Tensor], variable: tf.Variable) -> None:
-    """Assigns the variable its value of 0, after the tensors are there."""
-    # Within, a constant would keep the dependence to itself, and lose it.
+    """Assigns the variable its value of 0, once the tensors exist."""
+    # Made below, the constant alone would depend on the tensors, and TensorFlow drops that.
     zero = tf.zeros(variable.shape, variable.dtype)
     with tf.control_dependencies(tensors):
         variable.assign(zero)
 
 
 def ends_of_runs(owners: Sequence[Any]) -> list[tf.Tensor]:
-    """In a graph: what is there after all runs for these owners have ended."""
+    """In a graph: tensors that exist once all runs for these owners have ended."""
     return [run.read_value() for owner in owners for run in _runs.get(owner, {}).values()]
 
 

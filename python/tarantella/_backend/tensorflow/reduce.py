@@ -22,84 +22,88 @@ def allreduce(
     variables: Sequence[Any],
     alias_outputs: bool,
     group: Group | None = None,
-    contributes_zeros: tf.Tensor | None = None,
+    rows: Sequence[int] | None = None,
+    empty: tf.Tensor | None = None,
     number: tf.Tensor | None = None,
     check: bool = False,
 ) -> list[Any]:
-    """The sum of each `prepared` gradient over the ranks of the group, by default all; None stays None. Collective.
+    """The sum of each gradient over the ranks of the group, by default all; None stays None. Collective.
 
-    Where `contributes_zeros`, a scalar bool, is true, zeros stand in for this rank's dense gradients. `number`, a
-    scalar of int64, is that of the training step: where ranks are in different ones, MismatchError ends the job. With
-    it the code around may run in loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
+    `rows` are the numbers of rows of the batch that are known, by default those of what the traced function takes.
+    Where `empty`, a scalar bool, is true, this rank's gradients count as zeros, or as no slices. `number`, a scalar of
+    int64, is that of the training step: where ranks are in different ones, MismatchError ends the job. With it the code
+    around may run in loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
 
     In a graph this adds one operation a bucket of gradients, under XLA one call for all.
     """
-    gradients = list(gradients)
-    sparse = [i for i, g in enumerate(gradients) if isinstance(g, list)]
-    dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
+    results = [_without_slices(g, v) if xla.compiled() else g for g, v in zip(gradients, variables, strict=True)]
+    sparse = [i for i, each in enumerate(results) if isinstance(each, tf.IndexedSlices)]
+    dense = [i for i, each in enumerate(results) if each is not None and i not in sparse]
     group = Group() if group is None else group
+    pieces = [slices.pieces(results[i], _rows_of_function() if rows is None else rows, empty) for i in sparse]
     with plans.following_runs(owner, variables, number) as (number, ended):
-        of_dense = [gradients[i] for i in dense], [variables[i] for i in dense]
-        sums = _dense_sums(owner, *of_dense, alias_outputs, group, contributes_zeros, number, check)
+        sums: list[tf.Tensor] = []
+        if dense:
+            of_dense = [results[i] for i in dense], [variables[i] for i in dense]
+            plan = _plan_of_gradients(owner, *of_dense, group, number is not None, check)
+            sums = _sums(plan, of_dense[0], alias_outputs, empty, number)
         # After the sums, so that no rank waits in the one exchange while another waits in the other.
         with tf.control_dependencies(sums):
             names = [short_name_of(variables[i]) for i in sparse] if check else []
-            joined = slices.of_all_ranks([gradients[i] for i in sparse], group, number, names) if sparse else []
+            joined = slices.of_all_ranks(pieces, group, number, names) if sparse else []
         ended += [*sums, *(each.values for each in joined)]
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
-        gradients[i] = result
-    return gradients
+        results[i] = result
+    return results
 
 
-def _dense_sums(
-    owner: Any,
-    gradients: list[tf.Tensor],
-    variables: list[Any],
-    alias_outputs: bool,
-    group: Group,
-    contributes_zeros: tf.Tensor | None,
-    number: tf.Tensor | None,
-    check: bool,
-) -> list[tf.Tensor]:
-    if not gradients:
-        return []
+def _plan_of_gradients(
+    owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group, is_numbered: bool, check: bool
+) -> plans.Plan:
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    numbers = plans.Numbers.NONE if number is None else plans.Numbers.OF_STEPS
-    reduction = plans.plan(owner, gradients, variables, group, numbers, check)
-    if not xla.compiled():
-        return _sums(reduction, gradients, alias_outputs, contributes_zeros, number)
-    if contributes_zeros is not None:
-        gradients = [tf.where(contributes_zeros, tf.zeros_like(gradient), gradient) for gradient in gradients]
-    return xla.call(reduction, gradients, xla.latest_call(), number)
+    numbers = plans.Numbers.OF_STEPS if is_numbered else plans.Numbers.NONE
+    types = [gradient.dtype.name for gradient in gradients]
+    key = (group.ranks, numbers, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
+    tensors = [(short_name_of(v), dtype, tuple(v.shape)) for v, dtype in zip(variables, types, strict=True)]
+    context = group.context()
+    plan = plans.plan(owner, key, "the gradients", tensors, context, numbers)
+    if check and context is not None:
+        context.check_finite(plan.number)
+    return plan
 
 
 def _sums(
     plan: plans.Plan,
     gradients: list[tf.Tensor],
-    alias_outputs: bool,
-    contributes_zeros: tf.Tensor | None = None,
+    alias_outputs: bool = False,
+    empty: tf.Tensor | None = None,
     number: tf.Tensor | None = None,
+    after: Sequence[tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
-    """One operation a bucket, which waits for all its gradients; eagerly one for all."""
-    operation = operations().tarantella_allreduce
+    """One operation a bucket, which waits for all its gradients; eagerly, and under XLA, one for all.
+
+    `after` is `xla.latest_call()`, by default that of now.
+    """
+    if xla.compiled():
+        values = gradients if empty is None else [tf.where(empty, tf.zeros_like(each), each) for each in gradients]
+        return xla.call(plan, values, xla.latest_call() if after is None else after, number)
     eager = tf.executing_eagerly()
+    empty = tf.constant(False) if empty is None else empty
     if number is None:
         number = tf.constant(0, tf.int64) if eager else plan.zero_variable.read_value()
-    contributes_zeros = tf.constant(False) if contributes_zeros is None else contributes_zeros
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
-        # TensorFlow keeps eager kernels for ever, and a kernel with aliases keeps the memory.
-        alias_outputs = alias_outputs and not eager
-        sums = operation(
+        sums = operations().tarantella_allreduce(
             [gradients[i] for i in places],
             number,
-            contributes_zeros,
+            empty,
             plan=plan.number,
             tensors=places,
-            alias_outputs=alias_outputs,
+            # TensorFlow keeps eager kernels for ever, and a kernel with aliases keeps the memory.
+            alias_outputs=alias_outputs and not eager,
         )
         if not eager and len(sums) > 1:
             sums = operations().tarantella_identity_n(sums)
@@ -108,19 +112,13 @@ def _sums(
     return summed
 
 
-def prepared(gradient: Any, variable: Any, rows: Sequence[int] | None = None) -> Any:
-    """The gradient as `allreduce` takes it: a sparse one becomes a list of pieces.
-
-    `rows` are the numbers of rows of the batch that are known, by default those of what the traced function takes.
-    Under XLA, whose shapes cannot depend on what other ranks have, slices become a dense gradient.
-    """
+def _without_slices(gradient: Any, variable: Any) -> Any:
+    """For XLA, whose shapes cannot depend on what other ranks have."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    if not xla.compiled():
-        return slices.pieces(gradient, _rows_of_function() if rows is None else rows)
     log.warn_once(
-        f"under jit_compile=True the sparse gradient of {variable.path!r} is made dense before it is reduced, so "
-        "optimizers that tell repeated rows apart differ from one process; compile with jit_compile=False"
+        f"jit_compile=True makes the sparse gradient of {variable.path!r} dense before it is reduced, so optimizers "
+        "that treat repeated rows differently give other results than on one process; compile with jit_compile=False"
     )
     return tf.convert_to_tensor(gradient)
 
@@ -137,7 +135,10 @@ def _rows_of_function() -> tuple[int, ...]:
 
 
 def without_repeats(value: Any) -> Any:
-    return slices.without_repeats(value) if isinstance(value, tf.IndexedSlices) else value
+    if not isinstance(value, tf.IndexedSlices):
+        return value
+    rows, places = tf.unique(value.indices)
+    return slices.like(value, tf.math.unsorted_segment_sum(value.values, places, tf.size(rows)), rows)
 
 
 def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
@@ -153,7 +154,7 @@ def _plan_of_sum(
     numbers: plans.Numbers = plans.Numbers.NONE,
 ) -> plans.Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
-    return plans.plan_of(owner, (what, values.dtype.name), what, tensors, context(), numbers)
+    return plans.plan(owner, (what, values.dtype.name), what, tensors, context(), numbers)
 
 
 def _sum_of(
@@ -165,11 +166,9 @@ def _sum_of(
 ) -> tf.Tensor:
     if reduction is None:
         return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
-    if xla.compiled():
-        return xla.call(reduction, [values], after)[0]
-    (total,) = _sums(reduction, [values], alias_outputs=False)
-    # What depends on data alone could run before the step before has ended.
-    plans.assign_after([total], reduction.zero_variable)
+    (total,) = _sums(reduction, [values], after=after)
+    if not xla.compiled():  # what depends on data alone could run before the step before has ended
+        plans.assign_after([total], reduction.zero_variable)
     return total
 
 
@@ -200,10 +199,10 @@ def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then
     values = tf.zeros([1])
     plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.EXCLUSIVE)
     if xla.compiled():
-        xla.call(plan, [values], xla.latest_call(), number)
+        _sums(plan, [values], number=number)
         return
     before = [] if tf.executing_eagerly() else plans.ends_of_runs(followed)
     with tf.control_dependencies(before):
-        met = _sums(plan, [values], alias_outputs=False, number=tf.identity(number))
+        met = _sums(plan, [values], number=tf.identity(number))
     # It must use the value: TensorFlow removes an operation that only others wait for.
     then.assign_add(tf.broadcast_to(tf.cast(met[0], then.dtype), then.shape))

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -134,9 +133,8 @@ def rows(data: Any, ranges: Sequence[tuple[int, int]], total: int) -> Any:
 def _between(leaf: Any, start: int, stop: int) -> Any:
     if not isinstance(leaf, tf.SparseTensor):
         return leaf[start:stop]
-    first, size = np.zeros(len(leaf.shape), np.int64), leaf.dense_shape.numpy()
-    first[0], size[0] = start, stop - start
-    return tf.sparse.slice(leaf, first, size)
+    _, *shape = leaf.dense_shape.numpy()
+    return tf.sparse.slice(leaf, [start, *(0 for _ in shape)], [stop - start, *shape])
 
 
 def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
@@ -156,17 +154,6 @@ def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]
 
 def _next_of(iterator: Any, count: int) -> tf.data.Dataset:
     """The next batches of an iterator, as they are asked for."""
-
-    @tf.autograph.experimental.do_not_convert
-    def following(_: tf.Tensor) -> Any:
-        return iterator.get_next_as_optional()
-
-    @tf.autograph.experimental.do_not_convert
-    def is_there(optional: Any) -> tf.Tensor:
-        return optional.has_value()
-
-    @tf.autograph.experimental.do_not_convert
-    def value(optional: Any) -> Any:
-        return optional.get_value()
-
-    return tf.data.Dataset.range(count).map(following).take_while(is_there).map(value)
+    plain = tf.autograph.experimental.do_not_convert
+    following = tf.data.Dataset.range(count).map(plain(lambda _: iterator.get_next_as_optional()))
+    return following.take_while(plain(lambda each: each.has_value())).map(plain(lambda each: each.get_value()))

@@ -18,12 +18,12 @@ from . import upstream
 
 
 class Judgement(NamedTuple):
-    """What a rank's graph says of one lookup. Another rank, with another number of rows, may find something else."""
+    """What a rank's graph shows of one lookup. That of a rank with another number of rows may show something else."""
 
     # Whether the indices come from its rows (tokens); if not, one process has them once (positions, constants). None in
-    # an eager step, whose tensors do not say how they were made.
+    # an eager step, which does not show it.
     own: bool | None
-    rows: tuple[int, ...] = ()  # those numbers of rows of this rank's batch that TensorFlow knows
+    rows: tuple[int, ...] = ()  # the numbers of rows of this rank's batch that TensorFlow knows
     unique: bool = False  # whether the graph shows that each index occurs once in the batch
 
 
@@ -39,29 +39,34 @@ def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> t
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def without_repeats(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """One slice for each row that has any: their sum, in a fixed order."""
-    rows, places = tf.unique(gradient.indices)
-    return like(gradient, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows)), rows)
-
-
-def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = ()) -> list[Piece]:
+def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = (), empty: Any = None) -> list[Piece]:
     """The slices by lookup, also where TensorFlow has joined several: as many on all ranks.
 
-    `rows` are the numbers of rows of this rank's batch that TensorFlow knows while it traces. Eagerly, and for lookups
-    joined inside a `tf.function`, the slices stay one piece.
+    `rows` are the numbers of rows of this rank's batch that TensorFlow knows while it traces. Where `empty`, a scalar
+    bool, is true, pieces have no slices. Eagerly, and for lookups joined inside a `tf.function`, the slices stay one
+    piece.
     """
-    if tf.executing_eagerly():
-        return [Piece(gradient, Judgement(None))]
-    lookups = _joined(gradient.indices)
-    values = [gradient.values] if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
-    own = [upstream.differs_between_ranks([(each, None)]) for each in lookups]
-    judgements = [Judgement(o, tuple(rows), o and upstream.are_unique(i)) for o, i in zip(own, lookups, strict=True)]
+    values, lookups, judgements = [gradient.values], [gradient.indices], [Judgement(None)]
+    if not tf.executing_eagerly():
+        lookups = _joined(gradient.indices)
+        values = values if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
+        judgements = [_judged(each, tuple(rows)) for each in lookups]
+    if empty is not None:
+        kept = [tf.where(empty, 0, tf.shape(each)[0]) for each in lookups]
+        values, lookups = ([each[:n] for each, n in zip(parts, kept, strict=True)] for parts in (values, lookups))
     return [Piece(like(gradient, *each[:2]), each[2]) for each in zip(values, lookups, judgements, strict=True)]
 
 
-def changed(gradient: list[Piece], change: Callable[[Any, Any], tuple[Any, Any]]) -> list[Piece]:
-    return [Piece(like(each, *change(each.values, each.indices)), judgement) for each, judgement in gradient]
+def times(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+    """A gradient, dense, sparse or None, times `weight(dtype)`."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return like(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
+    return None if gradient is None else gradient * weight(gradient.dtype)
+
+
+def _judged(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
+    own = upstream.differs_between_ranks([(indices, None)])
+    return Judgement(own, rows, own and upstream.are_unique(indices))
 
 
 def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
@@ -98,13 +103,13 @@ def of_all_ranks(
 
 
 class _Row(NamedTuple):
-    """What ranks tell each other of a piece: a row of int64. A rank that has joined (`hvd.join`) has zeros."""
+    """What ranks exchange about a piece: a row of int64. A rank that has joined (`hvd.join`) has zeros."""
 
-    own: int  # 1: the indices are from this rank's rows, 0: they are not, -1: it cannot be told
+    own: int  # 1: the indices are from this rank's rows, 0: they are not, -1: unknown
     size: int
-    kind: int  # 0: an index repeats, 1: none does, 2: they are consecutive
+    # 0: an index repeats, 1: none does, 2: they are consecutive. For indices of rows 1 only where the graph shows it.
+    kind: int
     hash: int
-    unique: int  # whether the graph shows, and it is so, that each index occurs once in the batch
 
 
 def _exchanged(
@@ -112,7 +117,7 @@ def _exchanged(
 ) -> list[NDArray[Any]]:
     """Values and indices of each piece, of all ranks.
 
-    Ranks first tell each other what they know of their pieces, so that all take the same way with each.
+    Ranks first exchange what they know of their pieces, so that all treat each in the same way.
     """
     for name, values in zip(checked, parts[::2], strict=False):
         if not np.isfinite(values).all():
@@ -132,18 +137,17 @@ def _exchanged(
 
 def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
     if judgement.own:
-        unique = int(judgement.unique and len(np.unique(indices)) == len(indices))
-        return _Row(1, len(indices), unique, 0, unique)
+        return _Row(1, len(indices), int(judgement.unique and len(np.unique(indices)) == len(indices)), 0)
     kind = int(len(np.unique(indices)) == len(indices))
     kind += bool(kind and (np.diff(indices) == 1).all())
     digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
     number = int.from_bytes(digest, "little", signed=True)
     is_unsure = judgement.own is None or any(_same_for_each(indices, rows) for rows in judgement.rows)
-    return _Row(-1 if is_unsure else 0, len(indices), kind, number, 0)
+    return _Row(-1 if is_unsure else 0, len(indices), kind, number)
 
 
 def _same_for_each(indices: NDArray[Any], rows: int) -> bool:
-    """Whether constants hold the same for each row: then they may be made of the number of rows."""
+    """Whether constants are the same for each row: then they may depend on the number of rows."""
     count = len(indices)
     if not rows or not count or count % rows:
         return False
@@ -157,13 +161,13 @@ def _same_for_each(indices: NDArray[Any], rows: int) -> bool:
 def _of_piece(
     context: Any, ranks: list[_Row], values: NDArray[Any], indices: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The slices that one process has. Which collectives run depends on `ranks` alone, which all ranks have alike."""
+    """The slices that one process has. Which collectives run depends on `ranks` alone, the same on all of them."""
 
     def gathered(part: NDArray[Any]) -> NDArray[Any]:
         return _exchange.rows(context, part, "slices of a gradient")
 
     some = [each for each in ranks if each.size]  # a rank without rows has no slices
-    if some and all(each.unique for each in some):  # one process has each index once, too
+    if some and all(each.own == 1 and each.kind for each in some):  # one process has each index once, too
         return _summed(gathered(values), gathered(indices), distinct=True)
     alike = len({(each.size, each.hash) for each in some}) == 1
     if not _once([each.own for each in ranks], some, alike):
@@ -180,8 +184,8 @@ def _of_piece(
 def _once(own: list[int], some: list[_Row], alike: bool) -> bool:
     """Whether one process has these slices once.
 
-    What one rank is sure of holds for all. Where none is, consecutive indices that all ranks have alike count as
-    positions, and others as rows.
+    What one rank knows holds for all. Where none does, consecutive indices that are the same on all ranks count as
+    positions, others as rows.
     """
     if 1 in own or not some:
         return False
@@ -189,7 +193,7 @@ def _once(own: list[int], some: list[_Row], alike: bool) -> bool:
 
 
 def _summed(values: NDArray[Any], indices: NDArray[Any], distinct: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One slice for each index that some rank has, added in rank order; as they are where a rank repeats one."""
+    """One slice for each index that some rank has, summed in rank order; unchanged where a rank repeats one."""
     if not distinct:
         return values, indices
     union, places = np.unique(indices, return_inverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 from . import slices, upstream
 from .gradients import StepGradients
 from .sandbox import current_sandbox
+from .targets import has_rows, is_of_one_row
 
 _NONE = tf.UnconnectedGradients.NONE
 _Method = Callable[..., Any]
@@ -85,16 +86,21 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
         # In a backward pass, layers that are computed again take gradients with tapes of their own: those are local.
         take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
         gradients_of_step, flat = find(), tf.nest.flatten(sources)
-        places = [i for i, each in enumerate(flat) if gradients_of_step is not None and gradients_of_step.takes(each)]
-        if not places:
+        places = [] if gradients_of_step is None else [i for i, v in enumerate(flat) if gradients_of_step.takes(v)]
+        if gradients_of_step is None or not places:
             return take(output_gradients)
-        assert gradients_of_step is not None
         targets = tf.nest.flatten(target)
         seeds = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
         is_users = not gradients_of_step.is_keras_own(record.could_possibly_record())
-        if is_users and any(upstream.is_of_one_row(each) for each in targets):
-            raise gradients_of_step.error_of_one_row()
-        weights = _weights(gradients_of_step, targets, seeds)
+        if is_users and any(map(is_of_one_row, targets)):
+            raise NotImplementedError(
+                "a tape in train_step takes the gradient of a single row of the batch, and several ranks would sum "
+                "those of different rows; take gradients of single rows in `with tarantella.local_gradients():`, and "
+                "pass their mean over this rank's rows to the optimizer, or use tf.GradientTape.jacobian"
+            )
+        # The weight of a target with a value for each row is 1: TensorFlow takes the gradient of the sum.
+        weight, rows = gradients_of_step.weight(), gradients_of_step.static_rows
+        weights = [None if has_rows(*each, rows) else weight for each in zip(targets, seeds, strict=True)]
         weighs = any(weight is not None for weight in weights)
         # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
         starts = weighs and (len(places) == len(flat) or any(weight is None for weight in weights))
@@ -104,22 +110,13 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
         gradients = tf.nest.flatten(take(output_gradients))
         own = [gradients[i] for i in places]
         if weighs and not starts:
-            own = [_times(each, weights[0]) for each in own]
+            own = [slices.times(each, functools.partial(tf.cast, weight)) for each in own]
         sums = gradients_of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
         for i, each in zip(places, sums, strict=True):
             gradients[i] = each
         return tf.nest.pack_sequence_as(sources, gradients)
 
     return gradient
-
-
-def _weights(gradients_of_step: StepGradients, targets: Sequence[Any], seeds: Sequence[Any]) -> list[Any]:
-    """What the gradients of each target are multiplied by, None for 1.
-
-    It is 1 for a target with a value for each row: TensorFlow takes the gradient of the sum.
-    """
-    weight, rows = gradients_of_step.weight(), gradients_of_step.static_rows
-    return [None if upstream.has_rows(*each, rows) else weight for each in zip(targets, seeds, strict=True)]
 
 
 def _seed(target: Any, weight: Any, given: Any) -> Any:
@@ -131,14 +128,6 @@ def _seed(target: Any, weight: Any, given: Any) -> Any:
     if given is not None:
         return weight * tf.cast(given, dtype)
     return weight if target.shape.rank == 0 else tf.fill(tf.shape(target), weight)
-
-
-def _times(gradient: Any, weight: Any) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return slices.like(gradient, gradient.values * tf.cast(weight, gradient.dtype), gradient.indices)
-    return gradient * tf.cast(weight, gradient.dtype)
 
 
 @tf.RegisterGradient("TarantellaIdentityN")
