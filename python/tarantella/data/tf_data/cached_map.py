@@ -67,7 +67,7 @@ def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> t
     if parallel:
         arguments |= {"num_parallel_calls": tf.constant(tf.data.AUTOTUNE, tf.int64), "deterministic": "true"}
     operation = tf.raw_ops.ParallelMapDatasetV2 if parallel else tf.raw_ops.MapDataset
-    made = rewrite.operated(dataset, operation, traced.graph.outputs, traced.result_spec, **arguments)
+    made = rewrite.operated(dataset, operation, traced.result_spec, traced.graph.outputs, **arguments)
     made._made_from = (dataset, traced)  # keeps their Python functions alive
     return made
 
@@ -75,6 +75,6 @@ def _with_traced(dataset: tf.data.Dataset, traced: _Traced, parallel: bool) -> t
 def unbatched(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """`dataset.unbatch()` for dense tensors, for which TensorFlow would trace a function that changes nothing."""
     spec = tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), dataset.element_spec)
-    made = rewrite.operated(dataset, tf.raw_ops.UnbatchDataset, tf.nest.flatten(spec), spec)
+    made = rewrite.operated(dataset, tf.raw_ops.UnbatchDataset, spec)
     made._made_from = dataset
     return made

@@ -98,25 +98,24 @@ class Dataset:
             )
         if self.shard == "file":
             return self._files()
-        micro = from_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
-        mine, batches = cached_map(micro.filter(_has_rows), _data_of), int(self.dataset.cardinality())
+        mine, batches = cached_map(self._micro_batches().filter(_has_rows), _data_of), int(self.dataset.cardinality())
         known = batches >= 0 and (shard_before_map.least_rows(self.dataset) or 0) >= self.num_ranks
         return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
+
+    def _micro_batches(self) -> tf.data.Dataset:
+        return from_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
 
     def _files(self) -> tf.data.Dataset:
         if not self.micro_batch_size:
             raise ValueError("shard='file' needs a dataset whose last operation is batch, with a row for each rank")
         log.warn_once(
-            "shard='file': every rank reads its own files, so batches contain other rows than on one process, and "
-            "results differ"
+            "shard='file': every rank reads its own files, so batches and results differ from those of one process"
         )
-        spec = self.dataset.element_spec
         try:
             files = rewrite.operated(
                 self.dataset,
                 tf.raw_ops.AutoShardDataset,
-                tf.nest.flatten(spec),
-                spec,
+                self.dataset.element_spec,
                 num_workers=self.num_ranks,
                 index=self.rank,
                 auto_shard_policy=_FILES,
@@ -167,8 +166,7 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
     if given.num_ranks == 1:
         one = tf.ones((), keras.config.floatx())
         return tf.data.Dataset.zip((given.dataset, tf.data.Dataset.from_tensors(one).repeat()))
-    micro = from_batches.distribute(TFDatasetAdapter(given.dataset), given.rank, given.num_ranks).get_tf_dataset()
-    return micro.map(_with_share)
+    return given._micro_batches().map(_with_share)
 
 
 @tf.autograph.experimental.do_not_convert

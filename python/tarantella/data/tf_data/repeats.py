@@ -10,17 +10,8 @@ import tensorflow as tf
 from ..position import Order
 from . import structure
 
-# Datasets whose iterator begins those of its inputs while it is read.
-_LATE = (
-    "Repeat",
-    "Concatenate",
-    "FlatMap",
-    "Interleave",
-    "ParallelInterleave",
-    "Group",
-    "Choose",
-    "DirectedInterleave",
-)
+# The ends of the names of datasets whose iterator begins those of its inputs while it is read.
+_LATE = ("Repeat", "Concatenate", "FlatMap", "Group", "Choose", "Interleave")
 
 
 def order_of(dataset: tf.data.Dataset) -> Order:
@@ -44,7 +35,8 @@ def _why_not_repeated(dataset: tf.data.Dataset) -> str:
 
 def _reads_earlier(dataset: tf.data.Dataset) -> bool:
     return any(
-        structure.kind(each) in _LATE and any(structure.kind(below) == "Shuffle" for below in structure.every(each))
+        structure.kind(each).endswith(_LATE)
+        and any(structure.kind(below) == "Shuffle" for below in structure.every(each))
         for each in structure.every(dataset)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,16 +25,21 @@ def read(dataset: tf.data.Dataset) -> Any:
 
 def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
     """The dataset of a GraphDef."""
-    for node in _nodes(graph):
+    for node in structure.nodes_of(graph):
         node.device = ""  # read in another syntax than written
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     return tf.data.experimental.from_variant(variant, element_spec)
 
 
 def operated(
-    dataset: tf.data.Dataset, operation: Callable[..., Any], components: list[Any], spec: Any, **arguments: Any
+    dataset: tf.data.Dataset,
+    operation: Callable[..., Any],
+    spec: Any,
+    components: Sequence[Any] | None = None,
+    **arguments: Any,
 ) -> tf.data.Dataset:
     """The dataset of type `spec` that a raw operation makes; `components` have the dtypes and shapes of its tensors."""
+    components = tf.nest.flatten(spec) if components is None else components
     variant = operation(
         input_dataset=tf.data.experimental.to_variant(dataset),
         output_types=[each.dtype for each in components],
@@ -42,12 +47,6 @@ def operated(
         **arguments,
     )
     return tf.data.experimental.from_variant(variant, spec)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
 
 
 def made_safe(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
@@ -78,12 +77,10 @@ def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     This also undoes deterministic=False.
     """
-    spec = dataset.element_spec
     return operated(
         dataset,
         tf.raw_ops.OptimizeDatasetV2,
-        tf.nest.flatten(spec),
-        spec,
+        dataset.element_spec,
         optimizations_enabled=["make_deterministic"],
         optimizations_disabled=[],
         optimizations_default=[],
@@ -91,7 +88,8 @@ def _drawing_in_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _force_order(graph: Any) -> None:
-    nodes = [n for n in _nodes(graph) if "deterministic" in n.attr and n.attr["deterministic"].s == b"false"]
+    nodes = [node for node in structure.nodes_of(graph) if "deterministic" in node.attr]
+    nodes = [node for node in nodes if node.attr["deterministic"].s == b"false"]
     for node in nodes:
         node.attr["deterministic"].s = b"true"
     if nodes:

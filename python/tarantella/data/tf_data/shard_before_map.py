@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 def plan(dataset: tf.data.Dataset) -> Plan | str:
     """How to split a batched dataset before its maps, or the reason why that is impossible."""
-    node = _behind_passing(dataset)
+    node = structure.before(dataset, _PASSING)
     if structure.kind(node) not in structure.BATCHES[:2]:
         return f"its last operation is {structure.kind(node)}, not batch"
     batch_size, drop = structure.number(node, "_batch_size"), structure.number(node, "_drop_remainder")
@@ -53,25 +53,19 @@ def plan(dataset: tf.data.Dataset) -> Plan | str:
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
     """The rows of a full batch, None if the last operation is not batch."""
-    node = _behind_passing(dataset)
+    node = structure.before(dataset, _PASSING)
     return structure.number(node, "_batch_size") if structure.kind(node) in structure.BATCHES else None
 
 
 def least_rows(dataset: tf.data.Dataset) -> int | None:
     """The rows of the smallest batch, None if unknown."""
-    node, full = _behind_passing(dataset), batch_size(dataset)
+    node, full = structure.before(dataset, _PASSING), batch_size(dataset)
     if full is None or not structure.inputs(node):
         return None
     if structure.number(node, "_drop_remainder"):
         return full
     samples = int(structure.inputs(node)[0].cardinality())
     return None if samples < 0 else samples % full or full
-
-
-def _behind_passing(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    while structure.kind(dataset) in _PASSING and structure.inputs(dataset):
-        (dataset,) = structure.inputs(dataset)
-    return dataset
 
 
 def _impure(function: Any) -> str | None:

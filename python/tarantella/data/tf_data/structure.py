@@ -6,7 +6,7 @@ serialized graph of a dataset is public, but writing it takes seconds for 100 MB
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +28,13 @@ def every(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
         yield from every(each)
 
 
+def before(dataset: tf.data.Dataset, kinds: Sequence[str]) -> tf.data.Dataset:
+    """The dataset before the last operations of these kinds."""
+    while kind(dataset) in kinds and len(inputs(dataset)) == 1:
+        (dataset,) = inputs(dataset)
+    return dataset
+
+
 def kind(dataset: tf.data.Dataset) -> str:
     """The operation of a dataset, for example "Batch" or "ParallelMap"."""
     return type(dataset).__name__.strip("_").removesuffix("V1").removesuffix("V2").removesuffix("Dataset")
@@ -36,10 +43,14 @@ def kind(dataset: tf.data.Dataset) -> str:
 def nodes(dataset: tf.data.Dataset) -> Iterator[Any]:
     """The graph nodes of a dataset's functions and of the functions that they call."""
     for wrapper in dataset._functions() if hasattr(dataset, "_functions") else []:
-        graph = wrapper.function.graph.as_graph_def()
-        yield from graph.node
-        for each in graph.library.function:
-            yield from each.node_def
+        yield from nodes_of(wrapper.function.graph.as_graph_def())
+
+
+def nodes_of(graph: Any) -> Iterator[Any]:
+    """The nodes of a GraphDef and of its functions."""
+    yield from graph.node
+    for each in graph.library.function:
+        yield from each.node_def
 
 
 def cache_file(dataset: tf.data.Dataset) -> str:
@@ -80,8 +91,7 @@ def has_batches(dataset: tf.data.Dataset) -> bool:
 
 def ends_in_batches(dataset: tf.data.Dataset) -> bool:
     """Whether every component is the unchanged output of `batch`; zipped datasets may each have their own."""
-    while kind(dataset) in _SELECTING and len(inputs(dataset)) == 1:
-        (dataset,) = inputs(dataset)
+    dataset = before(dataset, _SELECTING)
     zipped = inputs(dataset) if kind(dataset) == "Zip" else []
     return kind(dataset) in BATCHES or (bool(zipped) and all(map(ends_in_batches, zipped)))
 
