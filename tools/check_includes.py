@@ -68,7 +68,8 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
     "_names": (),
-    "_memory": (),
+    "_machine": (),
+    "_values": (),
     "_job/": ("_core", "_installed"),
     "_exchange": ("_core", "_job/"),
     "keras/private": (),
@@ -90,14 +91,14 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/calls/": _CALLS,
     "keras/wrapper": ("compat",),
     "keras/model": (*_CALLS, "keras/calls/", "keras/wrapper", "compat"),
-    "collectives": _JOB,
+    "collectives": (*_JOB, "_values"),
     "compat": ("_job/", "collectives"),
     "models": ("keras/", "compat"),
     "verify/": (*_CALLS, "keras/calls/"),
     "horovod/": (*_CALLS, "keras/calls/", "collectives"),
-    "doctor/": ("_installed", "_memory", "_version"),
-    "from_python/": ("_installed", "_job/", "_memory"),
-    "scaling/": ("_job/",),
+    "doctor/": ("_installed", "_machine", "_version"),
+    "from_python/": ("_installed", "_job/", "_machine"),
+    "scaling/": ("_job/", "_machine"),
     "__init__": ("",),
 }
 # Other people's packages -> the files, or folders, that alone may import them.
@@ -106,7 +107,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "keras.src": ("keras/private",),
     "cloudpickle": ("from_python/",),
     "keras": ("_backend/", "data/", "horovod/", "keras/", "models", "verify/"),
-    "numpy": ("_exchange", "_backend/", "collectives", "data/", "horovod/", "keras/", "verify/"),
+    "numpy": ("_exchange", "_values", "_backend/", "collectives", "data/", "horovod/", "keras/", "verify/"),
 }
 # The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
 PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")

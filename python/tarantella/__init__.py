@@ -120,14 +120,10 @@ def _observe(module: Any) -> None:
     observe.install(module.Model)
 
 
-def _choose_floatx(module: Any) -> None:
-    from .verify import floatx
-
-    floatx.choose(module)
-
-
 if _is_verified():  # a process of `tarantella verify`, which observes every model
-    _import_hooks.now_or_after("keras", _choose_floatx)
+    from . import verify as _verify
+
+    _import_hooks.now_or_after("keras", _verify.choose_floatx)
     _import_hooks.after_import(f"{__name__}.keras.model", _observe)
 
 

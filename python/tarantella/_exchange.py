@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,18 +23,16 @@ def rows(context: Any, array: NDArray[Any], name: str, only: int | None = None) 
     """
     name = f"{name}, rows of {array.dtype.name} {list(array.shape[1:])}"
     width = int(np.prod(array.shape[1:], dtype=np.int64)) * array.itemsize
-    if not width:  # rows without bytes are counted all the same
-        rows = _rows_of_bytes(context, np.zeros((len(array), 1), np.uint8), name, only)
-        return np.zeros((len(rows), *array.shape[1:]), array.dtype)
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), width)
-    rows = _rows_of_bytes(context, raw, name, only)
-    return rows.reshape(-1).view(array.dtype).reshape(len(rows), *array.shape[1:])
-
-
-def _rows_of_bytes(context: Any, rows: NDArray[np.uint8], name: str, only: int | None) -> NDArray[np.uint8]:
+    if width:
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), width)
+    else:  # rows without bytes are sent as one byte each
+        raw = np.zeros((len(array), 1), np.uint8)
     if only is None:
-        return context.allgatherv(rows, name)
-    return context.alltoall(rows, [len(rows) if rank == only else 0 for rank in range(context.size)], name)
+        found = context.allgatherv(raw, name)
+    else:
+        found = context.alltoall(raw, [len(raw) if rank == only else 0 for rank in range(context.size)], name)
+    values = found.reshape(-1)[: len(found) * width].view(array.dtype)
+    return values.reshape(len(found), *array.shape[1:])
 
 
 def flatten(arrays: Iterable[Any], dtype: Any) -> NDArray[Any]:
@@ -74,9 +73,9 @@ def gather_bytes(payload: bytes, context: Any = None) -> list[bytes]:
 
 
 def agree(what: str, lines: Sequence[str], cure: str, group: Group | None = None) -> None:
-    """Raises MismatchError on all ranks if their `lines` differ, and names the first line that does. Collective.
+    """Raises MismatchError on all ranks if their `lines` differ, with the first different line. Collective.
 
-    The group is all ranks by default. The ranks that it names are those of the job.
+    The group is all ranks by default. The message has ranks of the job, not of the group.
     """
     group = Group() if group is None else group
     context = group.context() or runtime.context()
@@ -86,17 +85,15 @@ def agree(what: str, lines: Sequence[str], cure: str, group: Group | None = None
     if (digests == digests[0]).all():
         return
     descriptions = [payload.decode().split("\n") for payload in gather_bytes(text, context)]
-    master, first_rank = descriptions[0], group.master_rank
-    others = [rank for rank, each in zip(group, descriptions, strict=True) if each != master]
-    mine = descriptions[group.to_group_rank(others[0])]
-    place = next((i for i, (a, b) in enumerate(zip(master, mine, strict=False)) if a != b), min(len(master), len(mine)))
-    first = [d[place] if place < len(d) else "no more" for d in (master, mine)]
-    ranks = f"rank {others[0]}" if len(others) == 1 else f"ranks {', '.join(map(str, others))}"
-    lengths = "" if len(master) == len(mine) else f" (the lists have {len(master)} and {len(mine)} entries)"
-    verb = "differs" if len(others) == 1 else "differ"
+    first, first_rank = descriptions[0], group.master_rank
+    others = [rank for rank, each in zip(group, descriptions, strict=True) if each != first]
+    other = descriptions[group.to_group_rank(others[0])]
+    a, b = next((a, b) for a, b in itertools.zip_longest(first, other, fillvalue="no more") if a != b)
+    lengths = "" if len(first) == len(other) else f" (the lists have {len(first)} and {len(other)} entries)"
+    subject = f"rank {others[0]} differs" if len(others) == 1 else f"ranks {', '.join(map(str, others))} differ"
     raise MismatchError(
-        f"{ranks} {verb} from rank {first_rank} in {what}: rank {first_rank} has {first[0]}, rank {others[0]} has "
-        f"{first[1]}{lengths}; {cure}"
+        f"{subject} from rank {first_rank} in {what}: rank {first_rank} has {a}, rank {others[0]} has {b}{lengths}; "
+        f"{cure}"
     )
 
 

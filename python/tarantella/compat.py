@@ -1,8 +1,8 @@
 """The classes and functions of Tarantella 0.9 that new programs do not need.
 
-Its classes for collectives make the call of the function of their name, with the same inputs, results and errors:
-new programs call `tnt.allreduce(x)`. `ParallelStrategy` has one value that works, the default. YAML is the format of
-Keras 2; Keras 3 and `Model.to_json` write JSON.
+Its classes for collectives call the functions of the same names, with the same inputs, results and errors. New programs
+call `tnt.allreduce(x)`. `ParallelStrategy` supports only its default. YAML is the format of Keras 2; Keras 3 and
+`Model.to_json` write JSON.
 """
 
 from __future__ import annotations
@@ -17,11 +17,19 @@ from ._job.groups import Group, barrier
 from .collectives import ReductionOp
 
 
-class Allreduce:
-    """`Allreduce(group, op).execute(inputs)` is `tnt.allreduce(inputs, op, group)`."""
+class _Collective:
+    def __init__(self, group: Group | None = None) -> None:
+        self.group = group or Group()
 
+
+class _Reduction(_Collective):
     def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        self.group, self.op = group or Group(), ReductionOp(op)
+        super().__init__(group)
+        self.op = ReductionOp(op)
+
+
+class Allreduce(_Reduction):
+    """`Allreduce(group, op).execute(inputs)` is `tnt.allreduce(inputs, op, group)`."""
 
     def check(self, inputs: Any) -> None:
         """Raises TypeError for inputs that cannot be reduced. Does not communicate."""
@@ -32,12 +40,12 @@ class Allreduce:
         return collectives.allreduce(inputs, self.op, self.group)
 
 
-class Broadcast:
+class Broadcast(_Collective):
     """`Broadcast(group, root_rank).execute(inputs)` is `tnt.broadcast(inputs, root_rank, group)`."""
 
     def __init__(self, group: Group | None = None, root_rank: int | None = None) -> None:
         """Raises ValueError if `root_rank` is not in the group."""
-        self.group = group or Group()
+        super().__init__(group)
         self.root = 0 if root_rank is None else self.group.to_group_rank(root_rank)
 
     def execute(self, inputs: Any) -> Any:
@@ -45,44 +53,32 @@ class Broadcast:
         return collectives.broadcast(inputs, self.group.to_global_rank(self.root), self.group)
 
 
-class Allgatherv:
+class Allgatherv(_Collective):
     """`Allgatherv(group).execute(inputs)` is `tnt.allgather(inputs, group)`."""
-
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
 
     def execute(self, inputs: Any) -> Any:
         """Blocks until all ranks of the group have called this."""
         return collectives.allgather(inputs, self.group)
 
 
-class ReduceScatter:
+class ReduceScatter(_Reduction):
     """`ReduceScatter(group, op).execute(inputs)` is `tnt.reduce_scatter(inputs, op, group)`."""
-
-    def __init__(self, group: Group | None = None, op: ReductionOp = ReductionOp.SUM) -> None:
-        self.group, self.op = group or Group(), ReductionOp(op)
 
     def execute(self, inputs: Any) -> Any:
         """Blocks until all ranks of the group have called this."""
         return collectives.reduce_scatter(inputs, self.op, self.group)
 
 
-class Alltoall:
+class Alltoall(_Collective):
     """`Alltoall(group).execute(inputs, splits)` is `tnt.alltoall(inputs, splits, group)`."""
-
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
 
     def execute(self, inputs: Any, splits: Any) -> Any:
         """Blocks until all ranks of the group have called this."""
         return collectives.alltoall(inputs, splits, self.group)
 
 
-class Barrier:
+class Barrier(_Collective):
     """`Barrier(group).execute()` is `tnt.barrier(group)`."""
-
-    def __init__(self, group: Group | None = None) -> None:
-        self.group = group or Group()
 
     def execute(self) -> None:
         """Blocks until all ranks of the group have called this."""
@@ -167,7 +163,7 @@ def to_yaml(model: Any, **kwargs: Any) -> str:
 
 
 def json_of_yaml(yaml_string: str) -> str:
-    """The JSON of which `to_yaml` has made this YAML. It is read as plain values only, so no text can run code.
+    """Converts the output of `to_yaml` to JSON. Reads plain values only, so no text can run code.
 
     Raises ImportError if PyYAML is not installed, ValueError for YAML that does not describe a model or contains Python
     objects, as files of Keras 2 may.
@@ -177,7 +173,7 @@ def json_of_yaml(yaml_string: str) -> str:
         description = yaml.safe_load(yaml_string)
     except yaml.YAMLError as error:
         raise ValueError(
-            f"model_from_yaml reads the output of tarantella.Model.to_yaml, and no Python objects: {error}"
+            f"model_from_yaml reads the output of tarantella.Model.to_yaml, without Python objects: {error}"
         ) from error
     if not isinstance(description, dict):
         raise ValueError(

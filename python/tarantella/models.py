@@ -22,9 +22,9 @@ __all__ = [
 
 
 def clone_model(model: Any, *args: Any, **kwargs: Any) -> Model:
-    """Clones a model with `keras.models.clone_model`: the same layers, new weights.
+    """Clones a Keras model or a `tarantella.Model` with `keras.models.clone_model`: the same layers, new weights.
 
-    `model` is a Keras model or a `tarantella.Model`; the clone keeps the strategy of the latter.
+    The clone of a `tarantella.Model` keeps its strategy.
     """
     strategy = getattr(model, "parallel_strategy", ParallelStrategy.DATA)
     return Model(keras.models.clone_model(unwrapped(model), *args, **kwargs), strategy)
@@ -54,8 +54,8 @@ def load_model(
 ) -> Model:
     """Loads a model that `save` or plain Keras has written, with the state of its optimizer.
 
-    Every rank reads the file. Files do not hold the strategy, so it is an argument. Raises Keras's ValueError if the
-    file is not a model.
+    Every rank reads the file. The strategy is an argument, because files do not contain it. Raises ValueError, as Keras
+    does, if the file is not a model.
     """
     model = keras.models.load_model(files.existing(filepath, "save"), custom_objects, compile, safe_mode)
     return Model(model, parallel_strategy)

@@ -43,13 +43,13 @@ VARIABLES = {
     "TNT_GATHER_LIMIT": Variable(
         "MiB, 0 or more",
         "256",
-        "the most that a rank holds of all rows for a loss or metric of the user's (docs/guide.md)",
+        "the most memory for the rows of all ranks in a user-defined loss or metric (docs/guide.md)",
         _least_0,
     ),
     "TNT_TIMEOUT": Variable(
         "seconds above 0, or inf",
         "300",
-        "a rank that gives no sign of life for this long counts as stuck; inf: never",
+        "a rank that does not respond for this long counts as stuck; inf: never",
         lambda name: number(name, 1),
     ),
     "TNT_STALL_TIMEOUT": Variable(
@@ -77,12 +77,12 @@ VARIABLES = {
         _least_0,
     ),
     "TNT_TIMELINE": Variable(
-        "a file", "", "where to write what every rank does when (docs/timeline.md)", writable_file
+        "a file", "", "where to write the timeline of all ranks (docs/timeline.md)", writable_file
     ),
     "TNT_KEY_FILE": Variable(
         "a file of yours with mode 600",
         "~/.config/tarantella/key, made once",
-        "by its key the ranks of srun, mpiexec and torchrun on several machines know one another",
+        "the key by which ranks of srun, mpiexec and torchrun on several machines recognize one another",
     ),
     "TNT_SOCKET_IFNAME": Variable(
         "the name of a network device, as in eth0",
@@ -92,7 +92,7 @@ VARIABLES = {
     "TNT_TRANSPORT": Variable(
         "mpi-abi or openmpi, or one of them with the path of a library of MPI: mpi-abi:PATH",
         "the MPI that is found",
-        "what carries data between machines (docs/cluster.md)",
+        "the MPI that carries data between machines (docs/cluster.md)",
     ),
     "TNT_MODELS_PATH": Variable("a folder", "", "where shell commands of the documents find the examples"),
     "TNT_DATASETS_PATH": Variable("a folder", "", "where shell commands of the documents find data sets"),
@@ -104,12 +104,12 @@ VARIABLES = {
     "TNT_JOB_ID": Variable("any text", "set", "the job's name, by which its ranks find one another"),
     "TNT_LAUNCHER": Variable(_FLAG, "set", "whether `tarantella` has started this process", flag),
     "TNT_RESTART_COUNT": Variable(_COUNT, "set", "how often the launcher has started all ranks again", _least_0),
-    "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank; any other process is not"),
+    "TNT_RANK_PID": Variable("a process id", "set", "the id of the process that is the rank"),
     "TNT_REPORT": Variable("text", "set", "where a rank reports its error to the launcher"),
     "TNT_RANK_STATUS_FD": Variable("a descriptor", "set", "where a rank reads which ranks have joined or ended"),
     "TNT_SNAPSHOT_FDS": Variable("two descriptors", "set", "where ranks keep snapshots from one attempt to the next"),
-    "TNT_TIMELINE_FD": Variable("a descriptor", "set", "where a rank records what it does, for the launcher to write"),
-    "TNT_VERIFY": Variable("a folder", "set", "where ranks write what `tarantella verify` compares"),
+    "TNT_TIMELINE_FD": Variable("a descriptor", "set", "where a rank records its timeline, which the launcher writes"),
+    "TNT_VERIFY": Variable("a folder", "set", "where ranks write the records that `tarantella verify` compares"),
 }
 
 
@@ -126,5 +126,5 @@ def unknown() -> str | None:
     if not names:
         return None
     near = {name: difflib.get_close_matches(name, VARIABLES, 1) for name in names}
-    told = [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in names]
-    return f"there is no variable {', '.join(told)}: docs/environment.md lists all"
+    listed = [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in names]
+    return f"unknown environment variables: {', '.join(listed)}; docs/environment.md lists all"

@@ -72,9 +72,9 @@ def flag(name: str) -> bool:
 
 
 def writable_file(name: str) -> str:
-    """Reads the name of a file that can be written; "" without one. Raises ValueError with the name of the variable.
+    """Reads the name of a file; "" without one. Raises ValueError with the name of the variable if it is not writable.
 
-    Only the launcher looks at the file where there is one.
+    Under the launcher, only the launcher checks the file.
     """
     text = os.environ.get(name, "").strip()
     if text and not flag("TNT_LAUNCHER") and not _can_write(text):
@@ -83,7 +83,7 @@ def writable_file(name: str) -> str:
 
 
 def _can_write(file: str) -> bool:
-    """For a new file, one that is replaced, or a device."""
+    """Whether a device, or a file that may be new, can be written."""
     if os.path.exists(file) and not os.path.isfile(file):
         return stat.S_ISCHR(os.stat(file).st_mode) and os.access(file, os.W_OK)
     return os.access(os.path.dirname(file) or ".", os.W_OK | os.X_OK)
@@ -102,10 +102,9 @@ def log_level(name: str) -> str:
 def layout() -> Layout:
     """The layout that the environment describes, read once. Never blocks.
 
-    The TNT_ variables count; without them, those of torchrun, mpirun or srun. Raises SystemExit if these have not
-    numbered the ranks machine by machine.
-    Every process that a rank starts inherits the variables, but only the rank itself takes part in the job: the others
-    are jobs of one process. Forked children keep the layout that their parent has read.
+    Reads the TNT_ variables; without them, those of torchrun, mpirun or srun. Raises SystemExit if these have not
+    numbered the ranks machine by machine. Every process that a rank starts inherits the variables, but is a job of one
+    process. Forked children keep the layout of their parent.
     """
     if "TNT_RANK" not in os.environ and "TNT_SIZE" not in os.environ:
         return _layout_by_others()
@@ -153,16 +152,16 @@ def _layout_by_others() -> Layout:
 def _claims_rank(place: str) -> bool:
     """Whether this process is the rank: the first process that asks. A shell between launcher and Python never asks.
 
-    The rank puts its process id into the environment for the processes that it starts; exec keeps both. For children
-    that get an older copy of the environment, it also binds a socket name with that id until it ends. A process in
-    which TNT_RANK_PID is empty is the rank.
+    The rank puts its process id into the environment of the processes that it starts; exec keeps both. For children
+    with an older copy of the environment, it also binds a socket name with that id until it ends. A process in which
+    TNT_RANK_PID is empty is the rank.
     """
     own = os.getpid()
-    said = os.environ.get("TNT_RANK_PID")
-    if said is None:
-        rank = os.getppid() if is_worker() else next((each for each in _ancestors() if _is_bound(place, each)), own)
-        said = str(rank)
-    os.environ["TNT_RANK_PID"] = said or str(own)
+    rank = os.environ.get("TNT_RANK_PID")
+    if rank is None:
+        bound = (each for each in _ancestors() if _is_bound(place, each))
+        rank = str(os.getppid() if is_worker() else next(bound, own))
+    os.environ["TNT_RANK_PID"] = rank or str(own)
     if os.environ["TNT_RANK_PID"] != str(own):
         return False
     _bind(place, own)
@@ -175,19 +174,18 @@ def _ancestors() -> Iterator[int]:
     while process > 1:
         yield process
         try:
-            with open(f"/proc/{process}/stat", "rb") as status:
-                process = int(status.read().rpartition(b")")[2].split()[1])
+            process = launch_environment.parent_of(process)
         except (OSError, ValueError, IndexError):
             return
 
 
 def _name(place: str, process: int) -> bytes:
-    shown = hashlib.blake2s(f"{process} {place}".encode()).hexdigest()  # to everybody: it must not tell the job
-    return f"\0tarantella-rank-{shown}".encode()
+    digest = hashlib.blake2s(f"{process} {place}".encode()).hexdigest()  # every user sees it: it must hide the job
+    return f"\0tarantella-rank-{digest}".encode()
 
 
 def _bind(place: str, process: int) -> None:
-    """Holds the name until this process ends. exec closes it; a forked child's copy carries its parent's id."""
+    """Binds the name until this process ends or calls exec. A forked child's copy has the id of its parent."""
     socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         socket.bind(_name(place, process))

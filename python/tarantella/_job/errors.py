@@ -1,4 +1,4 @@
-"""The error classes of a job: the core's, or stand-ins where one rank runs without the core."""
+"""The error classes of a job: those of the core, or substitutes in a job of one rank, which runs without it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How an uncaught error ends a rank: the user sees it once; the launcher and the other ranks are told at once.
+"""Ends a rank after an uncaught error: shows it once, and reports it to the launcher and the other ranks at once.
 
-Python ends a process only after its threads and children have ended. The other ranks do not wait for that:
-`sys.excepthook`, and `sys.exit` with a code other than 0, tell them as soon as the script is over. `_over`, which runs
-before Python waits for threads, reports the errors that these two have missed.
+Python ends a process only after its threads and children have ended. To spare the other ranks that wait,
+`sys.excepthook`, and `sys.exit` with a code other than 0, report the failure as soon as the script is over. `_over`,
+which runs before Python waits for threads, reports the errors that these two have missed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
 from . import report, tracebacks
 from .environment import flag, layout
+from .log import abbreviated
 
-# Tells the launcher that this rank failed only because another one did.
+# The exit code of a rank that failed only because another one did.
 PEER_LOST_EXIT_CODE = 86
 # The same for other starters: the least code, because srun ends with the greatest.
 PEER_LOST_WITHOUT_LAUNCHER = 1
-# Seconds that threads and children may run on after the script before a line says so.
+# Seconds that threads and children may run on after the script before a message names them.
 SAY_HELD_AFTER = 6.0
 
 _first = _previous = sys.excepthook
-_showing = False  # an error is being shown by `_previous`
-_told = False  # the others know that this rank ends with a code other than 0
+_showing = False  # `_previous` is showing an error
+_reported = False  # the other ranks know that this rank ends with a code other than 0
 _is_over = False
 _arranged = False
 _previous_of_threads = threading.excepthook
@@ -43,10 +43,10 @@ _leave_job: Callable[[], int]
 
 
 def install(abort: Callable[[str, int], None], leave: Callable[[], int]) -> None:
-    """Installs our hooks in front of the current ones. Idempotent.
+    """Installs hooks that call the current ones. Idempotent.
 
-    `abort` tells the other ranks that this one fails, why, and with which exit code; `leave` leaves a job that has lost
-    another rank, and returns the exit code.
+    `abort(reason, code)` reports to the other ranks that this one fails; `leave` leaves a job that has lost another
+    rank, and returns the exit code.
     """
     global _previous, _previous_of_threads, _arranged, _abort, _leave_job
     _abort, _leave_job = abort, leave
@@ -59,18 +59,18 @@ def install(abort: Callable[[str, int], None], leave: Callable[[], int]) -> None
         _previous_of_threads = threading.excepthook
         threading.excepthook = _thread_hook
     if sys.exit is _sys_exit:
-        sys.exit = _telling(sys.exit)
-        _sitebuiltins.Quitter.__call__ = _telling(_sitebuiltins.Quitter.__call__)  # type: ignore[method-assign]
+        sys.exit = _reporting(sys.exit)
+        _sitebuiltins.Quitter.__call__ = _reporting(_sitebuiltins.Quitter.__call__)  # type: ignore[method-assign]
     register = getattr(threading, "_register_atexit", None)
     if not _arranged and register is not None:
-        import concurrent.futures.thread  # noqa: F401 - registers such a function first; they run in reverse order
+        import concurrent.futures.thread  # noqa: F401 - must register first: the functions run in reverse order
 
         register(_over)
         _arranged = True
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    text = tracebacks.text_of(kind, error, trace)
+    text = tracebacks.text_of(error, trace)
     if _showing or _still_runs():  # a program shows an error that does not end it
         _print(kind, error, trace, text)
     elif layout().size > 1 and tracebacks.is_consequence(error):
@@ -81,31 +81,35 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
     else:
         _print(kind, error, trace, text)
         if layout().size > 1:
-            tell(1, text, tracebacks.summary(kind, error))
+            _report_failure(1, text, tracebacks.summary(error))
 
 
-def tell(code: int, text: str, reason: str) -> None:
-    """Tells the launcher, then the other ranks, that this rank is about to end with a code other than 0. Does not wait
-    for them. `text` is for the user, `reason` is one line for the other ranks."""
-    global _told
-    _told = True
+def _report_failure(code: int, text: str, reason: str) -> None:
+    """Reports to the launcher, then to the other ranks, that this rank will end with `code`, which is not 0.
+
+    Does not wait for them. `text` is for the user, `reason` is one line for the other ranks.
+    """
+    global _reported
+    _reported = True
     report.send(report.FAILED, text, code, _held_by())
     _abort(reason, code)
 
 
-def tell_unshown(error: BaseException) -> None:
-    """Tells the launcher and the other ranks of an uncaught error that this rank shows nobody: the starter of the job
-    will. Does not return if this rank fails only because another one did."""
+def report_unshown(error: BaseException) -> None:
+    """Reports an uncaught error that the starter of the job will show, not this rank.
+
+    Does not return if this rank fails only because another one did.
+    """
     if layout().size > 1 and tracebacks.is_consequence(error):
         report.send(report.LOST, "", PEER_LOST_EXIT_CODE)
         _leave()
     elif layout().size > 1:
-        tell(1, "", tracebacks.summary(type(error), error))
+        _report_failure(1, "", tracebacks.summary(error))
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
     global _showing
-    show = _first if _showing else _previous  # a hook that was set later may call ours in turn
+    show = _first if _showing else _previous  # a hook that was set later may call `_hook` in turn
     if show is sys.__excepthook__:
         print(text, end="", file=sys.stderr, flush=True)
         return
@@ -130,7 +134,7 @@ def _leave() -> None:
 
 
 def _still_runs() -> bool:
-    """Whether the program goes on after this error: if it ends, no frame of the script is left on the stack."""
+    """Whether the program continues after this error. When it ends, no frame of the script is left on the stack."""
     if _is_over or _is_interactive() or threading.get_ident() != threading.main_thread().ident:
         return True
     frame = sys._getframe()
@@ -150,20 +154,22 @@ def _is_script(frame: FrameType) -> bool:
 
 
 def _over() -> None:
-    """Runs when the script has ended and Python is about to wait for threads: reports an error that another hook has
-    shown. The code of a SystemExit that `sys.exit` did not raise is not known here."""
+    """Reports an error that another hook has shown. Runs when the script has ended, before Python waits for threads.
+
+    The code of a SystemExit that `sys.exit` did not raise is not known here.
+    """
     global _is_over
     if os.getpid() != _process:
         return
-    error = None if _told or _is_interactive() else _final_error()
+    error = None if _reported or _is_interactive() else _final_error()
     _is_over = True
     if error is None:
-        if not _told and _held_by():
+        if not _reported and _held_by():
             _thread.start_new_thread(_say_held, ())
         return
-    text = tracebacks.text_of(type(error), error, error.__traceback__)
+    text = tracebacks.text_of(error, error.__traceback__)
     if not tracebacks.is_consequence(error):
-        tell(1, text, tracebacks.summary(type(error), error))
+        _report_failure(1, text, tracebacks.summary(error))
     elif report.send(report.LOST, text, PEER_LOST_EXIT_CODE) or layout().starter:
         _leave()
 
@@ -178,11 +184,10 @@ def _final_error() -> BaseException | None:
 def _say_held() -> None:
     time.sleep(SAY_HELD_AFTER)
     if held := _held_by():
-        said = f"its script has ended, but it still runs {held}"
-        if (
-            not report.send(report.NOTE, said) or layout().rank == 0 or _stderr_is_shown()
-        ):  # then the launcher is silent
-            print(f"tarantella: rank {layout().rank}: {said}", file=sys.stderr, flush=True)
+        message = f"its script has ended, but it still runs {held}"
+        is_shown_here = layout().rank == 0 or _stderr_is_shown()  # then the launcher does not show it
+        if not report.send(report.NOTE, message) or is_shown_here:
+            print(f"tarantella: rank {layout().rank}: {message}", file=sys.stderr, flush=True)
 
 
 def _thread_hook(args: threading.ExceptHookArgs) -> None:
@@ -190,13 +195,12 @@ def _thread_hook(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is SystemExit or args.exc_value is None:
         return
     name = args.thread.name if args.thread is not None else "?"
-    said = tracebacks.place(traceback.extract_tb(args.exc_traceback))
-    said += tracebacks.summary(args.exc_type, args.exc_value)
-    report.send(report.NOTE, f"exception in thread {name!r}: {said}")
+    text = tracebacks.place(args.exc_traceback) + tracebacks.summary(args.exc_value)
+    report.send(report.NOTE, f"exception in thread {name!r}: {text}")
 
 
 class _Exit(SystemExit):
-    """A SystemExit that notices when the interpreter reads its `code` to end the process."""
+    """A SystemExit that reports a failure when the interpreter reads its `code` to end the process."""
 
     @property
     def code(self) -> Any:
@@ -205,7 +209,7 @@ class _Exit(SystemExit):
             number = code & 0xFF if isinstance(code, int) else 1
             text = "" if isinstance(code, int) else f"{code}\n"
             if number:
-                tell(number, text, text.strip() or f"exit code {number}")
+                _report_failure(number, text, text.strip() or f"exit code {number}")
         return code
 
     @code.setter
@@ -216,15 +220,15 @@ class _Exit(SystemExit):
 _Exit.__name__ = _Exit.__qualname__ = "SystemExit"
 
 
-def _telling(leave: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps `leave`, which raises SystemExit, so that an end of this process with a code other than 0 is noticed."""
+def _reporting(leave: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `leave`, which raises SystemExit, so that an end of this process with a code other than 0 is reported."""
 
     @functools.wraps(leave)
     def exit_(*args: Any, **options: Any) -> Any:
         try:
             leave(*args, **options)
-        except SystemExit as asked:
-            code = asked.code
+        except SystemExit as end:
+            code = end.code
             here = os.getpid() == _process and threading.current_thread() is threading.main_thread()
             if not here or code is None or code == 0:
                 raise
@@ -241,4 +245,4 @@ def _held_by() -> str:
         from multiprocessing import active_children
 
         held += [f"process {each.name!r}" for each in active_children() if not each.daemon]
-    return ", ".join(held[:3]) + (f" and {len(held) - 3} more" if len(held) > 3 else "")
+    return abbreviated(held)

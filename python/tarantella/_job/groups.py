@@ -113,16 +113,16 @@ def barrier(group: Group | None = None) -> None:
 
 
 def new_group(ranks: Iterable[int] | None = None) -> Group:
-    """Makes a group of ranks, for collectives among them.
+    """Creates a group of ranks, for collectives among them.
 
-    All ranks of the job, including those outside the group, must make the same groups in the same order. With `ranks`
-    this blocks until all of them do.
+    All ranks of the job, including those outside the group, must create the same groups in the same order. With
+    `ranks` this blocks until all of them do.
 
     Args:
         ranks: Its ranks, in its order; by default all.
 
     Returns:
-        A `tnt.Group`, whose errors are raised.
+        A `tnt.Group`. Raises the same errors as its constructor.
 
     Example:
 

@@ -13,14 +13,14 @@ from typing import Any
 def after_import(name: str, act: Callable[[Any], None]) -> None:
     """Calls `act(module)` at the end of the first import of the module `name`, which must not have begun.
 
-    The first function for a name stays. Looking for the module changes nothing.
+    Further calls for the same name do nothing. `importlib.util.find_spec` does not trigger the call.
     """
     if not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _After(name, act))
 
 
 def now_or_after(name: str, act: Callable[[Any], None]) -> None:
-    """As `after_import`, and at once where the module has been imported."""
+    """Calls `act(module)` now if the module is imported already, else as `after_import` does."""
     if name in sys.modules:
         act(sys.modules[name])
     else:
@@ -28,7 +28,7 @@ def now_or_after(name: str, act: Callable[[Any], None]) -> None:
 
 
 class _After(importlib.abc.MetaPathFinder):
-    """Calls a function at the end of one import, then is gone."""
+    """Calls a function at the end of one import, and removes itself."""
 
     def __init__(self, name: str, act: Callable[[Any], None]) -> None:
         self.name, self._act = name, act

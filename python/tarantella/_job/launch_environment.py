@@ -1,4 +1,4 @@
-"""The place of this process in a job that torchrun, mpirun or srun has started, without the launcher of Tarantella."""
+"""The place of this process in a job that torchrun, mpirun or srun has started in place of Tarantella's launcher."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _Variables = Mapping[str, str]
 _NUMBER = "[0-9]{1,9}"
-_MOST_RANKS = 1 << 20  # what tells of more is no job
+_MOST_RANKS = 1 << 20  # a larger number is an error
 
 
 class Place(NamedTuple):
@@ -18,7 +18,7 @@ class Place(NamedTuple):
 
     rank: int
     size: int
-    job: str  # alike for the ranks of a machine, another for each job of the user; at most 64 characters
+    job: str  # the same for the ranks of a machine, different for each job of the user; at most 64 characters
     starter: str  # for messages
     nodes: tuple[int, ...]  # the number of ranks of each machine; ranks are numbered machine by machine
 
@@ -26,9 +26,9 @@ class Place(NamedTuple):
 def place(environment: _Variables = os.environ) -> Place | None:
     """The place that the environment describes; None without a starter, or with one rank.
 
-    The innermost starter counts: torchrun and mpirun are themselves tasks of srun in a batch job. A batch script itself
-    is no rank, although Slurm describes its job there. Raises SystemExit if the ranks are not numbered machine by
-    machine: those that notice say so, at most one on each machine.
+    The innermost starter counts: torchrun and mpirun are themselves tasks of srun in a batch job. A batch script is
+    not a rank, although Slurm sets variables for it. Raises SystemExit if the ranks are not numbered machine by
+    machine, with a message on at most one rank of each machine.
     """
     found = _torchrun(environment) or _open_mpi(environment) or _mpich(environment) or _slurm(environment)
     return found if found is not None and found.size > 1 else None
@@ -49,7 +49,7 @@ def _torchrun(environment: _Variables) -> Place | None:
     if any(not environment.get(name) for name in names):
         return None
     rank, size, address, port = (environment[name] for name in names)
-    # where operators start one rank a machine, they need not say so
+    # operators that start one rank a machine need not set LOCAL_WORLD_SIZE
     alone = size if address in ("127.0.0.1", "localhost", "::1") else "1"
     here, local = environment.get("LOCAL_WORLD_SIZE", alone), environment.get("LOCAL_RANK")
     # each machine's torchrun counts its own failures, so that these numbers may differ
@@ -71,7 +71,7 @@ def _open_mpi(environment: _Variables) -> Place | None:
 def _mpich(environment: _Variables) -> Place | None:
     """MPICH, Intel MPI and others with the process manager hydra; srun --mpi=pmi2 sets the first two as well.
 
-    Whether ranks are numbered machine by machine is seen when they meet (rendezvous.py), by all of them.
+    rendezvous.py checks later whether ranks are numbered machine by machine.
     """
     rank, size, here = (environment.get(name) for name in ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"))
     if rank is None or size is None or here is None:
@@ -92,7 +92,7 @@ def _slurm(environment: _Variables) -> Place | None:
 
 
 def _even(here: str, size: str) -> str:
-    """As many ranks on each machine as `here`, as Slurm writes it; fewer on the last if that does not fit."""
+    """`here` ranks on each machine, and the rest on the last one, in the notation of Slurm."""
     if not (_is_number(here) and _is_number(size) and int(here) > 0):
         return here
     full, rest = divmod(int(size), int(here))
@@ -106,10 +106,10 @@ def _is_number(word: str) -> bool:
 def _place(
     starter: str, rank: str, size: str, tasks: str, job: str, local: str | None = None, near: str | None = None
 ) -> Place:
-    """`tasks`: the ranks of each machine, as in 2(x3),1. What the starter also tells: `local`, the rank's number on its
-    machine, and `near`, the ranks of the machine, as in 0,1.
+    """`tasks`: the ranks of each machine, as in 2(x3),1. `local`: the rank's number on its machine, if the starter
+    tells it. `near`: the ranks of the machine, as in 0,1, if the starter tells them.
 
-    Raises ValueError for numbers that are none.
+    Raises ValueError for values that are not numbers.
     """
     groups = [re.fullmatch(rf"({_NUMBER})(?:\(x({_NUMBER})\))?", each) for each in tasks.split(",")]
     counts = [(int(each[1]), int(each[2] or 1)) for each in groups if each is not None]
@@ -122,14 +122,14 @@ def _place(
     node, number = node_of(int(rank), nodes)
     ours = ",".join(str(each) for each in range(int(rank) - number, int(rank) - number + nodes[node]))
     if len(nodes) > 1 and (local not in (None, str(number)) or near not in (None, ours)):
-        # one line a machine: rank 0 may be where it should
+        # one line a machine, since rank 0 may have the right place
         raise SystemExit(f"tarantella: {numbering(starter, rank)}" if local == "0" else 1)
     name = f"{starter}-{hashlib.sha256(job.encode()).hexdigest()[:32]}"
     return Place(int(rank), int(size), name, starter, nodes)
 
 
 def numbering(starter: str, rank: object) -> str:
-    """What is wrong with ranks that are not numbered machine by machine, and the cure."""
+    """The error for ranks that are not numbered machine by machine, with the cure."""
     option = {"srun": "srun --distribution=block", "mpirun": "mpirun --map-by ppr:N:node", "mpiexec": "mpiexec -ppn N"}
     return (
         f"{starter} has not numbered the ranks machine by machine, with the same number on each (seen by rank {rank}); "
@@ -140,23 +140,30 @@ def numbering(starter: str, rank: object) -> str:
 def _starting_process(variable: str, value: str) -> str:
     """The nearest ancestor without the variable in its environment: the process that started the ranks of this machine.
 
-    Its number and start time tell jobs apart. Programs between it and the rank, such as shells, have the variable.
+    Its id and start time identify the job. Programs between it and the rank, such as shells, have the variable.
     """
     entry = f"{variable}={value}".encode()
     process = os.getppid()
     while process > 1:
         try:
-            with open(f"/proc/{process}/stat", "rb") as status:
-                fields = status.read().rpartition(b")")[2].split()
+            parent = parent_of(process)
             with open(f"/proc/{process}/environ", "rb") as variables:
                 if entry not in variables.read().split(b"\0"):
                     break
         except OSError:  # of another user, as daemons of batch systems are
             break
-        process = int(fields[1])
+        process = parent
     try:
-        with open(f"/proc/{process}/stat", "rb") as status:
-            start = status.read().rpartition(b")")[2].split()[19].decode()
+        return f"{process} {_status(process)[19].decode()}"  # the start time
     except (OSError, IndexError):
-        start = ""
-    return f"{process} {start}"
+        return f"{process} "
+
+
+def parent_of(process: int) -> int:
+    """Raises OSError if there is no such process."""
+    return int(_status(process)[1])
+
+
+def _status(process: int) -> list[bytes]:
+    with open(f"/proc/{process}/stat", "rb") as status:
+        return status.read().rpartition(b")")[2].split()

@@ -1,4 +1,4 @@
-"""Messages for the user: on the master rank, or on all ranks with TNT_LOG_ON_ALL_DEVICES."""
+"""Messages for the user: on rank 0, or on all ranks with TNT_LOG_ON_ALL_DEVICES."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from .environment import flag, layout, log_level
 
 logger = logging.getLogger("tarantella")
-_said: set[str] = set()
+_logged: set[str] = set()
 
 
 class _Format(logging.Formatter):
@@ -38,17 +38,17 @@ def configure() -> None:
 
 
 def warn_once(message: str) -> None:
-    """Logs a message as WARNING, and only the first time."""
-    if message not in _said:
-        _said.add(message)
+    """Logs a WARNING, unless this process has logged the same one before."""
+    if message not in _logged:
+        _logged.add(message)
         logger.warning(message)
 
 
 def notice(message: str, *args: Any) -> None:
-    """Says what is good to know though nothing is wrong. It is shown where WARNINGs are, without that word."""
+    """Logs a message at the level of warnings, without the word WARNING: nothing is wrong."""
     logger.warning(message, *args, extra={"is_notice": True})
 
 
-def abbreviated(names: list[str]) -> str:
-    """The first three names and the number of the others: "a, b, c and 2 more"."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def abbreviated(names: list[str], most: int = 3) -> str:
+    """The first `most` names and the number of the others: "a, b, c and 2 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,7 +1,7 @@
-"""Where the machines of a job meet that torchrun, mpirun or srun has started, the MPI that they use then, and versions.
+"""How the ranks of a job that torchrun, mpirun or srun has started find one another: host of rank 0, MPI, secret name.
 
-Neither needs the MPI of the starter: one rank of each machine connects to the host of rank 0, and they become the
-processes of an MPI job of their own (src/runtime/leaders.h). The starter only tells which host that is.
+The MPI of the starter is not used: one rank of each machine connects to the host of rank 0, and these ranks start an
+MPI job (src/runtime/leaders.h). The starter only tells which host that is.
 
 Then all machines compare versions: a folder that is not shared may have older packages.
 """
@@ -9,33 +9,34 @@ Then all machines compare versions: a folder that is not shared may have older p
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import platform
 import re
+import secrets
 import socket
+import stat
 import subprocess
 import sys
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import _installed
-from . import key
 from .environment import Layout
 from .launch_environment import numbering
-from .log import logger
+from .log import abbreviated, logger
 
 if TYPE_CHECKING:
     from .._core import Context
 
-CURE = "pip install 'tarantella[mpi]' on all machines brings one"
-
+KEY_BYTES = 32
 _LONGEST_VERSIONS = 256
-# What ranks compute with, and the packages of which one brings it.
+# The frameworks that ranks compute with, and the packages that may provide them.
 _FRAMEWORKS = {"Keras": ("keras", "keras-nightly"), "TensorFlow": _installed.TENSORFLOW, "NumPy": ("numpy",)}
 _UNKNOWN = "-"
 
-# Prints the host of rank 0, as mpirun of Open MPI knows it. If one rank asks, all must. A process of its own keeps that
-# MPI apart from the one that the rank uses.
+# Prints the host of rank 0, as mpirun of Open MPI knows it. If one rank asks, all must. A separate process, because a
+# rank cannot use two MPIs.
 ASK_PMIX = """
 import ctypes, os
 class Process(ctypes.Structure):
@@ -57,24 +58,28 @@ class Rendezvous(NamedTuple):
     """How the ranks of a job find one another."""
 
     job: str
-    first_host: str = ""  # of rank 0; empty: the launcher has joined the machines
+    first_host: str = ""  # of rank 0; empty if the launcher has connected the machines
     transport: str = ""
 
 
 def of(place: Layout, timeout: float) -> Rendezvous:
     """The rendezvous of this rank's job. Collective over ranks that mpiexec or mpirun has started on several machines.
 
-    Raises RuntimeError, with the cure, if the starter does not tell enough, or if there is no MPI.
+    Raises RuntimeError, with the cure, if the starter does not tell the host of rank 0, or if there is no MPI.
     """
     transport = os.environ.get("TNT_TRANSPORT", "").strip()
     if place.launched:
         return Rendezvous(place.job, "", transport)
     if len(place.nodes) == 1 or not place.starter:
-        return Rendezvous(_named_here(place.job), "", transport)
+        job = place.job
+        # On one machine the kernel tells whose process each rank is; the key only hides the name of the job.
+        with contextlib.suppress(RuntimeError):  # there may be no home folder
+            job = secret_name(job)
+        return Rendezvous(job, "", transport)
     job, host = place.job, os.environ.get("MASTER_ADDR", "").strip("[]")  # of an IPv6 address
     if place.starter == "mpiexec":
-        job, told = _ask_hydra(place, timeout)
-        host = host or told
+        job, answer = _ask_hydra(place, timeout)
+        host = host or answer
     if place.starter == "mpirun" and not host:
         host = _ask_open_mpi()
     if place.starter == "srun":
@@ -86,39 +91,33 @@ def of(place: Layout, timeout: float) -> Rendezvous:
         )
     if place.local_rank == 0 and ":" not in transport:
         transport = _mpi(transport)
-    return Rendezvous(key.named(job), host, transport)
-
-
-def _named_here(job: str) -> str:
-    """The job's name on one machine, where the kernel tells whose process it is, and a key only hides the name."""
-    with contextlib.suppress(RuntimeError):  # there may be no home folder
-        return key.named(job)
-    return job
+    return Rendezvous(secret_name(job), host, transport)
 
 
 def first_of(hosts: str) -> str:
-    """The first host of a list of Slurm, as in n[01-04,7],m: n01."""
+    """The first host of a host list of Slurm: n01 for n[01-04,7],m."""
     found = re.match(r"([^\[,]*)(?:\[(\d+)[^\]]*\])?([^\[,]*)", hosts)
     return "".join(part or "" for part in found.groups()) if found else ""
 
 
 def _mpi(wanted: str) -> str:
-    """The MPI to use, which the launcher finds: of the standard ABI, which can start without its own mpiexec."""
+    """The library of an MPI of the standard ABI, which works without its mpiexec. The launcher finds it."""
     if wanted not in ("", "mpi-abi"):
-        return wanted  # the core says what is wrong with it
+        return wanted  # the core refuses it
     launcher = _installed.launcher()
     found = subprocess.run([launcher, "--list-mpis"], capture_output=True, text=True, timeout=60, check=False)
     rows = [line.split("\t") for line in found.stdout.splitlines()]
     libraries = [row[2] for row in rows if len(row) > 2 and "libmpi_abi." in os.path.basename(row[2])]
     if not libraries:
         raise RuntimeError(
-            f"ranks on several machines need MPICH 5 or newer, or Intel MPI, whatever has started them; {CURE}"
+            "ranks on several machines need MPICH 5 or newer, or Intel MPI, with any starter; install one on all "
+            "machines: pip install 'tarantella[mpi]'"
         )
     return f"mpi-abi:{libraries[0]}"
 
 
 def _ask_open_mpi() -> str:
-    """The host of rank 0; empty if it is not told."""
+    """The host of rank 0; empty if Open MPI does not tell it."""
     command = [sys.executable, "-S", "-c", ASK_PMIX]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.strip()
@@ -127,11 +126,11 @@ def _ask_open_mpi() -> str:
 
 
 def _ask_hydra(place: Layout, timeout: float) -> tuple[str, str]:
-    """The job's name and the host of rank 0, which mpiexec passes on between all ranks, as it does for MPI."""
+    """The job's name and the host of rank 0, exchanged through mpiexec as MPI does it."""
     descriptor = os.environ.get("PMI_FD", "")
     if not descriptor.isdecimal():
-        raise RuntimeError("mpiexec has left no PMI_FD; start the ranks with tarantella")
-    # It is over then for MPI of the program itself, too: mpiexec ends all ranks with one that has not said "finalize".
+        raise RuntimeError("mpiexec has set no PMI_FD; start the ranks with tarantella")
+    # The program itself cannot use MPI after this. Without "finalize", mpiexec would end all ranks with the first one.
     with socket.socket(fileno=os.dup(int(descriptor))) as connection, connection.makefile("rw", newline="\n") as pmi:
         connection.settimeout(timeout)
 
@@ -147,7 +146,7 @@ def _ask_hydra(place: Layout, timeout: float) -> tuple[str, str]:
             name = ask("get_my_kvsname")["kvsname"]
             if place.rank == 0:
                 host = os.environ.get("PMI_HOSTNAME", "")
-                if host in ("", "localhost") or host.startswith("127."):  # as in a hostfile; others cannot use it
+                if host in ("", "localhost") or host.startswith("127."):  # other machines cannot use it
                     host = socket.gethostname()
                 ask("put", kvsname=name, key="tarantella-host", value=host)
             ask("barrier_in")
@@ -155,45 +154,101 @@ def _ask_hydra(place: Layout, timeout: float) -> tuple[str, str]:
             mapping = ask("get", kvsname=name, key="PMI_process_mapping")["value"]
             ask("finalize")
         except OSError as error:
-            raise RuntimeError(f"the ranks did not join in time through mpiexec ({error})") from None
+            raise RuntimeError(f"mpiexec has not answered in time ({error})") from None
         finally:
-            connection.settimeout(None)  # also that of the program
+            connection.settimeout(None)  # the program shares the connection
     if len(place.nodes) != 1 and mapping.replace(" ", "") != f"(vector,(0,{len(place.nodes)},{place.nodes[0]}))":
         raise RuntimeError(numbering("mpiexec", place.rank))
     return f"mpiexec-{name}"[:64], host
 
 
+def secret_name(job: str) -> str:
+    """A name of the job that only processes of this user can compute, with the user's key (see `key_path`).
+
+    Creates the key if there is none. Raises RuntimeError, with the cure, if the key cannot be read or created, or if
+    others can read it.
+    """
+    return hashlib.blake2s(job.encode(), key=_key(), digest_size=16).hexdigest()
+
+
+def key_path() -> str:
+    """The file of the user's key: TNT_KEY_FILE, by default tarantella/key in the user's configuration folder."""
+    chosen = os.environ.get("TNT_KEY_FILE", "").strip()
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return chosen or os.path.join(folder, "tarantella", "key")
+
+
+def _key() -> bytes:
+    file = key_path()
+    cure = "set TNT_KEY_FILE to a file of yours that exists, with the same content, on all machines of the job"
+    try:
+        if not os.path.exists(file):
+            _make_key(file)
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode):  # a FIFO would wait for its writer
+            raise RuntimeError(f"the key of your jobs, {file!r}, is no regular file; {cure}")
+        with open(file, "rb") as opened:
+            key = opened.read(KEY_BYTES + 1)
+    except OSError as error:
+        raise RuntimeError(f"cannot read or make the key of your jobs: {error}; {cure}") from None
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise RuntimeError(f"others may read the key of your jobs, {file!r}: run chmod 600 as its owner; or {cure}")
+    if len(key) < 16:
+        size = f"{len(key)} bytes, and needs 16 to {KEY_BYTES}"
+        raise RuntimeError(f"the key of your jobs, {file!r}, has {size}; remove it")
+    return key[:KEY_BYTES]
+
+
+def _make_key(file: str) -> None:
+    """Writes a key atomically. If another rank is faster, its key stays."""
+    folder = os.path.dirname(file) or "."
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    partial = os.path.join(folder, f".key.{secrets.token_hex(8)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(secrets.token_bytes(KEY_BYTES))
+            os.fsync(descriptor)
+        if not os.path.exists(file):
+            os.link(partial, file)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(partial)
+
+
 def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
     """Compares the machines. Collective, blocks.
 
-    Raises RuntimeError on all ranks if they have different versions of the package. If they have different minor
-    versions of Python or a framework, which may compute something else, a WARNING says so.
+    Raises RuntimeError on all ranks if they have different versions of the package. Logs a WARNING for different minor
+    versions of Python or a framework, because results may differ.
     """
     from .._core import __version__
 
-    words = [socket.gethostname()[:64], __version__, platform.python_version(), *map(_known, _FRAMEWORKS.values())]
-    values = array("i", " ".join(words).encode().ljust(_LONGEST_VERSIONS)[:_LONGEST_VERSIONS])  # any buffer will do
-    heard = context.allgather(values, "the versions of the machines").tobytes()  # type: ignore[arg-type]
-    told = [
-        heard[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()
-        for at in range(0, len(heard), _LONGEST_VERSIONS)
+    frameworks = [_installed.version(*packages) or _UNKNOWN for packages in _FRAMEWORKS.values()]
+    mine = " ".join([socket.gethostname()[:64], __version__, platform.python_version(), *frameworks]).encode()
+    values = array("i", mine.ljust(_LONGEST_VERSIONS)[:_LONGEST_VERSIONS])  # any buffer will do
+    received = context.allgather(values, "the versions of the machines").tobytes()  # type: ignore[arg-type]
+    ranks = [
+        received[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()
+        for at in range(0, len(received), _LONGEST_VERSIONS)
     ]
-    firsts = [told[sum(nodes[:node])] for node in range(len(nodes))]
-    if len({words[1] for words in told}) > 1:
+    firsts = [ranks[sum(nodes[:node])] for node in range(len(nodes))]
+    if len({words[1] for words in ranks}) > 1:
         packages = _version_difference("tarantella", [(host, own) for host, own, *_ in firsts])
         raise RuntimeError(f"the machines have different versions of {packages}; install one version on all of them")
     if different := version_differences(firsts):
         logger.warning(
-            "the machines have different versions of %s; what ranks compute may differ, or a call may fail on some of "
-            "them only; install the same versions on all machines",
+            "the machines have different versions of %s; results may differ between ranks, or a call may fail on some "
+            "of them only; install the same versions on all machines",
             ", of ".join(different),
         )
 
 
 def version_differences(machines: list[list[str]]) -> list[str]:
-    """The frameworks of which machines have different minor versions, each with its versions.
+    """Describes each framework that differs between machines in its minor version.
 
-    A machine is its host, the version of the package, and those of Python and the frameworks.
+    A machine is a list: its host, the version of the package, and those of Python and the frameworks.
     """
     found = []
     for at, name in enumerate(("Python", *_FRAMEWORKS), 2):
@@ -204,16 +259,8 @@ def version_differences(machines: list[list[str]]) -> list[str]:
 
 
 def _version_difference(name: str, machines: list[tuple[str, str]]) -> str:
-    """Which machines have which version: "Keras: 3.15.1 on node1; 3.10.0 on node2, node3"."""
+    """Lists the machines by version: "Keras: 3.15.1 on node1; 3.10.0 on node2, node3"."""
     hosts: dict[str, list[str]] = {}
     for host, number in machines:
         hosts.setdefault(number, []).append(host)
-    return f"{name}: " + "; ".join(f"{number} on {_first_four(names)}" for number, names in hosts.items())
-
-
-def _known(packages: tuple[str, ...]) -> str:
-    return _installed.version(*packages) or _UNKNOWN
-
-
-def _first_four(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f"{name}: " + "; ".join(f"{number} on {abbreviated(names, most=4)}" for number, names in hosts.items())

@@ -10,7 +10,7 @@ import threading
 
 from .environment import layout
 
-# Kinds of records; 4 and 5 are the core's.
+# Kinds of records. The core sends 4 and 5.
 MORE, FAILED, LOST, NOTE = range(4)
 PROGRESS = 6  # a snapshot or an epoch was completed
 
@@ -22,7 +22,7 @@ _sending = threading.Lock()
 
 
 def _open() -> int:
-    """The descriptor of the pipe, or -1 if the number does not mean that pipe in this process."""
+    """The descriptor of the pipe; -1 if the number belongs to another file in this process."""
     number, _, inode = os.environ.get("TNT_REPORT", "").partition(":")
     try:
         descriptor = int(number)
@@ -41,7 +41,7 @@ _descriptor = _open()
 def send(kind: int, text: str, code: int = 0, held_by: str = "") -> bool:
     """Sends a record to the launcher. Thread-safe; blocks only while the launcher does not read.
 
-    Returns False without a launcher, in a forked child, and if another thread has been sending for five seconds.
+    Returns False without a launcher, in a forked child, and if another thread has been sending for 5 seconds.
     """
     if _descriptor < 0 or os.getpid() != _process:
         return False

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import env_vars, excepthook, log, rendezvous, stack_location, timeline
+from . import env_vars, excepthook, log, rendezvous, timeline, tracebacks
 from .environment import integer, is_worker, layout, number
 
 if TYPE_CHECKING:
@@ -21,18 +21,23 @@ if TYPE_CHECKING:
 
 # Seconds without a sign of life after which a rank counts as stuck; TNT_TIMEOUT overrides it.
 DEFAULT_TIMEOUT = 300.0
-# Seconds in which a starter ends a job whose cause it has seen: then its exit code is that of the cause.
+# Seconds that a starter gets to end the job after a failure, so that its exit code is that of the failed rank.
 STARTER_ENDS_JOB = 3.0
 # Seconds between two log lines about a long wait.
 WARN_EVERY = 60.0
+
+_ALONE = (
+    "this process was started by rank %d and is not a rank itself: models train here without other ranks; train in the "
+    "script that tarantella starts"
+)
 
 _lock = threading.RLock()
 _context: Context | None = None
 _answering: threading.Event | None = None
 _groups: weakref.WeakSet[Context] = weakref.WeakSet()
-_kept: list[int] | None = None  # plans to release, while none may be
+_kept: list[int] | None = None  # plans to release at the end of `plans_kept`
 _ready = False
-_told = False  # the code with which SIGTERM ends this process
+_has_code = False  # for the end by SIGTERM
 _closed = False
 _process = os.getpid()  # a forked child has copies of these variables, but takes no part in the job
 
@@ -53,7 +58,9 @@ def init() -> None:
             return
         log.configure()
         if place.child_of is not None:
-            _say_alone(place.child_of)
+            if integer("TNT_SIZE", 1) > 1:
+                level = logging.DEBUG if is_worker() else logging.WARNING
+                log.logger.log(level, _ALONE, place.child_of)
         elif (unknown := env_vars.unknown()) is not None:
             log.logger.warning(unknown)
         if place.launched or place.size > 1:
@@ -62,7 +69,7 @@ def init() -> None:
             with timeline.span("join the other ranks"):
                 _context = _join()
             atexit.register(_exit)
-            _answering = stack_location.answer(_context)
+            _answering = tracebacks.answer(_context)
         _ready = True
 
 
@@ -70,46 +77,36 @@ def _is_forked() -> bool:
     return os.getpid() != _process
 
 
-def _say_alone(rank: int) -> None:
-    if integer("TNT_SIZE", 1) > 1:
-        log.logger.log(
-            logging.DEBUG if is_worker() else logging.WARNING,
-            "rank %d has started this process, which is not a rank: it trains alone, as one process; train in the "
-            "script that tarantella starts",
-            rank,
-        )
-
-
 def _join() -> Context:
     try:
         from .._core import Context, on_sigterm
     except ImportError as error:
         raise RuntimeError(
-            f"several ranks ({layout().size}) need the built package, but tarantella._core cannot be loaded ({error}); "
-            "install it with: pip install ."
+            f"several ranks ({layout().size}) need the compiled part of the package, but tarantella._core cannot be "
+            f"loaded ({error}); install it: pip install ."
         ) from None
     place = layout()
     timeout = number("TNT_TIMEOUT", DEFAULT_TIMEOUT)
     stall_timeout = number("TNT_STALL_TIMEOUT", 0)
     if place.starter:
-        on_sigterm(excepthook.PEER_LOST_WITHOUT_LAUNCHER)  # its signal may be the first news of a rank that has failed
-    met = rendezvous.of(place, timeout)
+        on_sigterm(excepthook.PEER_LOST_WITHOUT_LAUNCHER)  # the starter may end this rank because another one failed
+    found = rendezvous.of(place, timeout)
     joined = Context(
         place.rank,
         place.size,
         place.local_rank,
         place.local_size,
-        met.job,
+        found.job,
         timeout,
         meet_timeout=math.inf if place.launched else timeout,
         warn_every=WARN_EVERY,
         stall_timeout=stall_timeout,
         nodes=",".join(map(str, place.nodes)),
-        transport=met.transport,
-        first_host=met.first_host,
+        transport=found.transport,
+        first_host=found.first_host,
     )
     if stall_timeout:
-        stack_location.show_all(joined)
+        tracebacks.show_all(joined)
     if place.starter:
         joined.end_with_job()
         on_sigterm(0)
@@ -119,15 +116,14 @@ def _join() -> Context:
 
 
 def context() -> Context:
-    """The context of a job with several ranks. Joins the job first if necessary, see `init`."""
+    """The context of a job with several ranks. Joins the job first if necessary (see `init`)."""
     init()
     if _is_forked():
         raise RuntimeError(
             "tarantella: a forked child of a rank takes no part in the job; exchange data in the rank itself"
         )
     if _context is None:
-        message = "the job is over" if _closed else "one rank alone has no context"
-        raise RuntimeError(f"tarantella: {message}")
+        raise RuntimeError(f"tarantella: {'the job has ended' if _closed else 'a job of one rank has no context'}")
     return _context
 
 
@@ -149,48 +145,48 @@ def check() -> None:
 
 
 def abort(reason: str, code: int) -> None:
-    """Tells the other ranks that this one fails: their calls raise PeerLostError with its number and `reason`.
+    """Reports to the other ranks that this one ends with `code`: their calls raise PeerLostError with `reason`.
 
-    It will end with the exit code `code`. Does not block. Does nothing if this rank has not joined.
+    Does not block. Does nothing if this rank has not joined.
     """
-    if os.getpid() != _process:
+    if _is_forked():
         return
     _end_by_sigterm_with(code)
-    for each in (_context, *_groups):  # who is told by a group looks for the code in the first
+    for each in (_context, *_groups):  # the context of the job first: other ranks read the code there
         if each is not None:
             each.abort(reason, code)
 
 
 def _end_by_sigterm_with(code: int) -> None:
-    """From here on; the first code counts. Under our launcher SIGTERM is its own."""
-    global _told
-    if layout().starter and not _told:
+    """Sets the exit code for SIGTERM, if another starter than the launcher may send it. Only the first call counts."""
+    global _has_code
+    if layout().starter and not _has_code:
         from .._core import on_sigterm
 
-        _told = True
+        _has_code = True
         on_sigterm(code)
 
 
 def _exit() -> None:
-    """The program is over, but a starter may still end it since another rank has failed."""
+    """Closes the context at exit. Until then a starter may still end this process because another rank failed."""
     _end_by_sigterm_with(excepthook.PEER_LOST_WITHOUT_LAUNCHER)
     close()
 
 
 def leave() -> int:
-    """Leaves a job that has lost another rank, for good. Returns the exit code of this process.
+    """Leaves a job that has lost another rank, for good. Returns the exit code for this process.
 
-    Without the launcher that is the code of the rank that failed; if it has told none, this waits until the starter may
+    Without the launcher this is the code of the rank that failed; if that is not known, waits until the starter may
     have ended the job.
     """
     if not layout().starter:
         close()
         return excepthook.PEER_LOST_EXIT_CODE
-    told = 0 if _context is None else _context.exit_code
-    code = told or excepthook.PEER_LOST_WITHOUT_LAUNCHER
+    known = 0 if _context is None else _context.exit_code
+    code = known or excepthook.PEER_LOST_WITHOUT_LAUNCHER
     _end_by_sigterm_with(code)
     close()
-    if not told:
+    if not known:
         time.sleep(STARTER_ENDS_JOB)
     return code
 
@@ -206,7 +202,7 @@ def release(plan: int) -> None:
 
 @contextlib.contextmanager
 def plans_kept() -> Iterator[None]:
-    """Meanwhile plans are not released, whatever is collected as garbage, but after it."""
+    """Delays the release of plans, which garbage collection may cause at any time, to the end of the block."""
     global _kept
     _kept = []
     try:

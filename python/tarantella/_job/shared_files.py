@@ -1,4 +1,4 @@
-"""Files that the master writes and other machines read."""
+"""Files that rank 0 writes and other machines read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _not_shared: set[str] = set()
 
 
 def await_file(path: Any) -> None:
-    """Blocks until this machine sees what the master has written to `path`, for at most `SEEN_WITHIN` seconds.
+    """Blocks until this machine sees the file that rank 0 has written to `path`, for at most `SEEN_WITHIN` seconds.
 
-    Returns at once on the master's machine, and for addresses such as `gs://…`. A WARNING names a folder that this
-    machine does not share; it is not waited for again.
+    Returns at once on the machine of rank 0, and for addresses such as `gs://…`. Logs a WARNING if the folder is not
+    shared; later calls do not wait for it.
     """
     place = layout()
     if place.rank < place.nodes[0] or not isinstance(path, (str, os.PathLike)) or "://" in os.fspath(path):
@@ -37,7 +37,7 @@ def await_file(path: Any) -> None:
 
 
 def appears(path: str) -> bool:
-    """Whether this machine sees what another one has written to `path`. Blocks for at most `SEEN_WITHIN` seconds."""
+    """Whether this machine sees the file that another one has written. Blocks for at most `SEEN_WITHIN` seconds."""
     end = time.monotonic() + SEEN_WITHIN
     while not os.path.lexists(path):
         if time.monotonic() > end:

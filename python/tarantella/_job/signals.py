@@ -1,6 +1,6 @@
-"""Signals: those that a rank gets twice are handled once; a command of this package that one ends, removes its files.
+"""Signals: ranks handle a signal once that they get twice; commands of this package clean up when a signal ends them.
 
-Launcher and ranks may get a signal at once, as from systemd or scancel -f.
+systemd and scancel -f, for example, send a signal to the launcher and to the ranks, and the launcher forwards it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 # The signals that the launcher forwards to each rank, except Ctrl-C, which a user may press twice.
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-# Seconds in which the one signal comes by both ways; the launcher forwards at once.
+# Seconds between both copies of a signal, at most; the launcher forwards at once.
 _SAME = 1.0
 
 _set: Any = signal.signal
@@ -24,7 +24,7 @@ _get: Any = signal.getsignal
 
 
 class _Once:
-    """Calls a handler unless the same signal came a moment ago."""
+    """Calls a handler unless the same signal has just arrived."""
 
     def __init__(self, handler: Any) -> None:
         self.handler = handler
@@ -37,7 +37,7 @@ class _Once:
 
 
 def handle_once() -> None:
-    """For handlers that are set, and those that will be."""
+    """Makes current and later handlers of forwarded signals ignore the second copy of a signal."""
     signal.signal = _signal  # type: ignore[assignment]
     signal.getsignal = _getsignal  # type: ignore[assignment]
     if threading.current_thread() is threading.main_thread():
@@ -60,10 +60,8 @@ def _of_user(handler: Any) -> Any:
 
 
 def run_until_signal(main: Callable[[], int]) -> int:
-    """Runs a command of this package so that a signal ends what it has started and removes its files.
+    """Calls `main` and returns its exit code. After a signal, unwinds `main` and ends this process by that signal."""
 
-    Calls main and returns its exit code. On a signal main is unwound, and this process ends by the same signal.
-    """
     stopped_by = 0
 
     def stop(number: int, _: object) -> None:

@@ -1,7 +1,4 @@
-"""The timeline of this process: what it does when, as docs/timeline.md shows it. Off unless it was asked for.
-
-A process that forks has it alone: children record nothing.
-"""
+"""Records a timeline of this process (docs/timeline.md), if the user asks for it. Forked children record nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _OFF = contextlib.nullcontext()
 
 
 class _Span:
-    """For `with`, once or again and again, on one thread."""
+    """A context manager that one thread may enter repeatedly."""
 
     def __init__(self, kind: int, name: str) -> None:
         self._kind, self._name = kind, name
@@ -40,9 +37,9 @@ class _Span:
 
 
 def start() -> None:
-    """Turns the timeline on if the launcher, or TNT_TIMELINE where there is none, asks for it. Runs once, at import.
+    """Turns the timeline on if the launcher, or without it TNT_TIMELINE, asks for it. Called once, at import.
 
-    The launcher writes the file of a job. Without one this process does, when Python ends.
+    The launcher writes the file of a job. Without it, this process writes the file when Python ends.
     """
     global _core
     file = os.environ.get("TNT_TIMELINE", "").strip()
@@ -55,12 +52,12 @@ def start() -> None:
         core.timeline_start(place.local_rank, place.local_size)
     except (ImportError, RuntimeError) as error:
         log.configure()
-        log.logger.warning("there will be no timeline: %s", error)
+        log.logger.warning("no timeline is recorded: %s", error)
         return
     _core = core
     os.register_at_fork(after_in_child=_stop)
     if not place.launched:
-        del os.environ["TNT_TIMELINE"]  # a child would replace the file by its own
+        del os.environ["TNT_TIMELINE"]  # a child would overwrite the file
         name = os.path.abspath(file) + (f".rank{place.rank}" if place.rank else "")
         atexit.register(_write, name, place.rank)
 
@@ -75,7 +72,7 @@ def _write(file: str, rank: int) -> None:
         return
     try:
         if lost := _core.timeline_write(file, rank):
-            log.logger.warning("the timeline keeps the first events only; %d later ones are missing", lost)
+            log.logger.warning("the timeline is full: %d later events are missing", lost)
     except RuntimeError as error:
         log.logger.warning("%s", error)
 
@@ -86,12 +83,12 @@ def is_on() -> bool:
 
 
 def span(name: str, kind: int = PART) -> AbstractContextManager[None]:
-    """A block of this thread, in the timeline. `name` is cut at 32 bytes. Blocks of a thread nest."""
+    """Records a block of this thread. `name` is cut at 32 bytes. Blocks of a thread nest."""
     return _OFF if _core is None else _Span(kind, name)
 
 
 def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
-    """Decorates a function whose calls are in the timeline. Where it is off, this is the function itself."""
+    """Decorates a function so that its calls are recorded. Returns the function itself if the timeline is off."""
 
     def decorate(function: _Function) -> _Function:
         if _core is None:
@@ -109,8 +106,8 @@ def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
 
 
 def step(name: str, function: Callable[..., Any], is_end: Callable[[Exception], bool]) -> Callable[..., Any]:
-    """`function`, of which each call is a step in the timeline, except one whose error `is_end` takes for the end of
-    the data."""
+    """Wraps `function` so that each call is recorded as a step, except a call whose error is the end of the data, by
+    `is_end`."""
     core = _core
 
     def run(*args: Any) -> Any:

@@ -1,36 +1,45 @@
-"""The text of an error: the lines of user code in full, those of frameworks counted."""
+"""Tracebacks for the user, in which frames of frameworks are only counted; stacks that other ranks ask for."""
 
 from __future__ import annotations
 
+import _thread
+import faulthandler
 import os
 import re
+import signal
 import sys
 import sysconfig
+import threading
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 from .log import abbreviated
 
+if TYPE_CHECKING:
+    from .._core import Context
+
+_SIGNAL = signal.SIGRTMAX - 7  # not used by any known program
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NAMES = ("keras", "tensorflow", "jax", "torch")
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
-# What TensorFlow writes behind the error of a generator: nodes of its own.
+# The nodes that TensorFlow appends to the error of a generator.
 _NODES = re.compile(r"\n\s*\[\[\{\{node [^\n]*PyFunc[^\n]*\n(?:\s*\[\[[^\n]*\n)*\Z")
 # A frame of a traceback: its line and the lines below it that are indented further.
 _FRAME = re.compile(r'^  File "([^"\n]+)", line \d+.*\n(?:    .*\n)*\n?', re.MULTILINE)
 
 
-def text_of(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
+def text_of(error: BaseException, trace: TracebackType | None) -> str:
     """The text shown for an error that ends a rank: one line for errors of Tarantella's calls, else a traceback of
     the lines of user code. With TNT_LOG_LEVEL=DEBUG, Python's full traceback."""
     if os.environ.get("TNT_LOG_LEVEL", "").strip().upper() == "DEBUG":
-        return "".join(traceback.format_exception(kind, error, trace))
-    line = one_line(kind, error, trace)
-    return shortened(kind, error, trace) if line is None else f"{line}\n"
+        return "".join(traceback.format_exception(type(error), error, trace))
+    line = one_line(error, trace)
+    return shortened(error, trace) if line is None else f"{line}\n"
 
 
-def one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str | None:
-    """`script.py:12: ValueError: message`, or None where a traceback tells more."""
+def one_line(error: BaseException, trace: TracebackType | None) -> str | None:
+    """`script.py:12: ValueError: message`; None if the user needs the traceback."""
     from .errors import Error
 
     owners = [_owner(frame.filename) for frame in traceback.extract_tb(trace)]
@@ -38,26 +47,26 @@ def one_line(kind: type[BaseException], error: BaseException, trace: TracebackTy
     ours = ours and not _FRAME.search(str(error))
     if not isinstance(error, Error) and not ours:  # also if Tarantella or a framework called user code
         return None
-    return place(traceback.extract_tb(trace)) + summary(kind, error)
+    return place(trace) + summary(error)
 
 
-def place(frames: traceback.StackSummary) -> str:
+def place(trace: TracebackType | None) -> str:
     """`script.py:12: ` for the innermost line of user code; empty if there is none."""
-    user = [frame for frame in frames if _owner(frame.filename) == ""]
+    user = [frame for frame in traceback.extract_tb(trace) if _owner(frame.filename) == ""]
     return f"{os.path.basename(user[-1].filename)}:{user[-1].lineno}: " if user else ""
 
 
-def summary(kind: type[BaseException], error: BaseException) -> str:
+def summary(error: BaseException) -> str:
     """`ValueError: message`, followed by the notes of the error."""
     from .errors import Error
 
-    name = f"tarantella.{kind.__name__}" if isinstance(error, Error) else kind.__name__
-    said = "; ".join(filter(None, [str(error), *(str(note) for note in getattr(error, "__notes__", []))]))
-    return f"{name}: {said}" if said else name
+    name = f"tarantella.{type(error).__name__}" if isinstance(error, Error) else type(error).__name__
+    text = "; ".join(filter(None, [str(error), *map(str, getattr(error, "__notes__", []))]))
+    return f"{name}: {text}" if text else name
 
 
 def is_consequence(error: BaseException | None) -> bool:
-    """Whether this rank fails only because another one was lost: by that error, or while handling it."""
+    """Whether the error, or one that it was raised from or during, is a PeerLostError: another rank failed first."""
     from .errors import PeerLostError
 
     seen: set[int] = set()
@@ -69,10 +78,10 @@ def is_consequence(error: BaseException | None) -> bool:
     return False
 
 
-def shortened(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> str:
+def shortened(error: BaseException, trace: TracebackType | None) -> str:
     """Python's traceback without the lines of frameworks, if it has lines of user code. Also shortens tracebacks inside
     the messages of TensorFlow."""
-    text = "".join(traceback.format_exception(kind, error, trace))
+    text = "".join(traceback.format_exception(type(error), error, trace))
     if not any(_owner(frame[1]) == "" for frame in _FRAME.finditer(text)):
         return text
     pieces: list[str] = []
@@ -92,6 +101,59 @@ def shortened(kind: type[BaseException], error: BaseException, trace: TracebackT
     if others:
         pieces.append(_left_out(others))
     return "".join(pieces) + _NODES.sub("\n", text[end:])
+
+
+def answer(context: Context) -> threading.Event:
+    """Starts a thread that tells other ranks which line this rank runs, until `context` is closed.
+
+    The returned event is set when the thread is done; wait for it after closing.
+    """
+    ended = threading.Event()
+    asked = [context]
+
+    def run() -> None:
+        main = threading.main_thread().ident
+        context = asked.pop()
+        try:
+            while context.await_location_query():
+                context.report_location(current_line(sys._current_frames().get(main or 0)))
+        finally:
+            del context  # drop the reference before the event
+            ended.set()
+
+    # Not a threading.Thread: the interpreter joins those that are not daemons before it runs exit handlers, and only an
+    # exit handler closes the context on which this thread blocks.
+    _thread.start_new_thread(run, ())
+    return ended
+
+
+def show_all(context: Context) -> None:
+    """Lets the core show the Python stacks of all ranks after a wait of TNT_STALL_TIMEOUT.
+
+    faulthandler works without the lock of the interpreter, which a stuck rank may hold.
+    """
+    file = os.memfd_create("tarantella-stacks")
+    faulthandler.register(_SIGNAL, file=file, all_threads=True)
+    context.show_stacks(_SIGNAL, file)
+
+
+def current_line(frame: FrameType | None) -> str:
+    """`train.py:12`: the innermost line of user code on the stack, else the innermost line of all."""
+    found = frame
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith("<") and _owner(frame.f_code.co_filename) == "":
+            found = frame
+            break
+        frame = frame.f_back
+    return f"{_relative(found.f_code.co_filename)}:{found.f_lineno}" if found is not None else ""
+
+
+def _relative(file: str) -> str:
+    """The path relative to the script's folder if the file is in or below it, else the path as it is."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = os.path.dirname(os.path.abspath(script)) + os.sep if script else ""
+    path = os.path.abspath(file)
+    return path[len(folder) :] if folder and path.startswith(folder) else file
 
 
 def _left_out(owners: list[str]) -> str:

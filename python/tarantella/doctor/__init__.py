@@ -1,1 +1,1 @@
-"""What `tarantella doctor` runs; nothing of it is loaded otherwise."""
+"""`tarantella doctor`: checks the installation and the machine."""

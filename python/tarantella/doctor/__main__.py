@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
-from collections.abc import Iterator
 
 from . import cluster, machine, software
-from .finding import BAD, Finding
+from .finding import BAD
 
 _DESCRIPTION = """\
-Checks this installation and this machine, and says what is wrong and how to repair it."""
+Checks this installation and this machine, and lists problems with their cures."""
 _EPILOG = "exit codes: 0 nothing is wrong, 1 something is, 2 invalid command line"
 
 
@@ -21,17 +19,14 @@ def main(launcher: str, words: list[str]) -> int:
         prog="tarantella doctor", description=_DESCRIPTION, epilog=_EPILOG, allow_abbrev=False
     )
     parser.add_argument("--quick", action="store_true", help="do not load the frameworks, which takes seconds for each")
-    findings = list(_findings(launcher, parser.parse_args(words).quick))
+    quick = parser.parse_args(words).quick
+    findings = [*software.check(quick), *machine.check(), *cluster.check(launcher)]
     width = max(len(each.subject) for each in findings)
     for each in findings:
         print(each.lines(width))
     wrong = sum(each.state == BAD for each in findings)
     print(f"\n{wrong} thing{'s' * (wrong != 1)} wrong" if wrong else "\nnothing is wrong")
     return 1 if wrong else 0
-
-
-def _findings(launcher: str, quick: bool) -> Iterator[Finding]:
-    return itertools.chain(software.check(quick), machine.check(), cluster.check(launcher))
 
 
 if __name__ == "__main__":

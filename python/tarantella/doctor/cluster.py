@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 from .finding import NOTE, Finding
 
@@ -22,7 +23,7 @@ def check(launcher: str) -> Iterator[Finding]:
 
 
 def mpi(launcher: str) -> Finding:
-    """The MPIs, and which one a job on several hosts would use: the launcher decides."""
+    """The MPIs, and the one that the launcher would choose for a job on several hosts."""
     *lines, last = [line.split("\t") for line in _output(launcher, "--list-mpis").splitlines()] or [["none", ""]]
     found = [f"{name} ({mpiexec}, {where})" for name, mpiexec, _, where in lines]
     if last[0] == "use":
@@ -39,7 +40,7 @@ def ssh() -> Finding:
 
 
 def slurm() -> Finding:
-    """srun, and which process managers of MPI it has."""
+    """srun and its process managers for MPI."""
     if shutil.which("srun") is None:
         return Finding("Slurm", "no srun here")
     plugins = _output("srun", "--mpi=list")
@@ -64,17 +65,10 @@ def allocation() -> Finding:
 
 
 def _output(*command: str) -> str:
-    """What a command prints; nothing if it fails or is slow."""
+    """The output of a command; empty if it fails to start or is slow."""
+    options: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = subprocess.run(command, timeout=PATIENCE, check=False, **options)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What a check has found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GOOD, NOTE, BAD = "ok", "note", "WRONG"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report, and for what is wrong, or could be better, the cure."""
+    """A line of the report, and the cure of a problem."""
 
     subject: str
     text: str
@@ -17,6 +17,6 @@ class Finding:
     cure: str = ""
 
     def lines(self, width: int) -> str:
-        """For people. `width` is that of the longest subject."""
+        """The text of the report. `width` is that of the longest subject."""
         line = f"{self.state:5}  {self.subject:{width}}  {self.text}"
         return f"{line}\n{'':5}  {'':{width}}  -> {self.cure}" if self.cure else line

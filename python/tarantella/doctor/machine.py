@@ -8,15 +8,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import _memory
+from .. import _machine
+from .._machine import text as _text
 from .finding import BAD, NOTE, Finding
 
-# The gradients of a large model on a few ranks; less makes the core refuse to start.
+# Room for the gradients of a large model on a few ranks; with less, the core refuses to start.
 LEAST_MEMORY = 1 << 30
 
 
 def check(root: Path = Path("/")) -> Iterator[Finding]:
-    """The findings. `root` is where /proc, /sys and /dev are found."""
+    """The findings. `root` contains proc, sys and dev."""
     yield cores(root)
     yield sockets(root)
     yield memory(root)
@@ -27,11 +28,11 @@ def check(root: Path = Path("/")) -> Iterator[Finding]:
 
 def cores(root: Path) -> Finding:
     """The cores and hardware threads that this process may use."""
-    allowed = os.sched_getaffinity(0)
-    siblings = {_text(_cpu(root, cpu) / "topology/thread_siblings_list") or str(cpu) for cpu in allowed}
-    total = os.cpu_count() or len(allowed)
-    text = f"{_count(len(siblings), 'core')}, {_count(len(allowed), 'hardware thread')}"
-    if len(allowed) < total:
+    found = _machine.cores(root)
+    allowed = sum(map(len, found))
+    total = os.cpu_count() or allowed
+    text = f"{_count(len(found), 'core')}, {_count(allowed, 'hardware thread')}"
+    if allowed < total:
         return Finding(
             "cores",
             f"{text} of {total}: this process may use no more",
@@ -43,7 +44,8 @@ def cores(root: Path) -> Finding:
 
 def sockets(root: Path) -> Finding:
     """Sockets and NUMA nodes."""
-    packages = {_text(_cpu(root, cpu) / "topology/physical_package_id") for cpu in os.sched_getaffinity(0)}
+    cpus = (root / f"sys/devices/system/cpu/cpu{cpu}" for cpu in os.sched_getaffinity(0))
+    packages = {_text(cpu / "topology/physical_package_id") for cpu in cpus}
     nodes = glob.glob(str(root / "sys/devices/system/node/node[0-9]*"))
     text = f"{_count(len(packages), 'socket')}, {_count(max(1, len(nodes)), 'NUMA node')}"
     if len(nodes) > 1:
@@ -52,9 +54,8 @@ def sockets(root: Path) -> Finding:
 
 
 def memory(root: Path) -> Finding:
-    """The memory that ranks can share: of the machine, and of the control group of this process."""
-    free = _memory.available(root)
-    limit = _memory.group_limit(root)
+    """The memory that is available on the machine and in the control group of this process."""
+    free, limit = _machine.available_memory(root), _machine.memory_limit(root)
     text = f"{_gib(free)} available"
     if limit is not None and limit < free:
         text, free = f"{text}, limited to {_gib(limit)} by the control group", limit
@@ -99,17 +100,6 @@ def gpus(root: Path) -> Finding:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     text = _count(count, "GPU")
     return Finding("GPUs", text if visible is None else f"{text}; CUDA_VISIBLE_DEVICES='{visible}' chooses of them")
-
-
-def _cpu(root: Path, cpu: int) -> Path:
-    return root / f"sys/devices/system/cpu/cpu{cpu}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,27 +14,26 @@ from .._installed import TENSORFLOW, version
 from .._version import __version__
 from .finding import BAD, NOTE, Finding
 
-# What connects the core with an MPI, one for each ABI.
+# The libraries that connect the core with an MPI, one for each ABI.
 PLUGINS = ("libtarantella_mpi_abi.so", "libtarantella_openmpi.so")
-# The seconds that a framework may take to load.
+# Seconds that a framework may take to load.
 PATIENCE = 180
 
 
 def check(quick: bool) -> Iterator[Finding]:
-    """The findings. Loads the frameworks, each in a process of its own, unless `quick`."""
+    """The findings. Loads each framework in a separate process, unless `quick`."""
     yield Finding("tarantella", f"{__version__} in {os.path.dirname(os.path.dirname(__file__))}")
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
     yield core()
     yield keras()
-    yield framework(
-        "tensorflow", TENSORFLOW, "pip install 'tensorflow>=2.16'", quick, needed=_backend() == "tensorflow"
-    )
-    for name in ("jax", "torch"):
-        yield framework(name, (name,), f"pip install {name}", quick, needed=_backend() == name)
+    packages = {"tensorflow": TENSORFLOW, "jax": ("jax",), "torch": ("torch",)}
+    for name, each in packages.items():
+        wanted = "'tensorflow>=2.16'" if name == "tensorflow" else name
+        yield framework(name, each, f"pip install {wanted}", quick, needed=_backend() == name)
 
 
 def core(folder: Path = Path(__file__).parents[1]) -> Finding:
-    """The built part of the package, which is in `folder`."""
+    """The compiled part of the package, which is in `folder`."""
     if importlib.util.find_spec("tarantella._core") is None:
         return Finding("core", "not built: several ranks cannot train", BAD, "pip install .")
     failure = _failure("tarantella._core")
@@ -48,13 +47,11 @@ def core(folder: Path = Path(__file__).parents[1]) -> Finding:
 
 
 def keras() -> Finding:
-    """Keras, of which Tarantella knows 3.5 to 3.16."""
+    """Keras; Tarantella supports 3.5 to 3.16."""
     found = version("keras")
-    if found is None:
-        return Finding("keras", "not installed", BAD, "pip install 'keras>=3.5'")
-    parts = [int(part) for part in found.split(".")[:2] if part.isdigit()]
-    if parts < [3, 5]:
-        return Finding("keras", f"{found} is too old", BAD, "pip install 'keras>=3.5'")
+    if found is None or [int(part) for part in found.split(".")[:2] if part.isdigit()] < [3, 5]:
+        text = "not installed" if found is None else f"{found} is too old"
+        return Finding("keras", text, BAD, "pip install 'keras>=3.5'")
     if _backend() != "tensorflow":
         return Finding(
             "keras", f"{found} with backend {_backend()}", NOTE, "several ranks need KERAS_BACKEND=tensorflow"
@@ -83,19 +80,14 @@ def _backend() -> str:
 
 
 def _failure(module: str) -> str | None:
-    """The last line of what loading the module says, if that fails. A crash of it is not one of this process."""
+    """The last line of the error when a process loads the module; None if it succeeds."""
+    command = [sys.executable, "-c", f"import {module}"]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", f"import {module}"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         return f"it takes more than {PATIENCE} seconds"
     if done.returncode == 0:
         return None
-    said = done.stderr.strip().splitlines()
-    return f"signal {-done.returncode}" if done.returncode < 0 else (said[-1] if said else f"code {done.returncode}")
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
+    return next(reversed(done.stderr.strip().splitlines()), f"code {done.returncode}")

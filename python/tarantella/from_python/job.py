@@ -1,53 +1,61 @@
-"""The launcher as a child of this process: started, listened to, and ended with it."""
+"""Runs the launcher as a child of this process, shows the output of rank 0, and ends the job with this process."""
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import selectors
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from .. import _installed
-from . import output
 
 _HERE = Path(__file__).parent
 _PIECE = 1 << 16
-# Seconds after which a line of the launcher is not its last one, since the job goes on.
+# Seconds after which a line of the launcher cannot be its last one, because the job continues.
 _HOLDS_FOR = 5.0
+_OURS = "tarantella: "
+_NOTES = ("tarantella: WARNING", "tarantella: INFO")
+_KEPT = 4096  # characters
+_ADVICE = re.compile(rf"^({_OURS}[^\n]*\ba smaller )-n\b", re.MULTILINE)
 
 
 class Ended(NamedTuple):
-    """How a job has ended."""
+    """The end of a job."""
 
     code: int  # the launcher's exit code; 128 + n for signal n
-    line: str  # the launcher's last line, if it has written any
+    line: str  # the last line of the launcher; may be empty
 
 
 def run(options: list[str], folder: Path) -> Ended:
-    """Runs rank.py with this folder on all ranks, and shows what the master prints. Blocks until all have ended.
+    """Runs rank.py with this folder on all ranks, and shows the output of rank 0. Blocks until all ranks have ended.
 
-    If that raises an error, such as KeyboardInterrupt, the ranks have ended as well; they have some seconds for it.
+    Also if it raises an error, such as KeyboardInterrupt; then the ranks have some seconds to end.
     """
     interpreter = [f"--python-interpreter={sys.executable}"] if sys.executable else []
     command = [_installed.launcher(), *options, *interpreter, "--", str(_HERE / "rank.py"), str(folder)]
+    environment = dict(os.environ)
+    if sys.stdout is not None and sys.stdout.isatty():
+        environment.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
     process = subprocess.Popen(
         [sys.executable or "python3", "-IS", str(_HERE / "supervisor.py"), str(folder), *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # the keys of a terminal reach this process alone, which tells the launcher
-        env=_environment(),
+        start_new_session=True,  # Ctrl-C of a terminal reaches only this process, which ends the launcher
+        env=environment,
     )
-    out, err = output.relays()
+    out, err = Relay(sys.stdout), Relay(sys.stderr, holds_back=True)
     with process:
         try:
             _pass_on(process, out, err)
         except BaseException as error:
-            _end(process, *((out, err) if isinstance(error, KeyboardInterrupt) else _nowhere()))
+            _end(process, *((out, err) if isinstance(error, KeyboardInterrupt) else (Relay(), Relay())))
             raise
         code = process.wait()
     out.close(show=True)
@@ -55,19 +63,8 @@ def run(options: list[str], folder: Path) -> Ended:
     return Ended(code, err.close(show=code == 0))
 
 
-def _environment() -> dict[str, str]:
-    environment = dict(os.environ)
-    if sys.stdout is not None and sys.stdout.isatty():
-        environment.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
-    return environment
-
-
-def _nowhere() -> tuple[output.Relay, output.Relay]:
-    return output.Relay(None, False), output.Relay(None, False)
-
-
-def _pass_on(process: subprocess.Popen[bytes], out: output.Relay, err: output.Relay) -> None:
-    """Until the process has ended. In this thread, since a notebook shows output in the cell whose thread writes it."""
+def _pass_on(process: subprocess.Popen[bytes], out: Relay, err: Relay) -> None:
+    """Passes output on until the process has ended. In this thread, because notebooks show output by thread."""
     assert process.stdout and process.stderr
     end = os.pidfd_open(process.pid)
     try:
@@ -82,7 +79,7 @@ def _pass_on(process: subprocess.Popen[bytes], out: output.Relay, err: output.Re
                 if not ready:
                     err.release()
                 has_ended = any(key.data is None for key in ready)
-                # At the end, all that the pipes still hold: no process of the job is left to write more.
+                # At the end, read everything: no process of the job is left to write more.
                 for key in list(selector.get_map().values()) if has_ended else ready:
                     if key.data is not None and not _read(key.fd, key.data, has_ended):
                         selector.unregister(key.fileobj)
@@ -90,8 +87,8 @@ def _pass_on(process: subprocess.Popen[bytes], out: output.Relay, err: output.Re
         os.close(end)
 
 
-def _read(pipe: int, relay: output.Relay, all_of_it: bool) -> bool:
-    """Returns False at the end of the pipe."""
+def _read(pipe: int, relay: Relay, all_of_it: bool) -> bool:
+    """Reads once, or with `all_of_it` until the pipe is empty. Returns False at the end of the pipe."""
     while True:
         try:
             data = os.read(pipe, _PIECE)
@@ -102,7 +99,7 @@ def _read(pipe: int, relay: output.Relay, all_of_it: bool) -> bool:
             return bool(data)
 
 
-def _end(process: subprocess.Popen[bytes], out: output.Relay, err: output.Relay) -> None:
+def _end(process: subprocess.Popen[bytes], out: Relay, err: Relay) -> None:
     """Ends the job; a further interrupt ends it at once."""
     assert process.stdin
     process.stdin.close()
@@ -112,4 +109,65 @@ def _end(process: subprocess.Popen[bytes], out: output.Relay, err: output.Relay)
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
         except Exception:  # of the stream to which it writes
-            out, err = _nowhere()
+            out, err = Relay(), Relay()
+
+
+class Relay:
+    """Passes bytes of UTF-8 on to a stream as they come, carriage returns and backspaces included. None discards them.
+
+    With `holds_back`, a line of the launcher is not shown while it is the last one, until `release`: it may explain the
+    end of the job, and the caller raises an error with it. Its advice names `n` in place of the launcher's option.
+    """
+
+    def __init__(self, stream: TextIO | None = None, holds_back: bool = False) -> None:
+        self._stream, self._holds_back = stream, holds_back
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = self._tail = ""
+        self._begins_line = True  # whether the shown text ends with a line end
+
+    def write(self, data: bytes, final: bool = False) -> None:
+        text = self._held + self._decoder.decode(data, final)
+        if self._holds_back:
+            text = _ADVICE.sub(r"\1n", text)
+        shown = len(text)
+        if self._holds_back:
+            self._tail = (self._tail[: len(self._tail) - len(self._held)] + text)[-_KEPT:]
+            begin = text.rfind("\n", 0, -1) + 1
+            line = text[begin:]
+            if (begin or self._begins_line) and self._may_be_last(line):
+                shown = begin
+        self._held = text[shown:]
+        self._show(text[:shown])
+
+    @property
+    def holds(self) -> bool:
+        return bool(self._held)
+
+    def release(self) -> None:
+        """Shows the line that is held back."""
+        self._show(self._held)
+        self._held = ""
+
+    def close(self, show: bool) -> str:
+        """Ends the text. With `show`, shows a line that is held back. Returns the launcher's last line, or ""."""
+        self.write(b"", final=True)
+        if show:
+            self.release()
+        # An srun that has started the launcher writes lines after it.
+        found = re.search(rf"{_OURS}(?!WARNING|INFO)([^\n]*)\n?(?:srun: [^\n]*\n)*\Z", self._tail)
+        return found[1] if found else ""
+
+    @staticmethod
+    def _may_be_last(line: str) -> bool:
+        return (line.startswith(_OURS) and not line.startswith(_NOTES)) or _OURS.startswith(line)
+
+    def _show(self, text: str) -> None:
+        if not text or self._stream is None:
+            return
+        self._begins_line = text.endswith("\n")
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding
+            self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        self._stream.flush()

@@ -1,4 +1,4 @@
-"""What a rank leaves for the caller, its result or its error; and what the caller makes of it."""
+"""Saves the result or error of a rank, and loads it in the caller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RemoteTraceback(Exception):  # noqa: N818 - it is shown as the cause of an
 
 
 def save_result(folder: Path, rank: int, result: Any) -> None:
-    """Raises TypeError if the result cannot be pickled."""
+    """Saves the result. Raises TypeError if it cannot be pickled."""
     try:
         _write(folder / f"result-{rank}", result)
     except OSError:
@@ -45,28 +45,28 @@ def save_result(folder: Path, rank: int, result: Any) -> None:
 
 
 def save_error(folder: Path, rank: int, error: BaseException) -> None:
-    """Saves the error if it can be pickled, and its traceback from the function of the user on."""
+    """Saves the error, or its text if it cannot be pickled, and its traceback from the user's function on."""
     for kind in (errors.Error, errors.PeerLostError, errors.MismatchError, errors.TimeoutError):
         copyreg.pickle(kind, _reduce)
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
-    shown = tracebacks.shortened(type(error), error, trace)
-    _write(folder / f"error-{rank}", (_pickled(error), tracebacks.summary(type(error), error), shown))
+    shown = tracebacks.shortened(error, trace)
+    _write(folder / f"error-{rank}", (_pickled(error), tracebacks.summary(error), shown))
 
 
 def results(folder: Path, ranks: int) -> list[Any]:
-    """Of all ranks, in order. Raises RuntimeError for one that is missing or cannot be loaded here."""
+    """The results of all ranks, in order. Raises RuntimeError if one is missing or cannot be loaded here."""
     return [_result(folder / f"result-{rank}", rank) for rank in range(ranks)]
 
 
 def failure(folder: Path, ended: Ended) -> BaseException:
-    """The error of the rank that failed first, with its traceback as the cause; else one with the launcher's words."""
+    """The error of the rank that failed first, caused by its traceback; else one with the launcher's message."""
     rank = re.match(r"rank (\d+) \(pid ", ended.line)
     file = folder / f"error-{rank[1]}" if rank else None
     if file is None or not file.exists():
-        said = ended.line or f"the launcher ended with exit code {ended.code}"
-        return ValueError(said) if ended.code == 2 and rank is None else RuntimeError(said)
+        message = ended.line or f"the launcher ended with exit code {ended.code}"
+        return ValueError(message) if ended.code == 2 and rank is None else RuntimeError(message)
     pickled, summary, shown = pickle.loads(file.read_bytes())
     error: BaseException
     try:
@@ -78,7 +78,7 @@ def failure(folder: Path, ended: Ended) -> BaseException:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """None if the error cannot be pickled, or is not the same when it comes back."""
+    """The pickled error; None if it cannot be pickled, or is not the same after loading."""
     for form in (error, _WithoutInit(error)):
         try:
             whole = io.BytesIO()
@@ -91,7 +91,7 @@ def _pickled(error: BaseException) -> bytes | None:
 
 
 class _WithoutInit:
-    """Comes back as the error: with its class, args and attributes, but without a call of the class's own __init__."""
+    """Unpickles as the error, with its class, args and attributes, but without calling the `__init__` of its class."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -118,12 +118,11 @@ def _result(file: Path, rank: int) -> Any:
     except FileNotFoundError:
         raise RuntimeError(f"rank {rank} ended without a result (did it call os._exit?)") from None
     except Exception as error:
-        said = tracebacks.summary(type(error), error)
-        raise RuntimeError(f"the result of rank {rank} cannot be loaded here: {said}") from error
+        raise RuntimeError(f"the result of rank {rank} cannot be loaded here: {tracebacks.summary(error)}") from error
 
 
 def _write(file: Path, value: Any) -> None:
-    """A file is there as a whole, or not at all."""
+    """Writes a file atomically."""
     part = file.with_suffix(".part")
     with open(part, "wb") as opened:
         Pickler(opened).dump(value)
@@ -131,7 +130,7 @@ def _write(file: Path, value: Any) -> None:
 
 
 def _reduce(error: Any) -> tuple[Any, ...]:
-    """Errors of the core, which the caller has not loaded, become those of the same name there."""
+    """Pickles an error of the core as the class of the same name in the caller, which has not loaded the core."""
     return _of_caller, (type(error).__name__, error.args), error.__dict__ or None
 
 

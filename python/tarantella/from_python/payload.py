@@ -1,4 +1,4 @@
-"""What the ranks get: the function, its arguments, and what a new process must know to run it as the caller would."""
+"""Sends the function, its arguments and the caller's surroundings to the ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import cloudpickle
 
-from .. import _memory
+from .. import _machine
 
 
 class Call(NamedTuple):
@@ -28,19 +28,19 @@ class Call(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """Of the caller."""
+    """The state of the caller that its function may depend on."""
 
     path: list[str]  # sys.path
     argv: list[str]
-    terminals: tuple[bool, bool]  # whether stdout and stderr are terminals, to which programs write in colour
+    terminals: tuple[bool, bool]  # whether stdout and stderr are terminals
     sources: list[tuple[Any, ...]]  # of code that has no file, for tracebacks and AutoGraph: entries of linecache
 
 
 def write(folder: Path, call: Call, ranks: int, ranks_here: int) -> None:
-    """Writes what `read` reads.
+    """Writes the file for `read`.
 
-    Raises TypeError for what cannot be pickled, MemoryError for what does not fit into this machine's memory
-    `ranks_here` times, OSError if it cannot be written.
+    Raises TypeError if the call cannot be pickled, MemoryError if it does not fit `ranks_here` times into the memory of
+    this machine, OSError if it cannot be written.
     """
     room = _room()
     with open(folder / "call", "wb") as file:
@@ -78,13 +78,13 @@ def _with_file(make: Any, arguments: tuple[Any, ...], file: str) -> types.CodeTy
 
 
 class Pickler(cloudpickle.Pickler):
-    """cloudpickle's, but code keeps the name of its file: tracebacks show its lines, and AutoGraph reads them."""
+    """cloudpickle's pickler, except that code keeps the name of its file for tracebacks and AutoGraph."""
 
     dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)
 
 
 class _Counted:
-    """Writes up to `most` bytes to a file, and counts all. Large arrays come here without being copied."""
+    """Writes up to `most` bytes to a file, and counts all. Receives large arrays without copies."""
 
     def __init__(self, file: BinaryIO | None, most: int) -> None:
         self._file, self.most, self.size = file, most, 0
@@ -99,15 +99,15 @@ class _Counted:
 
 def _room() -> int:
     root = Path("/")
-    limit = _memory.group_limit(root)
-    free = _memory.available(root) or sys.maxsize
+    limit = _machine.memory_limit(root)
+    free = _machine.available_memory(root) or sys.maxsize
     return free if limit is None else min(free, limit)
 
 
 def _surroundings() -> Surroundings:
     terminals = [stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)]
     entries = [
-        (each[0], None, [str(line) for line in each[2]], str(name))  # no time: it is compared with no file
+        (each[0], None, [str(line) for line in each[2]], str(name))  # without a time, since there is no file
         for name, each in list(linecache.cache.items())
         if len(each) == 4 and not os.path.exists(name)
     ]
@@ -115,7 +115,7 @@ def _surroundings() -> Surroundings:
 
 
 def _refusal(call: Call, error: Exception) -> TypeError:
-    """Names the argument or variable that cannot be pickled."""
+    """The error for a call that cannot be pickled. Names the argument or variable."""
     name = getattr(call.function, "__qualname__", type(call.function).__name__)
     parts = [(f"the function {name!r}", call.function)]
     parts += [(f"args[{number}]", value) for number, value in enumerate(call.args)]
@@ -123,12 +123,12 @@ def _refusal(call: Call, error: Exception) -> TypeError:
     found = next(filter(None, (_culprit(*part, set()) for part in parts)), ("what the ranks need", error))
     reason = " ".join(str(found[1]).split()) or type(found[1]).__name__
     return TypeError(
-        f"tarantella.run cannot send {found[0]} to the ranks: {reason}; make it inside of the function that they run"
+        f"tarantella.run cannot send {found[0]} to the ranks: {reason}; create it inside of the function that they run"
     )
 
 
 def _culprit(name: str, value: Any, seen: set[int]) -> tuple[str, Exception] | None:
-    """The innermost variable that keeps `value` from being pickled, and why; None if nothing does."""
+    """The innermost variable in `value` that cannot be pickled, and the error; None if there is none."""
     try:
         Pickler(_Counted(None, 0)).dump(value)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What each rank of `tarantella.run` runs: rank.py FOLDER."""
+"""The script of each rank of `tarantella.run`: rank.py FOLDER."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def main(folder: Path) -> None:
         outcome.save_result(folder, rank, None)
     except BaseException as error:
         outcome.save_error(folder, rank, error)
-        sys.excepthook = show_nothing  # the caller raises it
-        excepthook.tell_unshown(error)
+        sys.excepthook = lambda *_: None  # the caller raises it
+        excepthook.report_unshown(error)
         raise
 
 
@@ -34,21 +34,11 @@ def call(folder: Path) -> Any:
     sys.path[:] = surroundings.path
     sys.argv[:] = surroundings.argv
     linecache.cache.update({entry[3]: entry for entry in surroundings.sources})
-    if prints_output():
-        write_as_to(surroundings.terminals)
+    for stream, is_terminal in zip((sys.stdout, sys.stderr), surroundings.terminals, strict=True):
+        if prints_output() and is_terminal and stream is not None:  # then programs redraw lines and use colours
+            stream.isatty = lambda: True  # type: ignore[method-assign]
     function, args, kwargs = next(content)
     return function(*args, **kwargs)
-
-
-def write_as_to(terminals: tuple[bool, bool]) -> None:
-    """Lets programs redraw lines and use colours where the caller shows them on a terminal."""
-    for stream, is_terminal in zip((sys.stdout, sys.stderr), terminals, strict=True):
-        if is_terminal and stream is not None:
-            stream.isatty = lambda: True  # type: ignore[method-assign]
-
-
-def show_nothing(*_: object) -> None:
-    pass
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`tarantella.run`: its arguments checked, and its steps one after the other."""
+"""`tarantella.run`: checks its arguments, sends the call, runs the job, and collects the results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import job, outcome, payload
 
 _MOST_RANKS = 4096  # as the launcher's
 
-# Where a batch system tells the hosts of its job, the ranks may run on other machines.
+# With any of these variables, a batch system gives the hosts of its job, so that ranks may run on other machines.
 _BATCH = {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE"}
 
 
@@ -26,31 +26,31 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     hosts: Sequence[str] | str | os.PathLike[str] | None = None,
 ) -> list[Any]:
-    """Calls `function(*args, **kwargs)` on `n` ranks, and returns what each has returned.
+    """Calls `function(*args, **kwargs)` on `n` ranks, and returns their results.
 
-    Starts the launcher, as `tarantella -n 4 -- script.py` does: each rank is a new process that inherits nothing but
-    the environment, the working folder and `sys.path`. So it works in a notebook in which TensorFlow runs already. The
-    function, also one that was defined in a notebook, its arguments and its results are copied by cloudpickle. What the
-    master prints appears here while it runs. Blocks until all ranks have ended; an interrupt ends them.
+    Starts the launcher, as `tarantella -n 4 -- script.py` does: each rank is a new process that inherits only the
+    environment, the working folder and `sys.path`. So it works in a notebook that already uses TensorFlow. The
+    function, which may be defined in a notebook, its arguments and its results are copied by cloudpickle. The output of
+    rank 0 appears here while it runs. Blocks until all ranks have ended; an interrupt ends them.
 
     Args:
-        function: What each rank calls. It imports what it needs, and sees copies of the variables that it uses.
+        function: The function that each rank calls. It gets copies of the variables that it uses.
         n: The number of ranks, from 1 to 4096. Default: 4, on any number of cores.
         args: Arguments of the function.
         kwargs: Keyword arguments of the function.
-        hosts: Where the ranks run: names, as in `["node1:4", "node2:4"]` (or without slots), or the path of a hostfile.
-            The hosts share the current folder. Default: those of the batch job, or else this machine.
+        hosts: The hosts of the ranks: names, as in `["node1:4", "node2:4"]` (or without slots), or the path of a
+            hostfile. They must share the current folder. Default: those of the batch job, or else this machine.
 
     Returns:
         The results of rank 0, 1, …, n - 1. After `sys.exit(0)` in the function the result is None.
 
     Raises:
         TypeError: An argument has the wrong type, or cannot be pickled.
-        ValueError: An argument has a wrong value; also what the launcher refuses, such as more ranks than slots.
+        ValueError: An argument has a wrong value, or the launcher refuses it, such as more ranks than slots.
         MemoryError: The function and its arguments do not fit into memory `n` times.
         RuntimeError: This process is a rank itself; or ranks ended with an exit code or by a signal, not an exception.
         KeyboardInterrupt: The call was interrupted; the ranks have ended.
-        Exception: What the function has raised on the rank that failed first. Its cause is the traceback of that rank.
+        Exception: The exception of the function on the rank that failed first, caused by the traceback of that rank.
 
     Example:
         >>> import tarantella as tnt
@@ -59,8 +59,8 @@ def run(
     """
     if layout().size > 1 or flag("TNT_LAUNCHER"):
         raise RuntimeError(
-            "tarantella.run starts ranks of its own, but this process is a rank of a job, or was started by one: call "
-            "it outside of the function or script that the ranks run"
+            "tarantella.run starts a job, but this process is a rank of a job, or was started by one: call it outside "
+            "of the function or script that the ranks run"
         )
     ranks = _count(n)
     call = _call(function, args, kwargs)
@@ -99,7 +99,7 @@ def _call(function: Any, args: Any, kwargs: Any) -> payload.Call:
 
 
 def _folder(hosts: Any) -> tempfile.TemporaryDirectory[str]:
-    """A new folder that only this user may read: in the current one, if other machines must find it."""
+    """Creates a folder that only this user can read, in the current folder if other machines must see it."""
     if hosts is None and _BATCH.isdisjoint(os.environ):
         return tempfile.TemporaryDirectory(prefix="tarantella-run-", ignore_cleanup_errors=True)
     try:
@@ -111,7 +111,7 @@ def _folder(hosts: Any) -> tempfile.TemporaryDirectory[str]:
 
 
 def _hosts(hosts: Any, folder: Path) -> tuple[list[str], int]:
-    """The launcher's option for the hosts, and how many there are, as far as that is known."""
+    """The launcher's option for the hosts, and their number, or 1 if it is not known."""
     if hosts is None:
         return [], 1
     if isinstance(hosts, (str, os.PathLike)):

@@ -1,7 +1,7 @@
-"""Stands between `tarantella.run` and the launcher: python -IS supervisor.py FOLDER COMMAND...
+"""Runs the launcher for `tarantella.run`: python -IS supervisor.py FOLDER COMMAND...
 
-When the caller closes this process's stdin, or ends in whatever way, it ends the launcher and removes the folder.
-SIGINT, SIGTERM and SIGHUP are passed on. The exit code is the launcher's, as a shell gives it.
+When the caller closes the stdin of this process, or ends, this process ends the launcher and removes the folder. It
+forwards SIGINT, SIGTERM and SIGHUP. The exit code is that of the launcher, as a shell returns it.
 """
 
 import os
@@ -9,11 +9,11 @@ import select
 import signal
 import sys
 
-# What tells the launcher to end, each more strictly than the one before, and the seconds it has. A second SIGINT kills
-# its ranks at once; if the launcher is killed, its guard does.
+# The signals that end the launcher, and the seconds after each. A second SIGINT kills its ranks at once; after SIGKILL,
+# its guard kills them.
 STEPS = ((signal.SIGINT, 5), (signal.SIGINT, 5), (signal.SIGTERM, 5), (signal.SIGKILL, 5))
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Python ignores some of these, and a notebook others.
+# Reset for the launcher: Python ignores some of these, and a notebook others.
 STANDARD = (*PASSED_ON, signal.SIGQUIT, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
 
 

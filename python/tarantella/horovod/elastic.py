@@ -9,6 +9,6 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     raise NotImplementedError(
-        f"hvd.elastic.{name} is not offered: a job keeps its number of ranks; save checkpoints, and start the job "
-        "again from the last one"
+        f"hvd.elastic.{name} is not offered: a job keeps its number of ranks; save checkpoints, and restart the job "
+        "from the last one"
     )

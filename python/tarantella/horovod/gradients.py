@@ -1,7 +1,8 @@
-"""The reduction of gradients that an optimizer or a tape was given: Horovod's, over that of the core."""
+"""Horovod's reduction of gradients, for optimizers and tapes, and the sum of several backward passes before it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,10 +13,10 @@ from .reductions import Average, Compression, ReduceOp
 
 
 class LocalVariables:
-    """The variables whose gradients stay this rank's."""
+    """The variables whose gradients are not reduced."""
 
     def __init__(self, scaled: bool) -> None:
-        """`scaled`: their gradients are divided by the number of ranks."""
+        """`scaled`: whether their gradients are divided by the number of ranks."""
         self.scaled = scaled
         self._variables: list[Any] = []
 
@@ -23,20 +24,20 @@ class LocalVariables:
         """Excludes a variable of Keras or TensorFlow from the reduction. Raises TypeError for anything else."""
         if not isinstance(variable, tf.Variable) and not hasattr(variable, "path"):
             raise TypeError(f"a local variable must be a variable (got {type(variable).__name__})")
-        self._variables.append(_of_tensorflow(variable))
+        self._variables.append(of_tensorflow(variable))
 
     def __contains__(self, variable: Any) -> bool:
-        plain = _of_tensorflow(variable)
+        plain = of_tensorflow(variable)
         return any(plain is each for each in self._variables)
 
 
-def _of_tensorflow(variable: Any) -> Any:
-    """The TensorFlow variable of one of Keras, any other as it is."""
+def of_tensorflow(variable: Any) -> Any:
+    """The TensorFlow variable of a Keras variable; any other object as it is."""
     return variable.value if hasattr(variable, "path") else variable
 
 
 class Reduction:
-    """How gradients are reduced."""
+    """Reduces gradients with the options of an optimizer or a tape."""
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class Reduction:
         process_set: ProcessSet,
         local: LocalVariables,
     ) -> None:
-        """Raises TypeError for what is no compression or process set; ValueError for a set that is not part of the job,
-        a `predivide` that is not above 0, and one without an average.
+        """Raises TypeError if `compression` or `process_set` has another type; ValueError if the set is not part of the
+        job, and if `predivide` is not above 0, or not 1 without an average.
         """
         if not hasattr(compression, "compress") or not hasattr(compression, "decompress"):
             raise TypeError(f"compression must be hvd.Compression.none, fp16 or bf16 (got {compression!r})")
@@ -63,7 +64,7 @@ class Reduction:
         self._predivide, self._process_set, self.local = predivide, process_set, local
 
     def reduce(self, owner: Any, gradients: list[Any], variables: list[Any], alias_outputs: bool = False) -> list[Any]:
-        """The reduced gradients; as they are on a rank outside the process set. Collective within it.
+        """Returns the reduced gradients; unchanged ones on a rank outside the process set. Collective within it.
 
         `owner` and `alias_outputs` are those of `gradients.reduced`.
         """
@@ -77,7 +78,7 @@ class Reduction:
         before, after = 1.0, 1.0
         if self._op == Average:
             before, after = 1 / self._predivide, self._predivide / group.size
-        # Halves keep their range if all of the factor comes before the sum; a user-defined factor says otherwise.
+        # 16-bit floats do not overflow if the whole factor comes before the sum. A factor of the user is kept as it is.
         if self._predivide == 1.0:
             before, after = after, before
         sent, contexts = [], {}
@@ -105,3 +106,60 @@ def _times(gradient: Any, factor: float) -> Any:
         values = gradient.values * tf.cast(factor, gradient.values.dtype)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return gradient * tf.cast(factor, gradient.dtype)
+
+
+class BackwardPasses:
+    """Adds up gradients and applies the total every `count` passes."""
+
+    def __init__(self, count: int, average: bool, sparse_as_dense: bool) -> None:
+        self._count, self._average, self._dense = count, average, sparse_as_dense
+        self._sums: list[Any] | None = None
+        self._passes: Any = None
+
+    def add(
+        self, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
+    ) -> None:
+        """Adds one pass. Passes that apply nothing count as iterations of the optimizer. A gradient None stays None.
+
+        Raises ValueError for a sparse gradient, except with `sparse_as_dense`.
+        """
+        if not optimizer.built:
+            with tf.init_scope():
+                optimizer.build(variables)
+        for gradient, variable in zip(gradients, variables, strict=True):
+            if isinstance(gradient, tf.IndexedSlices) and not self._dense:
+                raise ValueError(
+                    f"backward_passes_per_step cannot add up the sparse gradient of {variable.path!r}: pass "
+                    "sparse_as_dense=True"
+                )
+        self._prepare(gradients, variables)
+        for total, gradient in zip(self._sums or (), gradients, strict=True):
+            if total is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
+        done = self._passes.assign_add(1)
+
+        def complete() -> tf.Tensor:
+            factor = self._count if self._average else 1
+            apply([total if total is None else total.read_value() / factor for total in self._sums or ()])
+            for total in self._sums or ():
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
+            self._passes.assign(0)
+            return tf.constant(0)
+
+        def skip() -> tf.Tensor:
+            optimizer.iterations.assign_add(1)
+            return tf.constant(0)
+
+        tf.cond(done == self._count, complete, skip)
+
+    def _prepare(self, gradients: list[Any], variables: list[Any]) -> None:
+        """Creates the variables for the sums in the first pass, outside of any trace."""
+        if self._sums is not None:
+            return
+        with tf.init_scope():
+            self._passes = tf.Variable(0, trainable=False, dtype=tf.int32)
+            self._sums = [
+                None if gradient is None else tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False)
+                for gradient, variable in zip(gradients, variables, strict=True)
+            ]

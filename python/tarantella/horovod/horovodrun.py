@@ -1,6 +1,6 @@
 """The command `tarantella horovodrun`, which runs `python -m tarantella.horovod.horovodrun LAUNCHER words…`.
 
-It turns the options of horovodrun into those of the launcher, and becomes the launcher.
+It translates the options of horovodrun into those of the launcher, and executes the launcher.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 
-# Options of horovodrun that have no counterpart: what they tune does not exist here, or needs no help.
+# Options of horovodrun without a counterpart: they tune parts that do not exist here, or need no tuning.
 _WITHOUT_VALUE = (
     *("--gloo", "--mpi", "--jsrun", "--tcp", "--mpi-threads-disable", "--disable-cache", "--autotune"),
     *("--hierarchical-allreduce", "--hierarchical-allgather", "--torus-allreduce"),
@@ -27,13 +27,12 @@ _LEVELS = {"TRACE": "DEBUG", "FATAL": "ERROR"}
 
 
 def main(launcher: str, words: list[str]) -> None:
-    """Becomes the launcher. Exits with 2 for a command line that cannot be run, and says why."""
-    command = command_of(launcher, words)
-    os.execv(launcher, command)
+    """Executes the launcher in this process. Exits with 2 and a message for an invalid command line."""
+    os.execv(launcher, command_of(launcher, words))
 
 
 def command_of(launcher: str, words: list[str]) -> list[str]:
-    """The launcher's command line for one of horovodrun. Exits with 2 as `main` does."""
+    """Translates a command line of horovodrun. Exits with 2 and a message for an invalid one."""
     parser = _parser()
     options = parser.parse_args(words)
     for name in _ELASTIC:
@@ -41,9 +40,9 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
             parser.error(f"{name}: elastic jobs are not offered; a job keeps its number of ranks")
     ignored = [name for name in (*_WITHOUT_VALUE, *_WITH_VALUE) if getattr(options, _key(name))]
     if ignored:
-        print(f"tarantella horovodrun: {', '.join(ignored)}: no such setting here; ignored", file=sys.stderr)
+        print(f"tarantella horovodrun: {', '.join(ignored)}: has no counterpart; ignored", file=sys.stderr)
     if options.hosts and options.hostfile:
-        parser.error("-H and --hostfile say the same: give one of them")
+        parser.error("pass -H or --hostfile, not both")
     try:
         hosts = hosts_of(options.hosts, options.hostfile)
     except (OSError, ValueError) as error:
@@ -64,12 +63,9 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
         settings += ["--python-interpreter", interpreter]
     if options.fusion_threshold_mb is not None:
         settings += ["--fusion-threshold", str(options.fusion_threshold_mb * 1024)]
-    if options.timeline_filename is not None:
-        settings += ["--timeline", options.timeline_filename]
-    if options.output_filename is not None:
-        settings += ["--log-dir", options.output_filename]
-    if options.log_level is not None:
-        settings += ["--log-level", _LEVELS.get(options.log_level.upper(), options.log_level)]
+    level = options.log_level and _LEVELS.get(options.log_level.upper(), options.log_level)
+    others = {"--timeline": options.timeline_filename, "--log-dir": options.output_filename, "--log-level": level}
+    settings += [word for option in others.items() if option[1] is not None for word in option]
     return [launcher, *settings, "--", *script]
 
 
@@ -113,9 +109,10 @@ _at_least_1.__name__ = "whole number"  # the name that argparse shows
 
 
 def hosts_of(hosts: str | None, hostfile: str | None) -> list[tuple[str, int]]:
-    """The named hosts, and how many ranks each may have.
+    """The hosts and their numbers of slots.
 
-    Raises ValueError for what is not HOST:SLOTS, or HOST slots=SLOTS in a file; OSError for a file that cannot be read.
+    Raises ValueError for a host that is not written as HOST:SLOTS, or HOST slots=SLOTS in a file; OSError if the file
+    cannot be read.
     """
     if hosts is not None:
         form = "HOST:SLOTS, such as localhost:4"
@@ -133,7 +130,7 @@ def _names_of_this_machine() -> set[str]:
 
 
 def _written(hosts: list[tuple[str, int]]) -> str:
-    """The name of a hostfile, which only this process has: also when it has become the launcher."""
+    """Writes a hostfile that only this process can read, also after it executes the launcher. Returns its path."""
     file = os.memfd_create("hosts", 0)
     os.write(file, "".join(f"{name} slots={slots}\n" for name, slots in hosts).encode())
     return f"/proc/self/fd/{file}"

@@ -1,7 +1,7 @@
-"""`join`: what a rank without data does while the others go on.
+"""`join`: lets a rank without data take part in the calls of the others.
 
-One thread for each channel takes part in their calls, and gives zeros to the plans of the channel. None of them is the
-thread that waits in `join`, which the core would otherwise take for a rank that can do nothing else.
+One thread for each context makes these calls, and gives zeros to the plans of the context. The thread of `join` itself
+only waits: if it were in a call, the core would report a rank that waits for others to make the same call.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import tensorflow as tf
 
 from .._job import log, runtime
 from . import process, process_sets
-from .join_calls import Channel
+from .join_calls import AnnouncedContext
 from .process_sets import ProcessSet, global_process_set
 
 _one = threading.Lock()
-# Seconds after which a rank in `join` says that it has lost a model that the others may still train.
+# Seconds after which a rank in `join` warns that a model is gone that the others may still train.
 _PATIENCE = 10.0
 
 
 @tf.autograph.experimental.do_not_convert
 def join() -> int:
-    """Blocks until all ranks have called it, and returns the one that came last, on all ranks.
+    """Blocks until all ranks have called it, and returns the last of them, on all ranks.
 
-    For ranks that run out of data at different times. Meanwhile this rank takes part in what the others do: with zeros
-    in gradients, sums and averages, which still divide by the number of ranks; without rows in allgather. The model
-    must live until then. All other collectives raise RuntimeError on the ranks that call them.
+    For ranks that run out of data at different times. Meanwhile this rank takes part in the calls of the others: with
+    zeros in gradients, sums and averages, which still divide by the number of ranks, and without rows in allgather. The
+    model must live until then. All other collectives raise RuntimeError on the ranks that call them.
 
     Raises RuntimeError in a `tf.function`, and while another thread of this rank is in `join`.
     """
     process.check("join")
     if not tf.executing_eagerly():
         raise RuntimeError(
-            "hvd.join in a tf.function would run once, while TensorFlow traces it: call it outside, after the loop"
+            "hvd.join would run only once in a tf.function, during tracing: call it outside, after the loop"
         )
     if process.size() == 1:
         return 0
     if not _one.acquire(blocking=False):
-        raise RuntimeError("hvd.join: another thread of this rank is in it already; call it in one thread")
+        raise RuntimeError("another thread of this rank is in hvd.join already: call it in one thread only")
     try:
         with runtime.plans_kept():
             return _Joined().wait()
@@ -56,11 +56,11 @@ class _Joined:
 
     def __init__(self) -> None:
         own = [each for each in process_sets.every() if each.included()]
-        # Counts calls that all ranks make in one order: a rank that has made more has joined later.
+        # All ranks make these calls in the same order, so a rank with a higher count joined later.
         mine = [each.context() for each in global_process_set.groups()]
         self._came = [sum(each.record.calls for each in mine), time.time_ns()]
         self._last = 0
-        self._lost = False  # a plan
+        self._has_lost_plan = False
         self._threads: list[threading.Thread] = []
         self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         for each in own:
@@ -74,10 +74,10 @@ class _Joined:
             try:
                 error = self._ended.get(timeout=_PATIENCE)
             except queue.Empty:
-                if self._lost:
+                if self._has_lost_plan:
                     log.warn_once(
-                        "hvd.join: a model of this rank that was trained before is gone; if other ranks still train "
-                        "it, they wait for this rank until TNT_TIMEOUT: keep the model until hvd.join returns"
+                        "hvd.join: this rank has deleted a model that it trained before; other ranks that still train "
+                        "it wait until TNT_TIMEOUT: keep the model until hvd.join returns"
                     )
                 continue
             if error is not None:
@@ -85,52 +85,52 @@ class _Joined:
             ended += 1
         return self._last
 
-    def _zeros(self, channel: Channel, begin: int = 0) -> list[_Zeros]:
-        """Zeros for the plans of the channel from this one on."""
-        made = [_Zeros(channel.context, *plan) for plan in channel.record.plans[begin:]]
+    def _zeros(self, context: AnnouncedContext, begin: int = 0) -> list[_Zeros]:
+        """Zeros for the plans of the context, from number `begin` on."""
+        made = [_Zeros(context.core, *plan) for plan in context.record.plans[begin:]]
         if any(each.is_lost for each in made):
-            self._lost = True
+            self._has_lost_plan = True
         return made
 
-    def _start(self, channel: Channel, process_set: ProcessSet) -> None:
+    def _start(self, context: AnnouncedContext, process_set: ProcessSet) -> None:
         def run() -> None:
             error: BaseException | None = None
             try:
-                self._take_part(channel, process_set)
+                self._take_part(context, process_set)
             except BaseException as raised:
                 error = raised
             self._ended.put(error)
 
-        # A daemon: the core ends its calls at the exit of the process, which waits for other threads before.
+        # A daemon: the core ends its calls at exit, and Python waits for other threads before.
         thread = threading.Thread(target=run, name="hvd.join", daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _take_part(self, channel: Channel, process_set: ProcessSet) -> None:
-        zeros = self._zeros(channel)
-        while not (joined := channel.meet(joined=True)).all():
-            call = channel.next_call(joined)
+    def _take_part(self, context: AnnouncedContext, process_set: ProcessSet) -> None:
+        zeros = self._zeros(context)
+        while not (joined := context.exchange_joined(joined=True)).all():
+            call = context.next_call(joined)
             if not call.is_possible():
-                continue  # the others raise it
+                continue  # the others raise the error
             if call.what == "graphs":
-                with contextlib.suppress(ValueError):  # over several machines: the others raise it
+                with contextlib.suppress(ValueError):  # on several machines; the others raise it
                     self._start(process_set.make_graph_group().context(), process_set)
                 continue
-            channel.take_part(call)
-            zeros += self._zeros(channel, len(zeros))
-        self._even_out(channel, zeros)
+            context.take_part(call)
+            zeros += self._zeros(context, len(zeros))
+        self._even_out(context, zeros)
 
-    def _even_out(self, channel: Channel, zeros: list[_Zeros]) -> None:
-        """Brings the plans to the same step on all ranks, and finds the rank that came last."""
+    def _even_out(self, context: AnnouncedContext, zeros: list[_Zeros]) -> None:
+        """Brings the plans to the same step on all ranks, and finds the rank that joined last."""
         stopped = [each.stop() for each in zeros]
-        waiting = {number for _, number in channel.record.adopted}
+        waiting = {number for _, number in context.record.adopted}
         mine = [
             *self._came,
             *(n for each in zeros for n in each.before),
             *(n for counts in stopped for n in counts),
             *(each.plan in waiting for each in zeros),
         ]
-        table = channel.context.allgather(np.array(mine, np.int64), "the end of hvd.join")
+        table = context.core.allgather(np.array(mine, np.int64), "the end of hvd.join")
         steps, plans = np.zeros(len(table), np.int64), []
         half, begin = sum(each.tensors for each in zeros), len(self._came)
         some = table[:, begin + 2 * half :].any(axis=0)
@@ -144,13 +144,13 @@ class _Joined:
                 plans.append((each.plan, each.tensors))
             else:  # some rank has released it
                 runtime.release(each.plan)
-        if channel is global_process_set.group().context():
+        if context is global_process_set.group().context():
             self._last = max(range(len(table)), key=lambda r: (int(table[r, 0] + steps[r]), int(table[r, 1])))
-        channel.record.go_on(plans, unused)
+        context.record.end_join(plans, unused)
 
 
 class _Zeros:
-    """What this rank gives to a plan, if it has the plan still."""
+    """The zeros that this rank gives to a plan, if it still has the plan."""
 
     def __init__(self, context: Any, plan: int, tensors: int) -> None:
         self.plan, self.tensors, self._context = plan, tensors, context
@@ -162,7 +162,7 @@ class _Zeros:
         self.before: list[int] = self._given.before if self._given else [0] * tensors
 
     def stop(self) -> list[int]:
-        """In how many steps it was with each tensor; -1 if the plan is gone."""
+        """The number of steps in which each tensor took part; -1 if the plan is gone."""
         return self._given.stop() if self._given else [-1] * self.tensors
 
     def finish(self, steps: list[int]) -> None:

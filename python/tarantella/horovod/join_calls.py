@@ -1,4 +1,4 @@
-"""Contexts that tell ranks that have joined (`hvd.join`) which call comes next, so that they can take part in it."""
+"""Contexts that announce each call to the ranks in `hvd.join`, so that these can take part in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Call(NamedTuple):
         return self.what in ("allgather", "allgatherv", "barrier", "plan", "graphs")
 
     def name(self) -> str:
-        """Of what it is made: "" where the call has no name."""
+        """The name of the tensor or plan; "" if the call has none."""
         place = {"allreduce": 2, "allgather": 2, "allgatherv": 2, "plan": 0}.get(self.what)
         return "" if place is None else self.details[place]
 
@@ -37,151 +37,149 @@ class Call(NamedTuple):
 
 @dataclass
 class Record:
-    """What was done in a context."""
+    """The calls and plans of a context. A plan is identified by its key, which is its name and its tensors."""
 
-    calls: int = 0  # of this rank, since all ranks have joined
-    # All plans, in the order of all ranks: the number on this one, and of how many tensors.
+    calls: int = 0  # of this rank, since the last join ended
+    # All plans, in the same order on all ranks: the number on this one, and the number of tensors.
     plans: list[tuple[int, int]] = field(default_factory=list)
-    # Those that were made for others while this rank had joined: what, and the number.
+    # Plans that this rank made for others while it was in join: key and number.
     adopted: list[tuple[Any, int]] = field(default_factory=list)
-    # Those that were made while any rank had joined, before the end of the last join: what, and the number.
+    # Plans made while any rank was in join, before the end of the last join: key and number.
     made_meanwhile: list[tuple[Any, int]] = field(default_factory=list)
-    # Of an earlier join, and not used yet by all ranks: what.
+    # Keys of plans of an earlier join that some rank has not used yet.
     awaited: list[Any] = field(default_factory=list)
 
-    def go_on(self, plans: list[tuple[int, int]], unused: set[int]) -> None:
-        """From the end of a join on, with these of the plans. `unused`: those that some rank still has to adopt."""
+    def end_join(self, plans: list[tuple[int, int]], unused: set[int]) -> None:
+        """Keeps these plans after a join. `unused`: numbers of plans that some rank still has to adopt."""
         numbers = {number for number, _ in plans}
         self.calls, self.plans = 0, plans
         self.adopted = [each for each in self.adopted if each[1] in numbers]
         self.made_meanwhile = [each for each in self.made_meanwhile if each[1] in numbers & unused]
-        self.awaited = [what for what, _ in self.made_meanwhile]
+        self.awaited = [key for key, _ in self.made_meanwhile]
 
 
-# Lives on where `shutdown` and `init` make new groups.
+# Outlives the groups, which `shutdown` and `init` replace.
 _of_job = Record()
 
 
-class Channel:
-    """A context of the core whose calls are announced: it has the methods that Horovod's API uses.
+class AnnouncedContext:
+    """A context of the core that announces its calls. Has the methods that Horovod's API uses.
 
-    Before each call that blocks, the ranks tell one another whether they have joined. While none has, that costs a byte
-    a rank; otherwise the first of the others tells the call. The steps of plans need no word.
+    Before each blocking call, the ranks exchange a byte: whether they are in join. If any is, the first rank that is
+    not broadcasts a description of its call. Steps of plans are not announced.
     """
 
-    def __init__(self, own: Any, ranks: tuple[int, ...]) -> None:
-        """`own`: the context, None for that of the job. `ranks`: the numbers in the job of its ranks."""
-        self._own, self._ranks = own, ranks
-        self.record = _of_job if own is None else Record()
+    def __init__(self, context: Any, ranks: tuple[int, ...]) -> None:
+        """`context`: None for the context of the job. `ranks`: its ranks, as ranks of the job."""
+        self._of_group, self._ranks = context, ranks
+        self.record = _of_job if context is None else Record()
 
     @property
-    def context(self) -> Any:
-        """Asked for each time: TensorFlow keeps what uses a channel, but the job's context must end with the job."""
-        return runtime.context() if self._own is None else self._own
+    def core(self) -> Any:
+        """The core's context. Not stored for the job, because TensorFlow keeps objects like this after its end."""
+        return runtime.context() if self._of_group is None else self._of_group
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.context, name)
+        return getattr(self.core, name)
 
     def announce(self, what: str, *details: Any) -> bool:
-        """Whether a rank has joined. Raises RuntimeError if it cannot take part in this call. Collective."""
+        """Announces a call. Returns whether a rank is in join. Collective.
+
+        Raises RuntimeError if ranks in join cannot take part in this call.
+        """
         self.record.calls += 1
         call = Call(what, details)
         try:
-            joined = self.meet(joined=False)
+            joined = self.exchange_joined(joined=False)
             if not joined.any():
                 return False
             call = self.next_call(joined, call)
-        except RuntimeError as error:  # the core knows no more than that a call comes
+        except RuntimeError as error:  # the core does not know which call is announced
             made = f"{call}, {call.name()}" if call.name() else call
             raise type(error)(f"{error} (before hvd's {made})") from None
         if not call.is_possible():
             names = ", ".join(str(rank) for rank, has in zip(self._ranks, joined, strict=True) if has)
+            subject = f"ranks {names} have" if joined.sum() > 1 else f"rank {names} has"
             raise RuntimeError(
-                f"hvd: no {call} is possible now, because rank{'s' if joined.sum() > 1 else ''} {names} "
-                f"{'have' if joined.sum() > 1 else 'has'} joined (hvd.join): only gradients, sums, averages and "
-                "allgather are; do this before a rank joins, or when join has returned"
+                f"hvd: no {call} is possible now, because {subject} joined (hvd.join), which allows only gradients, "
+                "sums, averages and allgather; call it before a rank joins, or after join has returned"
             )
         return True
 
-    def meet(self, joined: bool) -> NDArray[np.bool_]:
-        """Which ranks have joined. Blocks until each comes to its next call, or has joined."""
-        return self.context.allgather(np.array([joined]), _NEXT).ravel()
+    def exchange_joined(self, joined: bool) -> NDArray[np.bool_]:
+        """Whether each rank is in join. Blocks until all ranks are, or begin their next call."""
+        return self.core.allgather(np.array([joined]), _NEXT).ravel()
 
     def next_call(self, joined: NDArray[np.bool_], call: Call | None = None) -> Call:
-        """The call of the first rank that has not joined. Collective."""
+        """The call of the first rank that is not in join. Collective."""
         root = int(np.argmin(joined))
         payload = np.frombuffer(pickle.dumps(tuple(call or ())), np.uint8)
-        length = int(self.context.broadcast(np.array([len(payload)]), root, _NEXT)[0])
-        payload = payload if self.context.rank == root else np.zeros(length, np.uint8)
-        return Call(*pickle.loads(self.context.broadcast(payload, root, _NEXT).tobytes()))
+        length = int(self.core.broadcast(np.array([len(payload)]), root, _NEXT)[0])
+        payload = payload if self.core.rank == root else np.zeros(length, np.uint8)
+        return Call(*pickle.loads(self.core.broadcast(payload, root, _NEXT).tobytes()))
 
     def allreduce(self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None) -> Any:
         self.announce("allreduce", array.dtype.name, array.shape, name, reduction, dtype)
-        return self.context.allreduce(array, name, reduction, dtype)
+        return self.core.allreduce(array, name, reduction, dtype)
 
     def allgather(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> Any:
         self.announce("allgather", array.dtype.name, array.shape, name, dtype)
-        return self.context.allgather(array, name, dtype)
+        return self.core.allgather(array, name, dtype)
 
     def allgatherv(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> Any:
         self.announce("allgatherv", array.dtype.name, array.shape[1:], name, dtype)
-        return self.context.allgatherv(array, name, dtype)
+        return self.core.allgatherv(array, name, dtype)
 
     def reduce_scatter(self, *arguments: Any) -> Any:
         self.announce("reducescatter")
-        return self.context.reduce_scatter(*arguments)
+        return self.core.reduce_scatter(*arguments)
 
     def broadcast(self, *arguments: Any) -> Any:
         self.announce("broadcast")
-        return self.context.broadcast(*arguments)
+        return self.core.broadcast(*arguments)
 
     def alltoall(self, *arguments: Any) -> Any:
         self.announce("alltoall")
-        return self.context.alltoall(*arguments)
+        return self.core.alltoall(*arguments)
 
     def barrier(self) -> None:
         self.announce("barrier")
-        self.context.barrier()
+        self.core.barrier()
 
     def plan(self, name: str, tensors: list[Any], threshold: int, numbers: int = 0) -> int:
-        """One without numbers of steps that this rank has made for others while it had joined, or a new one.
+        """The plan that this rank has made for others during a join, or a new one. Plans have no numbers of steps.
 
-        Raises RuntimeError for a new one where another rank would take an older one in its place.
+        Raises RuntimeError for a new plan if another rank would use an older one in its place.
         """
-        for place, (made, number) in enumerate(self.record.adopted):
-            if made == (name, tensors):
+        for place, (key, number) in enumerate(self.record.adopted):
+            if key == (name, tensors):
                 del self.record.adopted[place]
                 return number
         if (name, tensors) in self.record.awaited:
             raise RuntimeError(
                 f"hvd: a new plan for {name} ({', '.join(each[0] for each in tensors[:3])}"
-                f"{', ...' if len(tensors) > 3 else ''}) cannot be told from an older model's, which was first trained "
-                "while a rank had joined (hvd.join): train each model on every rank before one joins, or give its "
-                "layers names of their own"
+                f"{', ...' if len(tensors) > 3 else ''}) looks like that of an older model, which was first trained "
+                "while a rank had joined (hvd.join): train each model on every rank before a rank joins, or give its "
+                "layers unique names"
             )
         meanwhile = self.announce("plan", name, tensors, threshold)
         return self._new_plan(name, tensors, threshold, meanwhile)
 
     def _new_plan(self, name: str, tensors: list[Any], threshold: int, meanwhile: bool) -> int:
-        number: int = self.context.plan(name, tensors, threshold)
+        number: int = self.core.plan(name, tensors, threshold)
         self.record.plans.append((number, len(tensors)))
         if meanwhile:
             self.record.made_meanwhile.append(((name, tensors), number))
         return number
 
     def take_part(self, call: Call) -> None:
-        """Makes a possible call of the others, with zeros or without rows."""
-        if call.what == "allreduce":
+        """Makes a call of the other ranks, with zeros or without rows."""
+        if call.what in ("allreduce", "allgather", "allgatherv"):
             kind, shape, *rest = call.details
-            self.context.allreduce(np.zeros(shape, kind), *rest)
-        elif call.what == "allgather":
-            kind, shape, *rest = call.details
-            self.context.allgather(np.zeros(shape, kind), *rest)
-        elif call.what == "allgatherv":
-            kind, row, *rest = call.details
-            self.context.allgatherv(np.zeros((0, *row), kind), *rest)
+            shape = (0, *shape) if call.what == "allgatherv" else shape
+            getattr(self.core, call.what)(np.zeros(shape, kind), *rest)
         elif call.what == "barrier":
-            self.context.barrier()
+            self.core.barrier()
         elif call.what == "plan":
             name, tensors, threshold = call.details
             self.record.adopted.append(((name, tensors), self._new_plan(name, tensors, threshold, meanwhile=True)))
@@ -192,16 +190,16 @@ class Group(groups.Group):
 
     def __init__(self, ranks: Any = None) -> None:
         super().__init__(ranks)
-        self._channel: Channel | None = None
+        self._announcing: AnnouncedContext | None = None
 
     def context(self) -> Any:
-        """The group's one `Channel`; None if the job has one rank."""
-        if self._channel is None and super().context() is not None:
-            self._channel = Channel(self._context, self.ranks)
-        return self._channel
+        """The `AnnouncedContext` of the group, always the same; None if the job has one rank."""
+        if self._announcing is None and super().context() is not None:
+            self._announcing = AnnouncedContext(self._context, self.ranks)
+        return self._announcing
 
     def announce(self, what: str) -> None:
-        """`Channel.announce`, for a call that consists of several."""
-        channel = self.context()
-        if channel is not None:
-            channel.announce(what)
+        """Announces a call that consists of several."""
+        context = self.context()
+        if context is not None:
+            context.announce(what)

@@ -1,4 +1,4 @@
-"""`load_model`: a saved model whose optimizer reduces gradients."""
+"""`load_model`: loads a model whose optimizer reduces gradients."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """Loads a model that Keras has saved, and wraps its optimizer with `DistributedOptimizer`.
+    """Loads a model that Keras has saved, and wraps its optimizer, if it has one, with `DistributedOptimizer`.
 
-    `filepath` may be an open h5py.File. The optimizer keeps its state, except from an .h5 file, whose state Keras 3
-    does not restore: a WARNING says that it starts again. A model that was not compiled has none to wrap. One rank may
-    load alone where `BroadcastGlobalVariablesCallback` gives the others what it has.
-    `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
-    Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for one that does not exist, and
+    `filepath` may be an open h5py.File. The optimizer keeps its state, except from .h5 files: Keras 3 does not restore
+    it, and a WARNING is logged. One rank may load alone if `BroadcastGlobalVariablesCallback` sends its variables to
+    the others. `custom_optimizers` are user-defined classes of optimizers, `custom_objects` other objects by name.
+    Raises ValueError for a file that is not a model of Keras 3, FileNotFoundError for a file that does not exist, and
     NotImplementedError for `legacy_opts`.
     """
     process.check("load_model")
@@ -52,13 +51,12 @@ def load_model(
 
 
 def _for(model: Any, filepath: Any) -> Any:
-    """The model's optimizer, or a new one where Keras has built it for none of the model's variables."""
+    """The model's optimizer, or a new one if Keras has not built it for the model's variables."""
     optimizer = model.optimizer
     known = {id(each) for each in private.variables_of(optimizer)} if optimizer.built else set()
     if not optimizer.built or known >= {id(each) for each in model.trainable_variables}:
         return optimizer
     log.logger.warning(
-        "Keras does not restore the state of the optimizer from %s: it starts from the beginning; save as .keras",
-        filepath,
+        "Keras does not restore the state of the optimizer from %s, so it is reset; save as .keras", filepath
     )
     return type(optimizer).from_config(optimizer.get_config())

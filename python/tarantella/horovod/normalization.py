@@ -1,4 +1,4 @@
-"""`SyncBatchNormalization`: moments over the batches of all ranks."""
+"""`SyncBatchNormalization`: BatchNormalization with moments over the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from .process_sets import global_process_set
 
 @keras.saving.register_keras_serializable(package="tarantella.horovod")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
-    """Keras's BatchNormalization that normalizes by the moments of all ranks while it trains.
+    """Keras's BatchNormalization that uses the moments of all ranks in training.
 
-    The mean is the average of the ranks' means, the variance that of their squares less its square: exact where all
-    ranks have equally many rows. All ranks run the layer equally often. Files with it load where `tarantella.horovod`
-    is imported.
+    The moments are exact if all ranks have equally many rows: each rank has the same weight. All ranks must run the
+    layer equally often. Import `tarantella.horovod` before loading a model with this layer.
     """
 
     def __init__(self, fused: bool | None = False, **options: Any) -> None:
@@ -40,7 +39,7 @@ def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     mean, variance = (ops.reshape(ops.cast(each, "float64"), (-1,)) for each in local)
     channels = int(mean.shape[0])
     parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
-    # Without the layer's name: Keras numbers layers, and ranks may have made others before.
+    # Without the layer's name, which may differ: Keras numbers the layers of each process.
     parts = backend.differentiable_sum(self, "moments of SyncBatchNormalization", parts, _context)
     mean, squares = parts[:channels], parts[channels:]
     whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))

@@ -1,4 +1,4 @@
-"""Python objects and variables from rank to rank."""
+"""Broadcasts and gathers Python objects and variables."""
 
 from __future__ import annotations
 
@@ -22,42 +22,38 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """A copy of the object of one rank, whose number in the job is `root_rank`. It must pickle.
+    """Returns a copy of the object of the rank `root_rank` of the job. The object must support pickle.
 
-    Blocks until all ranks of the process set have called it. `session` and `name` change nothing.
+    Blocks until all ranks of the process set have called it. `session` and `name` have no effect.
     """
     process.check("broadcast_object")
     group = process_set.group()
-    pickled = _pickled(obj) if process.rank() == root_rank else np.zeros(0, np.uint8)
+    is_root = process.rank() == root_rank
+    pickled = np.frombuffer(pickle.dumps(obj) if is_root else b"", np.uint8)
     length = core.broadcast(len(pickled), root_rank, group)
-    return pickle.loads(
-        core.broadcast(pickled if len(pickled) else np.zeros(length, np.uint8), root_rank, group).tobytes()
-    )
+    return pickle.loads(core.broadcast(pickled if is_root else np.zeros(length, np.uint8), root_rank, group).tobytes())
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Copies of the objects of all ranks, in rank order. As `broadcast_object` otherwise."""
+    """Returns copies of the objects of all ranks, in rank order. See `broadcast_object`."""
     process.check("allgather_object")
-    group, pickled = process_set.group(), _pickled(obj)
+    group, pickled = process_set.group(), np.frombuffer(pickle.dumps(obj), np.uint8)
+    # Ranks in hvd.join have no rows in either.
     lengths, joined = core.allgather(len(pickled), group), core.allgather(pickled, group)
     return [pickle.loads(part.tobytes()) for part in np.split(joined, np.cumsum(lengths)[:-1])]
-
-
-def _pickled(obj: Any) -> Any:
-    return np.frombuffer(pickle.dumps(obj), np.uint8)
 
 
 @tf.autograph.experimental.do_not_convert
 def broadcast_variables(
     variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> None:
-    """Gives all ranks the values that one rank has in these variables: a list of them, or of TensorFlow's.
+    """Copies the values of variables of Keras or TensorFlow from one rank to all ranks.
 
-    Generators of random numbers get a stream of their own on each rank; in a `tf.function` they keep what they have.
-    Blocks until all ranks of the process set have called it. Names may differ: one rank may have loaded its model.
-    Raises tarantella.MismatchError where the variables differ in number, shape or type.
+    Random seed generators get a different stream on each rank; in a `tf.function` they keep their state. Blocks until
+    all ranks of the process set have called it. Names may differ, because one rank may have loaded its model. Raises
+    tarantella.MismatchError if the variables differ in number, shape or type.
     """
     process.check("broadcast_variables")
     process_set.group().announce("broadcast of variables")

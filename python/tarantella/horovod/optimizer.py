@@ -13,17 +13,16 @@ from .._job import runtime
 from ..keras import hooks, training
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
-from .backward_passes import BackwardPasses
-from .gradients import LocalVariables, Reduction
+from .gradients import BackwardPasses, LocalVariables, Reduction
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
-# By optimizer that was wrapped: what it does with gradients.
+# The wrapper of each wrapped optimizer.
 _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 
 
 class Wrapped:
-    """What a wrapped optimizer does with gradients, in the place of applying this rank's."""
+    """Reduces the gradients that a wrapped optimizer applies."""
 
     def __init__(self, reduction: Reduction, passes: BackwardPasses | None) -> None:
         self.reduction, self.passes = reduction, passes
@@ -59,20 +58,20 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 ) -> Any:
     """Makes a Keras optimizer average, or sum, the gradients of all ranks before it applies them. Returns it.
 
-    It keeps its class, so models that are compiled with it are saved as plain Keras saves them. Loading makes a plain
-    optimizer: `hvd.load_model` wraps it again. Under the policy mixed_float16, it is first put into the
-    LossScaleOptimizer that `compile` would put it into, which is returned, so that ranks agree on which steps to skip.
+    It keeps its class, so plain Keras can load models that were compiled with it; `hvd.load_model` wraps the optimizer
+    again. Under the policy mixed_float16, it is first wrapped in the LossScaleOptimizer that `compile` would add, which
+    is returned, so that ranks agree on which steps to skip.
 
-    `compression`: `hvd.Compression`, for dense gradients. `sparse_as_dense` makes gradients of embeddings dense.
+    `compression`: a `hvd.Compression`, for dense gradients. `sparse_as_dense` makes gradients of embeddings dense.
     An average divides by `gradient_predivide_factor` before the sum and multiplies by it after. With
-    `backward_passes_per_step` the sum of so many gradients, or their average with `average_aggregated_gradients`, is
-    reduced and applied; the passes between count as iterations. Ranks outside `process_set` apply their own gradients.
-    `register_local_var(variable)` of the result excludes a variable: its gradient is this rank's, divided by the number
-    of ranks with `scale_local_gradients`. Names, devices and groups are checked and change nothing: gradients are
-    fused anyway (`tarantella --fusion-threshold`).
+    `backward_passes_per_step`, the sum of that many gradients, or their average with `average_aggregated_gradients`, is
+    reduced and applied; each pass counts as an iteration. Ranks outside `process_set` apply their own gradients.
+    `register_local_var(variable)` of the result excludes a variable: its gradient stays that of this rank, divided by
+    the number of ranks with `scale_local_gradients`. Names, devices and groups are checked but have no effect:
+    gradients are always fused (`tarantella --fusion-threshold`).
 
-    Raises TypeError for anything but a Keras optimizer, ValueError for other values, before `hvd.init`, and for an
-    optimizer that is wrapped already, also inside another one.
+    Raises TypeError for anything except a Keras optimizer; ValueError for invalid values, before `hvd.init`, and if the
+    optimizer is already wrapped, also inside another one.
     """
     process.check("DistributedOptimizer")
     _check(optimizer)
@@ -86,8 +85,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if backward_passes_per_step > 1:
         passes = BackwardPasses(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
     wrapped = Wrapped(reduction, passes)
-    if keras.config.dtype_policy().name == "mixed_float16" and not _scales_loss(optimizer):
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    scaled = keras.optimizers.LossScaleOptimizer
+    if keras.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
+        optimizer = scaled(optimizer)
     if runtime.get_size() > 1 or passes is not None:
         hooks.check_keras()
         hook_optimizer(optimizer)
@@ -113,21 +113,16 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedOptimizer` that excludes the trainable weights of one layer or several, which must be built.
-
-    Raises ValueError for a layer without weights yet.
-    """
+    """`DistributedOptimizer` without the trainable weights of one or several layers. Raises ValueError before they are
+    built."""
     wrapped = DistributedOptimizer(
         optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
@@ -138,7 +133,7 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 
 
 def weights_of(layers: Any) -> Iterable[Any]:
-    """The trainable weights of a layer or of several. Raises TypeError for others, ValueError before they are built."""
+    """The trainable weights of one or several layers. Raises TypeError for others, ValueError before they are built."""
     layers = [] if layers is None else [layers] if isinstance(layers, keras.layers.Layer) else list(layers)
     for layer in layers:
         if not isinstance(layer, keras.layers.Layer):
@@ -149,12 +144,12 @@ def weights_of(layers: Any) -> Iterable[Any]:
 
 
 def is_wrapped(optimizer: Any) -> bool:
-    """Whether `DistributedOptimizer` has made this optimizer reduce gradients."""
+    """Whether `DistributedOptimizer` has wrapped this optimizer."""
     return optimizer in _wrapped
 
 
 def wrapped_inside(optimizer: Any) -> Any:
-    """A wrapped optimizer inside this one, None where there is none."""
+    """The wrapped optimizer inside this one; None if there is none."""
     inner = getattr(optimizer, "inner_optimizer", None)
     return inner if inner is not None and is_wrapped(inner) else None
 
@@ -168,16 +163,12 @@ def _check(optimizer: Any) -> None:
     if is_wrapped(optimizer) or wrapped_inside(optimizer) is not None:
         raise ValueError(
             f"this {type(optimizer).__name__} is wrapped by hvd.DistributedOptimizer already: wrap each optimizer once "
-            "(hvd.load_model does it too)"
+            "(hvd.load_model wraps it too)"
         )
 
 
-def _scales_loss(optimizer: Any) -> bool:
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
 def check_groups(num_groups: Any, groups: Any) -> None:
-    """Raises ValueError for what is neither a number nor lists of variables. Warns of the older argument."""
+    """Raises ValueError unless `groups` is a number or lists of variables. Warns if `num_groups` is used."""
     if num_groups:
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
     groups = num_groups if groups is None else groups

@@ -1,4 +1,4 @@
-"""Process sets: parts of the ranks that run collectives of their own."""
+"""Process sets: subsets of the ranks that run collectives among themselves."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .join_calls import Group
 class ProcessSet:
     """Some ranks of the job, in ascending order: `hvd.ProcessSet([0, 2])`.
 
-    It can be used once it was passed to `hvd.init(process_sets=…)` or `hvd.add_process_set`; until then, and after
+    Pass it to `hvd.init(process_sets=…)` or `hvd.add_process_set` before its use. Until then, and after
     `remove_process_set`, `process_set_id`, `size()` and `rank()` are None.
     """
 
     process_set_id: int | None = None
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        """Raises ValueError for anything but distinct whole numbers: an MPI communicator, for one."""
+        """Raises ValueError for anything except distinct whole numbers, such as an MPI communicator."""
         try:
             self.ranks: list[int] | None = sorted(ranks)
         except TypeError:
@@ -36,7 +36,7 @@ class ProcessSet:
         return None if self._group is None else self._group.size
 
     def rank(self) -> int | None:
-        """This process's number in the set. Raises ValueError where it is not in the set."""
+        """The number of this process in the set. Raises ValueError if it is not in the set."""
         if self._group is None:
             return None
         if self._group.rank is None:
@@ -48,10 +48,10 @@ class ProcessSet:
         return None if self.ranks is None else runtime.get_rank() in self.ranks
 
     def group(self, in_graph: bool = False) -> Group:
-        """What carries its collectives. Raises ValueError before it was added, or after it was removed.
+        """The group for its collectives. Raises ValueError before the set was added, or after it was removed.
 
-        Those in graphs have memory of their own, because they run beside the reduction of gradients. That of all ranks
-        is made when the first of them is traced: the ranks wait for one another then.
+        Collectives in graphs have a separate group, because they run concurrently with the reduction of gradients. The
+        one of the global set is created when the first of them is traced; this blocks until all ranks do it.
         """
         if self._group is None:
             process.check("ProcessSet")
@@ -64,23 +64,23 @@ class ProcessSet:
         return self._graph_group or self._group
 
     def make_graph_group(self) -> Group:
-        """What carries collectives in graphs. Collective over all ranks of the job."""
+        """Creates the group for collectives in graphs. Collective over all ranks of the job."""
         self._graph_group = Group(self.group().ranks)
         return self._graph_group
 
     def groups(self) -> list[Group]:
-        """What carries its collectives, as far as it was made."""
+        """The groups for its collectives that exist."""
         return [each for each in (self._group, self._graph_group) if each is not None]
 
     def open(self, number: int) -> None:
-        """Makes it usable. Collective over all ranks of the job."""
+        """Creates its groups. Collective over all ranks of the job."""
         whole = self is global_process_set
         self._group = Group() if whole else Group(self.ranks)
         self._graph_group = None if whole else Group(self.ranks)
         self.ranks, self.process_set_id = list(self._group.ranks), number
 
     def close(self) -> None:
-        """Makes it invalid. Waits for no rank."""
+        """Invalidates the set. Does not wait for other ranks."""
         self._group = self._graph_group = self.process_set_id = None
 
     def __repr__(self) -> str:
@@ -94,12 +94,12 @@ _numbers = itertools.count(1)
 _open: dict[int, ProcessSet] = {}
 
 
-@process.initialized
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-    """Makes a process set usable, and returns it. All ranks of the job call it, in the same order; it blocks.
+    """Adds a process set to the job, and returns it. Blocks until all ranks of the job make the same call.
 
-    Raises ValueError for ranks that do not exist, none at all, and the ranks of another set of the job.
+    Raises ValueError for no ranks, ranks that do not exist, and the ranks of another set of the job.
     """
+    process.check("add_process_set")
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     twin = next((each for each in every() if each.ranks == made.ranks), None)
     if twin is not None:
@@ -110,9 +110,9 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     return made
 
 
-@process.initialized
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Makes a process set invalid. False for one that was not added, and for the global one."""
+    """Invalidates a process set. Returns False for the global set and for a set that was not added."""
+    process.check("remove_process_set")
     if process_set.process_set_id not in _open:
         return False
     del _open[process_set.process_set_id or 0]
@@ -121,21 +121,19 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def every() -> list[ProcessSet]:
-    """All process sets that can be used."""
+    """The global process set and those that were added."""
     return [global_process_set, *_open.values()]
 
 
-@process.initialized
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """The ranks of each process set, by its id. 0 is the global one."""
+    """The ranks of each process set, by its id. The global set has the id 0."""
+    process.check("get_process_set_ids_and_ranks")
     return {each.process_set_id or 0: list(each.ranks or ()) for each in every()}
 
 
 def _start(process_sets: Any) -> None:
     global_process_set.open(0)
-    if process_sets is None or process_sets == "dynamic":
-        return
-    for each in process_sets:
+    for each in () if process_sets in (None, "dynamic") else process_sets:
         add_process_set(each)
 
 
@@ -145,5 +143,4 @@ def _end() -> None:
     _open.clear()
 
 
-process.at_init(_start)
-process.at_shutdown(_end)
+process.on_init(_start, _end)

@@ -1,4 +1,4 @@
-"""How values of the ranks are combined, and how they are shortened for the way."""
+"""Reductions over ranks, and compression of the values that are sent."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Min, Max, Product = ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT
 
 
 def chosen(op: Any, average: bool | None = None, among: tuple[ReduceOp, ...] = tuple(ReduceOp)) -> ReduceOp:
-    """The reduction that these arguments mean; the average by default.
+    """The reduction that these arguments select; by default the average.
 
     Raises ValueError for both arguments at once and for an unknown reduction, NotImplementedError for Adasum.
     """
     if op is not None and average is not None:
-        raise ValueError("give op or average, not both: op=hvd.Average and op=hvd.Sum are average=True and False")
+        raise ValueError("pass op or average, not both: op=hvd.Average and op=hvd.Sum are average=True and False")
     if average is not None:
         warnings.warn("average= is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3)
         return Average if average else Sum
@@ -47,16 +47,16 @@ def chosen(op: Any, average: bool | None = None, among: tuple[ReduceOp, ...] = t
 
 
 class Compressor:
-    """Shortens tensors for the way. User-defined ones have the same two functions."""
+    """Compresses tensors that are sent. User-defined compressors have the same two functions."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and what `decompress` needs."""
+        """Returns the tensor to send, and the context for `decompress`."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, context: Any) -> Any:
-        """The received tensor as the one that was compressed."""
+        """Restores the type of the tensor before `compress`."""
         return tensor
 
 
@@ -81,7 +81,7 @@ class _BFloat16(_Cast):
 
 
 class Compression:
-    """`none`, or `fp16`: floating-point values travel as float16. `bf16` is Tarantella's: as bfloat16."""
+    """`none`; `fp16` sends floating-point values as float16; `bf16`, an addition to Horovod, as bfloat16."""
 
     none = Compressor
     fp16 = _Float16

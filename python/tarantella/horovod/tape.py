@@ -12,19 +12,19 @@ from ..keras import training
 from ..keras.step import gradients
 from ..keras.step.step import current_step
 from . import process
-from .gradients import LocalVariables, Reduction
+from .gradients import LocalVariables, Reduction, of_tensorflow
 from .optimizer import check_groups, weights_of
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
-# By graph that is traced: how often the gradients of a first variable were reduced in it.
+# By traced graph: the number of reductions in it, by the id of the first variable.
 _reductions: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
-# By owner of a first variable's plans: further ones, for further reductions in a graph.
+# By owner of the plans of a first variable: the owners for further reductions in a graph.
 _further: weakref.WeakKeyDictionary[Any, list[training.Reduction]] = weakref.WeakKeyDictionary()
 
 
 class _Tape:
-    """A `tf.GradientTape` with another `gradient`."""
+    """A `tf.GradientTape` whose `gradient` reduces over ranks."""
 
     def __init__(self, tape: tf.GradientTape, reduction: Reduction) -> None:
         self._tape, self._reduction = tape, reduction
@@ -40,7 +40,7 @@ class _Tape:
         return getattr(self._tape, name)
 
     def register_local_source(self, source: Any) -> None:
-        """Excludes a variable from the reduction: its gradient is this rank's."""
+        """Excludes a variable from the reduction: its gradient stays that of this rank."""
         self._reduction.local.add(source)
 
     @tf.autograph.experimental.do_not_convert
@@ -53,41 +53,35 @@ class _Tape:
         """
         if current_step() is not None:
             raise RuntimeError(
-                "hvd.DistributedGradientTape in the train_step of a tarantella.Model would sum gradients twice: use a "
-                "tf.GradientTape, whose gradients are those of all ranks there"
+                "hvd.DistributedGradientTape in the train_step of a tarantella.Model would sum gradients twice: use "
+                "tf.GradientTape, which sums them over the ranks there"
             )
-        plain = keras.tree.map_structure(_of_tensorflow, sources)
+        plain = keras.tree.map_structure(of_tensorflow, sources)
         found = self._tape.gradient(target, plain, output_gradients, **options)
-        gradients, variables = keras.tree.flatten(found), keras.tree.flatten(sources)
-        # Flattening drops nothing: None is a leaf.
-        reduced = self._reduced(list(gradients), list(variables))
+        reduced = self._reduced(keras.tree.flatten(found), keras.tree.flatten(sources))  # None is a leaf
         return keras.tree.pack_sequence_as(sources, reduced)
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[Any], list[Any]]:
-        """`gradient` in two lists of pairs (source, gradient): those excluded, and those reduced. Collective."""
+        """Like `gradient`, but returns two lists of pairs (source, gradient): excluded and reduced ones. Collective."""
         sources = keras.tree.flatten(sources)
         pairs = list(zip(sources, self.gradient(target, sources, output_gradients), strict=True))
         local = self._reduction.local
         return [pair for pair in pairs if pair[0] in local], [pair for pair in pairs if pair[0] not in local]
 
     def _reduced(self, gradients: list[Any], sources: list[Any]) -> list[Any]:
-        places = [i for i, each in enumerate(sources) if isinstance(_of_tensorflow(each), tf.Variable)]
-        for i in set(range(len(sources))) - set(places):
-            raise TypeError(
-                "hvd.DistributedGradientTape reduces the gradients of variables only (got "
-                f"{type(sources[i]).__name__}); take others from the tf.GradientTape itself"
-            )
+        for each in sources:
+            if not isinstance(of_tensorflow(each), tf.Variable):
+                raise TypeError(
+                    f"hvd.DistributedGradientTape reduces the gradients of variables only (got {type(each).__name__}); "
+                    "compute other gradients with the tf.GradientTape itself"
+                )
         return self._reduction.reduce(_owner(sources[0]), gradients, sources) if sources else gradients
 
 
-def _of_tensorflow(source: Any) -> Any:
-    return source.value if isinstance(source, keras.Variable) else source
-
-
 def _owner(variable: Any) -> Any:
-    """The owner of the plan: another one for each reduction in a graph, which may run side by side."""
+    """The owner of the plan. Different for each reduction in a graph, because they may run concurrently."""
     owner = gradients.owner_of(variable)
     if tf.executing_eagerly():
         return owner
@@ -112,11 +106,12 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """The tape, with a `gradient` that averages, or sums, over all ranks. Its arguments are `DistributedOptimizer`'s.
+    """Makes the tape's `gradient` average, or sum, over all ranks. Takes the arguments of `DistributedOptimizer`.
 
-    Apply the gradients with a plain optimizer. All ranks take the gradients of the same variables equally often; each
-    call waits for all of them. Works eagerly and in a `tf.function`. `register_local_source(variable)` of the result
-    excludes a variable. Raises TypeError for anything but a tf.GradientTape, and for sources that are no variables.
+    Apply the gradients with a plain optimizer. All ranks must compute the gradients of the same variables equally
+    often; each call waits for all of them. Works eagerly and in a `tf.function`. `register_local_source(variable)` of
+    the result excludes a variable. Raises TypeError for anything except a tf.GradientTape, and for sources that are
+    not variables.
     """
     process.check("DistributedGradientTape")
     if not isinstance(gradtape, tf.GradientTape):
@@ -144,16 +139,14 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     """`DistributedGradientTape` that excludes the trainable weights of one layer or several, which must be built."""
     tape = DistributedGradientTape(
         gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
     for variable in weights_of(local_layers):
         tape.register_local_source(variable)

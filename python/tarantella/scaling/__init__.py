@@ -1,1 +1,1 @@
-"""`tarantella scaling`: how much faster a script trains on more ranks, and what limits it."""
+"""`tarantella scaling`: the speed-up of a script on more ranks, and what limits it."""

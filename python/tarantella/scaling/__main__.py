@@ -13,37 +13,38 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from .. import _machine
 from .._job import signals
-from . import advice, cores, page, runs, table
+from . import advice, page, runs, table
 from .measure import NO_FIT
 from .table import MARK, Row
 
-_QUIET = 0.1  # between runs of one row
-# Options of the launcher that a run cannot have. The launcher takes unambiguous beginnings of their names, too.
+_QUIET = 0.1  # the difference between runs of one row that needs no note
+# Options of the launcher that a run cannot have, also abbreviated as the launcher accepts them.
 _ONE_JOB = ("--timeline", "--dry-run", "--cleanup", "--version")
 _HOSTS = "--hostfile"
 MEASURED, FAILED, USAGE, NOTHING_MEASURED = 0, 1, 2, 3
 
 _DESCRIPTION = """\
-Runs a script on several numbers of ranks, prints how much faster it trains and where the time goes, and draws both as
-a page. The script's own batch size decides what is measured: a global batch that stays as it is (strong scaling), or
-one that grows with the ranks (weak scaling)."""
+Runs a script on several numbers of ranks, prints the speed-up and the shares of its time, and draws both on a page.
+The batch size of the script decides what is measured: strong scaling if the global batch stays the same, weak scaling
+if it grows with the ranks."""
 
 _EPILOG = """\
 All other options are passed to the launcher (tarantella --help) in every run.
-exit codes: 0 all is measured, 1 a run failed, 2 invalid command line, 3 the script never calls fit"""
+exit codes: 0 all runs are measured, 1 a run failed, 2 invalid command line, 3 the script never calls fit"""
 
 
 class _About(NamedTuple):
     command: str
-    machine: str  # in words, before the first run
+    machine: str  # described before the first run
     cores: int
     output: str
 
 
 def main(launcher: str, words: list[str]) -> int:
-    """Runs, prints the table on stdout, writes the page and returns the exit code."""
-    found = cores.here()
+    """Runs the script, prints the table on stdout, writes the page and returns the exit code."""
+    found = _machine.usable_cores()
     parser = _parser(len(found))
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
@@ -51,16 +52,16 @@ def main(launcher: str, words: list[str]) -> int:
     _check(parser, options.output, others, script)
     each = options.cpus_per_rank or [max(1, len(found) // options.n[-1])]
     rows = [Row(ranks, cpus, ranks * cpus > len(found)) for cpus in each for ranks in options.n]
-    about = _About(shlex.join(["tarantella", "scaling", *words]), _machine(len(found)), len(found), options.output)
+    about = _About(shlex.join(["tarantella", "scaling", *words]), _described(len(found)), len(found), options.output)
     with tempfile.TemporaryDirectory(prefix="tarantella-scaling-") as folder:
         job = runs.Job(launcher, others, script, Path(folder), options.verbose, found)
-        code, said = runs.refused(job, options.n[-1])
+        code, message = runs.refused(job, options.n[-1])
         if code:
-            sys.stderr.write(said)
+            sys.stderr.write(message)
             return code
         try:
             trained = _run(job, rows, options.repeat)
-        except (KeyboardInterrupt, SystemExit):  # what was measured until then may have taken hours
+        except (KeyboardInterrupt, SystemExit):  # the runs so far may have taken hours
             print("stopped")
             if any(row.good for row in rows):
                 _report(rows, about)
@@ -76,10 +77,10 @@ def main(launcher: str, words: list[str]) -> int:
 
 
 def _check(parser: argparse.ArgumentParser, output: str, others: list[str], script: list[str]) -> None:
-    """Exits with 2 for what cannot be run, before anything is started."""
+    """Exits with 2 for an invalid command line, before anything is started."""
     for name in (word.split("=")[0] for word in others if re.match("--[a-z]", word)):
         if _HOSTS.startswith(name):
-            parser.error(f"it measures the cores of this machine, so leave out other hosts ({name})")
+            parser.error(f"scaling measures the cores of this machine: leave out other hosts ({name})")
         if any(each.startswith(name) for each in _ONE_JOB):
             parser.error(f"{name} is for one job, and scaling runs several: use it without scaling")
     if not script:
@@ -105,7 +106,7 @@ def _parser(cores: int) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--cpus-per-rank", type=_numbers, metavar="C,…",
-        help="numbers of cores of a rank (default: as many as there are for each of the most ranks)",
+        help="numbers of cores of a rank (default: the cores of this machine divided by the most ranks)",
     )  # fmt: skip
     parser.add_argument(
         "--repeat", type=_number, default=3, metavar="K", help="runs of each combination, in turn (default: 3)"
@@ -129,9 +130,9 @@ def _numbers(word: str) -> list[int]:
 
 
 def _run(job: runs.Job, rows: list[Row], repeats: int) -> bool:
-    """Runs every row once, then every row again: other work on the machine then meets all of them.
+    """Runs every row once, then every row again, so that other work on the machine slows all of them.
 
-    A row that has failed is not repeated. Returns False, at once, if the first run has no call of fit.
+    Does not repeat a failed row. Returns False, at once, if the first run has no call of fit.
     """
     for repeat in range(repeats):
         for row in rows:
@@ -169,26 +170,26 @@ def _report(rows: list[Row], about: _About) -> int:
 
 def _notes(rows: list[Row], cores: int) -> list[str]:
     """The lines below the table. The last one is the advice."""
-    notes = []
+    notes, good = [], [row for row in rows if row.good]
     if any(row.crowded for row in rows):
         notes.append(f"{MARK} needs more than the {cores} cores of this machine: not a part of the ideal line")
-    if any(row.good for row in rows):
+    if good:
+        steady = all(row.usual.steady for row in good)
+        part = "the epochs after the first" if steady else "all of fit, since there is one epoch only"
         notes += [advice.kind(rows), advice.work(rows), advice.base(rows)]
-        whole = [row for row in rows if row.good and not row.usual.steady]
-        part = "all of fit, since there is one epoch only" if whole else "the epochs after the first"
         notes.append(f"shares and utilisation (the share of compute, mean over ranks) are of {part}")
-    spread = max((max(times) / min(times) for row in rows if (times := [each.fit for each in row.good])), default=1.0)
+    spread = max((max(times) / min(times) for row in good if (times := [each.fit for each in row.good])), default=1.0)
     if spread > 1 + _QUIET:
         notes.append(
             f"the runs of one row differ by up to {100 * (spread - 1):.0f} %: other programs run on this machine, or "
-            "its speed varies; small differences mean nothing"
+            "its speed varies; ignore small differences"
         )
     notes += dict.fromkeys(warning for row in rows for run in row.runs for warning in run.warnings)
     return [*filter(None, notes), advice.advice(rows)]
 
 
 def _write(output: str, text: str) -> None:
-    """Replaces the file as a whole."""
+    """Replaces the file atomically."""
     part = Path(f"{output}.{os.getpid()}.part")
     try:
         part.write_text(text, encoding="utf-8", errors="replace")
@@ -197,7 +198,7 @@ def _write(output: str, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _machine(cores: int) -> str:
+def _described(cores: int) -> str:
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return f"{now} · {cores} core{'s' * (cores > 1)}, {_processor()} · load {os.getloadavg()[0]:.1f} at the start"
 

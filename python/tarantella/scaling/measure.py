@@ -18,19 +18,14 @@ NO_FIT = "no rank has trained in fit of a tarantella.Model"
 class Measured:
     """One run. Times are in seconds."""
 
-    fit: float  # all calls of fit, on the rank on which they took longest
+    fit: float  # all calls of fit, on the slowest rank
     first: float | None  # the first epoch, from the begin of fit
     later: float | None  # mean of the epochs after the first; None if there are none
-    rows: int | None  # trained in all, on all ranks; None if the timeline does not tell
+    rows: int | None  # trained on all ranks in total; None if the timeline does not tell
     later_rows: float | None  # the same, in a mean epoch after the first
     batch: float | None  # rows of the usual global batch
     shares: list[dict[str, float]]  # of each rank: see `shares.KINDS`
     steady: bool  # whether the shares are of the epochs after the first, not of all calls of fit
-
-    @property
-    def utilisation(self) -> float:
-        """The share of compute, mean over the ranks."""
-        return statistics.mean(each[shares.COMPUTE] for each in self.shares)
 
     def share(self, kind: str) -> float:
         """The share of a kind, mean over the ranks."""
@@ -38,7 +33,7 @@ class Measured:
 
 
 def problem(ranks: Sequence[Rank], expected: int, complete: bool = True) -> str:
-    """Why the figures of a job of so many ranks are not known; empty if they are."""
+    """The reason why a job of `expected` ranks cannot be measured; empty if it can."""
     idle = [number for number, rank in enumerate(ranks) if not (rank.fits and rank.steps)]
     if len(idle) == len(ranks):
         return NO_FIT
@@ -50,9 +45,9 @@ def problem(ranks: Sequence[Rank], expected: int, complete: bool = True) -> str:
 
 
 def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured:
-    """The figures of a run for which `problem` has nothing to say.
+    """The figures of a run for which `problem` returns nothing.
 
-    The timeline is not `complete` if it had no room for all events: what came later is left out of the shares.
+    A timeline that is not `complete` had no room for all events; the shares are those of the time that it covers.
     """
     slowest = max(ranks, key=lambda rank: sum(fit.end - fit.begin for fit in rank.fits))
     epochs = slowest.epochs
@@ -74,7 +69,7 @@ def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured:
 
 
 def _rows(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> int:
-    """Of the batches in the windows, which are disjoint."""
+    """The sum over the batches in the windows, which are disjoint."""
     found = 0
     for rank, mine in zip(ranks, windows, strict=True):
         times = [batch.time for batch in rank.batches]

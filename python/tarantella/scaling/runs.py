@@ -20,14 +20,14 @@ _WARNING = "tarantella: WARNING"
 
 @dataclass(frozen=True)
 class Job:
-    """What all runs share."""
+    """The settings that all runs share."""
 
     launcher: str
     options: list[str]  # of the launcher
     script: list[str]  # with its arguments
     folder: Path  # for the files of a run
     verbose: bool
-    cores: list[list[int]]  # see `cores.here`
+    cores: list[list[int]]  # the hardware threads of each
 
     def command(self, ranks: int, *more: str) -> list[str]:
         return [self.launcher, "--this-host", "-n", str(ranks), *more, *self.options, "--", *self.script]
@@ -38,18 +38,18 @@ class Run:
     """A finished run."""
 
     code: int  # as in a shell: 128 + signal
-    error: str  # why nothing is measured; empty if something is
+    error: str  # the reason if nothing was measured; else empty
     warnings: list[str]  # of the launcher and the ranks
     measured: Measured | None
 
     @property
     def failure(self) -> str:
-        """What the table says of it."""
+        """The text of the table."""
         return f"failed with exit code {self.code}: {self.error}" if self.code else f"failed: {self.error}"
 
 
 def run(job: Job, ranks: int, cpus: int) -> Run:
-    """Runs the script on `ranks` ranks with `cpus` cores each, or with all cores where there are fewer."""
+    """Runs the script on `ranks` ranks with `cpus` cores each, or with all cores if there are fewer."""
     file, log = job.folder / "timeline.json", job.folder / "output.txt"
     here = {cpu for core in job.cores[: ranks * cpus] for cpu in core}
     with open(log, "wb") as output:
@@ -66,44 +66,41 @@ def run(job: Job, ranks: int, cpus: int) -> Run:
     if job.verbose:
         print("\n".join(lines), flush=True)
     warnings = [line for line in lines if line.startswith(_WARNING)]
-    if code:
-        error, found = last_error(lines, code), None
-    else:
-        error, found = _figures(file, ranks, warnings)
+    error, found = (last_error(lines, code), None) if code else _figures(file, ranks, warnings)
     file.unlink(missing_ok=True)
     return Run(code, error, warnings, found)
 
 
 def _figures(file: Path, ranks: int, warnings: list[str]) -> tuple[str, Measured | None]:
-    """Those of a run that has ended well, or an error."""
+    """The figures of a successful run, or an error."""
     if not file.exists():
         return (warnings or ["the launcher has written no timeline"])[-1], None
     try:
         timeline = trace.read(file)
-    except (OSError, ValueError, LookupError) as error:
-        return f"its timeline cannot be read: {error}", None
-    lacks = problem(timeline.ranks, ranks, timeline.complete)
-    return lacks, None if lacks else measured(timeline.ranks, timeline.complete)
+    except (OSError, ValueError, LookupError) as reason:
+        return f"its timeline cannot be read: {reason}", None
+    error = problem(timeline.ranks, ranks, timeline.complete)
+    return error, None if error else measured(timeline.ranks, timeline.complete)
 
 
 def _printable(line: str) -> str:
-    """Without colours, and without characters that no page may have."""
+    """Removes colours, and characters that XML does not allow."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
     return re.sub(r"[^\t\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", plain)
 
 
 def last_error(lines: list[str], code: int) -> str:
-    """The line of a failed job's output that says why: the launcher's for a signal, else the last one of the script."""
-    said = [line.strip() for line in lines if line.strip() and not line.startswith(_WARNING)]
-    of_ranks = [line for line in said if line.startswith(_OF_A_RANK)]
-    of_script = [line for line in said if not line.startswith(_OURS)]
+    """The line that explains a failed job: the launcher's first about a rank after a signal, else the script's last."""
+    messages = [line.strip() for line in lines if line.strip() and not line.startswith(_WARNING)]
+    of_ranks = [line for line in messages if line.startswith(_OF_A_RANK)]
+    of_script = [line for line in messages if not line.startswith(_OURS)]
     if code > 128 and of_ranks:
         return of_ranks[0]
-    return (of_script or of_ranks or said or ["no output"])[-1][:_LONGEST]
+    return (of_script or of_ranks or messages or ["no output"])[-1][:_LONGEST]
 
 
 def refused(job: Job, ranks: int) -> tuple[int, str]:
-    """Lets the launcher check its options and the script. Returns an exit code, 0 if they are valid, and its words."""
+    """Lets the launcher check its options and the script. Returns its exit code, 0 if valid, and its message."""
     command = job.command(ranks, "--dry-run")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr

@@ -1,13 +1,14 @@
-"""Where the time of training goes: the share of each kind of work, and of waiting, of each rank."""
+"""Divides the training time of each rank into compute, input, communication, waiting and the time between steps."""
 
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from .trace import Rank, Span
 
-# The kinds of time. What is two of them at once counts as the first in the order of `_layers`.
+# The kinds of time. Time of two kinds counts as the first one in the order of `_layers`.
 COMPUTE, INPUT, COMMUNICATION, WAITING, BETWEEN = KINDS = (
     "compute",
     "input",
@@ -16,16 +17,18 @@ COMPUTE, INPUT, COMMUNICATION, WAITING, BETWEEN = KINDS = (
     "between steps",
 )
 Interval = tuple[float, float]
+_Key = tuple[str, int]
+_Exchanges = dict[_Key, Span]
 
 
 def of_ranks(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> list[dict[str, float]]:
-    """For each rank the share of each kind in the time of its windows. The shares of a rank sum to 1."""
-    arrivals = _arrivals(ranks)
-    result = []
-    for rank, mine in zip(ranks, windows, strict=True):
-        whole = [(window.begin, window.end) for window in mine]
-        result.append(_shares(whole, _layers(rank, arrivals)))
-    return result
+    """The share of each kind in the windows of each rank. The shares of a rank sum to 1."""
+    exchanges = [_numbered(rank.exchanges) for rank in ranks]
+    arrivals = _arrivals(exchanges)
+    return [
+        _shares([(window.begin, window.end) for window in mine], _layers(rank, numbered, arrivals))
+        for rank, numbered, mine in zip(ranks, exchanges, windows, strict=True)
+    ]
 
 
 def _shares(windows: list[Interval], layers: dict[str, list[Interval]]) -> dict[str, float]:
@@ -41,15 +44,19 @@ def _shares(windows: list[Interval], layers: dict[str, list[Interval]]) -> dict[
     return shares
 
 
-def _layers(rank: Rank, arrivals: dict[tuple[str, int], float]) -> dict[str, list[Interval]]:
-    communication, waiting = _of_exchanges(rank, arrivals)
+def _layers(rank: Rank, exchanges: _Exchanges, arrivals: dict[_Key, float]) -> dict[str, list[Interval]]:
+    communication, waiting = [], []
+    for key, exchange in exchanges.items():
+        all_there = min(arrivals.get(key, exchange.begin), exchange.end)
+        waiting.append((exchange.begin, all_there))
+        communication.append((all_there, exchange.end))
     for tracks in rank.plans.values():
         for buckets in zip(*tracks, strict=False):  # of one step
-            # Before its last gradient the rank computes, and what happens to buckets costs it nothing.
+            # Before its last gradient the rank computes, so that sums of earlier buckets cost no time.
             last = max(bucket.full for bucket in buckets)
             for bucket in buckets:
-                waiting.append((max(bucket.full, last), max(bucket.met, last)))
-                communication.append((max(bucket.met, last), bucket.end))
+                waiting.append((max(bucket.full, last), max(bucket.all_full, last)))
+                communication.append((max(bucket.all_full, last), bucket.end))
     return {
         COMMUNICATION: communication,
         WAITING: waiting,
@@ -59,50 +66,38 @@ def _layers(rank: Rank, arrivals: dict[tuple[str, int], float]) -> dict[str, lis
 
 
 def _input(rank: Rank) -> list[Interval]:
-    """Until a step has its (first) batch, from when it asks for it; where that is not known, from its begin."""
+    """From the begin of each step until it has its (first) batch."""
     times = [batch.time for batch in rank.batches]
     found = []
     for step in rank.steps:
         first = bisect.bisect_left(times, step.begin)
         if first < len(times) and times[first] <= step.end:
-            found.append((max(step.begin, rank.batches[first].since), times[first]))
+            found.append((step.begin, times[first]))
     return found
 
 
-def _arrivals(ranks: Sequence[Rank]) -> dict[tuple[str, int], float]:
-    """When the last rank has come to an exchange, by its name and its number among those of this name.
-
-    Has none of a name that ranks do not have equally often.
-    """
-    begins = []
-    for rank in ranks:
-        mine: dict[str, list[float]] = {}
-        for exchange in rank.exchanges:
-            mine.setdefault(exchange.name, []).append(exchange.begin)
-        begins.append(mine)
+def _numbered(exchanges: Iterable[Span]) -> _Exchanges:
+    """The exchanges by name and by number among those of this name."""
+    counts: Counter[str] = Counter()
     found = {}
-    for name, first in begins[0].items() if begins else ():
-        if all(len(mine.get(name, ())) == len(first) for mine in begins):
-            for number in range(len(first)):
-                found[name, number] = max(mine[name][number] for mine in begins)
+    for each in exchanges:
+        found[each.name, counts[each.name]] = each
+        counts[each.name] += 1
     return found
 
 
-def _of_exchanges(rank: Rank, arrivals: dict[tuple[str, int], float]) -> tuple[list[Interval], list[Interval]]:
-    """The intervals in which a rank communicates, and in which it waits for others, in blocking exchanges."""
-    communication, waiting = [], []
-    numbers: dict[str, int] = {}
-    for exchange in rank.exchanges:
-        number = numbers.setdefault(exchange.name, 0)
-        numbers[exchange.name] += 1
-        met = min(arrivals.get((exchange.name, number), exchange.begin), exchange.end)
-        waiting.append((exchange.begin, met))
-        communication.append((met, exchange.end))
-    return communication, waiting
+def _arrivals(ranks: Sequence[_Exchanges]) -> dict[_Key, float]:
+    """The time when the last rank began each exchange. Leaves out names that some ranks have more often than others."""
+    counts = [Counter(name for name, _ in each) for each in ranks]
+    return {
+        key: max(each[key].begin for each in ranks)
+        for key in (ranks[0] if ranks else ())
+        if len({count[key[0]] for count in counts}) == 1
+    }
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points of time as disjoint intervals, sorted."""
+    """Merges intervals into disjoint sorted ones."""
     found: list[Interval] = []
     for begin, end in sorted(interval for interval in intervals if interval[0] < interval[1]):
         if found and begin <= found[-1][1]:
@@ -113,7 +108,7 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _intersection(one: list[Interval], other: list[Interval]) -> list[Interval]:
-    """Of disjoint sorted intervals."""
+    """The intersection of two lists of disjoint sorted intervals."""
     found, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         begin, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .measure import Measured
 from .runs import Run
-from .shares import KINDS
+from .shares import COMPUTE, KINDS
 
 HEAD = ["ranks", "cpus per task", "time (s)", "from", "to", "first epoch (s)", "later epochs (s)", "speed-up",
         "without first epoch", "utilisation (%)"]  # fmt: skip
@@ -53,13 +53,13 @@ class Row:
 
 
 def base_of(row: Row, rows: Sequence[Row]) -> Row | None:
-    """What the speed-up of a row is relative to: the fewest ranks with as many cores each. None if nothing ran."""
+    """The row that a speed-up is relative to: the fewest ranks with as many cores each. None if nothing ran."""
     same = [each for each in rows if each.cpus == row.cpus and each.good]
     return min(same, key=lambda each: (each.crowded, each.ranks)) if same else None
 
 
 def speed_up(row: Row, rows: Sequence[Row]) -> float | None:
-    """How many times as fast as its base it trains: rows a second, or time where the rows are not known."""
+    """The speed of a row divided by that of its base, in rows a second, or by time if the rows are not known."""
     base = base_of(row, rows)
     if base is None or not row.good:
         return None
@@ -79,7 +79,7 @@ def _work(mine: float | None, other: float | None) -> float:
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """The lines below `HEAD`. That of a row that has failed ends with the reason."""
+    """The lines below `HEAD`. The line of a failed row ends with the reason."""
     lines = []
     for row in rows:
         line = [f"{row.ranks}{MARK * row.crowded}", str(row.cpus)]
@@ -89,7 +89,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
             times = [each.fit for each in row.good]
             line += [_number(value, 2) for value in (row.fit, min(times), max(times), row.usual.first, row.later)]
             line += [_number(value, 2) for value in (speed_up(row, rows), later_speed_up(row, rows))]
-            line.append(_number(100 * row.usual.utilisation, 0))
+            line.append(_number(100 * row.usual.share(COMPUTE), 0))
         else:
             line.append("not run")
         lines.append(line)
@@ -112,7 +112,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def text(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table for the terminal. A line that is shorter than the head may be wide in its last cell."""
+    """A table for the terminal. The last cell of a line that is shorter than the head may be wide."""
     whole = [head, *(line for line in lines if len(line) == len(head))]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     made = []

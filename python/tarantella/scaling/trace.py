@@ -1,4 +1,4 @@
-"""What the timeline of a job (docs/timeline.md) says of each rank. All times are in seconds, on one clock."""
+"""Reads the timeline of a job (docs/timeline.md) by rank. All times are in seconds, on one clock."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The numbers of tracks of buckets: those of a plan begin at a multiple of this.
+# The tracks of the buckets of a plan have numbers from a multiple of this on.
 _TRACKS_OF_A_PLAN = 1_000_000
 
 
 class Span(NamedTuple):
-    """Something that took a while."""
+    """An interval of the timeline."""
 
     begin: float
     end: float
@@ -21,24 +21,23 @@ class Span(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """A bucket that was summed over ranks."""
+    """The times at which a bucket was filled and summed over ranks."""
 
-    full: float  # this rank has all its gradients
-    met: float  # all ranks have
-    end: float  # the sums are there
+    full: float  # this rank has added all its gradients
+    all_full: float  # all ranks have
+    end: float  # the sums are complete
 
 
 class Batch(NamedTuple):
-    """A batch that a step of training got."""
+    """A batch that a training step received."""
 
     time: float
     rows: int  # of this rank
-    since: float = float("-inf")  # when a step asked for it, where that is known
 
 
 @dataclass
 class Rank:
-    """What one rank did, each list in the order of time."""
+    """The timeline of one rank, each list in the order of time."""
 
     fits: list[Span] = field(default_factory=list)
     epochs: list[Span] = field(default_factory=list)  # each from the end of the one before it, or the begin of its fit
@@ -50,14 +49,14 @@ class Rank:
 
 
 class Timeline(NamedTuple):
-    """What a file says."""
+    """The content of a file."""
 
     ranks: list[Rank]  # in order
     complete: bool  # whether there was room for all records
 
 
 def read(path: Path) -> Timeline:
-    """Raises OSError, and ValueError or LookupError for what is no timeline."""
+    """Reads a file. Raises OSError, and ValueError or LookupError if it is not a timeline."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
     ranks: dict[int, list[dict[str, Any]]] = {}
@@ -75,7 +74,7 @@ def _rank(events: list[dict[str, Any]]) -> Rank:
     for event in timed:
         kind = event["cat"]
         if kind == "batch":
-            rank.batches.append(_batch(event))
+            rank.batches.append(Batch((event["ts"] + event.get("dur", 0)) / 1e6, event["args"]["rows"]))
         if event["ph"] != "X" or event["tid"] != main:
             continue
         span = _span(event)
@@ -100,7 +99,7 @@ def _outside(inner: list[Span], spans: list[Span]) -> list[Span]:
 
 
 def _epochs(epochs: list[Span], fits: list[Span]) -> list[Span]:
-    """Those in calls of fit, without gaps: what comes before an epoch, such as equal weights, is a part of it."""
+    """The epochs in calls of fit, each extended to begin at the end of the one before it, or at the begin of fit."""
     found = []
     for fit in fits:
         begin = fit.begin
@@ -111,13 +110,13 @@ def _epochs(epochs: list[Span], fits: list[Span]) -> list[Span]:
 
 
 def _in_a_step(time: float, steps: list[Span]) -> bool:
-    """False for the batches of trials, before training. No step is inside another."""
+    """Whether a training step received the batch, not a trial before training. Steps are disjoint."""
     before = bisect.bisect_right(steps, time, key=lambda step: step.begin)
     return before > 0 and time <= steps[before - 1].end
 
 
 def _buckets(timed: list[dict[str, Any]]) -> dict[int, list[Bucket]]:
-    """By track. The parts of a bucket follow it in the file."""
+    """The buckets by track. The parts of a bucket follow it in the file."""
     tracks: dict[int, list[Bucket]] = {}
     for event in timed:
         if event["cat"] == "bucket":
@@ -126,16 +125,8 @@ def _buckets(timed: list[dict[str, Any]]) -> dict[int, list[Bucket]]:
         elif event["cat"] == "fill":
             tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(full=_span(event).end)
         elif event["name"] == "wait for gradients of other ranks":
-            tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(met=_span(event).end)
+            tracks[event["tid"]][-1] = tracks[event["tid"]][-1]._replace(all_full=_span(event).end)
     return tracks
-
-
-def _batch(event: dict[str, Any]) -> Batch:
-    rows = event["args"]["rows"]
-    if event["ph"] != "X":
-        return Batch(event["ts"] / 1e6, rows)
-    span = _span(event)
-    return Batch(span.end, rows, span.begin)
 
 
 def _span(event: dict[str, Any]) -> Span:

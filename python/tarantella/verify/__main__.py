@@ -18,8 +18,8 @@ from . import causes, compare, record, runs
 AGREE, DIFFER, USAGE, CANNOT_COMPARE = 0, 1, 2, 3
 
 _DESCRIPTION = """\
-Runs the first training steps of a script on one process and on N ranks and compares losses and weights. If they
-differ, names the first step, tensor and rank, and the likely cause."""
+Runs the first training steps of a script on one process and on N ranks, and compares losses and weights. If they
+differ, prints the first step, tensor and rank, and the likely cause."""
 
 _EPILOG = """\
 All other options are passed to the launcher (tarantella --help) in both runs.
@@ -44,7 +44,7 @@ def main(launcher: str, words: list[str]) -> int:
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
     if any(word.split("=")[0] == "--timeline" for word in others):
-        parser.error("--timeline is for one job, and verify runs several: record it without verify")
+        parser.error("--timeline is for one job, and verify runs several: use it without verify")
     script = words[end + 1 :]
     if not script:
         parser.error("no script given; put it after '--'")
@@ -82,7 +82,7 @@ def _verify(job: runs.Job, size: int) -> int:
 
 
 def _explain(job: runs.Job, one: runs.Run, several: runs.Run, verdict: compare.Difference) -> int:
-    """Looks for the cause by experiments and prints the result."""
+    """Finds the cause by experiments and prints the result."""
     findings: list[tuple[str, str, str]] = []
     size = len(several.observed)
     if verdict.kind in ("loss", "weights"):
@@ -128,7 +128,7 @@ def _suspects(findings: list[tuple[str, str, str]]) -> bool:
 
 
 def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tuple[str, str, str]]:
-    """The parts of the model that compute other numbers on ranks for the same batch."""
+    """The parts of the model whose results for the same batch differ on ranks."""
     repeated = runs.run(job, "repeat", size, "the same batch on every rank", examine=[moment.method, moment.call])
     ranks: dict[str, list[str]] = {}
     for rank in range(size):
@@ -139,7 +139,7 @@ def _on_ranks(job: runs.Job, size: int, moment: record.Observation) -> list[tupl
 
 
 def _again(job: runs.Job, size: int, how: str, idle: list[str], **plan: Any) -> tuple[bool, list[str]]:
-    """Compares both runs again with what the plan changes: whether they agree then, and a line that says so."""
+    """Compares both runs again with a changed plan. Returns whether they agree, and a line about it."""
     one, several = (runs.run(job, f"again{ranks}", ranks, f"again {how}", **plan) for ranks in (1, size))
     seen = one.observed[0]
     if one.code or several.code or not seen or plan.get("floatx", seen[-1].precision) != seen[-1].precision:
@@ -156,10 +156,8 @@ def _agree(verdict: compare.Agreement, several: runs.Run, but: str = "") -> int:
         return CANNOT_COMPARE
     largest = "to the last bit"
     if verdict.largest:
-        largest = (
-            f"largest difference {verdict.largest:.1e}, in {verdict.tensor!r} after {verdict.label}: "
-            f"rounding of {verdict.precision}"
-        )
+        where = f"in {verdict.tensor!r} after {verdict.label}: rounding of {verdict.precision}"
+        largest = f"largest difference {verdict.largest:.1e}, {where}"
     end = f"; {verdict.not_finite} is not finite in either run, so it cannot be compared" if verdict.not_finite else ""
     print(f"agree: {several.what} gave the results of one process over {_steps(verdict.steps)} ({largest}{but}){end}")
     return AGREE

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .._job.log import abbreviated
 from .compare import Difference
 
 _OF_DIFFERENCES = {
     "steps": (
-        "the script takes another number of steps: its batches or epochs depend on the number of ranks, or a callback "
-        "stops or starts training by what a rank alone sees",
+        "the number of steps depends on the number of ranks: through batches or epochs of the script, or a callback "
+        "that stops or starts training by values of a single rank",
         "pass the same arguments to fit on any number of ranks; Tarantella distributes the rows",
     ),
     "model": (
@@ -16,7 +18,7 @@ _OF_DIFFERENCES = {
         "build the same model on any number of ranks",
     ),
     "rows": (
-        "the script makes the batch depend on the number of ranks, or feeds each rank its own part",
+        "the script makes the batch depend on the number of ranks, or feeds each rank a part of the data",
         "pass the global batch size and all data on every rank; Tarantella distributes the rows",
     ),
     "data": (
@@ -26,16 +28,16 @@ _OF_DIFFERENCES = {
     ),
     "rate": (
         "the script makes the learning rate depend on the number of ranks, or a callback sets it by the logs of a "
-        "batch, which are each rank's own",
+        "batch, which differ between ranks",
         "use the learning rate of one process: the global batch is the same; wrap such a callback: "
         "tarantella.keras.callbacks.Callback(callback)",
     ),
 }
 
-# Each is a sufficient cause. Most likely first: random layers always differ, batch-dependent layers nearly always.
+# Each is a sufficient cause, the most likely first: random layers always differ, batch-dependent layers nearly always.
 _OF_FINDINGS = {
     "random": (
-        "random in training, and each rank draws its own numbers",
+        "random in training, and each rank draws different numbers",
         "none needed, this is expected; to verify everything else, switch it off for this check (rate 0)",
     ),
     "coupled": (
@@ -53,7 +55,7 @@ _OF_FINDINGS = {
         "return one value per row (in a keras.losses.Loss, whose reduction combines them), or the mean",
     ),
     "rank": (
-        "computes other numbers there than on one process, for the same rows and weights",
+        "computes other numbers there than on one process, from the same rows and weights",
         "make the model independent of the rank, the number of ranks and the machine",
     ),
     "rounding": (
@@ -65,28 +67,28 @@ _OF_FINDINGS = {
 
 SUSPECTS = tuple(_OF_FINDINGS)
 
-# No experiment judges these. The rows of docs/exactness.md say more.
+# No experiment examines these. See docs/exactness.md.
 _NOT_EXAMINED = {
     "own step": (
-        "is user-defined: what it makes of a rank's own rows other than sums and means over them is that rank's (a "
-        "gradient times the loss, a condition on the loss, a counter of rows)",
+        "is user-defined: values that it computes from the rows of a rank, other than sums and means over them, differ "
+        "between ranks (a gradient times the loss, a condition on the loss, a counter of rows)",
         "compute it on the rows of all ranks (tarantella.gather_rows); declare tnt_reduction = 'sum' in the class if "
         "its loss is a sum over rows, and only then",
     ),
     "declared": (
-        "declares tnt_reduction, which nothing checks",
-        "see whether it is that, a mean or a sum over rows",
+        "declares tnt_reduction, which is not checked",
+        "check that it is the declared mean or sum over rows",
     ),
     "own optimizer": (
-        "is user-defined: random numbers, and what it keeps beside variables, are each rank's own",
+        "is user-defined: its random numbers, and its state outside of variables, differ between ranks",
         "draw random numbers in train_step, and keep state in the optimizer's variables",
     ),
     "embedding": (
-        "gives gradients for single rows, and optimizers treat repeated ones by rules of their own",
-        "make what is looked up by positions a weight of a layer; or accept it: the gradient is the same",
+        "has sparse gradients, whose repeated rows optimizers treat in a special way",
+        "for positions use a weight of a layer in place of an Embedding; or accept it: the gradient is the same",
     ),
     "own weights": (
-        "assigns weights in training, each rank from its own rows",
+        "assigns weights in training, on each rank from the rows of that rank",
         "compute them from the rows of all ranks (tarantella.gather_rows); or accept it: floats are averaged",
     ),
 }
@@ -98,18 +100,16 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
         cause, cure = _OF_DIFFERENCES[difference.kind]
         return [f"likely cause: {cause}", f"cure: {cure}"]
     lines: list[str] = []
-    unknown = [name for found, name, _ in findings if found == "unknown"]
-    for kind, (cause, cure) in _OF_FINDINGS.items():
-        names = [name for found, name, _ in findings if found == kind]
-        if names:
-            title = "also possible" if lines else "likely cause"
-            lines += [f"{title}: {abbreviated(names)}: {cause}", f"cure: {cure}"]
+    for names, cause, cure in _matching(_OF_FINDINGS, findings):
+        lines += [f"{'also possible' if lines else 'likely cause'}: {names}: {cause}", f"cure: {cure}"]
     if not lines:
-        lines = _not_examined(findings)
+        for names, cause, cure in _matching(_NOT_EXAMINED, findings):
+            lines += [f"possible cause: {names}: {cause}", f"cure: {cure}"]
+        error = next((name for kind, name, _ in findings if kind == "unknown"), None)
         if warnings:
             lines.insert(0, "likely cause: see the warnings of Tarantella")
-        elif unknown:
-            lines.insert(0, f"likely cause: not found: the experiment on this batch failed ({unknown[0]})")
+        elif error:
+            lines.insert(0, f"likely cause: not found: the experiment on this batch failed ({error})")
         elif lines:
             lines.append("callbacks that change weights or optimizers were not examined either")
         else:
@@ -120,10 +120,8 @@ def explain(difference: Difference, findings: list[tuple[str, str, str]], warnin
     return lines + [f"warning of Tarantella: {warning}" for warning in warnings]
 
 
-def _not_examined(findings: list[tuple[str, str, str]]) -> list[str]:
-    lines = []
-    for kind, (cause, cure) in _NOT_EXAMINED.items():
-        names = [name for found, name, _ in findings if found == kind]
-        if names:
-            lines += [f"possible cause: {abbreviated(names)}: {cause}", f"cure: {cure}"]
-    return lines
+def _matching(table: dict[str, tuple[str, str]], findings: list[tuple[str, str, str]]) -> Iterator[tuple[str, ...]]:
+    """The names of the findings of each kind in the table, with cause and cure."""
+    for kind, (cause, cure) in table.items():
+        if names := [name for found, name, _ in findings if found == kind]:
+            yield abbreviated(names), cause, cure

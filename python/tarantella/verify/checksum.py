@@ -1,7 +1,7 @@
-"""Checksums of the rows that the steps of a model have read, independent of their order within a batch.
+"""Checksums of the rows that the steps of a model read, independent of their order within a batch.
 
-The numbers of a row add up over its elements, and zeros add nothing: ranks pad ragged rows to other lengths than one
-process does. A fingerprint of a row's bytes (tf.fingerprint) would tell these apart.
+The checksum of a row is a sum over its elements, so zeros do not change it: ranks pad ragged rows to other lengths than
+one process does. A fingerprint of its bytes (tf.fingerprint) would differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Rows:
         self._count, self._checksum = training.counter(), training.counter()
 
     def note(self, data: Any, count: Any = None) -> None:
-        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are copies and are ignored."""
+        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are padding and are ignored."""
         leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = tf_data.slicer.rows_of(leaves[0]) if count is None else count
         total = tf_data.row_checksum.checksum_of_rows(leaves)

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from .record import Observation, places
 
-# Tolerance for weights after the first step, relative to the distance that training has moved them: rounding in
-# float32 gives 1e-7 to 1e-5. It grows by as much with each step, because rounding accumulates. For losses: relative to
-# the loss.
+# Tolerance for weights after the first step, relative to their change in training: rounding in float32 gives 1e-7 to
+# 1e-5. It grows linearly with the steps, because rounding accumulates. For losses: relative to the loss.
 _APART = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-1, "bfloat16": 1e-1}
 _LOSS_APART = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-2}
 _EPSILON = {"float64": 2.3e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.9e-3}
@@ -32,9 +31,9 @@ class Difference:
 
 @dataclass
 class Agreement:
-    """No difference; the largest one that still counts as rounding."""
+    """No difference beyond rounding, and the largest one that counts as rounding."""
 
-    steps: int = 0  # with finite numbers only; others cannot be compared
+    steps: int = 0  # steps with finite numbers only; others cannot be compared
     not_finite: str = ""  # the first number that is not finite: "step 3, the loss"
     largest: float = 0.0
     tensor: str = ""
@@ -45,9 +44,9 @@ class Agreement:
 def compare(
     one: list[Observation], ranks: list[list[Observation]], without: Collection[str] = ()
 ) -> Difference | Agreement:
-    """Compares all observations in order: the data read, the loss, then each weight on each rank.
+    """Compares all observations in order: the rows, the loss, then each weight on each rank.
 
-    The weights named in `without` may differ.
+    Ignores the weights named in `without`.
     """
     first: dict[int, Observation] = {}  # of each model
     ages: Counter[int] = Counter()  # its steps so far
@@ -57,9 +56,8 @@ def compare(
         others = [rank[index] for rank in ranks if index < len(rank)]
         if len(others) < len(ranks):
             rank = next(r for r, seen in enumerate(ranks) if len(seen) <= index)
-            return Difference(
-                "steps", mine, f"{mine.label}: on one process only, rank {rank} of {size} did not reach it"
-            )
+            line = f"{mine.label}: on one process only, rank {rank} of {size} did not reach it"
+            return Difference("steps", mine, line)
         first.setdefault(mine.model, mine)
         ages[mine.model] += mine.step > 0
         found = (
@@ -84,15 +82,10 @@ def _structure(mine: Observation, others: list[Observation]) -> Difference | Non
     for rank, other in enumerate(others):
         if other.label != mine.label:
             return Difference("steps", mine, f"{mine.label} on one process, {other.label} on rank {rank}")
-        pairs = zip(mine.names, mine.shapes, other.names, other.shapes, strict=False)
-        for name, shape, other_name, other_shape in pairs:
-            if shape != other_shape:
-                return Difference(
-                    "model",
-                    mine,
-                    f"{mine.label}, tensor {name!r} has the shape {tuple(shape)} on one process, "
-                    f"{other_name!r} has {tuple(other_shape)} on rank {rank}",
-                )
+        for name, shape, other_name, found in zip(mine.names, mine.shapes, other.names, other.shapes, strict=False):
+            if shape != found:
+                line = f"tensor {name!r} has the shape {tuple(shape)} on one process, {other_name!r} has {tuple(found)}"
+                return Difference("model", mine, f"{mine.label}, {line} on rank {rank}")
         if len(mine.names) != len(other.names):
             line = f"{len(mine.names)} trainable weights on one process, {len(other.names)} on rank {rank}"
             return Difference("model", mine, f"{mine.label}: {line}")
@@ -120,9 +113,8 @@ def _loss(mine: Observation, others: list[Observation], age: int, size: str) -> 
     a, b = mine.loss / mine.weight, sum(other.loss for other in others) / weight
     if _apart(a, b) <= np.nan_to_num(_LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b))):
         return None
-    return Difference(
-        "loss", mine, f"{mine.label}, the loss: {_shown(a, b)[0]} on one process, {_shown(a, b)[1]} on {size}"
-    )
+    shown, other = _shown(a, b)
+    return Difference("loss", mine, f"{mine.label}, the loss: {shown} on one process, {other} on {size}")
 
 
 def _not_finite(mine: Observation) -> str:
@@ -169,7 +161,7 @@ def _weights(
 
 
 def _apart(one: Any, other: Any) -> NDArray[Any]:
-    """The distances: 0 where both are NaN or the same infinity, infinite where only one is."""
+    """The absolute differences: 0 if both are NaN or the same infinity, infinite if only one is."""
     with np.errstate(invalid="ignore"):
         same = (one == other) | (np.isnan(one) & np.isnan(other))
         return np.where(same, 0.0, np.nan_to_num(np.abs(one - other), nan=np.inf, posinf=np.inf))

@@ -1,7 +1,12 @@
-"""Experiments on batches in one process that show why ranks, each with a part of the rows, compute other results."""
+"""Experiments that show why ranks, with a part of the rows each, compute other results than one process.
+
+Those of `examine` run in one process. `keep_results` and `compare_results` compare the same batch on all ranks.
+"""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +17,7 @@ from .._backend import backend
 from ..keras import hooks, private
 from ..keras.step import across_rows, first_batch, trial
 from ..keras.step.step import name_of
+from . import record
 
 SAME = 1e-4  # relative to the largest value: rounding stays below
 
@@ -21,8 +27,8 @@ class Finding(NamedTuple):
 
     Kinds: "random", "coupled" (its rows depend on each other), "coupled loss", "sum" (a loss that is a sum over rows),
     "no gradient" (only rounding), "rank" (computes other numbers on a rank than on one process), "unknown" (an
-    experiment failed; the name says why); and what no experiment judges: "own step", "declared", "own optimizer",
-    "embedding", "own weights".
+    experiment failed; the name is the error). No experiment examines the kinds "own step", "declared", "own optimizer",
+    "embedding" and "own weights".
     """
 
     kind: str
@@ -31,7 +37,7 @@ class Finding(NamedTuple):
 
 
 def examine(model: Any, data: Any) -> list[Finding]:
-    """Finds the parts of the model whose results depend on the distribution of rows. Changes state."""
+    """Finds the parts of the model whose results depend on the distribution of rows. Changes the model's state."""
     found = _not_examined(model)
     judged = len(found)
     try:
@@ -48,7 +54,7 @@ def examine(model: Any, data: Any) -> list[Finding]:
 
 
 def _not_examined(model: Any) -> list[Finding]:
-    """The parts of the model that are user-defined, or follow rules of their own, and that no experiment judges."""
+    """The parts of the model that no experiment examines: user-defined ones, and those with special rules."""
     name, optimizer = type(model).__name__, getattr(model, "optimizer", None)
     inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
     layers = private.every_layer(model, include_self=False)
@@ -69,7 +75,7 @@ def _not_examined(model: Any) -> list[Finding]:
 
 
 def _synchronizes(model: Any) -> bool:
-    """Whether layers normalize over the rows of all ranks: alone, the two halves of a batch have other numbers."""
+    """Whether layers normalize over the rows of all ranks: then results of half a batch are not comparable."""
     return any(getattr(layer, "synchronized", False) for layer in private.every_layer(model))
 
 
@@ -86,7 +92,7 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
     every = private.every_layer(model)
     off = {i for i, layer in enumerate(every) if getattr(layer, "synchronized", False)}
     kinds: dict[int, str] = {}
-    while True:  # behind a layer that is found others can be told once it is off
+    while True:  # a layer behind one that is found can be judged once that one is off
         found = trial.Trial(model, x, True, range(len(every)), off).measure(x, rows)
         new = _with_others_of_the_kind(
             every, dict.fromkeys(found.coupled, "coupled") | dict.fromkeys(found.random, "random")
@@ -96,17 +102,17 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
         if not more:
             break
         off |= more
-    said = [
+    findings = [
         Finding(kind, first_batch.title(every[i]), every[i].name if across_rows.switchable(every[i]) else "")
         for i, kind in sorted(kinds.items())
     ]
     for (layer, _), figures in found.added.items():
-        said += _of_loss(f"a loss that {first_batch.title(every[layer])} adds", figures)
-    return said
+        findings += _of_loss(f"a loss that {first_batch.title(every[layer])} adds", figures)
+    return findings
 
 
 def _with_others_of_the_kind(every: list[Any], found: dict[int, str]) -> dict[int, str]:
-    """Where one layer of a class of Keras's is found, so are the others, whose inputs are not comparable then."""
+    """Adds the other layers of the same Keras class, because a layer that is found makes their inputs incomparable."""
     classes = {type(every[i]): kind for i, kind in found.items() if private.is_of_keras(type(every[i]))}
     others = {i: classes[type(each)] for i, each in enumerate(every) if type(each) in classes and _acts(each)}
     return {i: kind for i, kind in others.items() if not isinstance(every[i], keras.Model)} | found
@@ -160,3 +166,65 @@ def loss_name(model: Any) -> str:
     loss = getattr(model, "loss", None)
     name = getattr(loss, "name", None) or getattr(loss, "__name__", None) or loss
     return f"the loss {name!r}" if isinstance(name, str) else "the compiled loss"
+
+
+def keep_results(path: Path, model: Any, data: Any) -> None:
+    """Stores a batch and the results of all layers. Stores nothing if the model fails on the batch."""
+    try:
+        leaves = [_storable(leaf) for leaf in tree.flatten(data) if leaf is not None]
+        titles, sketches = _computed(model, data)
+    except Exception:  # examine reports the error
+        return
+    arrays = {f"leaf{i}": each for i, each in enumerate(leaves)} | {f"sketch{i}": s for i, s in enumerate(sketches)}
+    np.savez(path, titles=np.array(json.dumps(titles)), **arrays)
+
+
+def compare_results(path: Path, model: Any, data: Any) -> list[Finding]:
+    """Finds the first part of the model whose result for the stored inputs differs from the stored result.
+
+    `data` is a batch of the same structure as the stored one.
+    """
+    if not path.exists():
+        return []
+    with np.load(path) as stored:
+        leaves = iter([stored[name] for name in stored.files if name.startswith("leaf")])
+        sketches = [stored[name] for name in stored.files if name.startswith("sketch")]
+        expected = json.loads(str(stored["titles"]))
+    batch = tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(next(leaves)), data)
+    try:
+        titles, found = _computed(model, batch)
+    except Exception as error:
+        return [failed(error)]
+    if titles != expected:
+        return [Finding("rank", "the model, whose layer calls differ in order or number")]
+    for i, title in enumerate(titles):
+        taken, given = (_near(sketches[n], found[n]) for n in (2 * i, 2 * i + 1))
+        if taken and not given:
+            return [Finding("rank", title)]
+    return []
+
+
+def _computed(model: Any, data: Any) -> tuple[list[str], list[Any]]:
+    """The titles of all layer calls and of the loss, and sketches of the input and output of each."""
+    batch = keras.utils.unpack_x_y_sample_weight(data)
+    calls = trial.Trial(model, batch[0], True, range(len(private.every_layer(model))), ()).results(batch[0])
+    titles = [first_batch.title(layer) for layer, _, _ in calls]
+    sketches = [_sketch(side) for _, *sides in calls for side in sides]
+    if getattr(model, "compiled", False):
+        titles.append(loss_name(model))
+        sketches += [_sketch(calls[-1][2]), _sketch([np.asarray(terms(model, batch, True)[0])])]
+    return titles, sketches
+
+
+def _sketch(values: list[Any]) -> Any:
+    return np.concatenate([record.sketch(each) for each in values]) if values else np.zeros(0)
+
+
+def _near(one: Any, other: Any) -> bool:
+    apart = np.linalg.norm(one - other) if one.shape == other.shape else np.inf
+    return not apart > SAME * np.linalg.norm(one)
+
+
+def _storable(leaf: Any) -> Any:
+    value = np.asarray(leaf)
+    return value.astype(bytes) if value.dtype == object else value

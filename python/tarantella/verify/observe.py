@@ -1,6 +1,6 @@
-"""Runs inside the user's script: records what each training step reads and computes, and stops the script in time.
+"""Runs inside the user's script: records the input and results of each training step, and ends the script after some.
 
-Active only in processes that `tarantella verify` has started (TNT_VERIFY names their folder).
+Active only in processes that `tarantella verify` has started (TNT_VERIFY is their folder).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..data.rows import MicroBatch
 from ..keras import hooks, private
 from ..keras.calls import fit, on_batch, start, takeover
 from ..keras.step.step import current_step
-from . import examine, record, repeat
+from . import examine, record
 from .checksum import Rows
 
 _EXAMINED = 3  # batches
@@ -41,26 +41,20 @@ def install(wrapper: type) -> None:
             "tarantella verify supports only Keras's tensorflow backend; set KERAS_BACKEND=tensorflow"
         )
     if layout().rank == 0:  # on behalf of all ranks
-        log.logger.addHandler(_warnings_to(folder / record.WARNINGS))
+        handler = logging.FileHandler(folder / record.WARNINGS, encoding="utf-8", delay=True)
+        handler.setLevel(logging.WARNING)
+        log.logger.addHandler(handler)
     watch = Watch(folder, plan)
     kind: Any = wrapper
-    kind.__init__ = _after(kind.__init__, lambda self: watch.data(self.keras_model))
-    takeover.TAKEN.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
+    original = kind.__init__
 
-
-def _warnings_to(path: Path) -> logging.Handler:
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
-    handler.setLevel(logging.WARNING)
-    return handler
-
-
-def _after(original: Callable[..., Any], act: Callable[[Any], None]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        act(self)
+        watch.data(self.keras_model)
 
-    return method
+    kind.__init__ = init
+    takeover.TAKEN.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
 
 
 def _fit(original: takeover.Taken, watch: Watch) -> takeover.Taken:
@@ -105,7 +99,7 @@ class _Callback(keras.callbacks.Callback):
 
 
 class Watch:
-    """All that is observed in one process."""
+    """The observer of one process."""
 
     def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         self.folder, self.plan = folder, plan
@@ -121,7 +115,7 @@ class Watch:
         self.builds = False  # while a step is traced only to build the model
 
     def data(self, model: Any) -> None:
-        """Observes the data that the steps of this model read. Does not change its class, which other code checks."""
+        """Observes the data that the steps of this model read. The model keeps its class, which other code checks."""
         if model in self.rows:
             return
         self.rows[model] = rows = Rows()
@@ -131,7 +125,7 @@ class Watch:
                 step = current_step()
                 if self.builds or (self.size > 1 and step is None):
                     return original(data)  # traced to build the model, or a step of this rank alone
-                if model not in self.models:  # several ranks have already built it
+                if model not in self.models:  # on several ranks, it is built before the first step
                     in_fresh_thread(lambda: self._build(model, data))
                 seen = tree.map_structure(_as_tensor, data)
                 rows.note(seen, step.rows if step else None)
@@ -153,7 +147,7 @@ class Watch:
         self.begin(model)
 
     def call(self, method: str, model: Any) -> None:
-        """Called at the begin of `fit` or `train_on_batch`."""
+        """Called when `fit` or `train_on_batch` begins."""
         self.calls[method] += 1
         self.method, self.step_of_call = method, 0
         if self._examines():
@@ -180,15 +174,15 @@ class Watch:
         return bool(self.plan.get("examine") == [self.method, self.calls[self.method]])
 
     def examine(self, model: Any, data: Any) -> None:
-        """In a process that looks for causes: examines this batch, and ends the script after some of them."""
+        """In a process that looks for causes: examines this batch, and ends the script after `_EXAMINED` batches."""
         if not self._examines():
             return
         kept = Path(self.plan["kept"])
         if self.size > 1:  # with the whole batch: on their own rows, ranks would see other numbers and losses
-            self.findings = in_fresh_thread(lambda: repeat.compare(kept, model, data))
+            self.findings = in_fresh_thread(lambda: examine.compare_results(kept, model, data))
         else:
             if not self.examined:
-                repeat.keep(kept, model, data)  # before experiments change the model's state
+                examine.keep_results(kept, model, data)  # before experiments change the model's state
             self.findings += [each for each in examine.examine(model, data) if each not in self.findings]
         (self.folder / f"findings.{self.rank}.json").write_text(json.dumps(self.findings))
         self.examined += 1
@@ -255,7 +249,7 @@ class Watch:
 
 
 def _as_tensor(leaf: Any) -> Any:
-    """An eager step of train_on_batch gets what the user has given."""
+    """Converts an array, which an eager step of train_on_batch gets as the user has passed it."""
     return keras.ops.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_WHOLE = 4096  # weights up to this size are kept as they are
+_WHOLE = 4096  # weights up to this size are stored completely
 _BUCKETS = 1024
 _CHUNK = _BUCKETS * 1024
 _ARRAYS = ("sketches", "samples")
@@ -23,14 +23,14 @@ class Observation:
     """The state of one rank before the first step of a call (step 0) or after a step."""
 
     label: str  # "before step 1", "step 3", "step 1 of fit call 2"
-    model: int  # numbered in the order in which they begin to train
+    model: int  # the models are numbered in the order in which they begin to train
     method: str  # "fit" or "train_on_batch"
     call: int  # of that method, from 1
     step: int
     rows: int = 0  # of this rank, in this step
     checksum: int = 0  # of those rows; the sum over the ranks, modulo 2**64, identifies the global batch
-    loss: float = 0.0  # what the step added to the running sum of the loss on this rank
-    weight: float = 0.0  # and to the divisor of that sum
+    loss: float = 0.0  # the amount that the step added to the running sum of the loss on this rank
+    weight: float = 0.0  # the amount that it added to the divisor of that sum
     learning_rate: float | None = None
     precision: str = "float32"  # the coarsest dtype of weights and computation
     loss_precision: str = "float32"
@@ -54,7 +54,7 @@ def places(size: int) -> NDArray[np.int64]:
 def sketch(value: NDArray[Any]) -> NDArray[np.float64]:
     """A short vector with approximately the 2-norm of the tensor. It is linear, so the same holds for differences.
 
-    A small tensor is its own sketch; the values of a large one get random signs and are summed in buckets.
+    Small tensors are returned as they are. The values of large ones get random signs and are summed in buckets.
     """
     flat = value.reshape(-1)
     if flat.size <= _WHOLE:

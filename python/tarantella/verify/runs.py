@@ -42,7 +42,7 @@ class Run:
 
     @property
     def output(self) -> str:
-        """The last lines of its output, unless they were shown already."""
+        """The last lines of its output; empty if they were shown already."""
         path = self.folder / "output.txt"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return "\n".join(lines[-_TAIL:])

@@ -23,7 +23,7 @@ def test_a_script_needs_another_import_line_only(executable: str, scripts: Any, 
     words = ["-np", "2", "--hostfile", str(hosts), "--gloo", "python", str(script), str(tmp_path)]
     ended = scripts.run([executable, "horovodrun", *words])
     assert ended.code == 0, ended.err
-    assert "--gloo: no such setting here; ignored" in ended.err
+    assert "--gloo: has no counterpart; ignored" in ended.err
     assert re.search(r"Epoch 2: finished gradual learning rate warmup to 0\.02", ended.out)
     accuracy = re.search(r"accuracy ([\d.]+) with 2 ranks", ended.out)
     assert accuracy and float(accuracy[1]) > 0.9
@@ -67,7 +67,7 @@ def test_options_of_horovodrun_become_those_of_the_launcher(tmp_path: Path) -> N
         (["-np", "2", "-H", "localhost:1", "t.py"], "-np 2: the hosts have 1 slots"),
         (["-np", "2", "-H", "localhost", "t.py"], "given as HOST:SLOTS, such as localhost:4 (got 'localhost')"),
         (["-np", "2", "--hostfile", "/nowhere", "t.py"], "No such file"),
-        (["-np", "2", "-H", "localhost:2", "--hostfile", "x", "t.py"], "give one of them"),
+        (["-np", "2", "-H", "localhost:2", "--hostfile", "x", "t.py"], "not both"),
         (["-np", "2", "--min-np", "1", "t.py"], "--min-np: elastic jobs are not offered"),
         (["-np", "2", "--nonsense", "t.py"], "--nonsense"),
     ],

@@ -397,8 +397,8 @@ def test_machines_with_different_versions_of_frameworks(hosts, executable):
     keras, numpy = (metadata.version(name) for name in ("keras", "numpy"))
     assert job.err == (
         f"tarantella: WARNING: the machines have different versions of Keras: {keras} on node1; 3.6.0 on node2, node3, "
-        f"of NumPy: {numpy} on node1; 1.26.4 on node2, node3; what ranks compute may differ, or a call may fail on "
-        "some of them only; install the same versions on all machines\n"
+        f"of NumPy: {numpy} on node1; 1.26.4 on node2, node3; results may differ between ranks, or a call may "
+        "fail on some of them only; install the same versions on all machines\n"
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 from network_hosts import processes_with
 
 import tarantella as tnt
-from tarantella.from_python import job, outcome, output, payload
+from tarantella.from_python import job, outcome, payload
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -178,7 +178,7 @@ TEXT = "tarantella: WARNING: ü\na line\n 5 %\rtarantella: rank 1: a note\nmore\
 def test_no_piece_of_the_output_is_lost(size):
     for last in ("tarantella: rank 1 (pid 5 on h) ended\n", "\n", "tarant", "no newline"):
         stream = io.StringIO()
-        relay = output.Relay(stream, holds_back=True)
+        relay = job.Relay(stream, holds_back=True)
         data = f"{TEXT}\n{last}".encode()
         for begin in range(0, len(data), size):
             relay.write(data[begin : begin + size])
@@ -190,7 +190,7 @@ def test_no_piece_of_the_output_is_lost(size):
 
 def test_the_launchers_advice_names_the_argument():
     stream = io.StringIO()
-    relay = output.Relay(stream, holds_back=True)
+    relay = job.Relay(stream, holds_back=True)
     relay.write(b"tarantella: WARNING: 4 ranks share 2 cores: use a smaller -n, or more cores\nuse a smaller -n\n")
     relay.close(show=True)
     assert stream.getvalue().splitlines() == [
@@ -279,7 +279,11 @@ REFUSED = {
     "no function": ((4,), TypeError, "must be a function"),
     "one argument": ((place, 2, "ab"), TypeError, "tuple or list"),
     "keywords": ((place, 2, (1,), ["add"]), TypeError, "dict"),
-    "a variable": ((lambda: (lambda: LOCK)(), 2), TypeError, "the variable 'LOCK' of .*cannot pickle.*make it inside"),
+    "a variable": (
+        (lambda: (lambda: LOCK)(), 2),
+        TypeError,
+        "the variable 'LOCK' of .*cannot pickle.*create it inside",
+    ),
     "an argument": ((place, 2, (1, LOCK)), TypeError, r"args\[1\] to the ranks: cannot pickle"),
     "no hostfile": ((leave, 2, (), None, "nowhere"), ValueError, "cannot read hostfile 'nowhere'"),
     "no hosts": ((leave, 2, (), None, []), ValueError, "hosts is empty"),

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from needs import mpi_folder
 
-from tarantella._job import key, launch_environment, rendezvous
+from tarantella._job import launch_environment, rendezvous
 from tarantella._job.environment import Layout
 
 pytestmark = pytest.mark.timeout(120)
@@ -194,7 +194,7 @@ def test_where_several_machines_meet(monkeypatch, variables, starter, found):
     for name, value in {"TNT_TRANSPORT": "mpi-abi:/lib", **variables}.items():
         monkeypatch.setenv(name, value)
     place = Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter=starter)
-    assert rendezvous.of(place, 1) == (key.named("job"), found, "mpi-abi:/lib")
+    assert rendezvous.of(place, 1) == (rendezvous.secret_name("job"), found, "mpi-abi:/lib")
 
 
 def test_an_mpirun_that_does_not_tell_where_rank_0_runs(monkeypatch):
@@ -211,7 +211,7 @@ def test_several_machines_without_an_mpi(monkeypatch, tmp_path):
     monkeypatch.setattr(rendezvous.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("MASTER_ADDR", "m")
     monkeypatch.delenv("TNT_TRANSPORT", raising=False)
-    with pytest.raises(RuntimeError, match=r"need MPICH 5 or newer, or Intel MPI, .*; pip install 'tarantella\[mpi\]'"):
+    with pytest.raises(RuntimeError, match=r"need MPICH 5 or newer, or Intel MPI, .*: pip install 'tarantella\[mpi\]'"):
         rendezvous.of(Layout(2, 4, 0, 2, "job", nodes=(2, 2), starter="torchrun"), 1)
 
 

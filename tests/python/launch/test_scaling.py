@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarantella import _machine
 from tarantella.scaling import __main__ as command
-from tarantella.scaling import advice, cores, page, plot, runs, shares, table, trace
+from tarantella.scaling import advice, page, runs, shares, table, trace
 from tarantella.scaling.measure import NO_FIT, Measured, measured, problem
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,21 +91,20 @@ def test_the_shares_of_a_made_timeline_are_those_computed_by_hand(made):
     assert [second[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
 
 
-def test_input_begins_where_a_step_asks_for_its_batch(tmp_path):
+def test_input_is_the_time_from_the_begin_of_a_step_to_its_batch(tmp_path):
     events = [span("call", "fit", 0, 4), span("part", "epoch 1", 0, 4)]
-    events += [span("step", "train step", 0, 1), awaited_batch(0.5, 0.75, 8)]
-    # since the end of the data of another call: not before the step
-    events += [span("step", "train step", 2, 3), awaited_batch(1.5, 2.25, 8)]
+    events += [span("step", "train step", 0, 1), awaited_batch(0, 0.75, 8)]
+    events += [span("step", "train step", 2, 3), awaited_batch(2, 2.25, 8)]
     rank = read(tmp_path, events).ranks[0]
     assert [each.rows for each in rank.batches] == [8, 8]
-    assert measured([rank]).shares[0][shares.INPUT] == pytest.approx((0.25 + 0.25) / 4)
+    assert measured([rank]).shares[0][shares.INPUT] == pytest.approx((0.75 + 0.25) / 4)
 
 
 def test_the_figures_of_a_made_timeline(made):
     found = measured(made)
     assert (found.fit, found.first, found.later) == pytest.approx((9, 4, 4))
     assert (found.rows, found.later_rows, found.batch, found.steady) == (64, 32, 16, True)
-    assert found.utilisation == pytest.approx(1.6 / 4)
+    assert found.share(shares.COMPUTE) == pytest.approx(1.6 / 4)
     for rank in made:
         rank.epochs = rank.epochs[:1]
     whole = measured(made)
@@ -124,7 +124,7 @@ def test_what_a_full_timeline_has_lost_is_left_out(made):
         rank.last = 3.0  # in the first epoch
     found = measured(made, complete=False)
     assert not found.steady
-    assert found.utilisation > 0
+    assert found.share(shares.COMPUTE) > 0
 
 
 def test_a_job_of_which_not_all_ranks_have_trained_has_no_figures(made):
@@ -282,7 +282,7 @@ def test_the_page_is_well_formed_and_its_pictures_are_not_empty():
 
 
 def test_the_words_of_the_legend_have_room():
-    picture = ElementTree.fromstring(plot.shares([row(1, figures(10))]))
+    picture = ElementTree.fromstring(page.share_bars([row(1, figures(10))]))
     boxes = [float(each.get("x")) for each in picture.iter(f"{SVG}rect") if each.get("y") == "6.0"]
     words = [(float(each.get("x")), each.text) for each in picture.iter(f"{SVG}text") if each.get("y") == "16.0"]
     assert [word for _, word in words] == list(shares.KINDS)
@@ -292,7 +292,7 @@ def test_the_words_of_the_legend_have_room():
 
 def test_numbers_of_ranks_without_room_are_left_out():
     rows = [row(2**power, figures(9, 2**power)) for power in range(8)]
-    texts = ElementTree.fromstring(plot.speed_ups(rows)).iter(f"{SVG}text")
+    texts = ElementTree.fromstring(page.speed_ups(rows)).iter(f"{SVG}text")
     numbers = [(float(each.get("x")), each.text) for each in texts if each.get("text-anchor") == "middle"]
     shown = sorted((place, words) for place, words in numbers if words.isdigit())
     assert [words for _, words in shown] == ["4", "8", "16", "32", "64", "128"]
@@ -303,7 +303,7 @@ def test_numbers_of_ranks_without_room_are_left_out():
 def test_pictures_of_rows_that_all_failed_or_never_fit_have_no_ideal_line():
     failed = table.Row(1, 1, False, [runs.Run(1, "x", [], None)])
     for rows in ([failed], [row(8, figures(3, 8), crowded=True)]):
-        assert "stroke-dasharray" not in plot.speed_ups(rows)
+        assert "stroke-dasharray" not in page.speed_ups(rows)
         ElementTree.fromstring(page.page(rows, "c", "m", [advice.advice(rows)]))
     assert advice.advice([failed]).startswith("advice: no run has ended well")
 
@@ -312,7 +312,7 @@ def test_an_ideal_line_belongs_to_one_base():
     rows = [row(n, figures(8 / n, n), cpus=cpus) for n, cpus in ((1, 1), (2, 1), (4, 1), (2, 2), (4, 2))]
     assert advice.base(rows[:3]) == ""
     assert advice.base(rows) == "no fewer ranks were measured: the speed-up is relative to 2 ranks x 2 cpus"
-    lines = ElementTree.fromstring(plot.speed_ups(rows)).iter(f"{SVG}polyline")
+    lines = ElementTree.fromstring(page.speed_ups(rows)).iter(f"{SVG}polyline")
     _, *ideals = [each.get("points").split() for each in lines if each.get("stroke-dasharray")]
     for points in ideals:  # each rises to the right
         places = [tuple(map(float, point.split(","))) for point in points]
@@ -322,7 +322,7 @@ def test_an_ideal_line_belongs_to_one_base():
 
 def test_a_row_of_its_own_says_nothing_of_scaling():
     rows = [row(1, figures(10)), row(4, figures(9, 4), crowded=True)]
-    assert "of scaling it says nothing" in advice.advice(rows)
+    assert "one number of ranks does not show scaling" in advice.advice(rows)
 
 
 def test_rows_that_are_not_known_are_named():
@@ -360,7 +360,7 @@ def test_a_run_that_measures_nothing_says_why(tmp_path, code, said, timeline, fa
         (tmp_path / "made.json").write_text(timeline)
         launcher.write_text(f"#!/bin/sh\ncp {tmp_path}/made.json {tmp_path}/timeline.json\n")
     launcher.chmod(0o755)
-    job = runs.Job(str(launcher), [], ["script.py"], tmp_path, False, cores.here())
+    job = runs.Job(str(launcher), [], ["script.py"], tmp_path, False, _machine.usable_cores())
     run = runs.run(job, 2, 1)
     assert run.measured is None
     assert failure in run.failure
@@ -378,7 +378,7 @@ def run_made(monkeypatch, tmp_path, results, *words):
 
     monkeypatch.setattr(runs, "run", run)
     monkeypatch.setattr(runs, "refused", lambda job, ranks: (0, ""))
-    monkeypatch.setattr(cores, "here", lambda: [[0], [1]])
+    monkeypatch.setattr(_machine, "usable_cores", lambda: [[0], [1]])
     monkeypatch.chdir(tmp_path)
     return command.main("tarantella", [*words, "--", "script.py"]), made
 
@@ -507,8 +507,8 @@ def test_a_container_has_as_many_cores_as_its_quota(tmp_path, group, files, expe
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content + "\n")
         (file.parent / "cpu.cfs_period_us").write_text("100000\n")
-    assert cores.quota(tmp_path) == expected
-    assert len(cores.here(tmp_path)) == max(1, min(expected, len(os.sched_getaffinity(0))) // 1)
+    assert _machine.cpu_quota(tmp_path) == expected
+    assert len(_machine.usable_cores(tmp_path)) == max(1, min(expected, len(os.sched_getaffinity(0))) // 1)
 
 
 def test_it_loads_no_framework():

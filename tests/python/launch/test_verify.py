@@ -179,7 +179,7 @@ def test_a_script_that_never_trains(launcher):
         (["-n", "2", "script.py"], "no script given"),
         (["--no-gup", "--", "script.py"], "did you mean '--no-gpu'?"),
         (["--", "nowhere.py"], "cannot read script"),
-        (["--timeline=t.json", "--", "script.py"], "record it without verify"),
+        (["--timeline=t.json", "--", "script.py"], "use it without verify"),
     ],
 )
 def test_an_invalid_command_line_starts_nothing(launcher, arguments, part):
@@ -474,7 +474,7 @@ def test_what_no_experiment_judges_is_named_where_nothing_else_is_found():
     lines = causes.explain(difference, own, [])
     assert len(lines) == 11 and all(line.startswith("cure: ") for line in lines[1:10:2])
     assert lines[10].startswith("callbacks that change weights")
-    assert lines[0].startswith("possible cause: Own.train_step: is user-defined: what it makes of a rank's own rows")
+    assert lines[0].startswith("possible cause: Own.train_step: is user-defined: values that it computes from the rows")
 
 
 def test_experiments_on_sparse_rows_and_gathered_ones():

@@ -75,7 +75,7 @@ def test_a_script_that_a_rank_starts_is_no_rank(scripts: Any) -> None:
     assert (ended.code, ended.out) == (0, "0 1 True\n0 1 True\n0 2\n"), ended.err
     said = [line for line in ended.lines if "WARNING" in line]
     assert len(said) == len(ended.lines) == 2
-    assert all("rank 0 has started this process" in line and "as one process" in line for line in said)
+    assert all("was started by rank 0" in line and "without other ranks" in line for line in said)
 
 
 def test_a_script_started_with_another_environment_is_no_rank(scripts: Any) -> None:

@@ -109,7 +109,7 @@ for name, (code, wanted) in MISTAKES.items():
     try:
         exec(compile(code, "user.py", "exec"))
     except Exception:
-        line = one_line(*sys.exc_info())
+        line = one_line(*sys.exc_info()[1:])
         assert line and "\\n" not in line, (name, line)
         assert wanted in line, (name, line)
     else:
@@ -276,7 +276,7 @@ for code, wanted in TRIALS:
     try:
         exec(compile(code, "user.py", "exec"), {**globals(), "x": x.copy(), "y": y.copy()})
     except tnt.MismatchError:
-        line = one_line(*sys.exc_info())
+        line = one_line(*sys.exc_info()[1:])
         assert line and "\\n" not in line and "tarantella.MismatchError" in line and wanted in line, (wanted, line)
     else:
         raise AssertionError(wanted)

@@ -199,7 +199,7 @@ def test_a_rank_without_the_launchers_descriptors_says_so(scripts: Any, tmp_path
     """
     ended = scripts.ranks(1, wrapper, str(tmp_path / "train.py"), options=("--timeline", str(tmp_path / "t.json")))
     assert ended.code == 0, ended.err
-    assert "WARNING: there will be no timeline: the process that started this rank closed" in ended.err
+    assert "WARNING: no timeline is recorded: the process that started this rank closed" in ended.err
 
 
 OWN_STEP = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarantella._job import key
+from tarantella._job.rendezvous import secret_name
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_is_made_once_by_many_ranks(file: Path) -> None:
     names: list[str] = []
-    ranks = [threading.Thread(target=lambda: names.append(key.named("srun 4711.0"))) for _ in range(16)]
+    ranks = [threading.Thread(target=lambda: names.append(secret_name("srun 4711.0"))) for _ in range(16)]
     for each in ranks:
         each.start()
     for each in ranks:
@@ -28,18 +28,18 @@ def test_it_is_made_once_by_many_ranks(file: Path) -> None:
     assert len(names) == 16 and len(set(names)) == 1
     assert [each.name for each in file.parent.iterdir()] == ["key"]
     assert file.stat().st_mode & 0o777 == 0o600
-    assert key.named("srun 4711.1") != names[0]
+    assert secret_name("srun 4711.1") != names[0]
 
 
 def test_another_key_gives_other_names(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = key.named("job")
+    mine = secret_name("job")
     other = tmp_path / "other"
     other.write_bytes(bytes(range(20)))
     other.chmod(0o600)
     monkeypatch.setenv("TNT_KEY_FILE", str(other))
-    assert key.named("job") != mine
+    assert secret_name("job") != mine
     monkeypatch.delenv("TNT_KEY_FILE")
-    assert key.named("job") == mine
+    assert secret_name("job") == mine
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_a_bad_key_is_refused(file: Path, content: bytes, mode: int, said: str) 
     file.write_bytes(content)
     file.chmod(mode)
     with pytest.raises(RuntimeError, match=said):
-        key.named("job")
+        secret_name("job")
 
 
 def test_a_fifo_is_refused_and_not_waited_for(file: Path) -> None:
     file.parent.mkdir(parents=True)
     os.mkfifo(file, 0o600)
     with pytest.raises(RuntimeError, match="is no regular file"):
-        key.named("job")
+        secret_name("job")
 
 
 def test_a_folder_that_is_no_folder(file: Path) -> None:
     Path(os.environ["XDG_CONFIG_HOME"]).write_text("")
     with pytest.raises(RuntimeError, match=r"cannot read or make the key of your jobs: .*; set TNT_KEY_FILE to a file"):
-        key.named("job")
+        secret_name("job")

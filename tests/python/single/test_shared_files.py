@@ -18,7 +18,7 @@ def far(monkeypatch):
     monkeypatch.setattr(shared_files, "layout", lambda: Layout(2, 4, 0, 2, "job", True, (2, 2)))
     monkeypatch.setattr(shared_files, "SEEN_WITHIN", 0.3)
     monkeypatch.setattr(shared_files, "_not_shared", set())
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(log, "_logged", set())
 
 
 def test_a_file_that_comes_late_is_awaited(tmp_path, caplog):

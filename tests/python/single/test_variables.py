@@ -55,8 +55,8 @@ def test_unknown_variables_are_told_in_one_line() -> None:
     ended = started(TNT_TIMOUT="9", TNT_SOMETHING_ELSE_ALTOGETHER="1", TNT_LOGLEVEL="INFO")
     assert ended.returncode == 0
     assert ended.stderr == (
-        "tarantella: WARNING: there is no variable TNT_LOGLEVEL (did you mean TNT_LOG_LEVEL?), "
-        "TNT_SOMETHING_ELSE_ALTOGETHER, TNT_TIMOUT (did you mean TNT_TIMEOUT?): docs/environment.md lists all\n"
+        "tarantella: WARNING: unknown environment variables: TNT_LOGLEVEL (did you mean TNT_LOG_LEVEL?), "
+        "TNT_SOMETHING_ELSE_ALTOGETHER, TNT_TIMOUT (did you mean TNT_TIMEOUT?); docs/environment.md lists all\n"
     )
 
 

@@ -76,10 +76,10 @@ def errors():
         def allgather(self, *_):
             raise PeerLostError("rank 1 ended")
 
-    channel = join_calls.Channel(Lost(), (0, 1))
+    context = join_calls.AnnouncedContext(Lost(), (0, 1))
     made = "(before hvd's allreduce of the max, loss)"
-    assert raises(made, channel.allreduce, np.ones(1), "loss", "max") is PeerLostError
-    raises("before hvd's barrier)", channel.barrier)
+    assert raises(made, context.allreduce, np.ones(1), "loss", "max") is PeerLostError
+    raises("before hvd's barrier)", context.barrier)
 
 
 def user_defined_loops():
@@ -208,9 +208,9 @@ def models_with_equal_names():
         first()
     joined([0])
     if R == 0:
-        raises("cannot be told", made())
+        raises("looks like that of an older model", made())
     first()
-    raises("cannot be told", made())
+    raises("looks like that of an older model", made())
     joined(range(N))
     made()()
 
