@@ -62,8 +62,13 @@ class DistributedInput:
     def _described(self) -> list[str]:
         if not self.distributed:
             return [f"{self._what} of this rank's own"]
-        describe = _arrays().describe if self._has_arrays else tf_data.from_batches.describe
-        return [f"{self._what}: {line}" for line in describe(self._adapter)]
+        if self._has_arrays:
+            lines = _arrays().describe(self._adapter)
+        else:
+            dataset = self._adapter.get_tf_dataset()
+            self._plan = tf_data.from_batches.plan(dataset)
+            lines = tf_data.from_batches.describe(self._adapter, dataset, self._plan)
+        return [f"{self._what}: {line}" for line in lines]
 
     def rows_of_a_batch(self) -> int | None:
         """The rows of a full batch, or of the first batch of a PyDataset; None if only reading the data would tell."""
@@ -96,10 +101,12 @@ class DistributedInput:
     def _split(self, positions: bool) -> ShardedAdapter:
         if not self.distributed:
             return tf_data.per_rank.distribute(self._adapter)
+        how = runtime.get_rank(), runtime.get_size(), positions
+        if self._has_arrays:
+            return _arrays().distribute(self._adapter, *how)
         if isinstance(self._adapter, TFDatasetAdapter):
-            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._adapter.get_tf_dataset()))
-        distribute = _arrays().distribute if self._has_arrays else tf_data.from_batches.distribute
-        return distribute(self._adapter, runtime.get_rank(), runtime.get_size(), positions)
+            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._plan))
+        return tf_data.from_batches.distribute(self._adapter, *how, self._plan)
 
 
 def uses_pipelines() -> bool:

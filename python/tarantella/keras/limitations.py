@@ -13,14 +13,14 @@ from .._job import log, runtime
 from .._job.log import abbreviated
 from ..data.input import DistributedInput
 from ..data.rows import share
-from . import hooks, private, training
+from . import hooks, private, replicas, training
 from .step import across_rows
 from .step.step import declared_reduction
 
 
 def warn(model: Any) -> None:
     """Logs the parts of a model that make training differ from one process."""
-    normalized = [each.name for each in private.normalizations(model) if each.trainable and not each.synchronized]
+    normalized = [each.name for each in replicas.normalizations(model) if each.trainable and not each.synchronized]
     if normalized:
         log.warn_once(
             f"{abbreviated(normalized)} (BatchNormalization): each rank normalizes its own rows, so training differs "

@@ -7,6 +7,7 @@ tools/compatibility.sh tests that they mean the same under the oldest, the newes
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -24,13 +25,10 @@ try:
     from keras.src.saving import saving_lib as saving_lib
     from keras.src.trainers import data_adapters as data_adapters
     from keras.src.trainers.data_adapters import array_slicing as array_slicing
+    from keras.src.trainers.data_adapters import data_adapter_utils as data_adapter_utils
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter as ArrayDataAdapter
     from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays as can_convert_arrays
-    from keras.src.trainers.data_adapters.array_slicing import train_validation_split as train_validation_split
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter as DataAdapter
-    from keras.src.trainers.data_adapters.data_adapter_utils import (
-        class_weight_to_sample_weights as class_weight_to_sample_weights,
-    )
     from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter as GeneratorDataAdapter
     from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter as PyDatasetAdapter
     from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter as TFDatasetAdapter
@@ -39,16 +37,9 @@ except ImportError as missing:
         f"Keras {keras.__version__} lacks what tarantella needs ({missing}); known to work: Keras {KNOWN}"
     ) from missing
 
-try:
-    from keras.src.backend.common.masking import get_keras_mask, set_keras_mask  # from 3.6 or later on
-except ImportError:
-
-    def get_keras_mask(x: Any) -> Any:
-        return getattr(x, "_keras_mask", None)
-
-    def set_keras_mask(x: Any, mask: Any) -> None:
-        x._keras_mask = mask
-
+_masking: Any = None
+with contextlib.suppress(ImportError):  # before Keras 3.6 masks are attributes of tensors, which JAX's may not have
+    from keras.src.backend.common import masking as _masking  # type: ignore[no-redef]
 
 # Methods and attributes that `keras.hooks` replaces.
 RESULTS = "_get_metrics_result_or_logs"
@@ -114,11 +105,6 @@ def every_layer(model: Any, include_self: bool = True) -> list[Any]:
     return model._flatten_layers(include_self=include_self)
 
 
-def normalizations(model: Any) -> list[Any]:
-    """The BatchNormalization layers of a model."""
-    return [layer for layer in every_layer(model) if isinstance(layer, keras.layers.BatchNormalization)]
-
-
 def is_seed(variable: Any) -> bool:
     """Whether a variable is the state of a generator of random numbers."""
     return bool(variable.name == "seed_generator_state")
@@ -169,12 +155,15 @@ def replace_losses(compiled: Any, make: Callable[[Any], Any]) -> None:
 
 def mask_of(tensor: Any) -> Any:
     """The mask that Keras has attached to a tensor, None where there is none."""
-    return get_keras_mask(tensor)
+    return _masking.get_keras_mask(tensor) if _masking else getattr(tensor, "_keras_mask", None)
 
 
 def set_mask(tensor: Any, mask: Any) -> None:
     """Attaches a mask to a tensor."""
-    set_keras_mask(tensor, mask)
+    if _masking:
+        _masking.set_keras_mask(tensor, mask)
+    else:
+        tensor._keras_mask = mask
 
 
 def logits_of(tensor: Any) -> Any:

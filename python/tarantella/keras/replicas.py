@@ -34,6 +34,11 @@ def trainable_outside(model: Any) -> list[Any]:
     return [each for each in backend.variables_outside(private.every_layer(model)) if each.trainable]
 
 
+def normalizations(model: Any) -> list[Any]:
+    """The BatchNormalization layers of a model."""
+    return [layer for layer in private.every_layer(model) if isinstance(layer, keras.layers.BatchNormalization)]
+
+
 def variables(model: Any, optimizers: bool = True) -> list[Any]:
     """All variables that must start equal, each once: the model's and, with `optimizers`, those of its optimizers."""
     every = [*model.variables, *trainable_outside(model), *(_optimizer_variables(model) if optimizers else ())]

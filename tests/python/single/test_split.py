@@ -183,7 +183,7 @@ def test_maps_that_may_be_impure_are_not_split_before(source: Any, reason: str |
     dataset = source(tf.data.Dataset.range(8))
     plan = shard_before_map.plan(dataset)
     assert isinstance(plan, shard_before_map.Plan) if reason is None else reason in str(plan)
-    assert (reason or "maps its own rows only") in from_batches.who_maps(dataset)
+    assert (reason or "maps its own rows only") in from_batches.who_maps(from_batches.plan(dataset))
 
 
 @pytest.mark.parametrize("after", [[], ["prefetch"], ["map"]])

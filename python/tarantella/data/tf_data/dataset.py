@@ -212,7 +212,7 @@ def _explained(given: Dataset, size: int) -> Iterator[str]:
     if given.shard == "file":
         yield f"each of {size} ranks reads and maps its own files; not exact"
         return
-    yield from_batches.who_maps(given.dataset)
+    yield from_batches.who_maps(from_batches.plan(given.dataset))
     if batch_size and not structure.has_batches(given.dataset):
         yield f"no operation batches it: the first dimension of its elements, {batch_size}, is taken as the batch size"
     for rank in range(size):

@@ -15,22 +15,23 @@ from . import rewrite, shard_before_map, structure
 from .cached_map import cached_map
 from .slicer import Slicer, rows_of
 
+Plan = shard_before_map.Plan | str
+plan = shard_before_map.plan
 
-def describe(adapter: DataAdapter) -> list[str]:
+
+def describe(adapter: DataAdapter, dataset: tf.data.Dataset, plan: Plan) -> list[str]:
     """The properties that must be equal on all ranks, one per line."""
-    dataset = adapter.get_tf_dataset()
     specs = tree.flatten(dataset.element_spec)
     batches = adapter.num_batches
     return [
         f"{'unknown or infinitely many' if batches is None else batches} batches",
         *(f"part {i}: {spec}" for i, spec in enumerate(specs)),
-        who_maps(dataset),
+        who_maps(plan),
     ]
 
 
-def who_maps(dataset: tf.data.Dataset) -> str:
+def who_maps(plan: Plan) -> str:
     """One line that says which work the ranks share."""
-    plan = shard_before_map.plan(dataset)
     if isinstance(plan, shard_before_map.Plan):
         return "every rank reads all elements and maps its own rows only"
     return f"every rank reads and maps all rows and keeps its own, because {plan}"
@@ -95,10 +96,15 @@ def _rows_of_every_batch(dataset: tf.data.Dataset) -> int | None:
     return next((int(shape[0]) for shape in shapes if shape.rank and shape[0] is not None), None)
 
 
-def distribute(adapter: DataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
-    """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks."""
+def distribute(
+    adapter: DataAdapter, rank: int, size: int, positions: bool = False, planned: Plan | None = None
+) -> ShardedAdapter:
+    """The micro batches of `rank`, cut from the batches of `adapter`, in the same order on all ranks.
+
+    `planned` is the `plan` of the adapter's pipeline, made here by default.
+    """
     dataset = adapter.get_tf_dataset()
-    sliced = _sliced_once(dataset, rank, size, positions)
+    sliced = _sliced_once(dataset, planned, rank, size, positions)
     sliced = read_ahead(sliced, adapter)
     sliced._made_from = dataset  # keeps its Python functions alive
     return ShardedAdapter(adapter, sliced, adapter.num_batches)
@@ -110,26 +116,25 @@ def read_ahead(made: tf.data.Dataset, adapter: DataAdapter) -> tf.data.Dataset:
     return made.prefetch(2) if isinstance(adapter, TFDatasetAdapter) else made
 
 
-def _sliced_once(dataset: tf.data.Dataset, *how: Any) -> tf.data.Dataset:
+def _sliced_once(dataset: tf.data.Dataset, planned: Plan | None, *how: Any) -> tf.data.Dataset:
     """What `_sliced` returns, made in the first call for a dataset and kept on it.
 
     What is kept does not refer to the dataset's Python object, which would then outlive the user's last use of it.
     """
     known = vars(dataset).setdefault("_tarantella_sliced", {})
     if how not in known:
-        made = _sliced(dataset, *how)
+        made = _sliced(dataset, planned or plan(dataset), *how)
         known[how] = tf.data.experimental.to_variant(made), made.element_spec
     return tf.data.experimental.from_variant(*known[how])
 
 
-def _sliced(dataset: tf.data.Dataset, rank: int, size: int, positions: bool) -> tf.data.Dataset:
+def _sliced(dataset: tf.data.Dataset, planned: Plan, rank: int, size: int, positions: bool) -> tf.data.Dataset:
     # Without drop_remainder the length of the last batch is unknown: it may be shorter than `size`.
     padded = (_rows_of_every_batch(dataset) or 0) < size
     slicer = Slicer(rank, size, padded, positions, not positions and structure.ends_in_batches(dataset))
-    plan = shard_before_map.plan(dataset)
-    if isinstance(plan, shard_before_map.Plan):
-        plan = plan._replace(source=rewrite.made_safe(plan.source, rank))
-        sliced = shard_before_map.split(plan, dataset.element_spec, slicer)
+    if isinstance(planned, shard_before_map.Plan):
+        planned = planned._replace(source=rewrite.made_safe(planned.source, rank))
+        sliced = shard_before_map.split(planned, dataset.element_spec, slicer)
     else:
         sliced = cached_map(rewrite.made_safe(dataset, rank).enumerate(), Slicer.cut, slicer)
     return in_order(sliced, dataset)

@@ -104,7 +104,7 @@ def _taken(
 
 def split(training: DataArguments, validation: DataArguments, part: float) -> tuple[DataArguments, DataArguments]:
     """Moves the last `part` of the training data to the validation data, as `validation_split` says."""
-    rest, last = private.train_validation_split((training.x, training.y, training.sample_weight), part)
+    rest, last = private.array_slicing.train_validation_split((training.x, training.y, training.sample_weight), part)
     return _with_data(training, *rest), _with_data(validation, *last)
 
 

@@ -35,7 +35,7 @@ def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, An
         if class_weight is not None:
             if sample_weight is not None:
                 raise ValueError("class_weight and sample_weight cannot be given at the same time")
-            sample_weight = private.class_weight_to_sample_weights(y, class_weight)
+            sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
         batch = _micro_batch(model, "train", (x, y, sample_weight))
         drift.before_step(model)
         training.of(model).count_single_batch()

@@ -186,7 +186,7 @@ def average_of(model: Any, apart: list[Any]) -> list[Any]:
 
 
 def _warn_of_layer_state(model: Any, floats: list[Any], others: list[Any]) -> None:
-    known = {id(v) for layer in private.normalizations(model) for v in layer.weights}
+    known = {id(v) for layer in replicas.normalizations(model) for v in layer.weights}
     own = [v.path for v in floats if id(v) not in known]
     if own:
         log.warn_once(

@@ -26,7 +26,7 @@ from keras import layers, ops, tree
 from ..._backend import backend
 from ..._job import log, runtime
 from ...data.rows import share
-from .. import hooks, private, training
+from .. import hooks, private, replicas, training
 from . import gather
 from .step import current_step, declared_reduction, name_of
 
@@ -235,7 +235,7 @@ def _loss_on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[...,
 
 def synchronized(model: Any) -> list[Any]:
     """The BatchNormalization layers that normalize by the global batch."""
-    return [layer for layer in private.normalizations(model) if layer.synchronized]
+    return [layer for layer in replicas.normalizations(model) if layer.synchronized]
 
 
 def _moments(layer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
