@@ -1,8 +1,7 @@
 """Every private name of Keras that is read or patched, once: the other modules call the functions below.
 
-`NAMES` lists the names with the Keras versions in which they were seen; `hooks.check_keras` checks that they exist.
-tools/compatibility.sh tests that they mean the same under the oldest, the newest and the nightly Keras. Modules of
-`keras.src` are imported here and nowhere else.
+`NAMES` lists them with the versions in which they were seen; `hooks.check_keras` checks that they exist, and
+tools/compatibility.sh that they mean the same. Modules of `keras.src` are imported here and nowhere else.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ except ImportError as missing:
     raise ImportError(
         f"Keras {keras.__version__} lacks what tarantella needs ({missing}); known to work: Keras {KNOWN}"
     ) from missing
-
 _masking: Any = None
 with contextlib.suppress(ImportError):  # before Keras 3.6 masks are attributes of tensors, which JAX's may not have
     from keras.src.backend.common import masking as _masking  # type: ignore[no-redef]
