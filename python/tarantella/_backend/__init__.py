@@ -117,11 +117,11 @@ class Backend(Protocol):
     ) -> tuple[list[Any], list[Any]]:
         """How many rows of each part each rank has, and the rows of all ranks, in rank order. Collective.
 
-        The parts are dense tensors. Where `empty`, a scalar bool or None, is true, this rank has none. The gradient is
-        the sum of all ranks', which is collective, too, if `share` is None. Else all ranks compute the same of the
-        rows, and weigh it by `share`, a scalar of float64: then the gradient is this rank's, divided by it. `number` is
-        that of the training step, or None: where ranks are in different ones, MismatchError ends the job. `what` names
-        the rows in errors.
+        The parts are dense tensors. Where `empty`, a scalar bool or None, is true, this rank has none. If `share` is
+        None, the gradient is the sum of the ranks' gradients, a collective, too. With `share`, a scalar of float64,
+        every rank computes the same result and weighs it by `share`; the gradient is then this rank's divided by it.
+        `number` is that of the training step, or None: where ranks are in different steps, MismatchError ends the job.
+        `what` names the rows in errors.
         """
 
     def shows_logits(self, tensor: Any) -> bool:

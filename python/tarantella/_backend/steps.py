@@ -15,8 +15,8 @@ class Undo(NamedTuple):
 
     condition: Any
     variables: Sequence[Any]  # that get back their earlier values
-    # That do so where the step assigns them what is computed from this rank's rows, and not by sums over ranks. Where
-    # that cannot be told, as eagerly, all of them do.
+    # Restored only if the step assigns them values from this rank's rows; values from sums over ranks stay. Eagerly
+    # this is unknown, so all are restored.
     where_own: Sequence[Any]
     kept: Callable[[], Sequence[Any]]  # called after the step: variables of both that stay
 

@@ -22,7 +22,7 @@ def distributed(
 ) -> list[DistributedInput]:
     """The inputs of a call, checked and split. Collective.
 
-    Where the second one, the validation data of a fit, are arrays without a batch size, they get that of the first.
+    If the validation data of a fit are arrays without a batch size, they get that of the training data.
     `settings` is what else must be equal on all ranks, a line each. Raises ValueError for invalid data, and
     MismatchError on all ranks where data or settings differ.
     """

@@ -218,7 +218,7 @@ def has_stepped(model: Any) -> bool:
 
 @contextlib.contextmanager
 def during(model: Any, call: Call | None) -> Iterator[None]:
-    """Until `call` has ended, it says how the model's results are made; then the call around it does again."""
+    """Makes `call` the model's current call for the block, and restores the enclosing one afterwards."""
     found = of(model)
     outer, found.call = found.call, call
     try:
@@ -230,7 +230,10 @@ def during(model: Any, call: Call | None) -> Iterator[None]:
 
 
 def go_on(model: Any) -> None:
-    """From a state that all ranks have alike: the master from this state, the others from nothing."""
+    """Prepares combined metrics for further updates: the master keeps the combined state, the other ranks reset theirs.
+
+    So the next sum over the ranks counts it once.
+    """
     if not runtime.is_master_rank():
         model.reset_metrics()
 

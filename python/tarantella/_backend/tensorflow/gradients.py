@@ -172,7 +172,7 @@ class StepGradients:
         if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
-            reduce.meet(state.end, state.reductions, "the updates", number, then=state.numbers)
+            reduce.check_step_end(state.end, state.reductions, "the updates", number, then=state.numbers)
 
     def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
@@ -210,8 +210,9 @@ class StepGradients:
     def _weight_of(self, variable: Any) -> Callable[[Any], Any]:
         """The weight of a gradient that no tape has summed so far in the trace; a later branch of the step may do so.
 
-        Such a sum, which an accumulator may have kept, is the same on all ranks, so it stays what it is where shares
-        add up to 1. Where each rank's part counts one, the master's is taken in the steps that run after the trace.
+        The gradient may also be a sum that an accumulator has kept, equal on all ranks. Weighted by fractions that add
+        up to 1, its sum is itself. With `tnt_reduction = "sum"` it would count once a rank, so only the master's gets
+        the weight 1, from the first step after the trace on.
         """
         if not self._step.is_sum or tf.executing_eagerly():
             return self._step.weight

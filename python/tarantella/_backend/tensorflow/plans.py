@@ -68,9 +68,9 @@ _runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weak
 
 @contextlib.contextmanager
 def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
-    """`in_turn` for the runs of a reduction, so that the graph may run again before its step ends.
+    """Orders the runs of one reduction in a step, as in a loop or in two calls of a function.
 
-    It does so in a loop, or in another call of its function. Without a number runs are not kept apart.
+    Each starts after the one before has ended (`in_turn`). Without a `number` nothing is ordered.
     """
     if number is None or tf.executing_eagerly():
         yield number, []

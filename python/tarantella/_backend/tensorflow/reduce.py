@@ -189,12 +189,12 @@ def differentiable_sum(
     return total(values, *xla.latest_call())
 
 
-def meet(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: Any) -> None:
-    """In a step: where ranks come here with different `number`s, a scalar of int64, not 0: MismatchError. Collective.
+def check_step_end(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: Any) -> None:
+    """Compares `number`, a scalar of int64 and not 0, between ranks at the end of a step. Collective.
 
-    Runs after all reductions with a number for the owners `followed`, and before what reads the variable `then`. A
-    rank that waits here while another waits for its gradients ends the job with MismatchError, too. `what` names the
-    numbers in errors.
+    MismatchError ends the job if it differs. Runs after all reductions with a number for the owners `followed`, and
+    before what reads the variable `then`. A rank that waits here while another waits for its gradients ends the job
+    with MismatchError, too. `what` names the numbers in errors.
     """
     values = tf.zeros([1])
     plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.EXCLUSIVE)

@@ -32,7 +32,10 @@ def gradient_hooks(find: Callable[[], StepGradients | None]) -> list[tuple[Any, 
 
 
 def _function_context(find: Callable[[], StepGradients | None], original: _Method) -> _Method:
-    """In another context TensorFlow traces a function again: the trace of another one sums nothing, or too much."""
+    """Adds the step to TensorFlow's key for traces.
+
+    A trace that is made outside of a step sums nothing, and one that is made in another step may sum too much.
+    """
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, gradients_of_step = original(*args, **kwargs), find()

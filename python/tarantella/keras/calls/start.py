@@ -1,4 +1,7 @@
-"""Before the first step of a call: ranks agree on data, arguments, seeds and variables. All calls are collective."""
+"""Before the first step of a call: the model is built, and all ranks start from the same variables. Collective.
+
+`data.agreement` has compared data, arguments and seeds before.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls are taken over where Keras's own method begins, for the model that the user has wrapped; the hooks of models.
 
-A class's own `fit`, `evaluate` and so on run as written, with the user's data. Other models train on this rank alone,
-parts of the wrapped one too, and so do calls of a callback.
+A class's own `fit`, `evaluate` and so on run as written, with the user's data. Calls on other models, on sub-models of
+the wrapped one, and from callbacks run on this rank alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def hook_methods(taken: dict[str, Taken]) -> None:
 
 
 def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
-    """Calls a method of a wrapped model as its class defines it, with these options of ours where Keras's begins."""
+    """Calls `model.<name>` with the user's arguments.
+
+    Where Keras's own method begins, the function in `TAKEN` runs in its place and gets `options`.
+    """
     if runtime.get_size() > 1:
         check_strategy(model)
     begun: list[str] = []

@@ -1,8 +1,8 @@
 """The gradients of steps and of user-defined loops, and the hooks of the optimizers that apply them.
 
 Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. A rank's
-gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. What an optimizer gets
-afterwards is done already, unless no tape has summed it: `jacobian`, `tf.gradients`, gradients by hand.
+gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. Gradients from a tape are
+already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are summed then.
 """
 
 from __future__ import annotations

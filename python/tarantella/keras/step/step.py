@@ -31,9 +31,10 @@ class Step:
         is_numbered: bool = False,
         trains: bool = True,
     ) -> None:
-        """`kept` is the variable `Training.numbers`, which gets those of this step, where functions may outlive it.
+        """`kept` is the variable in which the step stores its numbers, `Training.numbers`, or None.
 
-        `is_keras_own`: whether the step itself is Keras's. `is_numbered`: whether ranks compare its number.
+        Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself is
+        Keras's. `is_numbered`: whether ranks compare its number.
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
         self.is_eager, self._is_numbered = backend.current_trace() is None, is_numbered
