@@ -33,7 +33,7 @@ NAMES = {
     "started_by": "launch_environment",
     "told": "sent or received",
     "uncaught": "excepthook",
-    "whereabouts": "stack_location",
+    "whereabouts": "current_line",
 }
 PROSE = {
     "made-up|made up": "synthetic",

@@ -5,6 +5,7 @@
 // one call for all its gradients, and calls take a result of the one before. Each blocks a thread of XLA until the sums
 // are there.
 
+#include <exception>
 #include <vector>
 
 #include "ffi.h"
@@ -29,7 +30,8 @@ bool answer_metadata(const CallFrame& frame) {
 }
 
 Error* allreduce(const CallFrame& frame) {
-  if (frame.attributes.size != 1) return failed(frame, "tarantella_allreduce needs one attribute, the plan");
+  if (frame.attributes.size != 1 || frame.attributes.types[0] != kScalar)
+    return failed(frame, "tarantella_allreduce needs one attribute, the plan");
   if (frame.arguments.size < frame.results.size)
     return failed(frame, "tarantella_allreduce needs an argument for each result");
   const auto plan =
@@ -52,5 +54,10 @@ Error* allreduce(const CallFrame& frame) {
 /// the results. As many arguments are summed; what comes after them is not read, and keeps calls in order.
 extern "C" TNT_API tarantella::jax::Error* tarantella_jax_allreduce(tarantella::jax::CallFrame* frame) {
   using namespace tarantella::jax;
-  return answer_metadata(*frame) ? nullptr : allreduce(*frame);
+  if (answer_metadata(*frame)) return nullptr;
+  try {
+    return allreduce(*frame);
+  } catch (const std::exception& error) {  // no memory
+    return failed(*frame, error.what());
+  }
 }

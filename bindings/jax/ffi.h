@@ -76,6 +76,8 @@ struct Scalar {
   void* value;
 };
 
+inline constexpr int kScalar = 3;  // the type of an attribute
+
 struct ByteSpan {
   const char* data;
   size_t size;

@@ -22,6 +22,9 @@ from .rows import MicroBatch, PaddedMicroBatch, PredictBatch, share
 def describe(adapter: ArrayDataAdapter) -> list[str]:
     """The properties that must be equal on all ranks, one per line."""
     whole = [np.asarray(leaf) for leaf in tree.flatten(private.arrays_of(adapter)) if leaf is not None]
+    for i, leaf in enumerate(whole):
+        if leaf.dtype.hasobject:
+            raise NotImplementedError(f"part {i} is no array of numbers, which Keras's tensorflow backend needs so far")
     return [
         f"{private.rows_of(adapter)} rows",
         f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",

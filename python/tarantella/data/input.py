@@ -136,6 +136,8 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
         reason = tf_data.from_batches.unbatched(x, what, _input_shapes(model))
         if reason:
             raise ValueError(f"{reason}; {what} must be batched by the global batch size: dataset.batch(…)")
+    if not (given.distributed or uses_pipelines() or runtime.get_size() == 1):
+        raise NotImplementedError(f"{what} must be distributed on Keras's {keras.backend.backend()} backend so far")
     if not given.distributed:
         log.logger.info("%s is not distributed: every rank takes its micro batches from its own", what)
     # Avoids Keras's warning that it does not shuffle such inputs.

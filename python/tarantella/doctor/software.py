@@ -53,9 +53,8 @@ def keras() -> Finding:
         text = "not installed" if found is None else f"{found} is too old"
         return Finding("keras", text, BAD, "pip install 'keras>=3.5'")
     if _backend() != "tensorflow":
-        return Finding(
-            "keras", f"{found} with backend {_backend()}", NOTE, "several ranks need KERAS_BACKEND=tensorflow"
-        )
+        cure = "several ranks need KERAS_BACKEND=tensorflow" + " (jax: experimental)" * (_backend() == "jax")
+        return Finding("keras", f"{found} with backend {_backend()}", NOTE, cure)
     return Finding("keras", f"{found} with backend tensorflow")
 
 

@@ -40,7 +40,7 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
             parser.error(f"{name}: elastic jobs are not offered; a job keeps its number of ranks")
     ignored = [name for name in (*_WITHOUT_VALUE, *_WITH_VALUE) if getattr(options, _key(name))]
     if ignored:
-        print(f"tarantella horovodrun: {', '.join(ignored)}: has no counterpart; ignored", file=sys.stderr)
+        print(f"tarantella horovodrun: {', '.join(ignored)}: no counterpart, ignored", file=sys.stderr)
     if options.hosts and options.hostfile:
         parser.error("pass -H or --hostfile, not both")
     try:

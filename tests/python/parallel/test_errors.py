@@ -24,6 +24,11 @@ MISTAKES = {
         "compiled(tnt.Model(net())).fit(x, y, batch_size=2.5)",
         "TypeError: batch_size must be a whole number",
     ),
+    "no data": ("compiled(tnt.Model(net())).fit()", "ValueError: training data is missing: x is None"),
+    "no data to train on": (
+        "compiled(tnt.Model(net())).fit(validation_data=(x, y))",
+        "ValueError: training data is missing: x is None",
+    ),
     "not compiled": ("tnt.Model(net()).fit(x, y)", "ValueError: compile the model before fit"),
     "not compiled to evaluate": ("tnt.Model(net()).evaluate(x, y)", "ValueError: compile the model before evaluate"),
     "not compiled for a batch": ("tnt.Model(net()).train_on_batch(x, y)", "ValueError: compile the model before"),

@@ -84,7 +84,7 @@ class StepGradients:
 
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self._step, self._model = step, model
-        self._is_local = False
+        self._is_local = self._has_summed = False
 
     @contextlib.contextmanager
     def local(self) -> Iterator[None]:
@@ -106,6 +106,7 @@ class StepGradients:
         if is_new and self._model.checks_gradients:
             runtime.context().check_finite(plan)
         sums = _sums(plan, [self._weighted(each) for each in flat])
+        self._has_summed = True
         return jax.tree.unflatten(structure, sums)
 
     def _weighted(self, gradient: Any) -> Any:
@@ -113,6 +114,11 @@ class StepGradients:
         return weighted if self._step.is_empty is None else jax.numpy.where(self._step.is_empty, 0, weighted)
 
     def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        if not self._has_summed:
+            raise NotImplementedError(
+                "an optimizer gets gradients that jax.value_and_grad has not taken by all trainable variables of the "
+                "model; on several ranks this runs on Keras's tensorflow backend only so far"
+            )
         return list(gradients)
 
     def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -134,7 +140,9 @@ def _value_and_grad(find: Callable[[], StepGradients | None], original: Callable
         def call(*args: Any, **kwargs: Any) -> Any:
             value, gradients = function(*args, **kwargs)
             step = find()
-            return value, gradients if step is None else step.taken(gradients, args[argnums])
+            if step is None or not isinstance(argnums, int) or argnums >= len(args):
+                return value, gradients
+            return value, step.taken(gradients, args[argnums])
 
         return call
 

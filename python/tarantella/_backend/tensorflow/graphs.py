@@ -91,6 +91,19 @@ def operations(graph: Any, call: Call | None = None) -> Iterator[tuple[Any, Call
                 yield from operations(body(inside), inside)
 
 
+def graphs_within(graph: Any) -> list[Any]:
+    """A graph and those of the functions that it runs, each once."""
+    found: dict[int, Any] = {}
+    waiting = [graph]
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            inside = [body(call) for op in each.get_operations() for call in functions(op, None)]
+            waiting += [one for one in inside if one is not None]
+    return list(found.values())
+
+
 def body(call: Call) -> Any:
     """The graph of the function that runs; None where TensorFlow does not show it."""
     found = call.op.get_attr(call.attribute)

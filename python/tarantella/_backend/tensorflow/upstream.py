@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from .axes import is_length_of_another_axis
-from .graphs import Call, Place, all_before, body, functions, operations, symbolic, through
+from .graphs import Call, Place, all_before, body, functions, graphs_within, operations, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
@@ -130,7 +130,7 @@ def summed_in_trace() -> set[int]:
 
 def summed_in(graph: Any) -> set[int]:
     """What is noted for a graph and the functions that it calls."""
-    return set().union(*(_summed.get(each, ()) for each in {graph, *(op.graph for op, _ in operations(graph))}))
+    return set().union(*(_summed.get(each, ()) for each in graphs_within(graph)))
 
 
 def loops_over_rows() -> list[str]:
@@ -139,9 +139,13 @@ def loops_over_rows() -> list[str]:
     for op, around in operations(tf.compat.v1.get_default_graph()):
         inside = [one for one in functions(op, around) if body(one) is not None]
         turns: list[Place] = [(body(one).outputs[0], one) for one in inside if one.attribute == "cond"]
-        sums = bool(turns) and any(is_sum(each) for one in inside for each, _ in operations(body(one)))
+        sums = bool(turns) and any(map(_sums, inside))
         found += [op.name] if sums and is_from_own_rows(turns) else []
     return found
+
+
+def _sums(call: Call) -> bool:
+    return any(is_sum(op) for graph in graphs_within(body(call)) for op in graph.get_operations())
 
 
 def are_unique(indices: Any) -> bool:

@@ -81,9 +81,15 @@ def _fit_alone(
             **given,
         )
     start.check_compiled(model, "fit")
+    _check_snapshots()
     part = input_of(data, model)
     part.keep_whole()
     return _fit_with_snapshots(model, method, part, validation.x, asked, placed, shuffle=False, **given)
+
+
+def _check_snapshots() -> None:
+    if not uses_pipelines():
+        raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
 
 
 def _fit_together(
@@ -97,11 +103,11 @@ def _fit_together(
     **options: Any,
 ) -> Any:
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
-    given = [each for each in (data, validation) if each.x is not None]
+    given = [data] if validation.x is None else [data, validation]
     parts = distributed("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
     start.equalize(model, "train", parts)
-    placed = recorded.with_epochs([drift.BeforeSteps(), *placement.arrange(model, callbacks)])
+    placed = recorded.with_epochs([drift.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
@@ -133,8 +139,7 @@ def _fit_with_snapshots(
     users = placement.in_order(asked)
     kept, keeping = placement.snapshot_among(users), None
     if kept is not None:
-        if not uses_pipelines():
-            raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
+        _check_snapshots()
         from ..snapshots import session  # most jobs need none of it
 
         if tf_data.is_dataset(validation) and tf_data.repeats.order_of(validation).seeds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import keras
@@ -101,11 +102,15 @@ def before_step(model: Any) -> None:
 class BeforeSteps(keras.callbacks.Callback):
     """Compares weights before steps. Not after them: Keras may run on_train_batch_end in another thread."""
 
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._of = weakref.ref(model)  # on JAX, Keras's property `model` assigns all variables
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         training.of(self.model).try_again()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        before_step(self.model)
+        before_step(self._of())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         found = training.of(self.model)

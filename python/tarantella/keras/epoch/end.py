@@ -68,6 +68,7 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
         call = training.of(model).call
         if call is None:
             return original(logs)
+        backend.sync(model)  # ranks call the core in one order: first the steps, then what follows
         drift.same_data(model)
         if call.trains and not call.on_batch:
             average_layer_state(model)

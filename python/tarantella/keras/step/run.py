@@ -49,16 +49,17 @@ def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[.
 
 
 def _symbolic_build(original: Callable[..., Any]) -> Callable[..., Any]:
-    """For data of our own types, which Keras would take for inputs and labels."""
+    """For batches of our own types, which Keras would take for inputs and labels. Keras reads one only to build."""
 
     def symbolic_build(iterator: Any = None, data_batch: Any = None) -> Any:
-        if data_batch is None:
-            data_batch = next(batches for _, _, batches in iterator)
-            data_batch = data_batch[0] if isinstance(data_batch, (list, tuple)) else next(data_batch)
-        is_own = isinstance(data_batch, (MicroBatch, PaddedMicroBatch, PredictBatch))
-        return original(data_batch=data_batch.data if is_own else data_batch)
+        batches = None if iterator is None else ((*place, map(_data_of, each)) for *place, each in iterator)
+        return original(iterator=batches, data_batch=_data_of(data_batch))
 
     return symbolic_build
+
+
+def _data_of(batch: Any) -> Any:
+    return batch.data if isinstance(batch, (MicroBatch, PaddedMicroBatch, PredictBatch)) else batch
 
 
 def _counted(model: Any, trains: bool, batch: Any) -> Any:

@@ -33,8 +33,8 @@ class Step:
     ) -> None:
         """`kept` is the variable in which the step stores its numbers, `Training.numbers`, or None.
 
-        Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself is
-        Keras's. `is_numbered`: whether ranks compare its number.
+        Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself
+        is Keras's. `is_numbered`: whether ranks compare its number.
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
         self.is_eager, self._is_numbered = backend.current_trace() is None, is_numbered

@@ -54,6 +54,7 @@ missing: dict[str, Callable[[], Any]] = {
     "a generator": lambda: of(flat).fit(((x, y) for _ in range(2)), verbose=0),
     "train_on_batch": lambda: of(flat).train_on_batch(x, y),
     "a custom step": lambda: own_step().fit(x, y, verbose=0),
+    "data of each rank": lambda: of(flat).fit(x, y, verbose=0, tnt_distribute_dataset=False),
     "Snapshot": lambda: of(flat).fit(x, y, verbose=0, callbacks=[tarantella.keras.callbacks.Snapshot(every=1)]),
     "a loop": in_a_loop,
 }
