@@ -136,8 +136,6 @@ def check_keras() -> None:
     except AttributeError as missing:
         raise _refusal(str(missing)) from missing
     for owner, name, seen in (*private.NAMES, *private.FUNCTIONS):
-        if name == private.SYMBOLIC_BUILD and keras.backend.backend() != "jax":
-            continue
         others = [each.name for each in private.NAMES if each.owner == owner and each.seen != private.KNOWN]
         alternatives = [name] if seen == private.KNOWN else others
         if not any(hasattr(owners[owner], each) for each in alternatives):

@@ -44,7 +44,7 @@ RESULTS = "_get_metrics_result_or_logs"
 REGULARIZATION_LOSSES = "_get_regularization_losses"
 MOMENTS = "_moments"
 FUNCTION = "_fn"
-SYMBOLIC_BUILD = "_symbolic_build"
+SYMBOLIC_BUILD = "_symbolic_build"  # on JAX only
 
 
 class Name(NamedTuple):
@@ -63,7 +63,6 @@ NAMES = (
     Name("Model", "_flatten_metrics_in_order"),
     Name("Model", "_initial_epoch"),
     Name("Model", RESULTS),
-    Name("Model", SYMBOLIC_BUILD),
     Name("Layer", REGULARIZATION_LOSSES),
     Name("BatchNormalization", MOMENTS),
     Name("CompileLoss", "flat_losses", "3.5 to 3.6"),
