@@ -69,7 +69,7 @@ def test_ranks_that_would_check_at_different_steps_do_not_begin(scripts: Any) ->
 
 
 def test_the_checksum_sees_every_bit() -> None:
-    checksum = pytest.importorskip("tarantella._backend").checksum
+    checksum = pytest.importorskip("tarantella._exchange").checksum
     for size in (1, 3, 8, 31, 32, 33, 70):
         seen = set()
         for place in range(-1, size):

@@ -97,7 +97,9 @@ def test_functions_of_the_user_live_no_longer_than_their_datasets():
 def test_a_dataset_is_sliced_once_for_each_way_and_forgotten_with_it(monkeypatch):
     sliced = from_batches._sliced
     ways = []
-    monkeypatch.setattr(from_batches, "_sliced", lambda dataset, *way: ways.append(way) or sliced(dataset, *way))
+    monkeypatch.setattr(
+        from_batches, "_sliced", lambda dataset, planned, *way: ways.append(way) or sliced(dataset, planned, *way)
+    )
     dataset = tf.data.Dataset.range(8).map(lambda i: 2 * i).batch(4)
     for rank, positions in ((0, False), (1, False), (0, True), (0, False)):
         from_batches.distribute(TFDatasetAdapter(dataset), rank, 2, positions)
