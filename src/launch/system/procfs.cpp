@@ -11,14 +11,17 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 #include "base/status.h"
 
 namespace tarantella::launch {
 
 std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const std::ifstream in(path, std::ios::binary);
+  std::ostringstream content;
+  content << in.rdbuf();  // does not throw where a process ends while its files are read
+  return std::move(content).str();
 }
 
 std::vector<pid_t> all_processes() {
