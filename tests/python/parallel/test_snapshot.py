@@ -224,6 +224,7 @@ print("after", first.history, then.history, best.best, float(np.sum(model.get_we
 
 
 def test_what_is_between_two_fits(scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     found = []
     for arguments in ((), ("kill",)):
         log = tmp_path / f"{len(arguments)}.csv"
@@ -236,7 +237,8 @@ def test_what_is_between_two_fits(scripts: Any, tmp_path: Path, monkeypatch: pyt
     assert found[0] == found[1] and any(each.startswith("after") for each in found[0])
 
 
-def test_data_that_a_restart_cannot_read_again(scripts: Any, tmp_path: Path) -> None:
+def test_data_that_a_restart_cannot_read_again(scripts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     script = """
 import sys, keras, numpy as np, tensorflow as tf
 import tarantella as tnt
