@@ -5,12 +5,13 @@ Keras's adapter gives the global batches in its own order, and each rank takes i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 from keras import tree
+from numpy.typing import NDArray
 
 from .. import _exchange
 from ..keras import private
@@ -18,19 +19,51 @@ from ..keras.private import ArrayDataAdapter
 from .adapter import ShardedAdapter
 from .rows import MicroBatch, PaddedMicroBatch, PredictBatch, share
 
+# Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
+_BLOCK, _BLOCKS = 2**20, 2**10
+
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
-    """The properties that must be equal on all ranks, one per line."""
-    whole = [np.asarray(leaf) for leaf in tree.flatten(private.arrays_of(adapter)) if leaf is not None]
-    for i, leaf in enumerate(whole):
-        if leaf.dtype.hasobject:
+    """The properties that must be equal on all ranks, one per line.
+
+    Raises NotImplementedError for arrays that NumPy cannot read as numbers.
+    """
+    for i, leaf in enumerate(_leaves(private.arrays_of(adapter))):
+        if np.asarray(leaf).dtype.hasobject:
             raise NotImplementedError(f"part {i} is no array of numbers, which Keras's tensorflow backend needs so far")
+    return described(adapter, lambda leaf: checksum([np.asarray(leaf)], np.asarray))
+
+
+def described(adapter: ArrayDataAdapter, checksum_of: Callable[[Any], int]) -> list[str]:
+    """As `describe`, with `checksum_of` for the values of an array of any kind."""
+    whole = _leaves(private.arrays_of(adapter))
     return [
         f"{private.rows_of(adapter)} rows",
         f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
-        *(f"part {i}: {leaf.dtype} {leaf.shape}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {_exchange.checksum([leaf]):016x}" for i, leaf in enumerate(whole)),
+        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
+        *(f"part {i} with the fingerprint {checksum_of(leaf) % 2**64:016x}" for i, leaf in enumerate(whole)),
     ]
+
+
+def checksum(arrays: Iterable[Any], bytes_of: Callable[[Any], NDArray[Any]]) -> int:
+    """The checksum, a signed number of 64 bits, of what `bytes_of` gives for blocks of rows of the arrays."""
+    total = 0
+    for array in arrays:
+        for block in _blocks(array, bytes_of):
+            total = _exchange.checksum([np.int64(total), bytes_of(block)])
+    return total
+
+
+def _blocks(array: Any, bytes_of: Callable[[Any], NDArray[Any]]) -> Iterator[Any]:
+    rows = max(1, _BLOCK // max(1, bytes_of(array[:1]).nbytes))
+    starts = np.arange(0, len(array), rows)
+    if len(starts) > _BLOCKS:
+        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
+    return (array[start : start + rows] for start in starts)
+
+
+def _leaves(structure: Any) -> list[Any]:
+    return [leaf for leaf in tree.flatten(structure) if leaf is not None]
 
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
@@ -66,7 +99,7 @@ class _Batches:
                 yield self._own_rows(index, batch)
 
     def _own_rows(self, index: int, batch: Any) -> Any:
-        leaves = [leaf for leaf in tree.flatten(batch) if leaf is not None]
+        leaves = _leaves(batch)
         total = len(leaves[0])
         start, rows = share(total, self._rank, self._size)
         taken = slice(start, start + rows) if rows else slice(0, 1)  # a padding row

@@ -152,7 +152,7 @@ def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> N
         "        model.fit(x, y + 1, batch_size=4, verbose=0)\n"
         "        trained.append([w.astype('float64') for w in model.get_weights()])\n"
         "        if wrap is tnt.Model:\n"
-        "            (key,) = backend.plans._plans[model.optimizer]\n"
+        "            (key,) = backend.plans.plans._plans[model.optimizer]\n"
         "            assert {name for _, name in key[2:]} == {dtype}, key\n"
         "    for ours, plain in zip(*trained):\n"
         "        np.testing.assert_allclose(ours, plain, atol=0.03)\n"

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
+from tarantella.data import host_arrays
 from tarantella.data.adapter import adapt
 from tarantella.data.rows import share
 from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map, slicer
@@ -345,7 +346,7 @@ def test_every_value_of_a_global_batch_and_its_place_are_in_its_fingerprint(othe
 
 @pytest.mark.parametrize("kind", ["array", "view", "strings", "sparse", "ragged"])
 def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(from_arrays, "_BLOCK", 64)
+    monkeypatch.setattr(host_arrays, "_BLOCK", 64)
     make = {
         "array": np.asarray,
         "view": lambda rows: np.asfortranarray(rows)[:, ::2],
@@ -361,8 +362,8 @@ def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any)
 
 
 def test_of_a_huge_array_blocks_are_read_from_end_to_end(monkeypatch: Any) -> None:
-    monkeypatch.setattr(from_arrays, "_BLOCK", 16)
-    monkeypatch.setattr(from_arrays, "_BLOCKS", 10)
+    monkeypatch.setattr(host_arrays, "_BLOCK", 16)
+    monkeypatch.setattr(host_arrays, "_BLOCKS", 10)
     sums = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
     unread = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
     assert len(sums | unread) == 3

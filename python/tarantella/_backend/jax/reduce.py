@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,36 +13,15 @@ import jax
 import numpy as np
 
 from ..._job import runtime
-from ..._job.environment import integer
 from ..._job.groups import Group
 from ..._names import short_name_of
+from .. import plans
 from ..gradients import Step, TrainedModel
 from ..steps import Hook
 from .steps import current_trace
 
 _LIBRARY = Path(__file__).parents[2] / "libtarantella_jax.so"
 _CALL = "tarantella_allreduce"
-_DEFAULT_FUSION_THRESHOLD = 1024  # KB of a bucket, as in _backend/tensorflow/plans.py
-
-# By owner and the variables of a reduction: the number of the core's plan.
-_plans: weakref.WeakKeyDictionary[Any, dict[Any, int]] = weakref.WeakKeyDictionary()
-
-
-def _plan(owner: Any, key: Any, what: str, tensors: list[tuple[str, str, tuple[int, ...]]]) -> tuple[int, bool]:
-    """The core's plan for tensors of these names, types and shapes, and whether it is new. Collective if it is."""
-    if owner not in _plans:
-        _plans[owner] = {}
-        weakref.finalize(owner, _release, _plans[owner]).atexit = False
-    is_new = key not in _plans[owner]
-    if is_new:
-        threshold = integer("TNT_FUSION_THRESHOLD", _DEFAULT_FUSION_THRESHOLD) * 1024
-        _plans[owner][key] = runtime.context().plan(what, tensors, threshold)
-    return _plans[owner][key], is_new
-
-
-def _release(plans: dict[Any, int]) -> None:
-    for plan in plans.values():
-        runtime.release(plan)
 
 
 @functools.cache
@@ -102,9 +80,10 @@ class StepGradients:
             return gradients
         key = tuple((id(v), str(g.dtype)) for g, v in zip(flat, variables, strict=True))
         tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(flat, variables, strict=True)]
-        plan, is_new = _plan(self._model.state.reduction(0), key, "the gradients", tensors)
-        if is_new and self._model.checks_gradients:
-            runtime.context().check_finite(plan)
+        context = runtime.context()
+        plan = plans.plan(self._model.state.reduction(0), key, "the gradients", tensors, context)
+        if self._model.checks_gradients:
+            context.check_finite(plan)
         sums = _sums(plan, [self._weighted(each) for each in flat])
         self._has_summed = True
         return jax.tree.unflatten(structure, sums)
@@ -154,7 +133,7 @@ def sum_over_ranks(owner: Any, what: str, values: Any) -> Any:
         values = np.asarray(values)
         return runtime.context().allreduce(values.ravel(), what).reshape(values.shape)
     tensors = [(what, str(values.dtype), tuple(values.shape))]
-    plan, _ = _plan(owner, (what, str(values.dtype)), what, tensors)
+    plan = plans.plan(owner, (what, str(values.dtype)), what, tensors, runtime.context())
     return _sums(plan, [jax.lax.stop_gradient(values)])[0]
 
 

@@ -1,4 +1,4 @@
-"""The core's plans, by which it reduces the tensors of a step."""
+"""The core's plans in graphs, and the order in which the runs of a reduction follow one another."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..._job import runtime
-from ..._job.environment import integer
+from .. import plans
 from .variables import counter
-
-# KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
-DEFAULT_FUSION_THRESHOLD = 1024
 
 
 class Plan(NamedTuple):
@@ -25,11 +21,6 @@ class Plan(NamedTuple):
     buckets: list[int]  # of each tensor
     # Always 0: no number of a step. Operations read it, so that TensorFlow does not treat them as constants.
     zero_variable: tf.Variable
-
-
-# By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
-# what it sums by the way.
-_plans: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
 
 class Numbers(enum.IntEnum):
@@ -48,18 +39,13 @@ def plan(
     context: Any,
     numbers: Numbers = Numbers.NONE,
 ) -> Plan:
-    """The core's plan for tensors of these names, types and shapes. Collective at the first call for a `key`.
+    """`_backend.plans.plan`, as graphs use it."""
 
-    Later traces get the same one. It lives as long as `owner`, so that models made in a loop do not pile up memory.
-    """
-    if owner not in _plans:
-        _plans[owner] = {}
-        weakref.finalize(owner, _release, _plans[owner]).atexit = False
-    if key not in _plans[owner]:
-        threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
-        number = context.plan(what, tensors, threshold, int(numbers))
-        _plans[owner][key] = Plan(number, context.buckets(number, len(tensors)), counter())
-    return _plans[owner][key]
+    def make(number: int) -> Plan:
+        return Plan(number, context.buckets(number, len(tensors)), counter())
+
+    found: Plan = plans.plan(owner, key, what, tensors, context, int(numbers), make)
+    return found
 
 
 # By owner and the variables of a reduction: what its runs read when they begin, and assign when they have ended.
@@ -110,8 +96,3 @@ def assign_after(tensors: Sequence[tf.Tensor], variable: tf.Variable) -> None:
 def ends_of_runs(owners: Sequence[Any]) -> list[tf.Tensor]:
     """In a graph: tensors that exist once all runs for these owners have ended."""
     return [run.read_value() for owner in owners for run in _runs.get(owner, {}).values()]
-
-
-def _release(plans: dict[Any, Plan]) -> None:
-    for each in plans.values():
-        runtime.release(each.number)

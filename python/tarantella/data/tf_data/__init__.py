@@ -29,11 +29,14 @@ def is_dataset(data: Any) -> bool:
 
 def is_per_rank(batch: Any) -> bool:
     """Whether it is a `PerRankBatch`. Loads nothing."""
-    module = sys.modules.get(f"{__name__}.per_rank")
-    return module is not None and bool(isinstance(batch, module.PerRankBatch))
+    return _is_of(batch, f"{__name__}.per_rank", "PerRankBatch")
 
 
 def is_described(data: Any) -> bool:
     """Whether it is a `tarantella.data.Dataset`. Loads nothing."""
-    module = sys.modules.get(f"{__name__}.dataset")
-    return module is not None and bool(isinstance(data, module.Dataset))
+    return _is_of(data, f"{__name__}.dataset", "Dataset")
+
+
+def _is_of(value: Any, module: str, kind: str) -> bool:
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, kind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,30 +11,22 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
-from ... import _exchange
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
+from .. import host_arrays
 from ..adapter import ShardedAdapter, rows_of_arrays
 from ..rows import PredictBatch, share
 from . import seeds
 from .cached_map import cached_map
 from .slicer import Slicer, fingerprint, micro_batch
 
-# Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
-_BLOCK, _BLOCKS = 2**20, 2**10
 # Samples of which the order is kept for the next call. For more, tracing takes a small part of the call.
 _KEPT = 2**20
 
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
-    """The properties that must be equal on all ranks, one per line."""
-    whole = [leaf for leaf in tree.flatten(private.arrays_of(adapter)) if leaf is not None]
-    return [
-        f"{private.rows_of(adapter)} rows",
-        f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
-        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {checksum(sliceable(leaf)) % 2**64:016x}" for i, leaf in enumerate(whole)),
-    ]
+    """As `host_arrays.describe`, of any kind of arrays."""
+    return host_arrays.described(adapter, lambda leaf: checksum(sliceable(leaf)))
 
 
 def sliceable(data: Any) -> Any:
@@ -44,19 +36,8 @@ def sliceable(data: Any) -> Any:
 
 def checksum(data: Any) -> int:
     """The checksum, a signed number of 64 bits, of the values in a structure from `sliceable`."""
-    total = 0
-    for part in tf.nest.flatten(data, expand_composites=True):
-        for block in [] if part is None else _blocks(part):
-            total = _exchange.checksum([np.int64(total), _bytes(block)])
-    return total
-
-
-def _blocks(array: Any) -> Iterator[Any]:
-    rows = max(1, _BLOCK // max(1, len(_bytes(array[:1]))))
-    starts = np.arange(0, len(array), rows)
-    if len(starts) > _BLOCKS:
-        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
-    return (array[start : start + rows] for start in starts)
+    parts = tf.nest.flatten(data, expand_composites=True)
+    return host_arrays.checksum([part for part in parts if part is not None], _bytes)
 
 
 def _bytes(block: Any) -> NDArray[np.uint8]:

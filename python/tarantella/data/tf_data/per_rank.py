@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from ..._backend import backend
 from ..._job import runtime
+from ...keras import private
 from ...keras.private import DataAdapter
 from ..adapter import ShardedAdapter
 from ..rows import MicroBatch, PaddedMicroBatch, has_rows
@@ -26,7 +26,7 @@ from .slicer import micro_batch
 
 # Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
 # has ended: an optimizer counts one step more.
-_TAKES_BATCHES_IN_GRAPH = tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 16)
+_TAKES_BATCHES_IN_GRAPH = private.version() < (3, 16)
 
 
 class PerRankBatch(NamedTuple):

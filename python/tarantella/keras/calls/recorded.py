@@ -12,6 +12,7 @@ from keras import tree
 from ..._backend import backend
 from ..._job import report, timeline
 from ...data import tf_data
+from ...data.input import uses_pipelines
 from ...data.rows import MicroBatch, PaddedMicroBatch, has_rows
 from ..hooks import hook, hook_functions
 
@@ -22,7 +23,7 @@ def install(model: Any) -> None:
     """Records the steps of a Keras model, and the batches of its training. Idempotent."""
     if not timeline.is_on():
         return
-    if keras.backend.backend() == "tensorflow" and hook(model, "train_step", _marked, "timeline"):
+    if uses_pipelines() and hook(model, "train_step", _marked, "timeline"):
         model.train_function = None
     for kind in _NAMES:
         if hook_functions(model, kind, functools.partial(timeline.step, _NAMES[kind], is_end=_is_end), "timeline"):
